@@ -1,0 +1,66 @@
+"""Errors that say what was found, what was expected, and what to do next."""
+
+from typing import ClassVar
+
+
+class PosterityError(Exception):
+    """The root of all errors that posterity raises on purpose.
+
+    ``found``, ``expected`` and ``fix`` are sentences for people; ``exit_code`` is what the
+    command line returns.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, *, found: str, expected: str, fix: str):
+        super().__init__(f"found {found}; expected {expected}. {fix}")
+        self.found, self.expected, self.fix = found, expected, fix
+
+    def at(self, place: str) -> "PosterityError":
+        """The same error, naming where (a site, a block, a file) it came up."""
+        return type(self)(found=f"{self.found} in {place}", expected=self.expected, fix=self.fix)
+
+
+class UsageError(PosterityError):
+    """An argument that makes no sense, alone or beside the others."""
+
+    exit_code = 2
+
+
+class ParameterError(PosterityError):
+    """NaN, infinite or improper parameters."""
+
+    exit_code = 3
+
+
+class StructureError(PosterityError):
+    """Families, blocks, shapes or dimensions that do not fit together."""
+
+    exit_code = 4
+
+
+class ArtifactError(PosterityError):
+    """A file that cannot be read, trusted or written."""
+
+    exit_code = 5
+
+
+class LedgerError(PosterityError):
+    """A change that the ledger's history forbids."""
+
+    exit_code = 6
+
+
+class MissingExtraError(PosterityError, ImportError):
+    """An optional dependency that is not installed."""
+
+    exit_code = 7
+
+    @classmethod
+    def of(cls, package: str, extra: str) -> "MissingExtraError":
+        """For ``package``, which the extra ``extra`` brings."""
+        return cls(
+            found=f"no installed package {package!r}",
+            expected=f"the extra {extra!r}",
+            fix=f"Run: pip install 'posterity[{extra}]'",
+        )

@@ -1,0 +1,87 @@
+"""Categorical."""
+
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int, Key
+
+from posterity.families.arrays import Real, as_leaf, namespace
+from posterity.families.base import VECTOR, ExponentialFamily
+
+
+class Categorical(ExponentialFamily):
+    """A distribution over ``K`` labels; statistics: one-hot, without the last label.
+
+    Natural parameter: ``log_odds`` against the last label, ``log p_k / p_K``, of length
+    ``K - 1``. The representation is minimal, so the Fisher information is invertible.
+
+    >>> Categorical.from_standard(probabilities=[0.25, 0.75]).probabilities
+    array([0.25, 0.75])
+    """
+
+    log_odds: Float[Real, "*batch k"] = eqx.field(converter=as_leaf)
+
+    coordinates: ClassVar[dict[str, int]] = {"log_odds": VECTOR}
+
+    @classmethod
+    def from_standard(cls, probabilities: Any) -> Self:
+        """From probabilities (..., K), all positive."""
+        probabilities = as_leaf(probabilities)
+        log = namespace(probabilities).np.log
+        return cls(log(probabilities[..., :-1]) - log(probabilities[..., -1:]))
+
+    def standard_parameters(self) -> dict[str, Real]:
+        """``probabilities``."""
+        return {"probabilities": self.probabilities}
+
+    @property
+    def probabilities(self) -> Float[Real, "*batch labels"]:
+        """The probability of each label."""
+        return self.xp.np.exp(self.log_probabilities)
+
+    @property
+    def log_probabilities(self) -> Float[Real, "*batch labels"]:
+        """Their logarithms."""
+        logits = self._logits()
+        return logits - self.xp.logsumexp(logits)[..., None]
+
+    def log_normalizer(self) -> Float[Real, "*batch"]:
+        """``log(1 + Σ exp(log odds))``."""
+        return self.xp.logsumexp(self._logits())
+
+    @property
+    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+        """The probabilities, without the last."""
+        return self.probabilities[..., :-1]
+
+    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+        """From the probabilities without the last."""
+        last = 1 - vector.sum(-1, keepdims=True)
+        return type(self)(namespace(vector).np.log(vector) - namespace(last).np.log(last))
+
+    def sufficient_statistics(self, z: Int[Real, "*shape"]) -> Float[Real, "*shape dim"]:
+        """One-hot, without the last label."""
+        xp = namespace(z, self.log_odds).np
+        labels = xp.arange(self.log_odds.shape[-1])
+        return (xp.asarray(z)[..., None] == labels).astype(self.log_odds.dtype)
+
+    def log_base_measure(self) -> float:
+        """Zero, against counting measure."""
+        return 0.0
+
+    def is_proper(self) -> Bool[Real, "*batch"]:
+        """Whether all log odds are finite."""
+        return self.xp.np.isfinite(self.log_odds).all(-1)
+
+    def sample(
+        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
+    ) -> Int[jax.Array, "*shape"]:
+        """Labels ``0 .. K - 1``."""
+        logits = jnp.asarray(self._logits())
+        return jax.random.categorical(key, logits, shape=shape + logits.shape[:-1])
+
+    def _logits(self) -> Real:
+        last = self.xp.np.zeros_like(self.log_odds[..., :1])
+        return self.xp.np.concatenate([self.log_odds, last], axis=-1)

@@ -1,0 +1,128 @@
+"""Dirichlet."""
+
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Key
+
+from posterity.families.arrays import Namespace, Real, as_leaf, namespace
+from posterity.families.base import VECTOR, ExponentialFamily
+
+
+class Dirichlet(ExponentialFamily):
+    """``Dirichlet(z | α)`` over ``K`` categories; statistics ``log z``.
+
+    Natural parameter: ``concentration_minus_one`` ``α - 1``.
+
+    >>> Dirichlet.from_standard(concentration=[1.0, 3.0]).mean
+    array([0.25, 0.75])
+    """
+
+    concentration_minus_one: Float[Real, "*batch k"] = eqx.field(converter=as_leaf)
+
+    coordinates: ClassVar[dict[str, int]] = {"concentration_minus_one": VECTOR}
+
+    @classmethod
+    def from_standard(cls, concentration: Any) -> Self:
+        """From the concentrations (..., K)."""
+        return cls(as_leaf(concentration) - 1)
+
+    def standard_parameters(self) -> dict[str, Real]:
+        """``concentration``."""
+        return {"concentration": self.concentration}
+
+    @property
+    def concentration(self) -> Float[Real, "*batch k"]:
+        """The concentrations ``α``."""
+        return self.concentration_minus_one + 1
+
+    @property
+    def mean(self) -> Float[Real, "*batch k"]:
+        """``α / Σ α``."""
+        return self.concentration / self.concentration.sum(-1, keepdims=True)
+
+    def log_normalizer(self) -> Float[Real, "*batch"]:
+        """``Σ log Γ(α_k) - log Γ(Σ α_k)``."""
+        gammaln, alpha = self.xp.special.gammaln, self.concentration
+        return gammaln(alpha).sum(-1) - gammaln(alpha.sum(-1))
+
+    @property
+    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+        """``E[log z_k] = ψ(α_k) - ψ(Σ α)``."""
+        digamma, alpha = self.xp.special.digamma, self.concentration
+        return digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
+
+    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+        """By Newton's method (minka2000)."""
+        return self.from_standard(invert_mean_log(vector))
+
+    def sufficient_statistics(self, z: Float[Real, "*shape k"]) -> Float[Real, "*shape dim"]:
+        """``log z``."""
+        return namespace(z).np.log(z)
+
+    def log_base_measure(self) -> float:
+        """Zero, against the Lebesgue measure of the first ``K - 1`` coordinates."""
+        return 0.0
+
+    def is_proper(self) -> Bool[Real, "*batch"]:
+        """Whether all concentrations are positive and finite."""
+        alpha = self.concentration
+        return ((alpha > 0) & self.xp.np.isfinite(alpha)).all(-1)
+
+    def sample(
+        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
+    ) -> Float[jax.Array, "*shape k"]:
+        """Draws by JAX's log-space gamma sampler."""
+        alpha = jnp.asarray(self.concentration)
+        return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)
+
+
+def invert_mean_log(mean_log: Float[Real, "*batch k"]) -> Float[Real, "*batch k"]:
+    """Concentrations with ``ψ(α_k) - ψ(Σ α) = mean_log_k`` (minka2000).
+
+    One unknown: with ``s = Σ α`` each ``α_k = ψ⁻¹(mean_log_k + ψ(s))``, so ``s`` is the root of
+    ``Σ_k α_k(s) - s``, found by bisection in ``log s`` and polished by Newton on all of ``α``.
+    """
+    xp = namespace(mean_log)
+
+    def newton(alpha: Real) -> Real:
+        total = alpha.sum(-1, keepdims=True)
+        error = xp.special.digamma(alpha) - xp.special.digamma(total) - mean_log
+        own, shared = 1 / xp.polygamma(1, alpha), xp.polygamma(1, total)
+        # Sherman-Morrison: the Hessian is diagonal minus a constant.
+        common = (error * own).sum(-1, keepdims=True) * shared
+        common = common / (1 - shared * own.sum(-1, keepdims=True))
+        step = own * (error + common)
+        return xp.np.where(step < alpha, alpha - step, alpha / 2)
+
+    return xp.iterate(newton, _bracketed(xp, mean_log), 6)
+
+
+def _bracketed(xp: Namespace, mean_log: Real) -> Real:
+    def concentration(log_total: Real) -> Real:
+        return _inverse_digamma(xp, mean_log + xp.special.digamma(xp.np.exp(log_total)))
+
+    def halve(bracket: tuple[Real, Real]) -> tuple[Real, Real]:
+        low, high = bracket
+        middle = (low + high) / 2
+        # The sum of α(s) exceeds s until s has reached the root.
+        below = concentration(middle).sum(-1, keepdims=True) > xp.np.exp(middle)
+        return xp.np.where(below, middle, low), xp.np.where(below, high, middle)
+
+    shape = mean_log.shape[:-1] + (1,)
+    bracket = tuple(xp.np.full(shape, end, mean_log.dtype) for end in (-30.0, 40.0))
+    low, high = xp.iterate(halve, bracket, 60)
+    return concentration((low + high) / 2)
+
+
+def _inverse_digamma(xp: Namespace, y: Real) -> Real:
+    """``ψ⁻¹(y)`` by Newton from Minka's start (minka2000, appendix C)."""
+    start = xp.np.where(y >= -2.22, xp.np.exp(y) + 0.5, -1 / (y + np.euler_gamma))
+
+    def newton(x: Real) -> Real:
+        return x - (xp.special.digamma(x) - y) / xp.polygamma(1, x)
+
+    return xp.iterate(newton, start, 6)

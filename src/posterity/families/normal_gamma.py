@@ -1,0 +1,162 @@
+"""Normal-Gamma: the Normal-Wishart of a Gaussian with diagonal covariance."""
+
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+from jaxtyping import Bool, Float, Key
+
+from posterity.families.arrays import Real, as_leaf, namespace
+from posterity.families.base import VECTOR, ExponentialFamily
+from posterity.families.normal_wishart import NormalWishart
+
+
+class NormalGamma(ExponentialFamily):
+    """``d`` independent one-dimensional Normal-Wisharts; an event is the pair ``(μ, λ)``.
+
+    For each coordinate ``N(μ | m, 1/(κ λ)) Gamma(λ | ν/2, rate s/2)``, ``s`` the inverse
+    scale. Natural parameters, all (..., d): ``mean_precision`` ``κ``, ``degrees`` ``ν - 1``,
+    ``precision_mean`` ``κ m``, ``scatter`` ``s + κ m²``.
+
+    >>> q = NormalGamma.from_standard(
+    ...     mean=[1.0], mean_precision=[2.0], inverse_scale=[3.0], degrees_of_freedom=[4.0])
+    >>> q.mean
+    array([1.])
+    """
+
+    mean_precision: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
+    degrees: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
+    precision_mean: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
+    scatter: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
+
+    coordinates: ClassVar[dict[str, int]] = {
+        "mean_precision": VECTOR,
+        "degrees": VECTOR,
+        "precision_mean": VECTOR,
+        "scatter": VECTOR,
+    }
+
+    @classmethod
+    def from_standard(
+        cls, mean: Any, mean_precision: Any, inverse_scale: Any, degrees_of_freedom: Any
+    ) -> Self:
+        """From ``m``, ``κ``, ``s`` and ``ν``, each (..., d)."""
+        mean, kappa = as_leaf(mean), as_leaf(mean_precision)
+        scatter = as_leaf(inverse_scale) + kappa * mean**2
+        return cls(kappa, as_leaf(degrees_of_freedom) - 1, kappa * mean, scatter)
+
+    def standard_parameters(self) -> dict[str, Real]:
+        """``mean``, ``mean_precision``, ``inverse_scale`` and ``degrees_of_freedom``."""
+        return {
+            "mean": self.mean,
+            "mean_precision": self.mean_precision,
+            "inverse_scale": self.inverse_scale,
+            "degrees_of_freedom": self.degrees_of_freedom,
+        }
+
+    @property
+    def mean(self) -> Float[Real, "*batch d"]:
+        """``m = E[μ]``."""
+        return self.precision_mean / self.mean_precision
+
+    @property
+    def degrees_of_freedom(self) -> Float[Real, "*batch d"]:
+        """``ν``."""
+        return self.degrees + 1
+
+    @property
+    def inverse_scale(self) -> Float[Real, "*batch d"]:
+        """``s``: the scatter about the mean."""
+        return self.scatter - self.mean_precision * self.mean**2
+
+    @property
+    def coordinatewise(self) -> NormalWishart:
+        """The same, as a batch (..., d) of one-dimensional Normal-Wisharts."""
+        return NormalWishart(
+            self.mean_precision,
+            self.degrees,
+            self.precision_mean[..., None],
+            self.scatter[..., None, None],
+        )
+
+    def log_normalizer(self) -> Float[Real, "*batch"]:
+        """The sum over coordinates."""
+        return self.coordinatewise.log_normalizer().sum(-1)
+
+    @property
+    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+        """``E[-λμ²/2], E[log λ]/2, E[λμ], -E[λ]/2``, each for all coordinates."""
+        return _coordinates_last(self.coordinatewise.mean_parameters)
+
+    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+        """Coordinate by coordinate."""
+        one = self.coordinatewise.with_mean_parameters(_statistics_last(vector))
+        return type(self)(
+            one.mean_precision, one.degrees, one.precision_mean[..., 0], one.scatter[..., 0, 0]
+        )
+
+    def sufficient_statistics(
+        self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
+    ) -> Float[Real, "*shape dim"]:
+        """``(-λμ²/2, log λ/2, λμ, -λ/2)``."""
+        return _coordinates_last(self.coordinatewise.sufficient_statistics(_as_matrices(z)))
+
+    def log_base_measure(self) -> float:
+        """``-d/2 log 2π``."""
+        return self.mean.shape[-1] * self.coordinatewise.log_base_measure()
+
+    def is_proper(self) -> Bool[Real, "*batch"]:
+        """Whether every coordinate is."""
+        return self.coordinatewise.is_proper().all(-1)
+
+    def log_prob(
+        self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
+    ) -> Float[Real, "*shape"]:
+        """Log density of ``(μ, λ)``, centred."""
+        return self.coordinatewise.log_prob(_as_matrices(z)).sum(-1)
+
+    def negative_entropy(self) -> Float[Real, "*batch"]:
+        """The sum over coordinates."""
+        return self.coordinatewise.negative_entropy().sum(-1)
+
+    def kl(self, other: Self) -> Float[Real, "*batch"]:
+        """The sum over coordinates, each centred."""
+        return self.coordinatewise.kl(other.coordinatewise).sum(-1)
+
+    def predictive_log_prob(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape"]:
+        """Log density of a new observation: a product of Student's t."""
+        return self.coordinatewise.predictive_log_prob(as_leaf(x)[..., None]).sum(-1)
+
+    def translate(self, offset: Float[Real, "*batch d"]) -> Self:
+        """The law of ``(μ + offset, λ)``."""
+        return self.from_standard(
+            self.mean + offset, self.mean_precision, self.inverse_scale, self.degrees_of_freedom
+        )
+
+    def location(self) -> Float[Real, "*batch d"]:
+        """Where ``translate`` would move it from: ``m``."""
+        return self.mean
+
+    def sample(
+        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
+    ) -> tuple[Float[jax.Array, "*shape d"], Float[jax.Array, "*shape d"]]:
+        """Coordinate by coordinate."""
+        mean, precision = self.coordinatewise.sample(key, shape)
+        return mean[..., 0], precision[..., 0, 0]
+
+
+def _as_matrices(z: tuple[Real, Real]) -> tuple[Real, Real]:
+    mean, precision = z
+    return mean[..., None], precision[..., None, None]
+
+
+def _coordinates_last(statistics: Real) -> Real:
+    """(..., d, 4) to (..., 4 d), the coordinates running fastest."""
+    swapped = namespace(statistics).np.swapaxes(statistics, -1, -2)
+    return swapped.reshape(*swapped.shape[:-2], -1)
+
+
+def _statistics_last(vector: Real) -> Real:
+    """The inverse of :func:`_coordinates_last`."""
+    grid = vector.reshape(*vector.shape[:-1], 4, vector.shape[-1] // 4)
+    return namespace(vector).np.swapaxes(grid, -1, -2)

@@ -1,0 +1,158 @@
+"""Wishart: a distribution over precision matrices."""
+
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Key
+
+from posterity.families.arrays import Real, as_leaf, namespace, symmetric
+from posterity.families.base import SCALAR, SYMMETRIC, ExponentialFamily
+
+LOG_2 = float(np.log(2))
+
+
+class Wishart(ExponentialFamily):
+    """``W(Λ | S, ν)`` with mean ``ν S``; statistics ``(log|Λ|/2, -Λ/2)``.
+
+    Natural parameters: ``degrees`` ``ν - d - 1`` and ``inverse_scale`` ``S⁻¹``.
+
+    >>> Wishart.from_standard(scale=[[0.5]], degrees_of_freedom=4.0).mean
+    array([[2.]])
+    """
+
+    degrees: Float[Real, "*batch"] = eqx.field(converter=as_leaf)
+    inverse_scale: Float[Real, "*batch d d"] = eqx.field(converter=as_leaf)
+
+    coordinates: ClassVar[dict[str, int]] = {"degrees": SCALAR, "inverse_scale": SYMMETRIC}
+
+    @classmethod
+    def from_standard(cls, scale: Any, degrees_of_freedom: Any) -> Self:
+        """From the scale (..., d, d) and the degrees of freedom, more than ``d - 1``."""
+        scale, degrees_of_freedom = as_leaf(scale), as_leaf(degrees_of_freedom)
+        inverse = symmetric(namespace(scale).np.linalg.inv(scale))
+        return cls(degrees_of_freedom - scale.shape[-1] - 1, inverse)
+
+    def standard_parameters(self) -> dict[str, Real]:
+        """``scale`` and ``degrees_of_freedom``."""
+        return {"scale": self.scale, "degrees_of_freedom": self.degrees_of_freedom}
+
+    @property
+    def scale(self) -> Float[Real, "*batch d d"]:
+        """The scale ``S``."""
+        return symmetric(self.xp.np.linalg.inv(self.inverse_scale))
+
+    @property
+    def degrees_of_freedom(self) -> Float[Real, "*batch"]:
+        """The degrees of freedom ``ν``."""
+        return self.degrees + self.size + 1
+
+    @property
+    def mean(self) -> Float[Real, "*batch d d"]:
+        """``ν S``."""
+        return self.degrees_of_freedom[..., None, None] * self.scale
+
+    @property
+    def size(self) -> int:
+        """``d``, the side of the matrices."""
+        return self.inverse_scale.shape[-1]
+
+    def expected_log_determinant(self) -> Float[Real, "*batch"]:
+        """``E log|Λ|`` (bishop2006, B.81)."""
+        return (
+            self.xp.multidigamma(self.degrees_of_freedom / 2, self.size)
+            + self.size * LOG_2
+            - self.xp.logdet(self.xp.cholesky(self.inverse_scale))
+        )
+
+    def log_normalizer(self) -> Float[Real, "*batch"]:
+        """``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
+        half = self.degrees_of_freedom / 2
+        logdet = self.xp.logdet(self.xp.cholesky(self.inverse_scale))
+        return half * (self.size * LOG_2 - logdet) + self.xp.multigammaln(half, self.size)
+
+    @property
+    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+        """``E[log|Λ|]/2`` and ``-ν S/2``."""
+        return self.flatten(
+            degrees=self.expected_log_determinant() / 2, inverse_scale=-self.mean / 2
+        )
+
+    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+        """Solve for ``ν`` from ``log|E Λ| - E log|Λ|``, then ``S = E[Λ]/ν``."""
+        parts = self.unflatten(vector)
+        mean = -2 * parts["inverse_scale"]
+        xp = namespace(mean)
+        gap = xp.logdet(xp.cholesky(mean)) - 2 * parts["degrees"]
+        nu = solve_degrees_of_freedom(gap, self.size)
+        return self.from_standard(mean / nu[..., None, None], nu)
+
+    def sufficient_statistics(self, z: Float[Real, "*shape d d"]) -> Float[Real, "*shape dim"]:
+        """``(log|Λ|/2, -Λ/2)``."""
+        xp = namespace(z)
+        return self.flatten(degrees=xp.logdet(xp.cholesky(z)) / 2, inverse_scale=-z / 2)
+
+    def log_base_measure(self) -> float:
+        """Zero, against the Lebesgue measure of the upper triangle."""
+        return 0.0
+
+    def is_proper(self) -> Bool[Real, "*batch"]:
+        """Whether ``ν > d - 1`` and the scale is positive definite."""
+        np_ = self.xp.np
+        degrees = (self.degrees_of_freedom > self.size - 1) & np_.isfinite(self.degrees)
+        return degrees & np_.isfinite(self.xp.cholesky(self.inverse_scale)).all((-2, -1))
+
+    def kl(self, other: Self) -> Float[Real, "*batch"]:
+        """``KL(self || other)``, by Cholesky factors."""
+        xp = namespace(self.inverse_scale, other.inverse_scale)
+        mine, theirs = xp.cholesky(self.inverse_scale), xp.cholesky(other.inverse_scale)
+        ratio = xp.np.linalg.solve(mine, theirs)  # tr(S'⁻¹ S) = ||L⁻¹ L'||²
+        trace_excess = (ratio**2).sum((-2, -1)) - self.size
+        logdet_gap = xp.logdet(theirs) - xp.logdet(mine)
+        nu, other_nu = self.degrees_of_freedom, other.degrees_of_freedom
+        return (
+            (nu * trace_excess - other_nu * logdet_gap) / 2
+            + xp.multigammaln(other_nu / 2, self.size)
+            - xp.multigammaln(nu / 2, self.size)
+            + (nu - other_nu) / 2 * xp.multidigamma(nu / 2, self.size)
+        )
+
+    def sample(
+        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
+    ) -> Float[jax.Array, "*shape d d"]:
+        """Draws by Bartlett's decomposition."""
+        nu, d = jnp.asarray(self.degrees_of_freedom), self.size
+        full = shape + nu.shape
+        below, diagonal = jax.random.split(key)
+        chi2 = jax.random.gamma(
+            diagonal, (nu[..., None] - jnp.arange(d)) / 2, (*full, d), nu.dtype
+        )
+        noise = jnp.tril(jax.random.normal(below, (*full, d, d), nu.dtype), -1)
+        bartlett = noise + jnp.sqrt(2 * chi2)[..., None] * jnp.eye(d, dtype=nu.dtype)
+        root = jnp.linalg.cholesky(jnp.asarray(self.scale)) @ bartlett
+        return root @ jnp.swapaxes(root, -1, -2)
+
+
+def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Real, "*batch"]:
+    """The ``ν`` with ``d log(ν/2) - ψ_d(ν/2) = gap > 0``: bisection, then Newton."""
+    xp = namespace(gap)
+
+    def excess(nu: Real) -> Real:
+        return size * xp.np.log(nu / 2) - xp.multidigamma(nu / 2, size) - gap
+
+    def halve(bracket: tuple[Real, Real]) -> tuple[Real, Real]:
+        low, high = bracket  # of log(ν - d + 1); the excess falls in ν
+        middle = (low + high) / 2
+        above = excess(size - 1 + xp.np.exp(middle)) > 0
+        return xp.np.where(above, middle, low), xp.np.where(above, high, middle)
+
+    def newton(nu: Real) -> Real:
+        slope = size / nu - xp.multitrigamma(nu / 2, size) / 2
+        step = excess(nu) / slope
+        return xp.np.where(nu - step > size - 1, nu - step, nu)
+
+    bracket = (xp.np.full_like(gap, -30.0), xp.np.full_like(gap, 40.0))
+    low, high = xp.iterate(halve, bracket, 60)
+    return xp.iterate(newton, size - 1 + xp.np.exp((low + high) / 2), 3)

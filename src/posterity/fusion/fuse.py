@@ -1,0 +1,311 @@
+"""The verb: posteriors of several sites in, one posterior out."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from posterity.artifact import load
+from posterity.checks import check_proper, describe, same_parameters, structure
+from posterity.errors import StructureError, UsageError
+from posterity.families import ExponentialFamily, Mixture, Plate, Product
+from posterity.fusion.blocks import Aligned, Block, align_plate, fuse_block
+from posterity.fusion.geometry import Divergence, DivergenceName
+from posterity.fusion.matching import Matching, MatchingName
+from posterity.fusion.rules import Rule, RuleName
+from posterity.ledger import Ledger, at_rest
+
+Posterior = ExponentialFamily | Ledger | str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fusion:
+    """What :func:`fuse` found.
+
+    Attributes:
+        posterior: the fused posterior, of the sites' family.
+        ledger: with ``rule="product"``, the same as prior plus one aligned factor a site, so
+            that a site can be taken out again; else None.
+        plates: for each plate (by the path of its block, ``""`` for the whole posterior) the
+            matching, its cost and the trace of the objective.
+        rule: how matched components became one.
+        divergence: the side on which KL was taken.
+    """
+
+    posterior: ExponentialFamily
+    ledger: Ledger | None
+    plates: dict[str, Aligned]
+    rule: Rule
+    divergence: Divergence
+
+    @property
+    def plate(self) -> Aligned:
+        """The only plate.
+
+        Raises:
+            UsageError: if there are several, or none.
+        """
+        if len(self.plates) != 1:
+            raise UsageError(
+                found=f"{len(self.plates)} plates {sorted(self.plates)}",
+                expected="one plate",
+                fix="Look at .plates[name] instead.",
+            )
+        return next(iter(self.plates.values()))
+
+    @property
+    def matching(self) -> dict[str, Int[np.ndarray, " k"]]:
+        """For each site, the fused component of each local one; -1 if it held no data."""
+        return self.plate.matching
+
+    @property
+    def components(self) -> int:
+        """Number of fused components."""
+        return self.plate.components
+
+    @property
+    def cost(self) -> float:
+        """Summed divergence of matched components to their centroid, in nats."""
+        return self.plate.cost
+
+    @property
+    def trace(self) -> list[float]:
+        """The objective of the matching after each accepted change; it never rises."""
+        return self.plate.trace
+
+
+def fuse(
+    posteriors: Sequence[Posterior] | Mapping[str, Posterior],
+    *,
+    components: int | None = None,
+    rule: Rule | RuleName = "barycenter",
+    divergence: Divergence | DivergenceName = "reverse",
+    matching: Matching | MatchingName = "evidence",
+    prior: ExponentialFamily | None = None,
+    weights: Mapping[str, float] | None = None,
+) -> Fusion:
+    """Merge posteriors of separate data into one, finding which components correspond.
+
+    Args:
+        posteriors: families, ledgers (see :meth:`Ledger.of_site`) or paths of files that hold
+            one, at least two; a mapping names the sites, else a ledger names its own, a file
+            goes by its stem and the rest are numbered. Plates are matched; a plate that has
+            mixing weights and a known prior leaves out components that hold less than one
+            observation.
+        components: number of fused components of each plate; None finds it.
+        rule: ``"barycenter"``, the summed-KL mean of matched components, or ``"product"``, the
+            prior once plus every site's contribution, which in conjugate models is the
+            posterior of the pooled data.
+        divergence: ``"reverse"`` for ``KL(global || local)``, ``"forward"`` for
+            ``KL(local || global)``.
+        matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
+            :class:`Matching`.
+        prior: what all sites started from, if they are not ledgers; a plate's prior has
+            members that are all alike, in any number.
+        weights: for the barycentre, a positive weight for each site; equal if None.
+
+    Returns:
+        A :class:`Fusion`. It does not depend on the order of sites or of components.
+
+    Raises:
+        UsageError: fewer than two sites, two of one name, the same posterior twice under
+            ``product``, or arguments that contradict each other.
+        StructureError: sites of different families, blocks or dimensions, or priors that differ.
+        ParameterError: NaN, infinite or improper parameters, by site and block.
+        ArtifactError: a file that cannot be read.
+
+    Source: claici2020; the choice of the number of components is ours (docs/decisions.md).
+
+    >>> from posterity.families import DiagonalGaussian, Plate
+    >>> def site(*means):
+    ...     means = np.array(means)[:, None]
+    ...     return Plate(DiagonalGaussian.from_standard(means, np.full(means.shape, 0.01)))
+    >>> fused = fuse({"a": site(0.0, 5.0), "b": site(5.1, 9.0), "c": site(9.1, 0.1, 5.2)})
+    >>> fused.components
+    3
+    """
+    rule, divergence = _choice(Rule, rule, "rule"), _choice(Divergence, divergence, "divergence")
+    matching = _choice(Matching, matching, "matching")
+    sites = _read(posteriors)
+    _check_structure({name: posterior for name, (posterior, _) in sites.items()})
+    if rule is Rule.PRODUCT:
+        _check_product(sites, prior, weights)
+    block = Block(
+        names=list(sites),
+        posteriors=[posterior for posterior, _ in sites.values()],
+        priors=[own if prior is None else prior for _, own in sites.values()],
+        weights=_site_weights(list(sites), weights),
+    )
+    plates = {
+        path: align_plate(plate, path, matching, divergence, components)
+        for path, plate in _plates(block)
+    }
+    if components is not None and not plates:
+        raise UsageError(
+            found=f"components={components} for {describe(block.posteriors[0])}",
+            expected="components only where there is a Plate",
+            fix="Leave components out.",
+        )
+    posterior, ledger = fuse_block(block, plates, rule, divergence)
+    check_proper(posterior, "the fused posterior")
+    return Fusion(posterior, ledger, plates, rule, divergence)
+
+
+# --- what comes in -------------------------------------------------------------------------------
+
+
+def _choice(kind: Any, value: Any, argument: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise UsageError(
+            found=f"{argument}={value!r}",
+            expected=f"one of {[member.value for member in kind]}",
+            fix=f"Choose one of these for {argument}.",
+        ) from None
+
+
+def _read(
+    posteriors: Sequence[Posterior] | Mapping[str, Posterior],
+) -> dict[str, tuple[ExponentialFamily, ExponentialFamily | None]]:
+    """Posterior and, if known, prior by the name of the site, sorted."""
+    if isinstance(posteriors, str | os.PathLike | ExponentialFamily | Ledger):
+        posteriors = [posteriors]
+    named = posteriors.items() if isinstance(posteriors, Mapping) else _unnamed(posteriors)
+    found: dict[str, tuple[ExponentialFamily, ExponentialFamily | None]] = {}
+    for name, value in named:
+        value, fallback = _open(value)
+        name = name if name is not None else fallback or f"site-{len(found):04d}"
+        if name in found:
+            raise UsageError(
+                found=f"two posteriors of site {name!r}",
+                expected="each site once",
+                fix="Leave one out, or pass a mapping that names each site differently.",
+            )
+        found[name] = _parts(name, value)
+    if len(found) < 2:
+        raise UsageError(
+            found=f"{len(found)} site" + ("s" if not found else ""),
+            expected="at least two sites to fuse",
+            fix="Pass the posteriors of all sites together.",
+        )
+    return dict(sorted(found.items()))
+
+
+def _unnamed(posteriors: Sequence[Posterior]) -> list[tuple[str | None, Posterior]]:
+    return [(None, posterior) for posterior in posteriors]
+
+
+def _open(value: Posterior) -> tuple[Any, str | None]:
+    """The object behind a path, and the name it brings."""
+    stem = None
+    if isinstance(value, str | os.PathLike):
+        value, stem = load(value), Path(value).stem  # type: ignore[assignment]
+    if isinstance(value, Ledger) and value.sites:
+        return value, "+".join(value.sites)
+    return value, stem
+
+
+def _parts(name: str, value: Any) -> tuple[ExponentialFamily, ExponentialFamily | None]:
+    place = f"site {name!r}"
+    if isinstance(value, Ledger):
+        return value.posterior, value.prior
+    if isinstance(value, Mixture) or not isinstance(value, ExponentialFamily):
+        raise StructureError(
+            found=f"a {type(value).__name__} in {place}",
+            expected="an exponential family, a Ledger, or the path of a file with one",
+            fix="Wrap components without labels as posterity.Plate(members, weights).",
+        )
+    check_proper(value, place)
+    return at_rest(value), None
+
+
+def _check_structure(posteriors: Mapping[str, ExponentialFamily]) -> None:
+    (first, expected), *rest = posteriors.items()
+    _check_unbatched(first, expected)
+    for name, posterior in rest:
+        if _shape(posterior) != _shape(expected):
+            raise StructureError(
+                found=f"{describe(posterior)} at site {name!r}",
+                expected=f"the family, blocks and dimensions of site {first!r}: "
+                f"{describe(expected)} (plates may differ in size)",
+                fix="Fit the same model at every site.",
+            )
+
+
+def _check_unbatched(name: str, posterior: ExponentialFamily) -> None:
+    if posterior.batch_shape:
+        raise StructureError(
+            found=f"a batch of shape {posterior.batch_shape} at site {name!r}",
+            expected="one posterior a site",
+            fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
+        )
+
+
+def _shape(posterior: ExponentialFamily) -> Any:
+    """Structure, with the sizes of plates left open."""
+    if isinstance(posterior, Product):
+        return {name: _shape(block) for name, block in posterior.blocks.items()}
+    if isinstance(posterior, Plate):
+        return (type(posterior.weights), structure(posterior.members[0]))
+    return structure(posterior)
+
+
+def _check_product(
+    sites: Mapping[str, tuple[ExponentialFamily, Any]],
+    prior: ExponentialFamily | None,
+    weights: Mapping[str, float] | None,
+) -> None:
+    if weights is not None:
+        raise UsageError(
+            found="weights with rule='product'",
+            expected="weights for rule='barycenter' only",
+            fix="Leave weights out: a product counts every observation once.",
+        )
+    bare = [name for name, (_, own) in sites.items() if own is None]
+    if prior is None and bare:
+        raise UsageError(
+            found=f"no prior for {bare[:3]}" + (" and others" if len(bare) > 3 else ""),
+            expected="the prior of every site for rule='product', which counts it once",
+            fix="Save ledgers made by Ledger.of_site(site, prior=..., posterior=...), or pass "
+            "prior=.",
+        )
+    seen: dict[bytes, str] = {}
+    for name, (posterior, _) in sites.items():
+        content = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(posterior))
+        if (twin := seen.setdefault(content, name)) != name and same_parameters(
+            posterior, sites[twin][0]
+        ):
+            raise UsageError(
+                found=f"the same posterior, to the last bit, from sites {twin!r} and {name!r}",
+                expected="each site's data once: a product would count them twice",
+                fix="Leave one of the two out.",
+            )
+
+
+def _site_weights(names: list[str], weights: Mapping[str, float] | None) -> np.ndarray:
+    if weights is None:
+        return np.ones(len(names))
+    if set(weights) != set(names) or not all(0 < w < np.inf for w in weights.values()):
+        raise UsageError(
+            found=f"weights {dict(weights)}",
+            expected=f"a positive weight for each of {names}",
+            fix="Name every site once, with a finite positive weight.",
+        )
+    return np.array([weights[name] for name in names], dtype=float)
+
+
+def _plates(block: Block, path: str = "") -> list[tuple[str, Block]]:
+    """Plates anywhere in the posterior, by path."""
+    first = block.posteriors[0]
+    if isinstance(first, Plate):
+        return [(path, block)]
+    if not isinstance(first, Product):
+        return []
+    inner = ((f"{path}/{n}" if path else n, block.child(n)) for n in first.blocks)
+    return [found for name, child in inner for found in _plates(child, name)]

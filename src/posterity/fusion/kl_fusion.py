@@ -1,0 +1,66 @@
+"""KL-fusion in the setting of its paper: equation (9), solved as it stands (claici2020).
+
+Kept for comparison. Its number of components depends on the regularisation, and its literal
+setting finds too many when sites differ (``docs/decisions.md``).
+"""
+
+import dataclasses
+
+import numpy as np
+
+from posterity.fusion.clustering import Clustering, Problem
+from posterity.fusion.geometry import Centroids
+from posterity.fusion.relaxation import relax, round_plan
+from posterity.fusion.search import Found, agglomerate
+
+Array = np.ndarray
+ITERATIONS = 10  # the paper's
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """The paper's hyperparameters: ``regularization`` is in standard deviations of the costs."""
+
+    regularization: float = 0.1
+    components: int | None = None
+    """Upper bound on the number of components; None takes twice the largest site's, plus two."""
+
+
+def kl_fusion(problem: Problem, setting: Setting) -> Found:
+    """Alternate the relaxed assignment (9) and relaxed barycentres; then round.
+
+    The trace holds the objective of (9) in units of the costs' standard deviation; iteration
+    stops when it rises, which rounding of the solver's gap alone can cause.
+    """
+    centroids = _start(problem, setting)
+    costs = problem.points.divergences(centroids)
+    scale = float(costs.std()) or 1.0
+    trace: list[float] = []
+    plans: list[Array] = []
+    for _ in range(ITERATIONS):
+        relaxed = relax(np.split(costs / scale, problem.starts[1:-1]), setting.regularization)
+        if trace and relaxed.objective >= trace[-1]:
+            break
+        trace.append(relaxed.objective)
+        plans = relaxed.plans
+        centroids = _relaxed_barycenters(problem, np.concatenate(plans), centroids)
+        costs = problem.points.divergences(centroids)
+    labels = np.concatenate(round_plan(plans))
+    return Found(Clustering(problem, np.unique(labels, return_inverse=True)[1]), trace)
+
+
+def _start(problem: Problem, setting: Setting) -> Centroids:
+    largest, total = problem.largest(), len(problem.points)
+    bound = setting.components or min(total, 2 * largest + 2)
+    levels = agglomerate(problem)
+    level = next((c for c in levels if len(c.counts) <= bound), levels[-1])
+    return level.centroids
+
+
+def _relaxed_barycenters(problem: Problem, plan: Array, before: Centroids) -> Centroids:
+    mass = plan.sum(0)
+    # A column that nothing is assigned to has no barycentre: it stays where it was.
+    used = mass > 1e-9
+    coordinates = before.coordinates.copy()
+    coordinates[used] = (plan.T @ problem.points.coordinates)[used] / mass[used, None]
+    return problem.points.centroids(coordinates)

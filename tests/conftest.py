@@ -1,0 +1,19 @@
+"""What must be set before JAX is imported, and how hypothesis tries examples."""
+
+import os
+
+from hypothesis import settings
+
+# Two cores and two independent batched factorisations in one program can deadlock XLA's thread
+# pool; without this scheduler they do not.
+SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler"
+if SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SCHEDULER}=false".strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("MPLBACKEND", "Agg")
+# For the processes that run tests in parallel: more threads than cores make inverses crawl.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

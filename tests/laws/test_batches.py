@@ -1,0 +1,81 @@
+"""Batches behave as NumPy arrays of members do."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posterity.families import concatenate, stack
+from tests.laws.table import NAMES, TABLE, close, identical, laws, members, some, to_jax
+
+families = pytest.mark.parametrize("name", NAMES)
+INDICES = [
+    (1, (5,)),
+    (slice(1, 3), (2, 5)),
+    ((slice(None), 2), (4,)),
+    ((..., 2), (4,)),
+    ((..., None), (4, 5, 1)),
+    (None, (1, 4, 5)),
+    (np.array([3, 0, 0]), (3, 5)),
+    (np.array([True, False, True, True]), (3, 5)),
+    (np.eye(4, 5, dtype=bool), (4,)),
+    ([0, 1], (2, 5)),
+    (..., (4, 5)),
+]
+
+
+@families
+@pytest.mark.parametrize("index,shape", INDICES)
+def test_indexing_follows_numpy(name: str, index: Any, shape: tuple[int, ...]) -> None:
+    (batch,) = some(name, batch=(4, 5))
+    picked = batch[index]
+    assert picked.batch_shape == shape
+    full = index if isinstance(index, tuple) else (index,)
+    full = full if any(i is ... for i in full) else (*full, ...)
+    assert np.array_equal(picked.natural_parameters, batch.natural_parameters[*full, :])
+    assert identical(to_jax(batch)[index], to_jax(picked))
+
+
+@families
+def test_an_index_never_reaches_into_a_member(name: str) -> None:
+    (member,), (batch,) = some(name), some(name, batch=(3,))
+    for index in (0, slice(None), np.array([0])):
+        with pytest.raises(IndexError):
+            member[index]
+    for index in ((0, 0), (..., 0, 0), 3):
+        with pytest.raises(IndexError):
+            batch[index]
+    assert [m.batch_shape for m in batch] == [(), (), ()]
+
+
+@families
+@laws
+@given(data=st.data())
+def test_stack_and_concatenate_are_undone_by_indexing(name: str, data: st.DataObject) -> None:
+    p, q, r = data.draw(members(name, 3))
+    stacked = stack([p, q, r])
+    assert stacked.batch_shape == (3, *p.batch_shape)
+    assert all(identical(stacked[i], m) for i, m in enumerate([p, q, r]))
+    joined = concatenate([stack([p, q]), stack([r])])
+    assert identical(joined, stacked)
+
+
+@families
+@laws
+@given(data=st.data())
+def test_a_batch_computes_member_by_member(name: str, data: st.DataObject) -> None:
+    p, q = data.draw(members(name, 2))
+    both, other = stack([p, q]), stack([q, p])
+    close(both.kl(other), np.stack([p.kl(q), q.kl(p)]), rtol=1e-10, atol=1e-12)
+    close(both.log_normalizer(), np.stack([p.log_normalizer(), q.log_normalizer()]), rtol=1e-12)
+    close(both.entropy(), np.stack([p.entropy(), q.entropy()]), rtol=1e-10, atol=1e-12)
+    assert np.array_equal(both.is_proper(), np.stack([p.is_proper(), q.is_proper()]))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_results_have_the_shape_of_the_batch(name: str) -> None:
+    (p,) = some(name, batch=(4, 5))
+    shape = getattr(p, "batch_shape", ())
+    assert np.shape(p.is_proper()) == shape

@@ -1,0 +1,118 @@
+"""Standard, natural, mean and flat parameters are one-to-one; NumPy and JAX agree on them."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.laws.table import NAMES, TABLE, cast, close, identical, laws, members, some, to_jax
+
+families = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.mark.parametrize("name", TABLE)
+@laws
+@given(data=st.data())
+def test_standard_parameters_and_back(name: str, data: st.DataObject) -> None:
+    (p,) = data.draw(members(name))
+    close(type(p).from_standard(**p.standard_parameters()), p, rtol=1e-10, atol=1e-11)
+
+
+@families
+@laws
+@given(data=st.data())
+def test_flat_natural_parameters_and_back(name: str, data: st.DataObject) -> None:
+    (p,) = data.draw(members(name))
+    close(p.with_natural_parameters(p.natural_parameters), p, rtol=1e-15)
+
+
+@families
+@laws
+@given(data=st.data())
+def test_mean_parameters_and_back(name: str, data: st.DataObject) -> None:
+    """The inverse amplifies rounding by the inverse of the Fisher information: up to 1e6."""
+    (p,) = data.draw(members(name))
+    back = p.with_mean_parameters(p.mean_parameters)
+    close(back, p, rtol=1e-9, atol=1e-9)
+    close(back.mean_parameters, p.mean_parameters, rtol=1e-11, atol=1e-11)
+
+
+@families
+@laws
+@given(data=st.data())
+def test_the_mean_of_two_mean_parameters_is_a_member(name: str, data: st.DataObject) -> None:
+    p, q = data.draw(members(name, 2))
+    middle = (p.mean_parameters + q.mean_parameters) / 2
+    moment_match = p.with_mean_parameters(middle)
+    assert np.all(moment_match.is_proper())
+    close(moment_match.mean_parameters, middle, rtol=1e-10, atol=1e-10)
+
+
+def answers(p: Any, q: Any) -> dict[str, Any]:
+    """Everything that has a closed form."""
+    return {
+        "log_normalizer": p.log_normalizer(),
+        "mean_parameters": p.mean_parameters,
+        "natural_parameters": p.natural_parameters,
+        "entropy": p.entropy(),
+        "kl": p.kl(q),
+        "proper": np.asarray(p.is_proper()).astype(float),
+        "back": p.with_mean_parameters(p.mean_parameters),
+        "step": p + 0.5 * (q - p),
+    }
+
+
+@families
+@pytest.mark.parametrize("size", [1, 3])
+def test_numpy_and_jax_agree(name: str, size: int) -> None:
+    p, q = some(name, count=2, batch=(3,), size=size)
+    numpy = answers(p, q)
+    assert not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(numpy))
+    with jax.enable_x64(True):
+        ours = answers(to_jax(p), to_jax(q))
+        leaves = jax.tree.leaves({k: v for k, v in ours.items() if k != "proper"})
+        assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+        close(ours, numpy, rtol=1e-9, atol=1e-11)
+
+
+@families
+def test_numpy_and_jax_agree_on_log_prob(name: str) -> None:
+    p, q = some(name, count=2, batch=(3,))
+    with jax.enable_x64(True):
+        z = to_jax(q).sample(jax.random.key(0), (5,))
+        at_rest = jax.tree.map(np.asarray, z)
+        assert p.log_prob(at_rest).shape == (5, 3)
+        close(to_jax(p).log_prob(z), p.log_prob(at_rest), rtol=1e-9, atol=1e-11)
+        inner = (p.natural_parameters * p.sufficient_statistics(at_rest)).sum(-1)
+        generic = inner + p.log_base_measure() - p.log_normalizer()
+        close(p.log_prob(at_rest), generic, rtol=1e-9, atol=1e-11)
+
+
+@families
+def test_float32_stays_float32(name: str) -> None:
+    """In both homes: precision is neither lost nor invented."""
+    p, q = (cast(m, np.float32) for m in some(name, count=2, batch=(3,)))
+    for found in (answers(p, q), answers(to_jax(p), to_jax(q))):
+        del found["proper"]
+        leaves = jax.tree.leaves_with_path(found)
+        assert {jax.tree_util.keystr(k): str(v.dtype) for k, v in leaves if v.dtype != np.float32} == {}
+
+
+@families
+def test_float32_is_close_to_float64(name: str) -> None:
+    p, q = some(name, count=2, batch=(3,))
+    narrow, wide = (answers(cast(p, t), cast(q, t)) for t in (np.float32, np.float64))
+    for found in (narrow, wide):
+        del found["back"]
+    close(narrow, wide, rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_jax_leaves_stay_jax_and_numpy_leaves_numpy(name: str) -> None:
+    with jax.enable_x64(True):
+        (p,) = some(name)
+        assert identical(jax.tree.map(np.asarray, to_jax(p)), p)
+        assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(to_jax(p)))

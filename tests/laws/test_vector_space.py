@@ -1,0 +1,105 @@
+"""Natural parameters form a vector space, and the flat view of it is linear."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posterity.errors import StructureError
+from posterity.families import Gamma, Gaussian
+from tests.laws.table import NAMES, close, identical, laws, members, some, to_jax
+
+SCALARS = st.floats(-8, 8, allow_subnormal=False)
+EPS = 8 * np.finfo(np.float64).eps
+families = pytest.mark.parametrize("name", NAMES)
+
+
+@families
+@laws
+@given(data=st.data())
+def test_addition_commutes_and_associates(name: str, data: st.DataObject) -> None:
+    p, q, r = data.draw(members(name, 3))
+    assert identical(p + q, q + p)
+    close((p + q) + r, p + (q + r), rtol=0, atol=EPS)
+
+
+@families
+@laws
+@given(data=st.data())
+def test_zero_and_negation(name: str, data: st.DataObject) -> None:
+    (p,) = data.draw(members(name))
+    assert identical(p + p.zero(), p)
+    assert identical(p - p, p.zero())
+    assert identical(p + (-p), p.zero())
+    assert identical(-(-p), p)
+
+
+@families
+@laws
+@given(data=st.data(), a=SCALARS, b=SCALARS)
+def test_scalars_distribute(name: str, data: st.DataObject, a: float, b: float) -> None:
+    p, q = data.draw(members(name, 2))
+    close(a * (p + q), a * p + a * q, rtol=0, atol=EPS * 8)
+    close((a + b) * p, a * p + b * p, rtol=0, atol=EPS * 16)
+    close((a * b) * p, a * (b * p), rtol=0, atol=EPS * 64)
+    assert identical(1.0 * p, p)
+    assert identical(p / 2.0, 0.5 * p)
+    assert identical(np.float64(a) * p, p * a)
+
+
+@families
+@laws
+@given(data=st.data(), a=SCALARS)
+def test_flat_natural_parameters_are_linear(name: str, data: st.DataObject, a: float) -> None:
+    p, q = data.draw(members(name, 2))
+    flat = a * p.natural_parameters + q.natural_parameters
+    close((a * p + q).natural_parameters, flat, rtol=0, atol=EPS * 8)
+    assert flat.shape == (*p.batch_shape, p.dimension)
+
+
+@families
+@laws
+@given(data=st.data())
+def test_an_array_of_scalars_goes_along_the_batch(name: str, data: st.DataObject) -> None:
+    (p,) = data.draw(members(name))
+    weights = np.arange(1.0, 1 + np.prod(p.batch_shape, dtype=int)).reshape(p.batch_shape)
+    for product in (weights * p, p * weights):
+        expected = weights[..., None] * p.natural_parameters
+        close(product.natural_parameters, expected, rtol=EPS)
+        close(p.with_natural_parameters(expected), product, rtol=EPS)
+
+
+@families
+def test_an_array_of_scalars_on_one_member_makes_a_batch(name: str) -> None:
+    (p,) = some(name)
+    batch = np.array([1.0, 2.0, -3.0]) * p
+    assert batch.batch_shape == (3,)
+    assert identical(batch[2], -3.0 * p)
+
+
+@families
+def test_a_jax_scalar_on_the_left(name: str) -> None:
+    with jax.enable_x64(True):
+        (p,) = some(name)
+        close(jax.numpy.asarray(2.0) * to_jax(p), 2.0 * p, rtol=EPS)
+
+
+@pytest.mark.parametrize(
+    "other", [1.0, None, Gamma(1.0, 1.0)], ids=["a number", "nothing", "another family"]
+)
+def test_only_members_of_one_family_add(other: Any) -> None:
+    (p,) = some("Gaussian")
+    with pytest.raises(TypeError):
+        p + other
+    with pytest.raises(TypeError):
+        p - other
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(StructureError, match="shapes"):
+        Gaussian(np.zeros(2), np.eye(3))
+    with pytest.raises(StructureError, match="shapes"):
+        Gaussian(np.zeros((4, 2)), np.eye(2))

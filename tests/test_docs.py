@@ -1,0 +1,139 @@
+"""The code of the documentation runs as printed, with warnings as errors.
+
+The ``python`` blocks of a page run in order as one script, whose line numbers are the page's;
+then the ``$ posterity ...`` commands of its ``console`` blocks run, in the same directory.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/fuse.md",
+    "docs/artifact.md",
+    "docs/ledger.md",
+    "docs/families.md",
+    "docs/new-family.md",
+]
+FENCE = re.compile(
+    r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
+    r"(?P<body>.*?)"
+    r"^[ \t]*(?P=fence)[`~]*[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+SECONDS = 240
+
+
+def blocks(page, language):
+    """Line on which each block's code starts, and the code."""
+    for fence in FENCE.finditer(page):
+        if fence["language"] == language:
+            line = page.count("\n", 0, fence.start("body"))
+            yield line, textwrap.dedent(fence["body"])
+
+
+def script(page):
+    """All Python of a page, every line where the page has it; empty if there is none."""
+    lines = [""] * page.count("\n")
+    for start, code in blocks(page, "python"):
+        code = code.splitlines()
+        lines[start : start + len(code)] = code
+    return "\n".join(lines).rstrip()
+
+
+def commands(page):
+    """Arguments of every ``$ posterity`` command; output and other programs are left out."""
+    for _, code in blocks(page, "console"):
+        for line in code.replace("\\\n", " ").splitlines():
+            if line.startswith("$ "):
+                program, *arguments = shlex.split(line[2:], comments=True) or [""]
+                if program == "posterity":
+                    yield arguments
+
+
+def run(directory, what, *arguments):
+    """Run Python in ``directory``; warnings are errors."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, f"{what} failed\n{done.stdout}\n{done.stderr}"
+
+
+def documented():
+    """Pages that have anything to run."""
+    for name in PAGES:
+        page = (ROOT / name).read_text(encoding="utf-8")
+        if script(page) or any(commands(page)):
+            yield pytest.param(name, page, id=name)
+
+
+@pytest.mark.parametrize(("name", "page"), documented())
+def test_code_of_the_page_runs(name, page, tmp_path):
+    directory = tmp_path / "reader"
+    directory.mkdir()
+    if code := script(page):
+        # Beside the working directory, so that the page cannot shadow what it imports.
+        path = tmp_path / "script" / Path(name).with_suffix(".py").name
+        path.parent.mkdir()
+        path.write_text(code, encoding="utf-8")
+        run(directory, f"Python of {name}", str(path))
+    for arguments in commands(page):
+        run(directory, shlex.join(["posterity", *arguments]), "-m", "posterity", *arguments)
+
+
+EXAMPLE = """\
+Text, `code`, and
+
+```python title="first"
+x = 1
+
+y = x + 1
+```
+
+```json
+{"not": "run"}
+```
+
+- a list with
+
+  ```python
+  assert y == 2
+  ```
+
+```console
+$ posterity inspect "a file" \\
+    --json  # why
+output
+$ make demo
+$ posterity demo
+```
+"""
+
+
+def test_script_keeps_the_lines_of_the_page():
+    lines = script(EXAMPLE).splitlines()
+    assert lines[3:6] == ["x = 1", "", "y = x + 1"]
+    assert [i for i, line in enumerate(lines) if line] == [3, 5, 15]
+    assert lines[15] == EXAMPLE.splitlines()[15].strip()
+    exec(script(EXAMPLE), {})
+
+
+def test_commands_are_those_of_posterity():
+    assert list(commands(EXAMPLE)) == [["inspect", "a file", "--json"], ["demo"]]
+
+
+def test_page_without_blocks_gives_nothing():
+    assert script("# Title\n\nText.\n") == ""
+    assert list(commands("# Title\n\nText.\n")) == []
