@@ -79,7 +79,7 @@ def documented():
             yield pytest.param(name, page, id=name)
 
 
-@pytest.mark.parametrize(("name", "page"), documented())
+@pytest.mark.parametrize(("name", "page"), list(documented()))
 def test_code_of_the_page_runs(name, page, tmp_path):
     directory = tmp_path / "reader"
     directory.mkdir()

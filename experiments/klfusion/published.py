@@ -62,14 +62,14 @@ def klfusion_released(
     rng = default_rng(seed)
     globals_ = spread(posteriors, max_components, rng)
     penalty = PENALTY * cost_deviation(globals_, posteriors)
+    in_use = np.ones(len(globals_), dtype=bool)
     for _ in range(iterations):
         costs = [pairwise_costs(globals_, site) for site in posteriors]
         plans = assign(costs, penalty)
         globals_ = [barycenter(old, posteriors, plans, g) for g, old in enumerate(globals_)]
-        use = sum(plan.sum(axis=1) for plan in plans)
+        use = np.sum([plan.sum(axis=1) for plan in plans], axis=0)
         order = np.argsort(-use, kind="stable")
-        globals_ = [globals_[g] for g in order]
-    in_use = use[order] >= IN_USE
+        globals_, in_use = [globals_[g] for g in order], use[order] >= IN_USE
     return np.stack([q.mean for q, used in zip(globals_, in_use, strict=True) if used])
 
 

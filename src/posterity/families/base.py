@@ -46,6 +46,10 @@ class ExponentialFamily(eqx.Module):
 
     coordinates: ClassVar[dict[str, int]]
 
+    # Equinox wraps every access of a method in a new Module, which costs more than the formulas
+    # themselves on small members; a plain bound method does (docs/decisions.md).
+    __getattribute__ = object.__getattribute__
+
     # --- what the author of a family writes -------------------------------------------------
 
     @classmethod
@@ -113,6 +117,8 @@ class ExponentialFamily(eqx.Module):
     @property
     def xp(self) -> Namespace:
         """The array functions that fit the leaves."""
+        if self.coordinates:
+            return namespace(getattr(self, next(iter(self.coordinates))))
         return namespace(*jax.tree.leaves(self))
 
     def __getitem__(self, index: Any) -> Self:

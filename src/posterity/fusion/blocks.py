@@ -11,7 +11,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Plate, Product, stack
 from posterity.fusion import mixing
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.matching import Matching, match
+from posterity.fusion.matching import Matching, content_keys, match
 from posterity.fusion.rules import Rule, barycenter
 from posterity.ledger import Ledger, at_rest
 
@@ -230,16 +230,16 @@ def _check_used(block: Block, used: list[Array], path: str) -> None:
 def _by_weight(block: Block, labels: list[Array]) -> list[Array]:
     """Renumber so that the heaviest component comes first; ties by content."""
     size = max(label.max() for label in labels) + 1
-    weight, content = np.zeros(size), np.full(size, "", dtype=object)
+    weight, content = np.zeros(size), np.full(size, b"", dtype=object)
     for (plate, prior), label in zip(_pairs(block), labels, strict=True):
         kept = label >= 0
         counted = np.ones(plate.size)
         if plate.weights is not None:
             counted = mixing.counts(plate.weights, _prior_weights(prior))
         np.add.at(weight, label[kept], counted[kept])
+        keys = content_keys(plate.members)
         for row in np.flatnonzero(kept):
-            key = plate.members[int(row)].natural_parameters.tobytes().hex()
-            content[label[row]] = max(content[label[row]], key)
+            content[label[row]] = max(content[label[row]], keys[row])
     order = sorted(range(size), key=lambda g: (-round(weight[g], 9), content[g]))
     rank = np.empty(size, dtype=int)
     rank[order] = np.arange(size)

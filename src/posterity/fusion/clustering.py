@@ -135,46 +135,57 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
 
     Alternation stalls where a component holds a centroid in place; taking the site out first
     and charging ``n / (n + 1)`` of the divergence, what joining ``n`` others costs to second
-    order, does not. A change is kept only if the misfit falls.
+    order, does not. A site's change is kept only if the misfit falls.
     """
-    points, best = clustering.problem.points, clustering
     for _ in range(sweeps):
-        before = best.misfit
-        for site in range(clustering.problem.sites):
-            best = _reassign(points, best, site)
-        if best.misfit >= before * (1 - 1e-9):
+        proposals = _leave_one_out(clustering)
+        changed = _accept(clustering, proposals)
+        if changed is None:
             break
-    return best
+        clustering = changed
+    return clustering
 
 
-def _reassign(points: Points, clustering: Clustering, site: int) -> Clustering:
-    rows = clustering.problem.rows(site)
-    labels = clustering.labels[rows]
-    shared = clustering.counts[labels] > 1  # a group of one's own has no other centroid
-    counts = clustering.counts.copy()
-    counts[labels[shared]] -= 1
-    centroids = _without(points, clustering, rows, shared)
-    costs = points.take(np.arange(rows.start, rows.stop)).divergences(centroids)
-    costs *= counts / (counts + 1)
-    proposal = clustering.labels.copy()
-    proposal[rows] = linear_sum_assignment(costs)[1]
-    if (proposal[rows] == labels).all() or (np.bincount(proposal) == 0).any():
-        return clustering
-    better = Clustering(clustering.problem, proposal)
-    if len(better.counts) < len(counts) or better.misfit >= clustering.misfit:
-        return clustering
-    return better
+def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
+    """Each site's best labels, against centroids of all other sites' components."""
+    problem, labels = clustering.problem, clustering.labels
+    counts, points = clustering.counts, problem.points
+    weighted = points.divergences(clustering.centroids) * (counts / (counts + 1))
+    # A group of one's own keeps its centroid, which staying costs nothing.
+    left = np.maximum(counts[labels] - 1, 1.0)[:, None]
+    total = clustering.centroids.coordinates[labels] * counts[labels, None]
+    shared = counts[labels] > 1
+    without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
+    others, share = points.centroids(without), (left / (left + 1))[:, 0]
+    for site in range(problem.sites):
+        rows = problem.rows(site)
+        own = points.block(rows).divergences(others.block(rows))
+        weighted[rows, labels[rows]] = own * np.where(shared[rows], share[rows], 1.0)
+    return assign(weighted, problem.starts)
 
 
-def _without(points: Points, clustering: Clustering, rows: slice, shared: Array) -> Centroids:
-    """Centroids after the site's rows have left the groups that they share."""
-    labels, all_ = clustering.labels[rows][shared], clustering.centroids
-    if not len(labels):
-        return all_
-    counts = clustering.counts[labels, None]
-    own = points.coordinates[rows][shared]
-    moved = points.centroids((all_.coordinates[labels] * counts - own) / (counts - 1))
-    fields = [all_.coordinates.copy(), all_.potential.copy(), all_.gradient.copy()]
-    for field, new in zip(fields, (moved.coordinates, moved.potential, moved.gradient), strict=True):
-        field[labels] = new
-    return Centroids(*fields)
+def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering | None:
+    """Apply the proposals of one site after another where the misfit falls; None if nowhere."""
+    problem, points = clustering.problem, clustering.problem.points
+    labels, counts = clustering.labels.copy(), clustering.counts.copy()
+    total = clustering.centroids.coordinates * counts[:, None]
+    potential = clustering.centroids.potential.copy()
+    threshold, changed = 1e-9 * clustering.misfit, False
+    for site in np.unique(problem.site[proposals != labels]):
+        rows = problem.rows(site)
+        before, after = labels[rows], proposals[rows]
+        groups = np.unique(np.concatenate([before[before != after], after[before != after]]))
+        new_total, new_counts = total.copy(), counts.copy()
+        np.subtract.at(new_total, before, points.coordinates[rows])
+        np.add.at(new_total, after, points.coordinates[rows])
+        np.subtract.at(new_counts, before, 1)
+        np.add.at(new_counts, after, 1)
+        if (new_counts[groups] == 0).any():
+            continue
+        moved = points.potential_at(new_total[groups] / new_counts[groups, None])
+        gain = new_counts[groups] @ moved - counts[groups] @ potential[groups]
+        if gain <= threshold:
+            continue
+        labels[rows], total, counts, changed = after, new_total, new_counts, True
+        potential[groups] = moved
+    return Clustering(problem, labels) if changed else None

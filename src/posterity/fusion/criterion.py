@@ -32,7 +32,7 @@ def description_length(
         sites: number of sites.
         dim: number of parameters of a component.
     """
-    total, differing = counts.sum(), np.sqrt(dim)
+    total, differing = counts.sum(), dim / 2
     sampling = dim - differing
     spare = max(total - len(counts), 0.0)
     sampled = min(misfit, spare * sampling / 2)

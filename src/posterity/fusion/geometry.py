@@ -8,6 +8,7 @@ group's plain average, and what remains is a Jensen gap.
 
 import dataclasses
 import enum
+import functools
 from typing import Literal
 
 import numpy as np
@@ -64,11 +65,22 @@ class Points:
             self.members[rows], self.divergence, self.coordinates[rows], self.potential[rows]
         )
 
+    def block(self, rows: slice) -> "Points":
+        """A run of points, without copying."""
+        return Points(
+            self.members, self.divergence, self.coordinates[rows], self.potential[rows]
+        )
+
+    @functools.cached_property
+    def template(self) -> ExponentialFamily:
+        """One member, to take shapes from."""
+        return self.members[:1]
+
     def family(self, coordinates: Float[Array, "g dim"]) -> ExponentialFamily:
         """The members of the family at the given coordinates."""
         if self.divergence is Divergence.REVERSE:
-            return self.members[:1].with_natural_parameters(coordinates)
-        return self.members[:1].with_mean_parameters(coordinates)
+            return self.template.with_natural_parameters(coordinates)
+        return self.template.with_mean_parameters(coordinates)
 
     def centroids(self, coordinates: Float[Array, "g dim"]) -> "Centroids":
         """Potential and gradient at the given coordinates."""
@@ -76,6 +88,13 @@ class Points:
         if self.divergence is Divergence.REVERSE:
             return Centroids(coordinates, family.log_normalizer(), family.mean_parameters)
         return Centroids(coordinates, family.negative_entropy(), family.natural_parameters)
+
+    def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
+        """``phi`` at the given coordinates."""
+        family = self.family(coordinates)
+        if self.divergence is Divergence.REVERSE:
+            return family.log_normalizer()
+        return family.negative_entropy()
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
         """``D(c_g || x_l)`` for all pairs, in nats: a matrix product, a row and a column.
@@ -102,6 +121,10 @@ class Centroids:
     coordinates: Float[Array, "g dim"]
     potential: Float[Array, " g"]
     gradient: Float[Array, "g dim"]
+
+    def block(self, rows: slice) -> "Centroids":
+        """A run of centroids, without copying."""
+        return Centroids(self.coordinates[rows], self.potential[rows], self.gradient[rows])
 
 
 def kl_matrix(

@@ -52,8 +52,9 @@ def kl_fusion(problem: Problem, setting: Setting) -> Found:
 def _start(problem: Problem, setting: Setting) -> Centroids:
     largest, total = problem.largest(), len(problem.points)
     bound = setting.components or min(total, 2 * largest + 2)
-    levels = agglomerate(problem)
-    level = next((c for c in levels if len(c.counts) <= bound), levels[-1])
+    merging = agglomerate(problem)
+    level = merging.level(max(bound, merging.fewest))
+    assert level is not None  # merging passes through every number down to its last
     return level.centroids
 
 

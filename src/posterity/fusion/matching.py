@@ -1,6 +1,7 @@
 """Which local component is which global one."""
 
 import enum
+import hashlib
 from typing import Literal
 
 import numpy as np
@@ -8,7 +9,7 @@ from jaxtyping import Int
 
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, concatenate
-from posterity.fusion.clustering import Clustering, Problem, polish, refine
+from posterity.fusion.clustering import Clustering, Problem, assign, polish, refine
 from posterity.fusion.geometry import Divergence, Points
 from posterity.fusion.kl_fusion import Setting, kl_fusion
 from posterity.fusion.search import Found, search
@@ -48,7 +49,7 @@ def match(
         labels = np.concatenate([np.arange(len_) for len_ in np.diff(problem.starts)])
         clustering = Clustering(problem, labels)
         return _split(labels, problem), Found(clustering, [clustering.misfit])
-    sites, translation = _translate(sites)
+    sites = _translate(sites)
     order = _canonical_order(sites)
     problem = _problem([sites[j][rows] for j, rows in order], divergence)
     found = _find(problem, matching, components)
@@ -57,7 +58,6 @@ def match(
     for (site, rows), piece in zip(order, pieces, strict=True):
         labels[site] = np.empty(len(rows), int)
         labels[site][rows] = piece
-    del translation
     return labels, found
 
 
@@ -72,11 +72,7 @@ def _find(problem: Problem, matching: Matching, components: int | None) -> Found
 def _hungarian(problem: Problem) -> Found:
     """Permutations from the first site on, then alternation until nothing changes."""
     size = problem.largest()
-    labels = np.empty(len(problem.points), int)
-    labels[problem.rows(0)] = np.arange(size)
     first = problem.points.take(np.arange(size))
-    from posterity.fusion.clustering import assign
-
     labels = assign(problem.points.divergences(first.centroids(first.coordinates)), problem.starts)
     start = Clustering(problem, labels)
     end = polish(refine(start))
@@ -92,25 +88,31 @@ def _split(labels: Array, problem: Problem) -> list[Array]:
     return np.split(labels, problem.starts[1:-1])
 
 
-def _translate(sites: list[ExponentialFamily]) -> tuple[list[ExponentialFamily], Array | None]:
+def _translate(sites: list[ExponentialFamily]) -> list[ExponentialFamily]:
     """Move the origin amid the components: divergences stay, and so do their digits."""
     if not hasattr(sites[0], "translate"):
-        return sites, None
+        return sites
     locations = np.concatenate([site.location() for site in sites])  # pyright: ignore
     # A sorted sum, so that the order of sites cannot show in the last bit.
     origin = np.sort(locations, axis=0).mean(0)
-    return [site.translate(-origin) for site in sites], origin  # pyright: ignore
+    return [site.translate(-origin) for site in sites]  # pyright: ignore
 
 
 def _canonical_order(sites: list[ExponentialFamily]) -> list[tuple[int, Array]]:
     """Sites by size, then content; components of each by content."""
     keyed = []
     for index, site in enumerate(sites):
-        vectors = np.asarray(site.natural_parameters)
-        rows = np.lexsort(vectors.T[::-1])
-        keyed.append(((-len(rows), vectors[rows].tobytes()), index, rows))
+        keys = content_keys(site)
+        rows = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=int)
+        keyed.append(((-len(rows), *(keys[row] for row in rows)), index, rows))
     keyed.sort(key=lambda item: item[0])
     return [(index, rows) for _, index, rows in keyed]
+
+
+def content_keys(members: ExponentialFamily) -> list[bytes]:
+    """A digest of each member: an order that depends on nothing but contents."""
+    vectors = np.ascontiguousarray(members.natural_parameters)
+    return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in vectors]
 
 
 def _check_components(

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from posterity.fusion.clustering import Clustering, Problem, assign, polish, refine
-from posterity.fusion.criterion import buffet
+from posterity.fusion.criterion import buffet, description_length
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -58,31 +58,56 @@ def search(problem: Problem, components: int | None = None) -> Found:
 # --- within the sample ---------------------------------------------------------------------------
 
 
+@dataclasses.dataclass(frozen=True)
+class Merging:
+    """Ward's merging from single components up: level ``k`` has ``N - k`` groups.
+
+    Attributes:
+        pairs: (M, 2) representatives of the two groups merged at each step; the first stays.
+        objective: (M + 1,) the description length of each level.
+    """
+
+    problem: Problem
+    pairs: Int[Array, "steps two"]
+    objective: Float[Array, " levels"]
+
+    def level(self, groups: int) -> Clustering | None:
+        """The clustering with this many groups, if merging passed through it."""
+        steps = len(self.problem.points) - groups
+        if not 0 <= steps <= len(self.pairs):
+            return None
+        labels = np.arange(len(self.problem.points))
+        for kept, gone in self.pairs[:steps]:
+            labels[labels == gone] = kept
+        return Clustering(self.problem, np.unique(labels, return_inverse=True)[1])
+
+    @property
+    def fewest(self) -> int:
+        """The number of groups that merging ended with."""
+        return len(self.problem.points) - len(self.pairs)
+
+
 def _search_seed(problem: Problem, components: int | None) -> Found:
-    levels = agglomerate(problem)
+    merging = agglomerate(problem)
     if components is not None:
-        start = next((c for c in levels if len(c.counts) <= components), levels[-1])
-        return _exactly(start, components)
-    return _descend(levels)
+        start = merging.level(max(components, merging.fewest))
+        return _exactly(_certain(start), components)
+    return _descend(merging)
 
 
-def _descend(levels: list[Clustering]) -> Found:
+def _descend(merging: Merging) -> Found:
     """Refine from a little above the best level of merging, down to where nothing improves."""
-    best = min(levels, key=lambda level: level.objective)
-    top = len(best.counts) + 1 + len(best.counts) // 8
-    by_size = {len(level.counts): level for level in levels}
-    current = by_size.get(top, best)
+    size = len(merging.problem.points) - int(merging.objective.argmin())
+    best = _certain(merging.level(size))
+    current = merging.level(size + 1 + size // 8) or best
     incumbent, waited, dropped = Incumbent(best), 0, None
     while True:
         size = len(current.counts)
-        options = [c for c in (by_size.get(size), dropped) if c is not None]
-        refined = [polish(refine(option)) for option in options or [current]]
-        current = min(refined, key=lambda c: c.misfit)
+        options = [c for c in (merging.level(size), dropped) if c is not None]
+        current = min((polish(refine(c)) for c in options), key=lambda c: c.misfit)
         waited = 0 if incumbent.offer(current) else waited + 1
-        if waited > PATIENCE + size // 8 or size <= current.problem.largest():
-            return Found(incumbent.best, incumbent.trace)
         dropped = drop(current)
-        if dropped is None or (size - 1 not in by_size and len(dropped.counts) >= size):
+        if dropped is None or waited > PATIENCE + size // 8:
             return Found(incumbent.best, incumbent.trace)
         current = dropped
 
@@ -90,35 +115,39 @@ def _descend(levels: list[Clustering]) -> Found:
 def _exactly(clustering: Clustering, components: int) -> Found:
     """Bring the number of groups to what was asked for."""
     clustering = polish(refine(clustering))
-    incumbent = Incumbent(clustering)
     while len(clustering.counts) > components:
-        smaller = drop(clustering)
-        if smaller is None:
-            break
-        clustering = polish(refine(smaller))
-        incumbent = Incumbent(clustering)
+        clustering = polish(refine(_certain(drop(clustering))))
     while len(clustering.counts) < components:
         clustering = polish(refine(split(clustering)))
-        incumbent = Incumbent(clustering)
-    return Found(clustering, incumbent.trace)
+    return Found(clustering, [clustering.objective])
 
 
-def agglomerate(problem: Problem) -> list[Clustering]:
-    """Ward's merging from single components up, never two of one site (ward1963).
+def _certain(clustering: Clustering | None) -> Clustering:
+    assert clustering is not None  # the number of components was checked to be feasible
+    return clustering
 
-    Distances are updated by the recurrence of Lance and Williams, exact where divergences are
-    quadratic; the levels returned carry their true misfit.
+
+def agglomerate(problem: Problem) -> Merging:
+    """Merge the pair that raises the misfit least, never two of one site (ward1963).
+
+    Distances are updated by the recurrence of Lance and Williams (lance1967), exact where
+    divergences are quadratic; the objective of each level is the true one.
     """
     distance = _distances(problem)
-    counts, labels = np.ones(len(distance)), np.arange(len(distance))
-    levels = [Clustering(problem, labels.copy())]
-    while True:
-        first, second = divmod(int(distance.argmin()), len(distance))
-        if not np.isfinite(distance[first, second]):
-            return levels
+    counts, pairs = np.ones(len(distance)), []
+    nearest = distance.argmin(1)
+    least = distance[np.arange(len(distance)), nearest]
+    while np.isfinite(least.min()):
+        first, second = sorted((int(least.argmin()), int(nearest[least.argmin()])))
         _merge(distance, counts, first, second)
-        labels[labels == second] = first
-        levels.append(levels[-1].relabelled(labels))
+        pairs.append((first, second))
+        # Rows whose nearest was one of the two, or may now be, are looked through again.
+        stale = np.flatnonzero((nearest == first) | (nearest == second) | (distance[first] < least))
+        stale = np.union1d(stale, [first, second])
+        nearest[stale] = distance[stale].argmin(1)
+        least[stale] = distance[stale, nearest[stale]]
+    steps = np.array(pairs, dtype=int).reshape(-1, 2)
+    return Merging(problem, steps, _level_objectives(problem, steps))
 
 
 def _distances(problem: Problem) -> Float[Array, "n n"]:
@@ -131,7 +160,7 @@ def _distances(problem: Problem) -> Float[Array, "n n"]:
 
 
 def _merge(distance: Array, counts: Array, first: int, second: int) -> None:
-    """Fold ``second`` into ``first``, in place (lance1967)."""
+    """Fold ``second`` into ``first``, in place."""
     a, b = counts[first], counts[second]
     with np.errstate(invalid="ignore"):
         row = (a + counts) * distance[first] + (b + counts) * distance[second]
@@ -141,6 +170,39 @@ def _merge(distance: Array, counts: Array, first: int, second: int) -> None:
     distance[first], distance[:, first] = row, row
     distance[second], distance[:, second] = np.inf, np.inf
     counts[first] = a + b
+
+
+def _level_objectives(problem: Problem, pairs: Int[Array, "steps two"]) -> Float[Array, " levels"]:
+    """The objective of every level, with the centroids of all merged groups in one call."""
+    points, overall = problem.points, problem.overall
+    totals, sizes, merged = points.coordinates.copy(), np.ones(len(points)), []
+    for kept, gone in pairs:
+        totals[kept] += totals[gone]
+        sizes[kept] += sizes[gone]
+        merged.append(totals[kept] / sizes[kept])
+    centres = np.concatenate([points.coordinates, np.reshape(merged, (-1, totals.shape[1]))])
+    potential = np.concatenate([points.potential, points.potential_at(centres[len(points) :])])
+    between = potential - overall.potential
+    between -= (centres - overall.coordinates) @ overall.gradient[0]
+    return _follow(problem, pairs, potential, np.maximum(between, 0.0))
+
+
+def _follow(problem: Problem, pairs: Array, potential: Array, between: Array) -> Array:
+    size = len(problem.points)
+    node, alive, counts = np.arange(size), np.ones(size, bool), np.ones(size)
+    sites, dim = problem.sites, problem.points.coordinates.shape[1]
+    objectives = []
+    for step in range(len(pairs) + 1):
+        if step:
+            kept, gone = pairs[step - 1]
+            node[kept], alive[gone] = size + step - 1, False
+            counts[kept] += counts[gone]
+        held, number = node[alive], counts[alive]
+        misfit = max(float(problem.points.potential.sum() - number @ potential[held]), 0.0)
+        objectives.append(
+            description_length(misfit, between[held], number, sites=sites, dim=dim)
+        )
+    return np.array(objectives)
 
 
 def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:

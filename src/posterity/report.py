@@ -1,0 +1,288 @@
+"""What the command line says: each report as plain data for JSON, and as text made from it."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from posterity.artifact import Inspection, Posterior, digest
+from posterity.checks import check_proper
+from posterity.diff import BlockDiff, Diff, Divergences, PlateDiff
+from posterity.errors import ParameterError
+from posterity.families import ExponentialFamily, Plate
+from posterity.fusion import Fusion
+from posterity.ledger import Ledger
+
+Data = dict[str, Any]
+MOST_ROWS, MOST_COLUMNS, MOST_NUMBERS = 24, 12, 8
+"""How much of a matching, or of a row of numbers, a person is shown; JSON has all of it."""
+
+
+def printable(text: object) -> str:
+    """``text`` with control characters escaped: names come from files that others wrote."""
+    escape = lambda c: c.encode("unicode_escape").decode()
+    return "".join(c if c.isprintable() else escape(c) for c in str(text))
+
+
+# --- fuse ----------------------------------------------------------------------------------------
+
+
+def fusion_data(fusion: Fusion, written: Inspection, inputs: Mapping[str, str]) -> Data:
+    """What ``posterity fuse --json`` prints; ``inputs`` are digests by site."""
+    return {
+        "output": written.path,
+        "kind": written.kind,
+        "digest": written.digest,
+        "rule": fusion.rule.value,
+        "divergence": fusion.divergence.value,
+        "sites": dict(sorted(inputs.items())),
+        "plates": {
+            path: {
+                "components": plate.components,
+                "cost": _number(plate.cost),
+                "matching": {site: label.tolist() for site, label in plate.matching.items()},
+            }
+            for path, plate in fusion.plates.items()
+        },
+    }
+
+
+def fusion_text(data: Data) -> RenderableType:
+    """The same for people."""
+    parts: list[RenderableType] = [
+        Text(f"Fused {len(data['sites'])} sites ({data['rule']}, {data['divergence']} KL).")
+    ]
+    for path, plate in data["plates"].items():
+        parts += ["", Text(_headline(path, plate)), _matching(plate)]
+    return Group(*parts, "", Text(f"Wrote {data['kind']} to {printable(data['output'])}"))
+
+
+def _headline(path: str, plate: Data) -> str:
+    name = f"{printable(path)}: " if path else ""
+    cost = f"{_short(plate['cost'])} nats to their centres"
+    return f"{name}{plate['components']} components, {cost}"
+
+
+def _matching(plate: Data) -> Table:
+    """Rows are sites, columns fused components, cells the local indices that went there."""
+    shown = list(range(min(plate["components"], MOST_COLUMNS)))
+    table = Table("site", *(str(g) for g in shown), title="local component by fused component")
+    hidden = plate["components"] - len(shown)
+    unused = any(-1 in labels for labels in plate["matching"].values())
+    for header in ([f"{hidden} more"] if hidden else []) + (["unused"] if unused else []):
+        table.add_column(header)
+    for site, labels in list(plate["matching"].items())[:MOST_ROWS]:
+        cells = [_members(labels, g) for g in shown]
+        cells += [str(sum(g > shown[-1] for g in labels))] if hidden else []
+        cells += [_members(labels, -1)] if unused else []
+        table.add_row(Text(printable(site)), *cells)
+    if (more := len(plate["matching"]) - MOST_ROWS) > 0:
+        table.caption = f"and {more} more sites; --json has them all"
+    return table
+
+
+def _members(labels: Sequence[int], component: int) -> str:
+    return ",".join(str(index) for index, label in enumerate(labels) if label == component)
+
+
+# --- inspect -------------------------------------------------------------------------------------
+
+
+def inspection_data(found: Inspection, posterior: Posterior) -> Data:
+    """What ``posterity inspect --json`` prints."""
+    data: Data = {
+        "path": found.path,
+        "kind": found.kind,
+        "format": found.format,
+        "bytes": found.bytes,
+        "digest": found.digest,
+        "provenance": dict(found.provenance),
+    }
+    if isinstance(posterior, Ledger):
+        sites = {
+            site: {
+                "epoch": entry.epoch,
+                "sequence": entry.sequence,
+                "forgotten": entry.factor is None,
+            }
+            for site, entry in posterior.entries.items()
+        }
+        data |= {"prior_digest": digest(posterior.prior), "sites": sites}
+    total = _total(posterior)
+    return data | {"proper": _is_proper(total), "family": _outline(total)}
+
+
+def _total(posterior: Posterior) -> Any:
+    """The family that a file amounts to: a ledger's may be improper, and is shown all the same."""
+    if not isinstance(posterior, Ledger):
+        return posterior
+    return sum((posterior.factor(site) for site in posterior.sites), start=posterior.prior)
+
+
+def _is_proper(family: Any) -> bool:
+    try:
+        check_proper(family, "")
+    except ParameterError:
+        return False
+    return True
+
+
+def _outline(value: Any) -> Any:
+    """A family as a tree: its type, the shapes of its parameters, what is in its blocks."""
+    if value is None or isinstance(value, dict):
+        return value and {name: _outline(child) for name, child in value.items()}
+    if not dataclasses.is_dataclass(value):
+        return list(np.shape(value))
+    fields = {f.name: _outline(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return {"type": type(value).__name__, **_summary(value), "parameters": fields}
+
+
+def _summary(value: Any) -> Data:
+    if isinstance(value, Plate) and not value.batch_shape:
+        weights = {} if value.weights is None else {"expected_weights": value.mean_weights()}
+        return {"components": value.size, **{k: _numbers(w) for k, w in weights.items()}}
+    if isinstance(value, ExponentialFamily):
+        return {"batch": list(value.batch_shape)} if value.batch_shape else {}
+    return {"components": len(value.log_weights), "expected_weights": _numbers(value.weights)}
+
+
+def inspection_text(data: Data) -> RenderableType:
+    """The same for people."""
+    facts = Table.grid(padding=(0, 2))
+    for name in ("path", "kind", "format", "bytes", "digest", "prior_digest", "proper"):
+        if name in data:
+            facts.add_row(name, Text(printable(data[name]), overflow="fold"))
+    for name, value in data["provenance"].items():
+        facts.add_row("provenance", Text(printable(f"{name}: {value}"), overflow="fold"))
+    parts: list[RenderableType] = [facts, "", _tree(data["family"])]
+    return Group(*parts, "", _sites(data["sites"])) if "sites" in data else Group(*parts)
+
+
+def _sites(sites: Data) -> Table:
+    table = Table("site", "epoch", "sequence", "contributes")
+    for site, entry in sites.items():
+        contributes = "no (forgotten)" if entry["forgotten"] else "yes"
+        numbers = (str(entry["epoch"]), str(entry["sequence"]))
+        table.add_row(Text(printable(site)), *numbers, contributes)
+    return table
+
+
+def _tree(node: Data, name: str = "") -> Tree:
+    tree = Tree(Text(f"{printable(name)}: {_label(node)}" if name else _label(node)))
+    for key, child in _children(node).items():
+        if isinstance(child, dict):
+            tree.add(_tree(child, key))
+        elif child is not None:
+            tree.add(Text(f"{printable(key)} {tuple(child)}"))
+    return tree
+
+
+def _children(node: Data) -> Data:
+    children = dict(node["parameters"])
+    return {**children.pop("blocks"), **children} if "blocks" in children else children
+
+
+def _label(node: Data) -> str:
+    label = node["type"]
+    if "components" in node:
+        label += f" of {node['components']} components"
+    if "batch" in node:
+        label += f", batch {tuple(node['batch'])}"
+    if "expected_weights" in node:
+        numbers = node["expected_weights"]
+        more = " ..." if len(numbers) > MOST_NUMBERS else ""
+        label += f", expected weights {' '.join(map(_short, numbers[:MOST_NUMBERS]))}{more}"
+    return label
+
+
+# --- diff ----------------------------------------------------------------------------------------
+
+
+def diff_data(found: Diff) -> Data:
+    """What ``posterity diff --json`` prints, in nats."""
+    return {
+        **_both(found.kl),
+        "blocks": {block.path: _block_data(block) for block in found.blocks},
+        "sites_a": None if found.sites_a is None else list(found.sites_a),
+        "sites_b": None if found.sites_b is None else list(found.sites_b),
+    }
+
+
+def _block_data(block: BlockDiff) -> Data:
+    own: Data = {"family": block.family, **_both(block.kl)}
+    return own if block.plate is None else own | _plate_data(block.plate)
+
+
+def _plate_data(plate: PlateDiff) -> Data:
+    return {
+        "components": [{"a": pair.a, "b": pair.b, **_both(pair.kl)} for pair in plate.pairs],
+        "weights": None if plate.weights is None else _both(plate.weights),
+        "only_in_a": [_alone(item) for item in plate.only_in_a.items()],
+        "only_in_b": [_alone(item) for item in plate.only_in_b.items()],
+    }
+
+
+def _alone(item: tuple[int, float]) -> Data:
+    return {"component": item[0], "expected_weight": _number(item[1])}
+
+
+def _both(kl: Divergences) -> Data:
+    return {"kl_ab": _number(kl.ab), "kl_ba": _number(kl.ba)}
+
+
+def diff_text(data: Data) -> RenderableType:
+    """The same for people."""
+    table = Table("block", "component of a", "of b", "KL(a || b)", "KL(b || a)")
+    for path, block in data["blocks"].items():
+        table.add_row(Text(printable(path) or block["family"]), "", "", *_cells(block))
+        for row in _plate_rows(block):
+            table.add_row("", *row)
+    table.add_section()
+    table.add_row("total, in nats", "", "", *_cells(data))
+    return Group(table, *_site_lines(data))
+
+
+def _plate_rows(block: Data) -> list[tuple[str, ...]]:
+    rows = [(str(p["a"]), str(p["b"]), *_cells(p)) for p in block.get("components", [])]
+    if block.get("weights"):
+        rows.append(("weights", "weights", *_cells(block["weights"])))
+    rows += [(*_weighted(lone), "-", "only in a", "") for lone in block.get("only_in_a", [])]
+    rows += [("-", *_weighted(lone), "only in b", "") for lone in block.get("only_in_b", [])]
+    return rows
+
+
+def _weighted(lone: Data) -> tuple[str]:
+    return (f"{lone['component']} (weight {_short(lone['expected_weight'])})",)
+
+
+def _cells(data: Data) -> tuple[str, str]:
+    return _short(data["kl_ab"]), _short(data["kl_ba"])
+
+
+def _site_lines(data: Data) -> list[Text]:
+    lines = []
+    for name in ("a", "b"):
+        if (sites := data[f"sites_{name}"]) is not None:
+            lines.append(Text(printable(f"sites of {name}: {', '.join(sites) or 'none'}")))
+    return lines
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no infinity and no NaN: null stands for what overflowed."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _numbers(values: Any) -> list[float | None]:
+    return [_number(value) for value in values]
+
+
+def _short(value: float | None) -> str:
+    return "overflow" if value is None else f"{value:.4g}"
