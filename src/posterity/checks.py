@@ -1,5 +1,6 @@
 """Checks made wherever parameters come in: finite, proper, and of the same kind."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -62,10 +63,18 @@ def same_parameters(left: Any, right: Any) -> bool:
 
 
 def describe(family: Any) -> str:
-    """One line for people: the family and the shapes of its parameters."""
-    leaves = jax.tree.leaves_with_path(family)
-    shapes = ", ".join(f"{_name(path)} {np.shape(leaf)}" for path, leaf in leaves)
-    return f"{type(family).__name__}({shapes})"
+    """One line for people: the family, its blocks, and the shapes of its parameters."""
+    fields = dataclasses.fields(family) if dataclasses.is_dataclass(family) else ()
+    parts = [f"{field.name}={_part(getattr(family, field.name))}" for field in fields]
+    return f"{type(family).__name__}({', '.join(parts)})"
+
+
+def _part(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_part(v)}" for name, v in value.items()) + "}"
+    if dataclasses.is_dataclass(value):
+        return describe(value)
+    return "None" if value is None else f"{np.shape(value)}"
 
 
 def _name(path: Any) -> str:

@@ -3,6 +3,8 @@
 Whatever needs JAX is imported inside the commands, so that ``--help`` answers at once.
 """
 
+# ruff: noqa: UP045 (typer below 0.12 cannot read `X | None`)
+
 import contextlib
 import functools
 import json
@@ -11,17 +13,12 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 from typer.core import TyperGroup
 
 from posterity.errors import ArtifactError, PosterityError, UsageError
-
-if TYPE_CHECKING:
-    from posterity.artifact import Posterior
-    from posterity.families import ExponentialFamily
-    from posterity.fusion import Fusion
 
 USAGE, BUG, INTERRUPTED = 2, 70, 130
 DEBUG = "POSTERITY_DEBUG"
@@ -86,6 +83,11 @@ def main() -> None:
     app()
 
 
+def _example(*commands: str) -> str:
+    """Lines that help must not flow together, as a backspace before them says."""
+    return "\n  ".join(["\b\nExample:", *commands])
+
+
 # --- commands ------------------------------------------------------------------------------------
 
 
@@ -106,10 +108,19 @@ def _root(
     pass
 
 
-@app.command()
+@app.command(
+    epilog=_example(
+        "posterity fuse north.safetensors south.safetensors -o both.safetensors",
+        "posterity fuse site-*.safetensors -o all.safetensors --rule product --json",
+    )
+)
 def fuse(
-    files: Annotated[list[Path], typer.Argument(help="Posteriors or ledgers, one a site.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the result.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES...", help="One posterior or ledger a site.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the result.")
+    ],
     rule: Annotated[
         str,
         typer.Option(
@@ -119,9 +130,7 @@ def fuse(
     ] = "barycenter",
     divergence: Annotated[
         str,
-        typer.Option(
-            metavar="[reverse|forward]", help="KL(fused || site), or KL(site || fused)."
-        ),
+        typer.Option(metavar="[reverse|forward]", help="KL(fused || site), or KL(site || fused)."),
     ] = "reverse",
     matching: Annotated[
         str,
@@ -130,14 +139,14 @@ def fuse(
         ),
     ] = "evidence",
     components: Annotated[
-        int | None, typer.Option(metavar="N", help="Fused components; found if left out.")
+        Optional[int], typer.Option(metavar="N", help="Fused components; found if left out.")
     ] = None,
     weight: Annotated[
-        list[str] | None,
+        Optional[list[str]],
         typer.Option(metavar="SITE=W", help="A site's weight in the average; name every site."),
     ] = None,
     prior: Annotated[
-        Path | None,
+        Optional[Path],
         typer.Option(metavar="FILE", help="What all sites started from, if they are no ledgers."),
     ] = None,
     as_json: Json = False,
@@ -147,11 +156,6 @@ def fuse(
     A site goes by the names in its ledger, else by the name of its file. With --rule product
     the output is a ledger, from which a site can be taken out again; it replaces what was at
     --output, but never one of the inputs.
-
-    \b
-    Example:
-      posterity fuse north.safetensors south.safetensors -o both.safetensors
-      posterity fuse site-*.safetensors -o all.safetensors --rule product --json
     """
     options = {
         "rule": rule,
@@ -164,17 +168,12 @@ def fuse(
     _present(lambda: _fuse(files, output, prior, options), "fusion_text", as_json)
 
 
-@app.command()
+@app.command(epilog=_example("posterity inspect both.safetensors"))
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A file written by posterity.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by posterity.")],
     as_json: Json = False,
 ) -> None:
-    """Check a file and say what is in it.
-
-    \b
-    Example:
-      posterity inspect both.safetensors
-    """
+    """Check a file and say what is in it."""
 
     def compute() -> dict[str, Any]:
         from posterity.artifact import inspect, load
@@ -185,18 +184,13 @@ def inspect(
     _present(compute, "inspection_text", as_json)
 
 
-@app.command()
+@app.command(epilog=_example("posterity diff before.safetensors after.safetensors"))
 def diff(
-    a: Annotated[Path, typer.Argument(help="A posterior or ledger.")],
-    b: Annotated[Path, typer.Argument(help="Another one of the same model.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="A posterior or ledger.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another one of the same model.")],
     as_json: Json = False,
 ) -> None:
-    """Compare two files: KL divergence in nats, block by block, components matched.
-
-    \b
-    Example:
-      posterity diff before.safetensors after.safetensors
-    """
+    """Compare two files: KL divergence in nats, block by block, components matched."""
 
     def compute() -> dict[str, Any]:
         from posterity.artifact import load
@@ -208,7 +202,7 @@ def diff(
     _present(compute, "diff_text", as_json)
 
 
-@app.command()
+@app.command(epilog=_example("posterity demo --output posterity-demo"))
 def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for its files.")
@@ -216,12 +210,7 @@ def demo(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of all that is random.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Fuse posteriors trained at several sites, and show what came out.
-
-    \b
-    Example:
-      posterity demo --output posterity-demo
-    """
+    """Fuse posteriors trained at several sites, and show what came out."""
     with _streams(as_json):
         from posterity.demo import run
 
@@ -244,10 +233,10 @@ def _fuse(
         fusion = fuse(sites, prior=_prior(prior), **options)
         result = fusion.posterior if fusion.ledger is None else fusion.ledger
         save(result, output, provenance=_provenance(fusion, options, digests, prior))
-    return fusion_data(fusion, inspect(output), digests)
+    return fusion_data(fusion, inspect(output), digests, options["matching"])
 
 
-def _sites(files: Sequence[Path]) -> "tuple[dict[str, Posterior], dict[str, str]]":
+def _sites(files: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str]]:
     """What the files hold, and their digests, by site."""
     from posterity.artifact import inspect, load
     from posterity.ledger import Ledger
@@ -268,18 +257,18 @@ def _sites(files: Sequence[Path]) -> "tuple[dict[str, Posterior], dict[str, str]
     return sites, digests
 
 
-def _prior(file: Path | None) -> "ExponentialFamily | None":
+def _prior(file: Path | None) -> Any:
     if file is None:
         return None
     from posterity.artifact import load
     from posterity.ledger import Ledger
 
     found = load(file)
-    return found.prior if isinstance(found, Ledger) else found  # type: ignore[return-value]
+    return found.prior if isinstance(found, Ledger) else found
 
 
 def _provenance(
-    fusion: "Fusion", options: Mapping[str, Any], digests: Mapping[str, str], prior: Path | None
+    fusion: Any, options: Mapping[str, Any], digests: Mapping[str, str], prior: Path | None
 ) -> dict[str, str]:
     from posterity import __version__
     from posterity.artifact import inspect
@@ -302,19 +291,23 @@ def _provenance(
 def _weights(given: Sequence[str]) -> dict[str, float] | None:
     weights: dict[str, float] = {}
     for text in given:
-        site, equals, number = text.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            equals = ""
-        if not equals or site in weights:
+        site, _, number = text.rpartition("=")
+        value = _float(number)
+        if not site or value is None or site in weights:
             raise UsageError(
-                found=f"--weight {text!r}" + (", a second one for its site" if equals else ""),
+                found=f"--weight {text!r}" + (", the second one of its site" * (site in weights)),
                 expected="SITE=W, once a site",
                 fix="Write for example --weight north=2 --weight south=1.",
             )
         weights[site] = value
     return weights or None
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _check_output(output: Path, inputs: Sequence[Path]) -> None:
@@ -409,15 +402,25 @@ def _explain(error: BaseException) -> tuple[str, str, str, int]:
     if hasattr(error, "format_message"):  # click's, of which typer may hold its own copy
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "posterity"
-        found = error.format_message()  # type: ignore[attr-defined]
+        message: str = error.format_message()  # type: ignore[attr-defined]
+        found = (message[:1].lower() + message[1:]).rstrip(".")
         return found, "arguments as in the help", f"See '{command} --help'.", USAGE
+    if isinstance(error, OSError):
+        expected, fix = "files and folders that can be used", "Mend path, permissions or space."
+        return f"that the system refused ({error})", expected, fix, ArtifactError.exit_code
     found = f"an unexpected {type(error).__name__} ({error})"
     fix = f"Run again with {DEBUG}=1 to see the traceback, and report it with that."
     return found, "no error of this kind: it is a bug in posterity", fix, BUG
 
 
 def _sentence(problem: Mapping[str, Any]) -> str:
-    text = "error: found {found}; expected {expected}; next: {fix}".format_map(problem)
-    # Names in it come from files that others wrote: nothing in them may steer a terminal.
+    return printable("error: found {found}; expected {expected}; next: {fix}".format_map(problem))
+
+
+def printable(text: object) -> str:
+    """``text`` with control characters escaped.
+
+    Names come from files that others wrote: nothing in them may steer a terminal.
+    """
     escape = lambda c: c.encode("unicode_escape").decode()
-    return "".join(c if c.isprintable() else escape(c) for c in text)
+    return "".join(c if c.isprintable() else escape(c) for c in str(text))

@@ -202,14 +202,12 @@ def _assign(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
 
 def _contents(plate: Plate) -> Array:
     """One row a component: its parameters, and those of its weight."""
-    own = plate.members.natural_parameters
-    if plate.weights is None:
-        return own
-    return np.concatenate([own, plate.weights.natural_parameters.reshape(plate.size, -1)], axis=1)
+    parts = [part.natural_parameters.reshape(plate.size, -1) for part in plate.parts()]
+    return np.concatenate(parts, axis=1)
 
 
 def _alone(plate: Plate, matched: Array) -> dict[int, float]:
-    weights = plate.mean_weights()
+    weights = np.asarray(plate.mean_weights())
     return {k: float(weights[k]) for k in range(plate.size) if k not in set(matched.tolist())}
 
 
@@ -217,9 +215,15 @@ def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | N
     if a.weights is None or b.weights is None:
         return None
     if isinstance(a.weights, Dirichlet) and isinstance(b.weights, Dirichlet):
-        alpha, beta = a.weights.concentration_minus_one, b.weights.concentration_minus_one
-        return Divergences.between(Dirichlet(alpha[rows]), Dirichlet(beta[columns]))
+        matched = _part(a.weights, rows), _part(b.weights, columns)
+        return Divergences.between(*matched)
     if a.size == b.size and np.array_equal(rows, columns):
         return Divergences.between(a.weights, b.weights)
-    p, q = (w / w.sum() for w in (a.mean_weights()[rows], b.mean_weights()[columns]))
+    p, q = np.asarray(a.mean_weights())[rows], np.asarray(b.mean_weights())[columns]
+    p, q = p / p.sum(), q / q.sum()
     return Divergences(float(rel_entr(p, q).sum()), float(rel_entr(q, p).sum()))
+
+
+def _part(weights: Dirichlet, rows: Array) -> Dirichlet:
+    """The shares of some categories among each other."""
+    return Dirichlet(np.asarray(weights.concentration_minus_one)[rows])

@@ -12,6 +12,7 @@ from rich.tree import Tree
 
 from posterity.artifact import Inspection, Posterior, digest
 from posterity.checks import check_proper
+from posterity.cli import printable
 from posterity.diff import BlockDiff, Diff, Divergences, PlateDiff
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, Plate
@@ -23,16 +24,12 @@ MOST_ROWS, MOST_COLUMNS, MOST_NUMBERS = 24, 12, 8
 """How much of a matching, or of a row of numbers, a person is shown; JSON has all of it."""
 
 
-def printable(text: object) -> str:
-    """``text`` with control characters escaped: names come from files that others wrote."""
-    escape = lambda c: c.encode("unicode_escape").decode()
-    return "".join(c if c.isprintable() else escape(c) for c in str(text))
-
-
 # --- fuse ----------------------------------------------------------------------------------------
 
 
-def fusion_data(fusion: Fusion, written: Inspection, inputs: Mapping[str, str]) -> Data:
+def fusion_data(
+    fusion: Fusion, written: Inspection, inputs: Mapping[str, str], matching: str
+) -> Data:
     """What ``posterity fuse --json`` prints; ``inputs`` are digests by site."""
     return {
         "output": written.path,
@@ -40,6 +37,7 @@ def fusion_data(fusion: Fusion, written: Inspection, inputs: Mapping[str, str]) 
         "digest": written.digest,
         "rule": fusion.rule.value,
         "divergence": fusion.divergence.value,
+        "matching": matching,
         "sites": dict(sorted(inputs.items())),
         "plates": {
             path: {
@@ -64,14 +62,14 @@ def fusion_text(data: Data) -> RenderableType:
 
 def _headline(path: str, plate: Data) -> str:
     name = f"{printable(path)}: " if path else ""
-    cost = f"{_short(plate['cost'])} nats to their centres"
-    return f"{name}{plate['components']} components, {cost}"
+    size, cost = plate["components"], _short(plate["cost"])
+    return f"{name}{size} components, cost {cost} nats. Columns are fused, cells local ones."
 
 
 def _matching(plate: Data) -> Table:
     """Rows are sites, columns fused components, cells the local indices that went there."""
     shown = list(range(min(plate["components"], MOST_COLUMNS)))
-    table = Table("site", *(str(g) for g in shown), title="local component by fused component")
+    table = Table("site", *(str(g) for g in shown))
     hidden = plate["components"] - len(shown)
     unused = any(-1 in labels for labels in plate["matching"].values())
     for header in ([f"{hidden} more"] if hidden else []) + (["unused"] if unused else []):
@@ -82,7 +80,7 @@ def _matching(plate: Data) -> Table:
         cells += [_members(labels, -1)] if unused else []
         table.add_row(Text(printable(site)), *cells)
     if (more := len(plate["matching"]) - MOST_ROWS) > 0:
-        table.caption = f"and {more} more sites; --json has them all"
+        table.add_row(f"and {more} more sites")
     return table
 
 
@@ -248,16 +246,27 @@ def diff_text(data: Data) -> RenderableType:
 
 
 def _plate_rows(block: Data) -> list[tuple[str, ...]]:
-    rows = [(str(p["a"]), str(p["b"]), *_cells(p)) for p in block.get("components", [])]
+    pairs, only = _farthest(block.get("components", [])), ("only_in_a", "only_in_b")
+    rows = [(str(p["a"]), str(p["b"]), *_cells(p)) for p in pairs]
     if block.get("weights"):
         rows.append(("weights", "weights", *_cells(block["weights"])))
-    rows += [(*_weighted(lone), "-", "only in a", "") for lone in block.get("only_in_a", [])]
-    rows += [("-", *_weighted(lone), "only in b", "") for lone in block.get("only_in_b", [])]
-    return rows
+    lone_a, lone_b = (block.get(name, [])[:MOST_ROWS] for name in only)
+    rows += [(_weighted(lone), "-", "only in a", "") for lone in lone_a]
+    rows += [("-", _weighted(lone), "only in b", "") for lone in lone_b]
+    lists = [(block.get(name, [])) for name in ("components", *only)]
+    hidden = sum(max(0, len(found) - MOST_ROWS) for found in lists)
+    return [*rows, (f"and {hidden} more", "", "", "")] if hidden else rows
 
 
-def _weighted(lone: Data) -> tuple[str]:
-    return (f"{lone['component']} (weight {_short(lone['expected_weight'])})",)
+def _farthest(pairs: list[Data]) -> list[Data]:
+    """The pairs that differ most, in their order; what overflowed differs most of all."""
+    size = lambda p: sum(np.inf if p[k] is None else p[k] for k in ("kl_ab", "kl_ba"))
+    kept = sorted(range(len(pairs)), key=lambda i: -size(pairs[i]))[:MOST_ROWS]
+    return [pairs[i] for i in sorted(kept)]
+
+
+def _weighted(lone: Data) -> str:
+    return f"{lone['component']} (weight {_short(lone['expected_weight'])})"
 
 
 def _cells(data: Data) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,7 +36,15 @@ def test_indexing_follows_numpy(name: str, index: Any, shape: tuple[int, ...]) -
     full = index if isinstance(index, tuple) else (index,)
     full = full if any(i is ... for i in full) else (*full, ...)
     assert np.array_equal(picked.natural_parameters, batch.natural_parameters[*full, :])
-    assert identical(to_jax(batch)[index], to_jax(picked))
+
+
+@pytest.mark.parametrize("index", [index for index, _ in INDICES])
+def test_indexing_of_jax_leaves(index: Any) -> None:
+    with jax.enable_x64(True):
+        (batch,) = some("NormalWishart", batch=(4, 5))
+        if isinstance(index, list):
+            index = np.array(index)  # JAX takes no lists
+        assert identical(to_jax(batch)[index], to_jax(batch[index]))
 
 
 @families

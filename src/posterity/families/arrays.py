@@ -5,6 +5,7 @@ are computed on by NumPy and SciPy, in the precision they have; traced or device
 computed on by JAX, so the same formula differentiates, vectorises and compiles.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ class Namespace(NamedTuple):
     def polygamma(self, order: int, x: Real) -> Real:
         """Derivative of order ``order`` of the digamma function."""
         if self.np is np:
-            return scipy.special.polygamma(order, x)
+            return scipy.special.polygamma(order, x).astype(x.dtype)  # SciPy widens float32
         return jax.scipy.special.polygamma(order, x)
 
     def logsumexp(self, x: Real, axis: int = -1) -> Real:
@@ -37,7 +38,7 @@ class Namespace(NamedTuple):
     def multigammaln(self, a: Real, dimension: int) -> Real:
         """Logarithm of the multivariate gamma function."""
         steps = self.np.arange(dimension, dtype=a.dtype) / 2
-        constant = dimension * (dimension - 1) / 4 * np.log(np.pi)
+        constant = dimension * (dimension - 1) / 4 * math.log(math.pi)
         return constant + self.special.gammaln(a[..., None] - steps).sum(-1)
 
     def multidigamma(self, a: Real, dimension: int) -> Real:

@@ -60,10 +60,9 @@ class Mixture(eqx.Module):
         return xp.np.exp(self.log_weights - xp.logsumexp(self.log_weights))
 
     def is_proper(self) -> Bool[Real, ""]:
-        """Whether the weights are finite and all components are distributions."""
-        xp = namespace(self.log_weights).np
-        total = xp.isfinite(namespace(self.log_weights).logsumexp(self.log_weights))
-        return total & ~xp.isnan(self.log_weights).any() & self.components.is_proper().all()
+        """Whether the log weights are finite and all components are distributions."""
+        finite = namespace(self.log_weights).np.isfinite(self.log_weights).all()
+        return finite & self.components.is_proper().all()
 
     def log_prob(self, z: Any) -> Float[Real, "*shape"]:
         """Log density in nats at ``z``, of shape ``shape + event``."""

@@ -1,12 +1,13 @@
 """Fusing one block after another, with the sites' components brought into one order."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from posterity.checks import check_proper, describe, same_parameters, structure
+from posterity.checks import check_proper, same_parameters, structure
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Plate, Product, stack
 from posterity.fusion import mixing
@@ -32,7 +33,7 @@ class Block:
     def child(self, name: str) -> "Block":
         """A named block of a product."""
         posteriors = [q.blocks[name] for q in self.posteriors]  # pyright: ignore
-        priors = [None if p is None else _child(p, name) for p in self.priors]
+        priors = [None if p is None else p.blocks[name] for p in self.priors]  # pyright: ignore
         return dataclasses.replace(self, posteriors=posteriors, priors=priors)
 
 
@@ -137,8 +138,6 @@ def _product(block: Block, plates: dict[str, Aligned], path: str) -> Ledger:
     if isinstance(first, Plate):
         return _plate_product(block, plates[path], path)
     prior = _common(block.priors, block.names, path)
-    if structure(prior) != structure(first):
-        raise _unfit_prior(prior, first, path)
     ledger = Ledger(prior)
     for site, posterior in zip(block.names, block.posteriors, strict=True):
         ledger = ledger.update(site, posterior - prior)
@@ -146,9 +145,8 @@ def _product(block: Block, plates: dict[str, Aligned], path: str) -> Ledger:
 
 
 def _plate_product(block: Block, aligned: Aligned, path: str) -> Ledger:
-    members = [_prior_member(prior, name, path) for prior, name in _named_priors(block)]
+    members = [_prior_member(prior, name) for prior, name in _named_priors(block)]
     prior = _common(members, block.names, path)
-    _check_fits(prior, block, path)
     size = aligned.components
     base, added = _mixing(block, aligned)
     everyone = jax.tree.map(lambda leaf: np.repeat(leaf[None], size, 0), prior)
@@ -246,26 +244,9 @@ def _by_weight(block: Block, labels: list[Array]) -> list[Array]:
     return [np.where(label >= 0, rank[label], -1) for label in labels]
 
 
-def _child(prior: ExponentialFamily, name: str) -> ExponentialFamily:
-    if not isinstance(prior, Product) or name not in prior.blocks:
-        raise StructureError(
-            found=f"a prior {describe(prior)} without block {name!r}",
-            expected="a prior with the blocks of the posteriors",
-            fix="Give the prior the same named blocks.",
-        )
-    return prior.blocks[name]
-
-
-def _prior_member(
-    prior: ExponentialFamily | None, name: str, path: str
-) -> ExponentialFamily | None:
+def _prior_member(prior: ExponentialFamily | None, name: str) -> ExponentialFamily:
     """The one prior that all members of a plate share."""
-    if not isinstance(prior, Plate):
-        raise StructureError(
-            found=f"prior {type(prior).__name__} for the plate {path!r} of site {name!r}",
-            expected="a Plate",
-            fix="Wrap the prior of one component: posterity.Plate(stack([member])).",
-        )
+    assert isinstance(prior, Plate)  # fuse has checked that priors look like posteriors
     check_proper(prior, f"the prior of site {name!r}")
     first = prior.members[0]
     if not all(same_parameters(first, prior.members[k]) for k in range(prior.size)):
@@ -278,7 +259,7 @@ def _prior_member(
 
 
 def _common(
-    priors: list[ExponentialFamily | None], names: list[str], path: str
+    priors: Sequence[ExponentialFamily | None], names: list[str], path: str
 ) -> ExponentialFamily:
     """The prior that all sites share, to twelve digits."""
     first = priors[0]
@@ -299,20 +280,6 @@ def _common(
 def _close(left: object, right: object) -> bool:
     pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
     return all(np.allclose(a, b, rtol=1e-12, atol=1e-12) for a, b in pairs)
-
-
-def _check_fits(prior: ExponentialFamily, block: Block, path: str) -> None:
-    member = block.posteriors[0].members[0]  # pyright: ignore
-    if structure(prior) != structure(member):
-        raise _unfit_prior(prior, member, path)
-
-
-def _unfit_prior(prior: object, posterior: object, path: str) -> StructureError:
-    return StructureError(
-        found=f"prior {describe(prior)}" + (f" in block {path!r}" if path else ""),
-        expected=f"the family and shapes of the posteriors: {describe(posterior)}",
-        fix="Give the prior that the posteriors were fitted with.",
-    )
 
 
 def _at(path: str, name: str) -> str:

@@ -172,7 +172,7 @@ def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering |
     potential = clustering.centroids.potential.copy()
     threshold, changed = 1e-9 * clustering.misfit, False
     for site in np.unique(problem.site[proposals != labels]):
-        rows = problem.rows(site)
+        rows = problem.rows(int(site))
         before, after = labels[rows], proposals[rows]
         groups = np.unique(np.concatenate([before[before != after], after[before != after]]))
         new_total, new_counts = total.copy(), counts.copy()

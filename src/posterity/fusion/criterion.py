@@ -1,14 +1,12 @@
 """How many components: the description length of a clustering of components.
 
-Every site's component is taken as a noisy copy of one global component. In most directions of
-parameter space the noise is that of sampling, of size one in natural units since a posterior
-knows how sharp it is. In a few, sites truly differ, by a dispersion that is estimated. Global
-components are spread by a second dispersion, estimated too. Integrating them out leaves, up to
-constants, a misfit, a price for each global component, and the Indian-buffet prior on which
-site has which component (griffiths2011). Nothing is left to tune: the square root of the
-dimension stands for the unknown number of directions in which sites differ, the middle of the
-range from one to all on a logarithmic scale, and the result hardly depends on it
-(``docs/decisions.md``).
+Every site's component is taken as a noisy copy of one global component. In half of the
+directions of parameter space the noise is that of sampling, of size one in natural units since
+a posterior knows how sharp it is; in the other half sites truly differ, by a dispersion that is
+estimated. Global components are spread by a second dispersion, estimated too. Integrating them
+out leaves, up to constants, a misfit, a price for each global component, and the Indian-buffet
+prior on which site has which component (griffiths2011). Nothing is left to tune; why half, what
+else was measured, and where it errs is in ``docs/decisions.md``.
 """
 
 import numpy as np
@@ -32,8 +30,8 @@ def description_length(
         sites: number of sites.
         dim: number of parameters of a component.
     """
-    total, differing = counts.sum(), dim / 2
-    sampling = dim - differing
+    total = counts.sum()
+    differing = sampling = dim / 2
     spare = max(total - len(counts), 0.0)
     sampled = min(misfit, spare * sampling / 2)
     excess = misfit - sampled

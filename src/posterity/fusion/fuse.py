@@ -20,7 +20,7 @@ from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.rules import Rule, RuleName
 from posterity.ledger import Ledger, at_rest
 
-Posterior = ExponentialFamily | Ledger | str | os.PathLike[str]
+Posterior = ExponentialFamily | Mixture | Ledger | str | os.PathLike[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +80,12 @@ class Fusion:
 
 
 def fuse(
-    posteriors: Sequence[Posterior] | Mapping[str, Posterior],
+    posteriors: Sequence[Posterior] | Mapping[str, Posterior] | Posterior,
     *,
     components: int | None = None,
-    rule: Rule | RuleName = "barycenter",
-    divergence: Divergence | DivergenceName = "reverse",
-    matching: Matching | MatchingName = "evidence",
+    rule: Rule | RuleName | str = "barycenter",
+    divergence: Divergence | DivergenceName | str = "reverse",
+    matching: Matching | MatchingName | str = "evidence",
     prior: ExponentialFamily | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> Fusion:
@@ -133,6 +133,7 @@ def fuse(
     matching = _choice(Matching, matching, "matching")
     sites = _read(posteriors)
     _check_structure({name: posterior for name, (posterior, _) in sites.items()})
+    _check_prior(prior, next(iter(sites.values()))[0])
     if rule is Rule.PRODUCT:
         _check_product(sites, prior, weights)
     block = Block(
@@ -171,7 +172,7 @@ def _choice(kind: Any, value: Any, argument: str) -> Any:
 
 
 def _read(
-    posteriors: Sequence[Posterior] | Mapping[str, Posterior],
+    posteriors: Sequence[Posterior] | Mapping[str, Posterior] | Posterior,
 ) -> dict[str, tuple[ExponentialFamily, ExponentialFamily | None]]:
     """Posterior and, if known, prior by the name of the site, sorted."""
     if isinstance(posteriors, str | os.PathLike | ExponentialFamily | Ledger):
@@ -236,6 +237,19 @@ def _check_structure(posteriors: Mapping[str, ExponentialFamily]) -> None:
                 f"{describe(expected)} (plates may differ in size)",
                 fix="Fit the same model at every site.",
             )
+
+
+def _check_prior(prior: ExponentialFamily | None, posterior: ExponentialFamily) -> None:
+    if prior is not None and _shape(prior) != _shape(posterior):
+        raise StructureError(
+            found=f"prior {describe(prior)}",
+            expected=f"the family, blocks and dimensions of the posteriors: {describe(posterior)} "
+            "(plates may differ in size)",
+            fix="Give the prior that the posteriors were fitted with; wrap that of one component "
+            "as posterity.Plate(stack([member])).",
+        )
+    if prior is not None:
+        check_proper(prior, "the prior")
 
 
 def _check_unbatched(name: str, posterior: ExponentialFamily) -> None:

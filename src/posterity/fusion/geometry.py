@@ -154,16 +154,13 @@ def kl_matrix(
     array([[0., 2.],
            [2., 0.]])
     """
-    centre = getattr(globals_, "location", None)
-    if centre is not None:
-        origin = -np.mean(globals_.location(), axis=0)  # pyright: ignore
-        globals_, locals_ = globals_.translate(origin), locals_.translate(origin)  # pyright: ignore
-    shape = Points.of(globals_, divergence)
+    origin = _origin(globals_)
+    shape = Points.of(_moved(globals_, origin), divergence)
     centroids = shape.centroids(shape.coordinates)
     out = np.empty((locals_.batch_shape[0], len(shape)))
-    row_bytes = 8 * (3 * shape.coordinates.shape[1] + 4 * len(shape))
+    row_bytes = 8 * (8 * shape.coordinates.shape[1] + 4 * len(shape))
     for rows in blocks(len(out), row_bytes, budget):
-        some = Points.of(locals_[rows], divergence)
+        some = Points.of(_moved(locals_[rows], origin), divergence)
         out[rows] = some.divergences(centroids)
         _recompute_cancelled(out[rows], some, shape, budget)
     return out
@@ -179,6 +176,16 @@ def _coordinates(members: ExponentialFamily, divergence: Divergence) -> tuple[Ar
     if divergence is Divergence.REVERSE:
         return members.natural_parameters, members.log_normalizer()
     return members.mean_parameters, members.negative_entropy()
+
+
+def _origin(members: ExponentialFamily) -> Array | None:
+    """Where the members lie, if their family has a location."""
+    return members.location().mean(0) if hasattr(members, "location") else None  # pyright: ignore
+
+
+def _moved(members: ExponentialFamily, origin: Array | None) -> ExponentialFamily:
+    """The same laws seen from ``origin``: divergences stay, and so do their digits."""
+    return members if origin is None else members.translate(-origin)  # pyright: ignore
 
 
 def _recompute_cancelled(out: Array, locals_: Points, globals_: Points, budget: int) -> None:

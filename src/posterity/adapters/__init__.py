@@ -1,0 +1,1 @@
+"""Other libraries' fitted models as families, and back; each is imported only when used."""

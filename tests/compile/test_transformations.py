@@ -1,0 +1,84 @@
+"""Members are pytrees: they pass through jit, vmap and grad, and compile once a shape."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.laws.table import NAMES, TABLE, close, some, to_jax
+
+families = pytest.mark.parametrize("name", NAMES)
+
+
+def divergence(p: Any, q: Any) -> dict[str, Any]:
+    """The closed forms that algorithms call inside their steps."""
+    middle = 0.5 * (p + q)
+    return {"kl": p.kl(middle), "entropy": middle.entropy(), "mean": p.mean_parameters - 1}
+
+
+@families
+def test_jit_compiles_once_for_one_shape(name: str) -> None:
+    p, q, r = some(name, count=3, batch=(2,))
+    traces = []
+
+    @jax.jit
+    def step(p: Any, q: Any) -> dict[str, Any]:
+        traces.append(1)
+        return divergence(p, q)
+
+    with jax.enable_x64(True):
+        for pair in [(p, q), (q, r), (to_jax(r), to_jax(p)), (p, 0.5 * (q + r))]:
+            close(step(*pair), divergence(*pair), rtol=1e-9, atol=1e-10)
+        assert len(traces) == 1
+        step(p[:1], q[:1])
+        assert len(traces) == 2
+
+
+@families
+def test_vmap_is_the_batch(name: str) -> None:
+    p, q = some(name, count=2, batch=(3,))
+    with jax.enable_x64(True):
+        close(jax.jit(jax.vmap(divergence))(p, q), divergence(p, q), rtol=1e-9, atol=1e-10)
+
+
+@families
+def test_grad_of_the_divergence_vanishes_at_its_minimum(name: str) -> None:
+    """By the family's own KL formula: the gradient in the second argument is ``μ' - μ``."""
+    p, q = some(name, count=2)
+    with jax.enable_x64(True):
+        template = to_jax(q)
+
+        def loss(eta: jax.Array) -> jax.Array:
+            return to_jax(p).kl(template.with_natural_parameters(eta))
+
+        gradient = jax.jit(jax.grad(loss))
+        away = gradient(to_jax(q.natural_parameters))
+        close(away, q.mean_parameters - p.mean_parameters, rtol=1e-8, atol=1e-9)
+        close(gradient(to_jax(p.natural_parameters)), 0 * p.natural_parameters, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_samples_have_the_asked_shape(name: str) -> None:
+    """``shape + batch + event`` for every leaf, in the precision of the parameters."""
+    (p,) = some(name, batch=(4,))
+    (one,) = some(name)
+    batch = getattr(p, "batch_shape", ())
+    key = jax.random.key(0)
+    with jax.enable_x64(True):
+        event = jax.tree.leaves(jax.eval_shape(one.sample, key))
+        for shape in [(), (5,), (2, 3)]:
+            drawn = jax.tree.leaves(jax.eval_shape(lambda k: p.sample(k, shape), key))  # noqa: B023
+            expected = [(*shape, *batch, *leaf.shape) for leaf in event]
+            assert [leaf.shape for leaf in drawn] == expected
+            assert {leaf.dtype for leaf in drawn} <= {np.dtype(t) for t in ("f8", "i8", "i4")}
+
+
+@families
+def test_leaves_and_structure_survive_flattening(name: str) -> None:
+    (p,) = some(name, batch=(2,))
+    leaves, tree = jax.tree.flatten(p)
+    again = jax.tree.unflatten(tree, leaves)
+    assert jax.tree.structure(again) == jax.tree.structure(p)
+    assert all(a is b for a, b in zip(jax.tree.leaves(again), leaves, strict=True))
+    assert hash(tree) == hash(jax.tree.structure(some(name, batch=(2,), seed=1)[0]))

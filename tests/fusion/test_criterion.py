@@ -1,0 +1,78 @@
+"""The description length: what it must prefer, whatever its constants."""
+
+import numpy as np
+import pytest
+
+from posterity import NormalWishart
+from posterity.fusion.clustering import Clustering, Problem, polish, refine
+from posterity.fusion.criterion import buffet, description_length
+from posterity.fusion.geometry import Points
+from posterity.fusion.search import agglomerate, drop, search, split
+
+
+def problem(seed: int, sites: int = 8, groups: int = 5, noise: float = 0.1) -> tuple[Problem, np.ndarray]:
+    """Components of several sites, each with most of the groups, and the true labels."""
+    rng = np.random.default_rng(seed)
+    centres = 5 * rng.normal(size=(groups, 2))
+    labels = [rng.choice(groups, groups - 1, replace=False) for _ in range(sites)]
+    rows = np.concatenate(labels)
+    n = rng.integers(80, 120, len(rows)).astype(float)
+    spread = np.stack([np.cov(rng.normal(size=(2, 100))) for _ in rows])
+    members = NormalWishart.from_inverse_scale(
+        centres[rows] + noise * rng.normal(size=(len(rows), 2)), n, spread * n[:, None, None], n + 2
+    )
+    return Problem(Points.of(members), np.arange(sites + 1) * (groups - 1)), rows
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_truth_is_found_and_beats_splitting_and_dropping(seed: int) -> None:
+    given, truth = problem(seed)
+    best = Clustering(given, truth)
+    found = search(given).clustering
+    assert found.objective <= best.objective + 1e-9
+    assert {frozenset(np.flatnonzero(found.labels == g)) for g in range(5)} == {
+        frozenset(np.flatnonzero(truth == g)) for g in range(5)
+    }
+    assert split(best).objective > best.objective
+    dropped = drop(best)
+    assert dropped is not None and dropped.objective > best.objective
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_refining_and_polishing_never_raise_the_misfit(seed: int) -> None:
+    given, truth = problem(seed, noise=2.0)
+    rng = np.random.default_rng(seed)
+    start = Clustering(given, np.concatenate([rng.permutation(5)[:4] for _ in range(8)]))
+    refined = refine(start)
+    assert refined.misfit <= start.misfit
+    assert polish(refined).misfit <= refined.misfit
+    assert len(truth) == len(refined.labels)
+
+
+def test_objectives_of_levels_are_those_of_their_clusterings() -> None:
+    given, _ = problem(0, noise=1.0)
+    merging = agglomerate(given)
+    for groups in range(merging.fewest, len(given.points) + 1):
+        level = merging.level(groups)
+        assert level is not None and len(level.counts) == groups
+        expected = merging.objective[len(given.points) - groups]
+        np.testing.assert_allclose(level.objective, expected, rtol=1e-9)
+
+
+def test_more_misfit_never_shortens_the_description() -> None:
+    counts, between = np.array([4.0, 5.0, 2.0]), np.array([30.0, 50.0, 20.0])
+    lengths = [
+        description_length(m, between, counts, sites=6, dim=7) for m in np.geomspace(0.01, 1e6, 60)
+    ]
+    assert (np.diff(lengths) >= -1e-9).all()
+
+
+def test_the_buffet_is_a_distribution_over_presence() -> None:
+    """With one column, counts 1 .. J weighted by their number of sites sum to J's harmonic share."""
+    sites = 6
+    harmonic = sum(1 / j for j in range(1, sites + 1))
+    ways = np.array([np.prod(np.arange(sites, sites - n, -1)) / np.prod(np.arange(1, n + 1)) for n in range(1, sites + 1)])
+    columns = [np.exp(-buffet(np.array([float(n)]), sites)) for n in range(1, sites + 1)]
+    # exp(-rate H) rate^K / K! with rate = K / H, and each column's own probability.
+    rate = 1 / harmonic
+    np.testing.assert_allclose((ways * columns).sum(), np.exp(-1) * rate * harmonic, rtol=1e-9)

@@ -1,0 +1,181 @@
+"""Moving everything by one offset changes nothing but the location.
+
+Tolerances are first-order bounds on rounding. With unit roundoff ``eps``, a location ``m`` read
+back from naturals is wrong by about ``eps`` times the condition number times ``|m|``. Of a
+Normal-Wishart also the scatter about the mean is the difference of two numbers, each of size
+``κ|m|²``: it loses ``eps κ|m|²``, that is ``eps (offset/spread)²`` of itself.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.laws.table import EPS, TRANSLATED, cast, laws, members, some
+
+SLACK = 8
+"""Constant of the first-order bounds, times the dimension: a few operations a digit."""
+
+OFFSETS = {
+    ("Gaussian", np.float64): 1e6,
+    ("DiagonalGaussian", np.float64): 1e6,
+    ("Gaussian", np.float32): 1e3,
+    ("DiagonalGaussian", np.float32): 1e3,
+    ("NormalWishart", np.float64): 1e4,
+    ("NormalGamma", np.float64): 1e4,
+    ("NormalWishart", np.float32): 30.0,
+    ("NormalGamma", np.float32): 30.0,
+}
+cases = pytest.mark.parametrize(
+    "name,dtype", OFFSETS, ids=lambda case: case if isinstance(case, str) else case.__name__
+)
+
+
+def precision_of(member: Any) -> np.ndarray:
+    """The precision matrix of a Gaussian's or a Normal-Wishart's observations."""
+    if type(member).__name__ == "Gaussian":
+        return member.precision
+    if type(member).__name__ == "DiagonalGaussian":
+        return member.precision[..., None] * np.eye(member.precision.shape[-1])
+    if type(member).__name__ == "NormalWishart":
+        return member.wishart.mean
+    mean = member.degrees_of_freedom / member.inverse_scale
+    return mean[..., None] * np.eye(mean.shape[-1])
+
+
+def offset_of(name: str, dtype: type, members: list[Any], seed: int) -> np.ndarray:
+    """So many of the smallest spreads, in a random direction."""
+    largest = max(float(np.linalg.eigvalsh(precision_of(m)).max()) for m in members)
+    shape = members[0].location().shape
+    direction = np.random.default_rng(seed).normal(size=shape)
+    direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
+    return (OFFSETS[name, dtype] / largest**0.5 * direction).astype(dtype)
+
+
+def tolerance(p: Any, q: Any, offset: np.ndarray) -> np.ndarray:
+    """How far rounding may move ``kl(p, q)``, to first order, from parameters at the origin."""
+    eps, size = EPS[np.dtype(offset.dtype)], offset.shape[-1]
+    p, q = cast(p, np.float64), cast(q, np.float64)
+    reach = np.linalg.norm(offset, axis=-1) + np.linalg.norm(p.location(), axis=-1)
+    reach = reach + np.linalg.norm(q.location(), axis=-1)
+    slack = SLACK * size * eps
+    gap, plain = p.location() - q.location(), type(p).__name__
+    if plain in ("Gaussian", "DiagonalGaussian"):
+        mine, theirs = np.linalg.eigvalsh(precision_of(p)), np.linalg.eigvalsh(precision_of(q))
+        condition = mine[..., -1] / mine[..., 0] + theirs[..., -1] / theirs[..., 0]
+        shift = np.sqrt(theirs[..., -1]) * slack * condition * reach
+        distance = np.sqrt(np.einsum("...i,...ij,...j", gap, precision_of(q), gap))
+        return distance * shift + shift**2 + slack * condition * (1 + p.kl(q))
+    if plain == "NormalGamma":
+        p, q, gap = p.coordinatewise, q.coordinatewise, gap[..., None]
+        return tolerance_normal_wishart(p, q, gap, np.abs(reach)[..., None], slack).sum(-1)
+    return tolerance_normal_wishart(p, q, gap, reach, slack)
+
+
+def tolerance_normal_wishart(
+    p: Any, q: Any, gap: np.ndarray, reach: np.ndarray, slack: float
+) -> np.ndarray:
+    """Derivative of KL in the two scatters about the mean and the two means, times their loss."""
+    size, (mine, theirs) = p.size, (m.standard_parameters() for m in (p, q))
+    lost, condition = 0.0, 0.0
+    for member in (p, q):
+        eigenvalues = np.linalg.eigvalsh(member.inverse_scale)
+        condition = condition + eigenvalues[..., -1] / eigenvalues[..., 0]
+        lost = lost + slack * member.mean_precision * reach**2 / eigenvalues[..., 0]
+    trace = np.einsum("...ij,...ji", mine["scale"], q.inverse_scale)
+    nu, nu_other = mine["degrees_of_freedom"], theirs["degrees_of_freedom"]
+    distance = np.einsum("...i,...ij,...j", gap, p.wishart.mean, gap)
+    kappa = theirs["mean_precision"]
+    shift = np.sqrt(np.linalg.eigvalsh(p.wishart.mean)[..., -1]) * slack * reach
+    in_scatter = (nu * trace + nu_other * size + kappa * distance) * (lost + slack * condition)
+    in_means = kappa * (np.sqrt(distance) * shift + shift**2)
+    special = slack * (nu + nu_other) * (1 + np.log1p(nu + nu_other))
+    return in_scatter + in_means + special
+
+
+@cases
+@laws
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_kl_does_not_change(name: str, dtype: type, data: st.DataObject, seed: int) -> None:
+    p, q = (cast(m, dtype) for m in data.draw(members(name, 2)))
+    offset = offset_of(name, dtype, [p, q], seed)
+    moved = p.translate(offset).kl(q.translate(offset))
+    bound = tolerance(p, q, offset)
+    assert moved.dtype == dtype
+    assert np.all(np.abs(moved - p.kl(q)) <= bound)
+    assert np.all(moved > -bound)
+
+
+@cases
+@laws
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_kl_to_itself_is_zero_far_from_the_origin(
+    name: str, dtype: type, data: st.DataObject, seed: int
+) -> None:
+    """Where the generic formula returns negative values in float32."""
+    (p,) = (cast(m, dtype) for m in data.draw(members(name)))
+    far = p.translate(offset_of(name, dtype, [p], seed))
+    bound = SLACK**2 * far.location().shape[-1] * EPS[np.dtype(dtype)] * (1 + np.abs(p.entropy()))
+    assert np.all(np.abs(far.kl(far)) <= bound)
+
+
+@pytest.mark.parametrize("name,dtype", [case for case in OFFSETS if case[1] is np.float64])
+@laws
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_translation_moves_the_location_and_nothing_else(
+    name: str, dtype: type, data: st.DataObject, seed: int
+) -> None:
+    (p,) = data.draw(members(name))
+    offset = offset_of(name, dtype, [p], seed)
+    far = p.translate(offset)
+    reach = np.linalg.norm(offset, axis=-1, keepdims=True) + 10
+    assert np.all(np.abs(far.location() - p.location() - offset) <= 1e-12 * reach)
+    assert np.all(far.is_proper())
+    # 1e-16 (offset/spread)² of the scatter, at most 1e-6 here, and the condition number.
+    np.testing.assert_allclose(far.entropy(), p.entropy(), rtol=1e-4, atol=1e-4)
+    there_and_back = far.translate(-offset)
+    assert np.all(np.abs(there_and_back.location() - p.location()) <= 1e-12 * reach)
+
+
+def events(name: str, p: Any, rng: np.random.Generator) -> Any:
+    """One event near the location of ``p``, without a sampler."""
+    noise = rng.normal(size=p.location().shape)
+    spread = 1 / np.sqrt(np.linalg.eigvalsh(precision_of(p))[..., -1])[..., None]
+    point = p.location() + noise * spread
+    if name == "NormalWishart":
+        return point, p.wishart.mean * 1.1
+    if name == "NormalGamma":
+        return point, 1.1 * p.degrees_of_freedom / p.inverse_scale
+    return point
+
+
+@cases
+@laws
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_log_prob_does_not_change(
+    name: str, dtype: type, data: st.DataObject, seed: int
+) -> None:
+    (p,) = (cast(m, dtype) for m in data.draw(members(name)))
+    z = cast(events(name, cast(p, np.float64), np.random.default_rng(seed)), dtype)
+    offset = offset_of(name, dtype, [p], seed)
+    moved = (z[0] + offset, z[1]) if isinstance(z, tuple) else z + offset
+    point = z[0] if isinstance(z, tuple) else z
+    # The event is as far from the mean as a second member might be, and loses digits as one.
+    bound = tolerance(p, p.translate(point - p.location()), offset)
+    gap = np.abs(p.translate(offset).log_prob(moved) - p.log_prob(z))
+    assert np.all(gap <= 4 * bound)
+
+
+@pytest.mark.parametrize("name", TRANSLATED)
+def test_every_family_with_a_location_is_covered(name: str) -> None:
+    assert {(name, np.float32), (name, np.float64)} <= OFFSETS.keys()
+
+
+def test_the_generic_formula_fails_where_the_centred_one_holds() -> None:
+    """The reason for the centred formulas: the law is not met by accident."""
+    p, q = (cast(m, np.float32) for m in some("Gaussian", count=2))
+    offset = offset_of("Gaussian", np.float32, [p, q], 0)
+    generic = super(type(p), p.translate(offset)).kl(q.translate(offset))
+    assert abs(generic - p.kl(q)) > 100 * tolerance(p, q, offset)
