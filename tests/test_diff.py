@@ -1,6 +1,8 @@
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posterity.diff import diff
@@ -45,6 +47,7 @@ def block(found, path=""):
     return {block.path: block for block in found.blocks}[path]
 
 
+@settings(max_examples=20)
 @given(SEEDS, st.integers(1, 6))
 def test_zero_at_itself_and_under_permutation(seed, size):
     rng = np.random.default_rng(seed)
@@ -57,6 +60,7 @@ def test_zero_at_itself_and_under_permutation(seed, size):
     assert [order[pair.b] for pair in block(found, "states").plate.pairs] == list(range(size))
 
 
+@settings(max_examples=20)
 @given(SEEDS, st.integers(1, 4), st.integers(1, 4))
 def test_never_negative_and_swapping_swaps(seed, m, n):
     rng = np.random.default_rng(seed)
@@ -72,10 +76,9 @@ def test_never_negative_and_swapping_swaps(seed, m, n):
     assert len(one.only_in_a) == max(0, m - n)
 
 
+@settings(max_examples=20)
 @given(SEEDS)
 def test_matching_is_the_best_of_all(seed):
-    import itertools
-
     rng = np.random.default_rng(seed)
     a, b = members(rng, 3), members(rng, 3)
 

@@ -91,12 +91,13 @@ def _example(*commands: str) -> str:
 # --- commands ------------------------------------------------------------------------------------
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         from posterity import __version__
 
         print(f"posterity {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback(help=HELP)
@@ -197,7 +198,7 @@ def diff(
         from posterity.diff import diff
         from posterity.report import diff_data
 
-        return diff_data(diff(load(a), load(b)))  # type: ignore[arg-type]
+        return diff_data(diff(load(a), load(b)))
 
     _present(compute, "diff_text", as_json)
 

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import rel_entr
 
+from posterity.artifact import Posterior
 from posterity.checks import check_proper, describe, structure
 from posterity.errors import StructureError
 from posterity.families import Dirichlet, ExponentialFamily, Plate, Product
@@ -79,7 +80,7 @@ class Diff:
         return _sum([block.kl for block in self.blocks])
 
 
-def diff(a: ExponentialFamily | Ledger, b: ExponentialFamily | Ledger) -> Diff:
+def diff(a: Posterior, b: Posterior) -> Diff:
     """KL(a || b) and KL(b || a) in nats, block by block; ledgers compare their posteriors.
 
     Components of a plate are matched by the assignment with the least summed symmetric KL, so

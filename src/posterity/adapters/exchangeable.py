@@ -5,6 +5,7 @@ import numpy as np
 
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily, Plate
+from posterity.families.arrays import Real
 
 
 def shared_member(prior: Plate) -> ExponentialFamily:
@@ -23,6 +24,6 @@ def shared_member(prior: Plate) -> ExponentialFamily:
     return first
 
 
-def shared_value(values: np.ndarray) -> np.ndarray | None:
+def shared_value(values: Real) -> Real | None:
     """The first of ``values`` along the first axis, if all others equal it but for rounding."""
     return values[0] if np.allclose(values, values[:1], rtol=1e-10, atol=1e-12) else None

@@ -172,7 +172,7 @@ def _shared_by_features(values: Any, name: str) -> Array:
             fix="Use the Plate itself (predictive_log_prob), or fuse with rule='product' or "
             "divergence='reverse', which keep it shared.",
         )
-    return shared
+    return np.asarray(shared)
 
 
 def _check_degrees(gaussians: Gaussians) -> None:

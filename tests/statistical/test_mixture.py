@@ -1,0 +1,85 @@
+"""Monte Carlo estimates of a mixture against quadrature on a grid, in one dimension."""
+
+import jax
+import numpy as np
+import pytest
+from scipy import special
+
+from posterity.families import DiagonalGaussian, Gaussian, Mixture
+from tests.laws.table import mixture, to_jax
+
+GRID = np.linspace(-30, 30, 60_001)
+NEAR = Mixture.from_standard(
+    [0.2, 0.5, 0.3],
+    DiagonalGaussian.from_standard([[-3.0], [0.0], [4.0]], [[0.5], [1.0], [2.0]]),
+)
+OTHER = Mixture.from_standard(
+    [0.6, 0.4], DiagonalGaussian.from_standard([[-1.0], [2.0]], [[4.0], [9.0]])
+)
+
+
+def integral(values: np.ndarray) -> float:
+    """The trapezoidal rule on the grid; exact to rounding for smooth, decaying functions."""
+    return float(np.trapezoid(values, GRID))
+
+
+def on_grid(q: Mixture) -> np.ndarray:
+    return q.log_prob(GRID[:, None])
+
+
+def test_the_density_integrates_to_one() -> None:
+    for q in (NEAR, OTHER):
+        assert abs(integral(np.exp(on_grid(q))) - 1) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_entropy_and_kl_are_within_their_standard_errors(seed: int) -> None:
+    p, q = on_grid(NEAR), on_grid(OTHER)
+    key = jax.random.key(seed)
+    with jax.enable_x64(True):
+        entropy = to_jax(NEAR).entropy(key=key, num_samples=4096)
+        kl = to_jax(NEAR).kl(to_jax(OTHER), key=key, num_samples=4096)
+    for found, exact in [
+        (entropy, -integral(np.exp(p) * p)),
+        (kl, integral(np.exp(p) * (p - q))),
+    ]:
+        assert 0 < found.standard_error < 0.05
+        assert abs(found.value - exact) <= 4 * found.standard_error
+
+
+def test_standard_errors_are_honest() -> None:
+    """Over many keys the errors, in standard errors, have variance one."""
+    exact = -integral(np.exp(on_grid(NEAR)) * on_grid(NEAR))
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(0), 400)
+        found = jax.jit(jax.vmap(lambda k: to_jax(NEAR).entropy(key=k, num_samples=256)))(keys)
+    score = (np.asarray(found.value) - exact) / np.asarray(found.standard_error)
+    # The variance of 400 scores has standard error sqrt(2 / 400) = 0.07.
+    assert abs(score.mean()) < 4 / 20
+    assert abs(score.var() - 1) < 4 * 0.0707
+
+
+def test_samples_follow_the_weights_and_responsibilities_add_up() -> None:
+    q = mixture(np.random.default_rng(0), (), 2)
+    z = np.asarray(q.sample(jax.random.key(1), (20_000,)))
+    share = q.responsibilities(z)
+    np.testing.assert_allclose(share.sum(-1), 1, rtol=1e-12)
+    error = share.mean(0) - q.weights
+    assert np.all(np.abs(error) <= 4 * share.std(0) / len(z) ** 0.5)
+
+
+def test_weights_need_not_be_normalised_and_may_be_tiny() -> None:
+    components = Gaussian.from_standard(np.zeros((2, 1)), np.ones((2, 1, 1)))
+    shifted = Mixture(np.array([5.0, 5.0 - 800.0]), components)
+    assert shifted.log_prob(np.zeros(1)) == pytest.approx(-np.log(2 * np.pi) / 2, rel=1e-14)
+    far = Gaussian.from_standard([[0.0], [100.0]], np.ones((2, 1, 1)))
+    tail = Mixture(np.array([0.0, -800.0]), far).log_prob(np.array([100.0]))
+    assert tail == pytest.approx(-800 - np.log(2 * np.pi) / 2, rel=1e-12)
+
+
+def test_log_prob_is_the_weighted_sum_of_densities() -> None:
+    q = mixture(np.random.default_rng(0), (), 2)
+    z = np.random.default_rng(1).normal(size=(7, 2))
+    parts = np.stack([q.components[k].log_prob(z) for k in range(3)], -1)
+    expected = special.logsumexp(parts, b=q.weights, axis=-1)
+    np.testing.assert_allclose(q.log_prob(z), expected, rtol=1e-12)
