@@ -47,7 +47,7 @@ def block(found, path=""):
     return {block.path: block for block in found.blocks}[path]
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(SEEDS, st.integers(1, 6))
 def test_zero_at_itself_and_under_permutation(seed, size):
     rng = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ def test_zero_at_itself_and_under_permutation(seed, size):
     assert [order[pair.b] for pair in block(found, "states").plate.pairs] == list(range(size))
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(SEEDS, st.integers(1, 4), st.integers(1, 4))
 def test_never_negative_and_swapping_swaps(seed, m, n):
     rng = np.random.default_rng(seed)
@@ -76,16 +76,14 @@ def test_never_negative_and_swapping_swaps(seed, m, n):
     assert len(one.only_in_a) == max(0, m - n)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(SEEDS)
 def test_matching_is_the_best_of_all(seed):
     rng = np.random.default_rng(seed)
     a, b = members(rng, 3), members(rng, 3)
 
-    def cost(order):
-        return sum(a[i].kl(b[j]) + b[j].kl(a[i]) for i, j in enumerate(order))
-
-    best = min(map(cost, map(list, itertools.permutations(range(3)))))
+    cost = np.array([[a[i].kl(b[j]) + b[j].kl(a[i]) for j in range(3)] for i in range(3)])
+    best = min(cost[range(3), order].sum() for order in itertools.permutations(range(3)))
     assert sum(diff(Plate(a), Plate(b)).kl) == pytest.approx(best, rel=1e-9)
 
 

@@ -2,8 +2,8 @@
 
 Mixtures with known components are fitted at ten sites and fused by several methods; errors are
 drawn against the separation of components and against the heterogeneity of sites. Writes
-`results/figure2.png`, `results/figure3.png` and `results/expected.json` beside this file. Local fits
-and fused means are kept under the cache folder: a stopped run goes on where it was.
+`figure2.png`, `figure3.png` and `expected.json` into `results` beside this file. Local fits and
+fused means are kept under the cache folder: a stopped run goes on where it was.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def measure(
     return found
 
 
-def run(cache: Path, results: Path, repetitions: int, points: Sequence[Point], processes: int) -> dict:
+def run(
+    cache: Path, results: Path, repetitions: int, points: Sequence[Point], processes: int
+) -> dict:
     """Fit, fuse, measure, draw and write; returns what `expected.json` holds."""
     fill_cache(cache, points, repetitions, processes)
     methods: dict[str, Method | None] = {ORACLE: None, **METHODS, **OURS}

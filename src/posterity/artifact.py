@@ -53,7 +53,10 @@ def register(family: type[ExponentialFamily]) -> type[ExponentialFamily]:
 
 
 def save(
-    posterior: Posterior, path: str | os.PathLike[str], *, provenance: Mapping[str, str] | None = None
+    posterior: Posterior,
+    path: str | os.PathLike[str],
+    *,
+    provenance: Mapping[str, str] | None = None,
 ) -> None:
     """Write a family, mixture or ledger to ``path``, whole or not at all.
 

@@ -7,6 +7,7 @@ Whatever needs JAX is imported inside the commands, so that ``--help`` answers a
 
 import contextlib
 import functools
+import io
 import json
 import os
 import sys
@@ -80,6 +81,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and
 
 def main() -> None:
     """The entry point of the command ``posterity``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names need not fit the terminal's encoding
+            stream.reconfigure(errors="backslashreplace")
     app()
 
 
@@ -117,7 +121,7 @@ def _root(
 )
 def fuse(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILES...", help="One posterior or ledger a site.")
+        list[Path], typer.Argument(metavar="FILE", help="One posterior or ledger a site.")
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the result.")
@@ -349,8 +353,9 @@ def _streams(as_json: bool) -> contextlib.AbstractContextManager[Any]:
 
 
 def _print(what: Any, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(what, indent=2, allow_nan=False))
+    if as_json:  # the demo's document is text already
+        text = what if isinstance(what, str) else json.dumps(what, indent=2, allow_nan=False)
+        print(text.rstrip())
         return
     from rich.console import Console
 

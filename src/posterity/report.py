@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -69,14 +70,14 @@ def _headline(path: str, plate: Data) -> str:
 def _matching(plate: Data) -> Table:
     """Rows are sites, columns fused components, cells the local indices that went there."""
     shown = list(range(min(plate["components"], MOST_COLUMNS)))
-    table = Table("site", *(str(g) for g in shown))
+    table = Table("site", *(str(g) for g in shown), box=SIMPLE, padding=(0, 0, 0, 1))
     hidden = plate["components"] - len(shown)
     unused = any(-1 in labels for labels in plate["matching"].values())
-    for header in ([f"{hidden} more"] if hidden else []) + (["unused"] if unused else []):
+    for header in (["more"] if hidden else []) + (["unused"] if unused else []):
         table.add_column(header)
     for site, labels in list(plate["matching"].items())[:MOST_ROWS]:
         cells = [_members(labels, g) for g in shown]
-        cells += [str(sum(g > shown[-1] for g in labels))] if hidden else []
+        cells += [str(sum(g > shown[-1] for g in labels))] if hidden else []  # how many
         cells += [_members(labels, -1)] if unused else []
         table.add_row(Text(printable(site)), *cells)
     if (more := len(plate["matching"]) - MOST_ROWS) > 0:
@@ -85,7 +86,8 @@ def _matching(plate: Data) -> Table:
 
 
 def _members(labels: Sequence[int], component: int) -> str:
-    return ",".join(str(index) for index, label in enumerate(labels) if label == component)
+    found = (str(index) for index, label in enumerate(labels) if label == component)
+    return ",".join(found) or "."
 
 
 # --- inspect -------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ def _both(kl: Divergences) -> Data:
 
 def diff_text(data: Data) -> RenderableType:
     """The same for people."""
-    table = Table("block", "component of a", "of b", "KL(a || b)", "KL(b || a)")
+    table = Table("block", "in a", "in b", "KL(a || b)", "KL(b || a)")
     for path, block in data["blocks"].items():
         table.add_row(Text(printable(path) or block["family"]), "", "", *_cells(block))
         for row in _plate_rows(block):

@@ -10,7 +10,9 @@ from posterity.fusion.geometry import Points
 from posterity.fusion.search import agglomerate, drop, search, split
 
 
-def problem(seed: int, sites: int = 8, groups: int = 5, noise: float = 0.1) -> tuple[Problem, np.ndarray]:
+def problem(
+    seed: int, sites: int = 8, groups: int = 5, noise: float = 0.1
+) -> tuple[Problem, np.ndarray]:
     """Components of several sites, each with most of the groups, and the true labels."""
     rng = np.random.default_rng(seed)
     centres = 5 * rng.normal(size=(groups, 2))
@@ -68,10 +70,15 @@ def test_more_misfit_never_shortens_the_description() -> None:
 
 
 def test_the_buffet_is_a_distribution_over_presence() -> None:
-    """With one column, counts 1 .. J weighted by their number of sites sum to J's harmonic share."""
+    """With one column, the sites that may have it, in all ways, share the Poisson's mass."""
     sites = 6
     harmonic = sum(1 / j for j in range(1, sites + 1))
-    ways = np.array([np.prod(np.arange(sites, sites - n, -1)) / np.prod(np.arange(1, n + 1)) for n in range(1, sites + 1)])
+    ways = np.array(
+        [
+            np.prod(np.arange(sites, sites - n, -1)) / np.prod(np.arange(1, n + 1))
+            for n in range(1, sites + 1)
+        ]
+    )
     columns = [np.exp(-buffet(np.array([float(n)]), sites)) for n in range(1, sites + 1)]
     # exp(-rate H) rate^K / K! with rate = K / H, and each column's own probability.
     rate = 1 / harmonic

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
+from posterity.errors import UsageError
 from posterity.fusion.descent import assign_descent, binary_objective
 from posterity.fusion.relaxation import relax, round_plan
 
@@ -216,7 +217,7 @@ def test_input_is_left_alone_and_max_sweeps_is_kept():
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ([np.array([0, 1])], "start for 1 sites, expected 2"),
+        ([np.array([0, 1])], "start for 1 sites; expected 2"),
         ([np.array([0, 0]), np.array([1])], r"start \[0, 0\] at site 0"),
         ([np.array([0, 1]), np.array([3])], r"start \[3\] at site 1"),
         ([np.array([0, -1]), np.array([1])], r"start \[0, -1\] at site 0"),
@@ -225,12 +226,12 @@ def test_input_is_left_alone_and_max_sweeps_is_kept():
     ],
 )
 def test_bad_starts_are_named(start, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UsageError, match=message):
         assign_descent([np.ones((2, 3)), np.ones((1, 3))], 0.1, start)
 
 
 def test_bad_costs_and_limits():
-    with pytest.raises(ValueError, match="NaN, infinite or huge at site 0"):
+    with pytest.raises(UsageError, match="NaN, infinite or huge at site 0"):
         assign_descent([np.array([[np.nan, 1.0]])], 0.1)
-    with pytest.raises(ValueError, match="max_sweeps 0, expected at least 1"):
+    with pytest.raises(UsageError, match="max_sweeps 0; expected at least 1"):
         assign_descent([np.ones((1, 2))], 0.1, max_sweeps=0)

@@ -95,7 +95,9 @@ def test_a_site_keeps_its_components_apart_and_the_objective_never_rises(
 @pytest.mark.parametrize("divergence", ["reverse", "forward"])
 def test_finds_components_that_are_plain_to_see(divergence: Any) -> None:
     original = sites(3, count=8)
-    truth = np.unique(np.concatenate([np.round(p.members.mean, 0) for p in original.values()]), axis=0)
+    truth = np.unique(
+        np.concatenate([np.round(p.members.mean, 0) for p in original.values()]), axis=0
+    )
     fused = fuse(original, divergence=divergence)
     assert fused.components == 6 <= len(truth)
     for name, labels in fused.matching.items():
@@ -157,7 +159,9 @@ def test_weights_of_sites() -> None:
 def test_product_is_the_posterior_of_the_pooled_counts(seed: int, sticks: bool) -> None:
     """Known correspondence, conjugate: the prior counted once, to 1e-12."""
     rng = np.random.default_rng(seed)
-    prior = NormalWishart.from_standard(np.zeros((4, 2)), np.ones(4), np.stack([np.eye(2)] * 4), np.full(4, 4.0))
+    prior = NormalWishart.from_standard(
+        np.zeros((4, 2)), np.ones(4), np.stack([np.eye(2)] * 4), np.full(4, 4.0)
+    )
     base: Any = Dirichlet.from_standard(np.full(4, 0.5))
     if sticks:
         base = Beta.from_standard(np.ones(4), np.full(4, 2.0))
@@ -190,7 +194,9 @@ def _site(name: str, prior: Any, base: Any, clusters: list[np.ndarray]) -> Ledge
 
 def test_a_product_can_forget_what_it_fused() -> None:
     rng = np.random.default_rng(0)
-    prior = NormalWishart.from_standard(np.zeros((3, 2)), np.ones(3), np.stack([np.eye(2)] * 3), np.full(3, 4.0))
+    prior = NormalWishart.from_standard(
+        np.zeros((3, 2)), np.ones(3), np.stack([np.eye(2)] * 3), np.full(3, 4.0)
+    )
     base = Dirichlet.from_standard(np.full(3, 0.5))
     ledgers = [
         _site(f"s{j}", prior, base, [rng.normal(9 * k, 1.0, (30, 2)) for k in rng.permutation(3)])
@@ -204,12 +210,16 @@ def test_a_product_can_forget_what_it_fused() -> None:
     order = np.argsort(without.members.mean[:, 0])  # type: ignore[attr-defined]
     other = np.argsort(again.members.mean[:, 0])  # type: ignore[attr-defined]
     np.testing.assert_allclose(
-        without.members.scatter[order], again.members.scatter[other], rtol=1e-9  # type: ignore[attr-defined]
+        without.members.scatter[order],
+        again.members.scatter[other],
+        rtol=1e-9,  # type: ignore[attr-defined]
     )
 
 
 def test_unused_components_match_nothing() -> None:
-    prior = NormalWishart.from_standard(np.zeros((3, 2)), np.ones(3), np.stack([np.eye(2)] * 3), np.full(3, 4.0))
+    prior = NormalWishart.from_standard(
+        np.zeros((3, 2)), np.ones(3), np.stack([np.eye(2)] * 3), np.full(3, 4.0)
+    )
     base = Dirichlet.from_standard(np.full(3, 0.5))
     rng = np.random.default_rng(0)
     empty = np.zeros((0, 2))
@@ -310,7 +320,12 @@ MIX = Mixture.from_standard([1.0], _points([0.0]))
         ([_plate(0.0), _plate(1.0)], {"components": 3}, UsageError, "between 1 and 2"),
         ([_plate(0.0), _plate(1.0, 2.0)], {"matching": "hungarian"}, UsageError, "same number"),
         ([_plate(0.0), _plate(1.0)], {"weights": {"a": 1.0}}, UsageError, "weights"),
-        ({"a": _plate(0.0), "b": _plate(1.0)}, {"weights": {"a": 1.0, "b": -1.0}}, UsageError, "positive"),
+        (
+            {"a": _plate(0.0), "b": _plate(1.0)},
+            {"weights": {"a": 1.0, "b": -1.0}},
+            UsageError,
+            "positive",
+        ),
         ([Gamma.from_standard(1.0, 1.0)] * 2, {"components": 2}, UsageError, "Plate"),
     ],
 )
@@ -331,10 +346,30 @@ def _ledger(site: str, shape: float, rate: float = 1.0) -> Ledger:
     ("ledgers", "arguments", "error", "message"),
     [
         ([_ledger("a", 2.0), _ledger("a", 3.0)], {}, UsageError, "two posteriors of site 'a'"),
-        ([_ledger("a", 2.0), _ledger("b", 2.0)], {"rule": "product"}, UsageError, "to the last bit"),
-        ([_ledger("a", 2.0), _ledger("b", 2.0, 3.0)], {"rule": "product"}, StructureError, "different priors"),
-        ([_ledger("a", 2.0), _ledger("b", 3.0)], {"rule": "product", "weights": {"a": 1.0, "b": 1.0}}, UsageError, "weights"),
-        ([_ledger("a", 2.0), _ledger("b", 3.0)], {"rule": "product", "prior": Beta.from_standard(1.0, 1.0)}, StructureError, "prior Beta"),
+        (
+            [_ledger("a", 2.0), _ledger("b", 2.0)],
+            {"rule": "product"},
+            UsageError,
+            "to the last bit",
+        ),
+        (
+            [_ledger("a", 2.0), _ledger("b", 2.0, 3.0)],
+            {"rule": "product"},
+            StructureError,
+            "different priors",
+        ),
+        (
+            [_ledger("a", 2.0), _ledger("b", 3.0)],
+            {"rule": "product", "weights": {"a": 1.0, "b": 1.0}},
+            UsageError,
+            "weights",
+        ),
+        (
+            [_ledger("a", 2.0), _ledger("b", 3.0)],
+            {"rule": "product", "prior": Beta.from_standard(1.0, 1.0)},
+            StructureError,
+            "prior Beta",
+        ),
     ],
 )
 def test_bad_ledgers(

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from posterity.fusion.relaxation import project_balls, project_simplex, relax, round_plan
+from posterity.errors import UsageError
+from posterity.fusion.projections import project_balls, project_simplex
+from posterity.fusion.relaxation import relax, round_plan
 
 KINDS = ("uniform", "clustered", "heavy")
 LAMBDAS = (0.0, 0.01, 0.1, 1.0, 10.0, 1e3)
@@ -235,19 +237,19 @@ def test_a_large_problem_closes_quickly():
     ],
 )
 def test_bad_costs_are_named(costs, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UsageError, match=message):
         relax(costs, 0.1)
 
 
 @pytest.mark.parametrize("regularization", [-1.0, np.nan, np.inf])
 def test_bad_regularization(regularization):
-    with pytest.raises(ValueError, match=r"regularization .* expected a finite number >= 0"):
+    with pytest.raises(UsageError, match=r"regularization .* expected a finite number >= 0"):
         relax([np.ones((2, 3))], regularization)
 
 
 @pytest.mark.parametrize("limits", [{"tolerance": 0.0}, {"max_iterations": 0}])
 def test_bad_limits(limits):
-    with pytest.raises(ValueError, match="to be positive"):
+    with pytest.raises(UsageError, match="to be positive"):
         relax([np.ones((2, 3))], 0.1, **limits)
 
 

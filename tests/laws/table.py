@@ -113,7 +113,8 @@ def plate_with_sticks(rng: Rng, batch: Batch, size: int) -> Plate:
 
 
 def product_of_plates(rng: Rng, batch: Batch, size: int) -> Product:
-    return Product(topics=plate_with_dirichlet(rng, batch, size), rate=gamma(rng, batch, size))
+    topics = Plate(categorical(rng, (*batch, 2), size), dirichlet(rng, batch, 1))
+    return Product(topics=topics, rate=gamma(rng, batch, size))
 
 
 def mixture(rng: Rng, batch: Batch, size: int) -> Mixture:

@@ -100,10 +100,10 @@ def normal_wishart(prior: NormalWishart, x: np.ndarray) -> NormalWishart:
     gap = centre - before["mean"]
     inverse = np.linalg.inv(before["scale"]) + (x - centre).T @ (x - centre)
     inverse = inverse + kappa * count / (kappa + count) * np.outer(gap, gap)
-    return NormalWishart.from_standard(
+    return NormalWishart.from_inverse_scale(  # inverting it would square its condition number
         mean=(kappa * before["mean"] + count * centre) / (kappa + count),
         mean_precision=kappa + count,
-        scale=np.linalg.inv(inverse),
+        inverse_scale=inverse,
         degrees_of_freedom=before["degrees_of_freedom"] + count,
     )
 

@@ -44,7 +44,7 @@ def test_entropy_and_kl_are_within_their_standard_errors(seed: int) -> None:
         (kl, integral(np.exp(p) * (p - q))),
     ]:
         assert 0 < found.standard_error < 0.05
-        assert abs(found.value - exact) <= 4 * found.standard_error
+        assert abs(float(found.value) - exact) <= 4 * float(found.standard_error)
 
 
 def test_standard_errors_are_honest() -> None:

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from posterity.families import Beta, DiagonalGaussian, NormalGamma, NormalWishart, Plate
-from tests.laws.table import dirichlet, normal_wishart, to_jax
+from tests.laws.table import to_jax
 from tests.statistical.test_samples import COUNT, typical, within
 
 POINTS = np.array([[0.0, 0.0], [1.0, -0.5], [-2.0, 3.0], [4.0, 4.0]])
@@ -32,8 +32,7 @@ def test_predictive_is_the_average_density(name: str) -> None:
 
 
 def test_predictive_of_a_plate_weighs_its_members() -> None:
-    rng = np.random.default_rng(0)
-    plate = Plate(normal_wishart(rng, (3,), 2), dirichlet(rng, (), 2))
+    plate: Plate = typical("Plate-Dirichlet")
     with jax.enable_x64(True):
         draw = jax.jit(lambda key: to_jax(plate).sample(key, (COUNT,)))
         (mean, precision), weights = jax.tree.map(np.asarray, draw(jax.random.key(4)))

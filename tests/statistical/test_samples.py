@@ -44,18 +44,19 @@ def test_samples_have_the_moments_and_the_entropy(name: str) -> None:
     within(-log_prob, p.entropy(), "the entropy")
     within(log_prob - q.log_prob(z), p.kl(q), "the divergence")
     centred = statistics - p.mean_parameters
-    products = centred[:, :, None] * centred[:, None, :]
-    within(products, p.fisher_information(), "the covariance of the sufficient statistics")
+    for row, expected in zip(centred.T, p.fisher_information(), strict=True):
+        within(row[:, None] * centred, expected, "the covariance of the sufficient statistics")
 
 
-@pytest.mark.parametrize("name", ["Gaussian", "Gamma", "NormalWishart"])
+@pytest.mark.parametrize("name", ["Gaussian", "Gamma"])
 def test_members_of_a_batch_are_drawn_independently(name: str) -> None:
     """And so are draws by different keys; equal keys give equal draws."""
     (batch,) = some(name, batch=(2,))
     with jax.enable_x64(True):
         sample = jax.jit(lambda key: to_jax(batch).sample(key, (2000,)))
         first, again, other = (sample(jax.random.key(seed)) for seed in (0, 0, 1))
-    flat = [np.asarray(batch.sufficient_statistics(z)) for z in (first, again, other)]
+    draws = [jax.tree.map(np.asarray, z) for z in (first, again, other)]
+    flat = [batch.sufficient_statistics(z) for z in draws]
     assert np.array_equal(flat[0], flat[1])
     for left, right in [(flat[0][:, 0], flat[0][:, 1]), (flat[0][:, 0], flat[2][:, 0])]:
         within((left - left.mean(0)) * (right - right.mean(0)), 0.0, "the covariance")

@@ -26,4 +26,5 @@ def shared_member(prior: Plate) -> ExponentialFamily:
 
 def shared_value(values: Real) -> Real | None:
     """The first of ``values`` along the first axis, if all others equal it but for rounding."""
+    values = np.asarray(values)
     return values[0] if np.allclose(values, values[:1], rtol=1e-10, atol=1e-12) else None

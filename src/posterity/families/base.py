@@ -272,7 +272,7 @@ def _axes(index: Any) -> int:
     if isinstance(index, slice):
         return 1
     kind = index.dtype if hasattr(index, "dtype") else np.asarray(index).dtype
-    return np.ndim(index) if kind == bool else 1
+    return np.ndim(index) if np.issubdtype(kind, np.bool_) else 1
 
 
 def _array(value: Any) -> Any:

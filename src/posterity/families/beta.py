@@ -60,7 +60,9 @@ class Beta(ExponentialFamily):
         """``ψ(a) - ψ(a + b)`` and ``ψ(b) - ψ(a + b)``."""
         digamma = self.xp.special.digamma
         total = digamma(self.a + self.b)
-        return self.flatten(a_minus_one=digamma(self.a) - total, b_minus_one=digamma(self.b) - total)
+        return self.flatten(
+            a_minus_one=digamma(self.a) - total, b_minus_one=digamma(self.b) - total
+        )
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """By the Dirichlet's Newton iteration, in two dimensions."""

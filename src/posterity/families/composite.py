@@ -1,7 +1,7 @@
 """What families built out of families share: they add up over their parts."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ class Composite(ExponentialFamily):
     with the composite's, and rebuilds itself from new parts.
     """
 
-    coordinates = {}
+    coordinates: ClassVar[dict[str, int]] = {}
 
     def parts(self) -> Sequence[ExponentialFamily]:
         """The independent parts."""

@@ -112,7 +112,7 @@ def _bracketed(xp: Namespace, mean_log: Real) -> Real:
         below = concentration(middle).sum(-1, keepdims=True) > xp.np.exp(middle)
         return xp.np.where(below, middle, low), xp.np.where(below, high, middle)
 
-    shape = mean_log.shape[:-1] + (1,)
+    shape = (*mean_log.shape[:-1], 1)
     bracket = tuple(xp.np.full(shape, end, mean_log.dtype) for end in (-30.0, 40.0))
     low, high = xp.iterate(halve, bracket, 60)
     return concentration((low + high) / 2)

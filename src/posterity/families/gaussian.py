@@ -229,5 +229,3 @@ class DiagonalGaussian(ExponentialFamily):
         mean, variance = jnp.asarray(self.mean), jnp.asarray(self.variance)
         noise = jax.random.normal(key, shape + mean.shape, mean.dtype)
         return mean + jnp.sqrt(variance) * noise
-
-

@@ -26,7 +26,8 @@ class Mixture(eqx.Module):
     Monte Carlo estimates that carry their standard error.
 
     >>> from posterity.families import DiagonalGaussian
-    >>> q = Mixture.from_standard([1.0, 3.0], DiagonalGaussian.from_standard([[0.0], [9.0]], [[1.0], [1.0]]))
+    >>> two = DiagonalGaussian.from_standard([[0.0], [9.0]], [[1.0], [1.0]])
+    >>> q = Mixture.from_standard([1.0, 3.0], two)
     >>> q.weights
     array([0.25, 0.75])
     """
@@ -90,9 +91,7 @@ class Mixture(eqx.Module):
         """Differential entropy in nats, by Monte Carlo."""
         return _estimate(-self.log_prob(self.sample(key, (num_samples,))))
 
-    def kl(
-        self, other: "Mixture", *, key: Key[jax.Array, ""], num_samples: int = 1024
-    ) -> Estimate:
+    def kl(self, other: "Mixture", *, key: Key[jax.Array, ""], num_samples: int = 1024) -> Estimate:
         """``KL(self || other)`` in nats, by Monte Carlo; may come out negative when small."""
         z = self.sample(key, (num_samples,))
         return _estimate(self.log_prob(z) - other.log_prob(z))

@@ -160,9 +160,7 @@ class NormalWishart(ExponentialFamily):
         """That of the precision, plus that of the mean given the precision: both centred."""
         wishart, log = self.wishart, self.xp.np.log
         conditional = self.size * (log(self.mean_precision) - 1)
-        return wishart.negative_entropy() + (
-            conditional + wishart.expected_log_determinant()
-        ) / 2
+        return wishart.negative_entropy() + (conditional + wishart.expected_log_determinant()) / 2
 
     def kl(self, other: Self) -> Float[Real, "*batch"]:
         """``KL(self || other)``: the precision's, plus the mean's given the precision."""
@@ -213,11 +211,9 @@ class NormalWishart(ExponentialFamily):
     ) -> tuple[Float[jax.Array, "*shape d"], Float[jax.Array, "*shape d d"]]:
         """``Λ`` from its marginal, then ``μ`` given ``Λ``."""
         first, second = jax.random.split(key)
-        precision = self.wishart.sample(first, shape)
-        factor = jnp.linalg.cholesky(precision)
-        noise = jax.random.normal(second, precision.shape[:-1], precision.dtype)
-        scaled = jax.scipy.linalg.solve_triangular(
-            jnp.swapaxes(factor, -1, -2), noise[..., None], lower=False
-        )[..., 0]
-        root = jnp.sqrt(jnp.asarray(self.mean_precision))[..., None]
-        return jnp.asarray(self.mean) + scaled / root, precision
+        root = self.wishart.sample_root(first, shape)
+        transposed = jnp.swapaxes(root, -1, -2)
+        noise = jax.random.normal(second, root.shape[:-1], root.dtype)
+        scaled = jax.scipy.linalg.solve_triangular(transposed, noise[..., None], lower=False)
+        scaled = scaled[..., 0] / jnp.sqrt(jnp.asarray(self.mean_precision))[..., None]
+        return jnp.asarray(self.mean) + scaled, root @ transposed

@@ -16,7 +16,8 @@ class Product(Composite):
     Blocks are kept in the order of their names, so that equal products are equal files.
 
     >>> from posterity.families import Gamma, Gaussian
-    >>> q = Product(noise=Gamma.from_standard(2.0, 1.0), weight=Gaussian.from_standard([0.0], [[1.0]]))
+    >>> weight = Gaussian.from_standard([0.0], [[1.0]])
+    >>> q = Product(noise=Gamma.from_standard(2.0, 1.0), weight=weight)
     >>> list(q.blocks)
     ['noise', 'weight']
     """

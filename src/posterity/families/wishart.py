@@ -123,16 +123,20 @@ class Wishart(ExponentialFamily):
         self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
     ) -> Float[jax.Array, "*shape d d"]:
         """Draws by Bartlett's decomposition."""
+        root = self.sample_root(key, shape)
+        return root @ jnp.swapaxes(root, -1, -2)
+
+    def sample_root(
+        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
+    ) -> Float[jax.Array, "*shape d d"]:
+        """Lower Cholesky factors of draws: sound where the draws are singular to rounding."""
         nu, d = jnp.asarray(self.degrees_of_freedom), self.size
         full = shape + nu.shape
         below, diagonal = jax.random.split(key)
-        chi2 = jax.random.gamma(
-            diagonal, (nu[..., None] - jnp.arange(d)) / 2, (*full, d), nu.dtype
-        )
+        chi2 = jax.random.gamma(diagonal, (nu[..., None] - jnp.arange(d)) / 2, (*full, d), nu.dtype)
         noise = jnp.tril(jax.random.normal(below, (*full, d, d), nu.dtype), -1)
         bartlett = noise + jnp.sqrt(2 * chi2)[..., None] * jnp.eye(d, dtype=nu.dtype)
-        root = jnp.linalg.cholesky(jnp.asarray(self.scale)) @ bartlett
-        return root @ jnp.swapaxes(root, -1, -2)
+        return jnp.linalg.cholesky(jnp.asarray(self.scale)) @ bartlett
 
 
 def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Real, "*batch"]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -108,7 +109,7 @@ def sums(rows: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, 
 def assign(costs: Float[Array, "n g"], starts: Int[Array, " bounds"]) -> Int[Array, " n"]:
     """Each site's best assignment of its rows to different columns (kuhn1955)."""
     labels = costs.argmin(1)
-    for first, last in zip(starts[:-1], starts[1:], strict=True):
+    for first, last in itertools.pairwise(starts.tolist()):
         # Where the nearest columns differ already, they are the best assignment.
         if len(set(labels[first:last].tolist())) < last - first:
             labels[first:last] = linear_sum_assignment(costs[first:last])[1]

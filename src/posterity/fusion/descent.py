@@ -1,9 +1,9 @@
 """Exact descent on binary assignments at fixed costs.
 
-For a binary P the group norm of column g in equation (9) of [claici2020] is √n_g, n_g the
+For a binary P the group norm of column g in equation (9) of claici2020 is √n_g, n_g the
 number of sites that use g. With the other sites fixed, using g costs one site C[l, g] plus
 λ(√(n_g + 1) − √n_g), n_g counted over the others: its best answer is ONE rectangular linear
-assignment [kuhn1955], exact, so visiting the sites in turn never raises the objective.
+assignment kuhn1955, exact, so visiting the sites in turn never raises the objective.
 
 **Why the order of the input is irrelevant.** The whole descent runs on a canonical copy of the
 costs. Sites, the rows of a site and the columns are each sorted by their content only: the
@@ -24,7 +24,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
-from posterity.fusion.relaxation import Sites, check_costs
+from posterity.errors import UsageError
+from posterity.fusion.costs import Sites, check_costs
 
 # Smaller gains, relative to the objective, are rounding and would let a sweep cycle.
 SMALLEST_GAIN = 1e-12
@@ -61,7 +62,7 @@ def assign_descent(
         max_sweeps: sweeps after which to stop; few are ever needed.
 
     Raises:
-        ValueError: costs or λ that `relax` refuses; a start that does not fit the costs; no sweeps.
+        UsageError: costs or λ that `relax` refuses; a start that does not fit the costs; no sweeps.
 
     Example:
         >>> costs = [np.array([[0.0, 0.3], [5.0, 0.0]]), np.array([[0.4, 0.3]])]
@@ -71,7 +72,9 @@ def assign_descent(
     """
     sites = check_costs(costs, regularization)
     if max_sweeps < 1:
-        raise ValueError(f"found max_sweeps {max_sweeps}, expected at least 1; 100 is plenty")
+        raise UsageError(
+            found=f"max_sweeps {max_sweeps}", expected="at least 1", fix="100 is plenty."
+        )
     given = None if start is None else _check_start(start, sites)
     order = _Order.of(sites, given)
     descent = _Sites(order.apply(sites), float(regularization), order.translate(given))
@@ -89,7 +92,7 @@ def binary_objective(
     assignments: Sequence[Int[np.ndarray, " _"]],
     regularization: float,
 ) -> float:
-    """Equation (9) of [claici2020] at a binary plan: Σ chosen costs + λ Σ_g √n_g.
+    """Equation (9) of claici2020 at a binary plan: Σ chosen costs + λ Σ_g √n_g.
 
     Example:
         >>> first = np.array([0])
@@ -197,8 +200,10 @@ def _ranked(keys: list[bytes]) -> list[int]:
 
 def _check_start(start: Sites, costs: list[np.ndarray]) -> list[np.ndarray]:
     if len(start) != len(costs):
-        raise ValueError(
-            f"found a start for {len(start)} sites, expected {len(costs)}; give one array a site"
+        raise UsageError(
+            found=f"a start for {len(start)} sites",
+            expected=f"{len(costs)}",
+            fix="Give one array a site.",
         )
     return [_check_columns(j, np.asarray(at), costs[j]) for j, at in enumerate(start)]
 
@@ -207,8 +212,9 @@ def _check_columns(j: int, at: np.ndarray, cost: np.ndarray) -> np.ndarray:
     rows, columns = cost.shape
     fits = at.shape == (rows,) and np.issubdtype(at.dtype, np.integer)
     if not fits or len(set(at.tolist())) < rows or at.min() < 0 or at.max() >= columns:
-        raise ValueError(
-            f"found start {at.tolist()} at site {j}, expected {rows} different integers in "
-            f"0..{columns - 1}; round_plan makes one from a relaxed plan"
+        raise UsageError(
+            found=f"start {at.tolist()} at site {j}",
+            expected=f"{rows} different integers in 0..{columns - 1}",
+            fix="round_plan makes one from a relaxed plan.",
         )
     return at

@@ -67,9 +67,7 @@ class Points:
 
     def block(self, rows: slice) -> "Points":
         """A run of points, without copying."""
-        return Points(
-            self.members, self.divergence, self.coordinates[rows], self.potential[rows]
-        )
+        return Points(self.members, self.divergence, self.coordinates[rows], self.potential[rows])
 
     @functools.cached_property
     def template(self) -> ExponentialFamily:

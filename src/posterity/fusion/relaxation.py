@@ -1,7 +1,7 @@
 """The relaxed matching problem of KL-fusion, solved with a certificate.
 
 Sites j = 1..J hold L_j components each, G global components are given, and C_j[l, g] =
-KL(global g ‖ component l of site j). Equation (9) of [claici2020] at fixed globals is
+KL(global g ‖ component l of site j). Equation (9) of claici2020 at fixed globals is
 
     minimise  Σ_j ⟨C_j, P_j⟩ + λ Σ_g ‖(P_1[:, g], …, P_J[:, g])‖₂
     over      P_j ≥ 0,  Σ_g P_j[l, g] = 1,  Σ_l P_j[l, g] ≤ 1.
@@ -11,7 +11,7 @@ the saddle point
 
     min_P max_{Y, V}  ⟨C + Y + V, P⟩ − Σ V,      the rows of P on the simplex,
 
-which the primal-dual method of [chambolle2011] solves with nothing but projections. Every pair
+which the primal-dual method of chambolle2011 solves with nothing but projections. Every pair
 (Y, V) bounds the optimum from below by Σ_rows min_g (C + Y + V) − Σ V and every feasible P
 bounds it from above, so the result carries its own proof and no conic solver is needed.
 
@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
-# What comes in is checked by `check_costs`, whose errors name the site: the annotation lets any
-# shape through to it. Expected is one (L_j, G) array a site.
-Sites = Sequence[Num[np.ndarray, "..."]]
+from posterity.errors import UsageError
+from posterity.fusion.costs import Sites, check_costs
+from posterity.fusion.projections import project_balls, project_simplex
 
 # Measured on random, clustered, heavy-tailed, tight and duplicated instances; the counts of
 # iterations are flat around these values, so none of them is an argument.
@@ -39,8 +39,6 @@ OVER_RELAXATION = 1.8  # in (0, 2): half the iterations of the plain method
 CHECK_EVERY = 20  # iterations between certificates, which cost about three iterations
 LONGEST_RUN = 0.2  # restart at the latest after this share of all the iterations so far
 WEIGHT_SMOOTHING = 0.8  # share of the newly seen primal weight, on the log scale
-ROW_ERROR = 1e-13  # Newton's tolerance on the sum of a row
-LARGEST_COST = 1e100  # far from overflow in sums and differences
 NEGLIGIBLE = 1e-7  # objectives below this many typical margins a row count as zero
 
 
@@ -73,9 +71,9 @@ def relax(
     tolerance: float = 1e-4,
     max_iterations: int = 20_000,
 ) -> Relaxation:
-    """Solves equation (9) of [claici2020] to a certified relative gap.
+    """Solves equation (9) of claici2020 to a certified relative gap.
 
-    Over-relaxed primal-dual steps [chambolle2011], restarted from the better of the last and
+    Over-relaxed primal-dual steps chambolle2011, restarted from the better of the last and
     the average iterate as the gap closes. Deterministic; the order of sites, of components and
     of columns changes nothing but rounding.
 
@@ -86,7 +84,7 @@ def relax(
         max_iterations: steps after which the best certificate so far is returned.
 
     Raises:
-        ValueError: costs that are empty, ragged, not finite or with fewer columns than some
+        UsageError: costs that are empty, ragged, not finite or with fewer columns than some
             site has rows; a negative λ; a tolerance or a limit that is not positive.
 
     Example:
@@ -109,7 +107,7 @@ def relax(
 
 
 def round_plan(plans: Sequence[Float[np.ndarray, "_ columns"]]) -> list[Int[np.ndarray, " _"]]:
-    """The binary assignment closest to each plan: a maximum-weight matching [kuhn1955].
+    """The binary assignment closest to each plan: a maximum-weight matching kuhn1955.
 
     Args:
         plans: one (L_j, G) array a site, L_j ≤ G.
@@ -124,51 +122,12 @@ def round_plan(plans: Sequence[Float[np.ndarray, "_ columns"]]) -> list[Int[np.n
     return [linear_sum_assignment(-np.asarray(plan))[1] for plan in plans]
 
 
-def check_costs(costs: Sites, regularization: float) -> list[Float[np.ndarray, "_ columns"]]:
-    """The costs as float64 arrays, or a ValueError that names the site and the way out."""
-    sites = [np.asarray(cost, dtype=np.float64) for cost in costs]
-    if not sites:
-        raise ValueError("found no sites, expected at least one cost matrix; pass one a site")
-    for j, cost in enumerate(sites):
-        _check_site(j, cost, sites[0].shape[-1] if sites[0].ndim else 0)
-    if not (np.isfinite(regularization) and regularization >= 0):
-        raise ValueError(
-            f"found regularization {regularization}, expected a finite number >= 0; "
-            "use 0 for no penalty on the number of columns"
-        )
-    return sites
-
-
-def _check_site(j: int, cost: np.ndarray, columns: int) -> None:
-    if cost.ndim != 2 or 0 in cost.shape:
-        raise ValueError(
-            f"found costs of shape {cost.shape} at site {j}, expected (components, globals), "
-            "both at least one; leave out sites without components"
-        )
-    if cost.shape[1] != columns:
-        raise ValueError(
-            f"found {cost.shape[1]} columns at site {j} and {columns} at site 0, expected one a "
-            "global component; use the same global components for every site"
-        )
-    if cost.shape[0] > columns:
-        raise ValueError(
-            f"found {cost.shape[0]} components at site {j} and {columns} global components, "
-            "expected at least as many globals; add some, as no two of a site may share one"
-        )
-    usable = np.abs(cost) <= LARGEST_COST  # False for NaN
-    if not usable.all():
-        raise ValueError(
-            f"found {np.count_nonzero(~usable)} costs that are NaN, infinite or huge at "
-            f"site {j}, expected numbers up to {LARGEST_COST}; check its posterior "
-            "for improper components"
-        )
-
-
 def _check_limits(tolerance: float, max_iterations: int) -> None:
     if not tolerance > 0 or not max_iterations > 0:
-        raise ValueError(
-            f"found tolerance {tolerance} and max_iterations {max_iterations}, expected both "
-            "to be positive; the defaults suit most problems"
+        raise UsageError(
+            found=f"tolerance {tolerance} and max_iterations {max_iterations}",
+            expected="both to be positive",
+            fix="The defaults suit most problems.",
         )
 
 
@@ -335,7 +294,7 @@ def _start(problem: _Problem) -> _Point:
 def _step(
     problem: _Problem, point: _Point, weight: float, threshold: np.ndarray
 ) -> tuple[_Point, np.ndarray]:
-    """One step of algorithm 1 of [chambolle2011], its steps fitted to each constraint.
+    """One step of algorithm 1 of chambolle2011, its steps fitted to each constraint.
 
     The operator is P ↦ (P, site sums of P). Steps 1/2 for P, 1 for Y and 1/L_j for V make its
     scaled norm at most one; `weight` trades the primal step for the dual ones.
@@ -348,37 +307,6 @@ def _step(
     step = weight / problem.sizes[:, None]
     column = np.maximum(point.column + step * (problem.site_sums(ahead) - 1.0), 0.0)
     return _Point(plan, group, column), threshold
-
-
-def project_simplex(
-    points: Float[np.ndarray, "rows columns"], threshold: Float[np.ndarray, " rows"]
-) -> tuple[Float[np.ndarray, "rows columns"], Float[np.ndarray, " rows"]]:
-    """Each row's closest point on the simplex, max(x − θ, 0), and the θ of each row.
-
-    Newton on Σ max(x − θ, 0) = 1, convex and piecewise linear in θ: it ends exactly after a few
-    passes from the θ of the step before, where a sort would look at everything.
-    """
-    ones = np.ones(points.shape[1])
-    projected = points
-    for _ in range(100):
-        projected = np.maximum(points - threshold[:, None], 0.0)
-        excess = projected @ ones - 1.0
-        if np.abs(excess).max() <= ROW_ERROR:
-            break
-        active = (projected > 0).astype(float) @ ones
-        threshold = threshold + excess / np.maximum(active, 1.0)
-        if not active.all():  # θ beyond the row: start left of the root
-            lost = active == 0
-            threshold[lost] = points[lost].max(axis=1) - 1.0
-    return projected, threshold
-
-
-def project_balls(
-    points: Float[np.ndarray, "rows columns"], radius: float
-) -> Float[np.ndarray, "rows columns"]:
-    """Each column's closest point in the Euclidean ball of this radius."""
-    norms = np.sqrt(np.einsum("rg,rg->g", points, points))
-    return points * (radius / np.maximum(norms, max(radius, np.finfo(float).tiny)))
 
 
 def _initial_weight(problem: _Problem) -> float:

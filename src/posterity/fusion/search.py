@@ -199,9 +199,7 @@ def _follow(problem: Problem, pairs: Array, potential: Array, between: Array) ->
             counts[kept] += counts[gone]
         held, number = node[alive], counts[alive]
         misfit = max(float(problem.points.potential.sum() - number @ potential[held]), 0.0)
-        objectives.append(
-            description_length(misfit, between[held], number, sites=sites, dim=dim)
-        )
+        objectives.append(description_length(misfit, between[held], number, sites=sites, dim=dim))
     return np.array(objectives)
 
 

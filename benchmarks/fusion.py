@@ -1,0 +1,112 @@
+"""Time and peak memory of `posterity.fuse`, alone and beside the published method.
+
+Run `python -m benchmarks.fusion --help`; what is measured, and how, is in benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from benchmarks import plan as plans
+from benchmarks.goals import judge, summary
+from benchmarks.growth import fits
+from benchmarks.launch import Effort, launch
+
+OUTPUT = Path(__file__).parent / "results" / "fusion.json"
+WARM_UP = (
+    "two fusions of 3 sites x 3 components of the same family and dimension; memory is that of "
+    "the first call on the inputs, times are medians of the calls after it, or its own where it "
+    "takes more than 20 s of CPU"
+)
+
+
+def run(plan: plans.Plan, output: Path) -> dict[str, Any]:
+    """Measure everything; what there is is written after each part."""
+    result: dict[str, Any] = {"complete": False, "settings": settings(plan.effort)}
+    result["large"] = show(launch("growth", plan.large, plan.effort))
+    compared = [
+        show(launch("reference", shape, plan.effort, seed))
+        for shape in plan.compared
+        for seed in range(plan.seeds)
+    ]
+    result["comparison"] = {"summary": summary(compared), "points": compared}
+    result["series"] = []
+    for series in plan.series:
+        result["series"].append(measure(series, plan.effort))
+        write(output, result)
+    result["goals"] = judge(result["series"], compared, result["large"])
+    result["settings"]["load_per_core_at_end"] = load()
+    result["complete"] = True
+    write(output, result)
+    return result
+
+
+def measure(series: plans.Series, effort: Effort) -> dict[str, Any]:
+    """All points of a series and its exponents."""
+    points = [show(launch("growth", shape, effort)) for shape in series.shapes]
+    return {
+        "name": series.name,
+        "factor": series.factor,
+        "base": dataclasses.asdict(series.base),
+        "exponents": fits(series.factor, points),
+        "points": points,
+    }
+
+
+def settings(effort: Effort) -> dict[str, Any]:
+    """How it was run, for who reads the numbers."""
+    return {
+        "environment": effort.environment,
+        "cores": os.cpu_count(),
+        "load_per_core_at_start": load(),
+        "cpu_limit_s": effort.limit,
+        "runs_at_most": effort.runs,
+        "warm_up": WARM_UP,
+    }
+
+
+def load() -> float:
+    """Processes waiting for each core: above one, wall time is longer than the work."""
+    return round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
+
+
+def show(point: dict[str, Any]) -> dict[str, Any]:
+    """A line on the terminal."""
+    ours = point.get("posterity", point)
+    seconds = f"{ours['cpu_s']:9.3f} s CPU" if "cpu_s" in ours else point["status"]
+    if "reference" in point:
+        seconds += f", reference {point['reference']['cpu_s']:.2f} s"
+    size = f"{point['sites']} x {point['components']}, d = {point['dimension']}"
+    print(f"{point['family']:16} {size:24} {seconds}", flush=True)
+    return point
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few small points")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON; a PNG goes beside it")
+    parser.add_argument("--limit", type=int, default=120, help="CPU seconds a point may take")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the linear algebra")
+    chosen = parser.parse_args(arguments)
+    make = plans.quick if chosen.quick else plans.full
+    result = run(make(chosen.limit, chosen.threads), chosen.output)
+    from benchmarks.figures import draw
+
+    draw(result, chosen.output.with_suffix(".png"))
+    for goal in result["goals"]:
+        print(f"{'met    ' if goal['met'] else 'not met'} {goal['goal']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,438 @@
+"""The ledger is a join semilattice, and forgetting is exact to the last bit."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from posterity import artifact
+from posterity.errors import LedgerError, ParameterError, PosterityError, StructureError
+from posterity.families import DiagonalGaussian, Gamma, Gaussian, Plate, Product
+from posterity.ledger import Entry, Ledger, at_rest
+from tests.laws.table import identical
+
+SITES = ["north", "south", "east", "west", "a/b"]
+PRIOR = DiagonalGaussian.from_standard(mean=[0.0, 1.0], variance=[2.0, 3.0])
+Rng = np.random.Generator
+
+
+def factor_of(rng: Rng) -> DiagonalGaussian:
+    """What a site contributes, with magnitudes so uneven that every order rounds differently."""
+    scale = 10.0 ** rng.integers(-3, 6)
+    return DiagonalGaussian(scale * rng.normal(size=2), scale * rng.uniform(0, 1, 2))
+
+
+def states_of(rng: Rng, count: int) -> list[Ledger]:
+    """States of several replicas of one federation: every version has one content."""
+    contents: dict[tuple[str, int, int], DiagonalGaussian] = {}
+    states = []
+    for _ in range(count):
+        entries = {}
+        for site in SITES:
+            if rng.random() < 0.3:
+                continue
+            epoch, sequence = (int(n) for n in rng.integers(0, 3, 2))
+            gone = rng.random() < 0.3
+            content = contents.setdefault((site, epoch, sequence), factor_of(rng))
+            entries[site] = Entry(epoch, sequence, None if gone else content)
+        states.append(Ledger(PRIOR, entries))
+    return states
+
+
+def same(left: Ledger, right: Ledger) -> bool:
+    """Equal to the last bit, in everything that a file would hold."""
+    return left == right and artifact.digest(left) == artifact.digest(right)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_merging_is_a_join(seed: int) -> None:
+    """Commutative, associative, idempotent, and monotone in every site's version."""
+    a, b, c = states_of(np.random.default_rng(seed), 3)
+    assert same(a | b, b | a)
+    assert same((a | b) | c, a | (b | c))
+    assert same(a | a, a)
+    assert same((a | b) | b, a | b)
+    for site in SITES:
+        held = [state.entries[site].rank for state in (a, b) if site in state.entries]
+        assert (a | b).entries.get(site, Entry(0, 0, None)).rank == max(
+            held, default=Entry(0, 0, None).rank
+        )
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_any_order_any_number_of_deliveries(seed: int) -> None:
+    """Forty random histories an example: replicas gossip until they agree, to the bit."""
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        messages = states_of(rng, 3)
+        finals = []
+        for _ in range(2):
+            order = [*range(3), *rng.integers(0, 3, 2)]
+            rng.shuffle(order)
+            replica = messages[order[0]]
+            for message in order[1:]:
+                replica = replica | messages[message]
+            finals.append(replica)
+        assert finals[0] == finals[1]
+        assert all(
+            identical(finals[0].factor(site), finals[1].factor(site)) for site in finals[0].sites
+        )
+        assert identical(finals[0].posterior, finals[1].posterior)
+
+
+class History(RuleBasedStateMachine):
+    """Three replicas live through updates, departures, returns, gossip and replays.
+
+    The model is a dictionary of the highest version of each site, kept beside each replica
+    with none of the ledger's code.
+    """
+
+    @initialize(seed=st.integers(0, 2**32 - 1))
+    def start(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.replicas = [Ledger(PRIOR) for _ in range(3)]
+        self.models: list[dict[str, tuple[int, bool, int]]] = [{} for _ in range(3)]
+        self.contents: dict[tuple[str, int, int], DiagonalGaussian] = {}
+        self.sequence = dict.fromkeys(SITES, 0)
+        self.epoch = dict.fromkeys(SITES, 0)
+        self.past: list[tuple[Ledger, dict[str, tuple[int, bool, int]]]] = []
+
+    def send(self, i: int, site: str, epoch: int, sequence: int) -> None:
+        factor = self.contents[site, epoch, sequence]
+        version, held = (epoch, False, sequence), self.models[i].get(site)
+        if held is not None and version <= held:
+            before = self.replicas[i]
+            with pytest.raises(LedgerError, match="version above"):
+                before.update(site, factor, epoch=epoch, sequence=sequence)
+            return
+        self.replicas[i] = self.replicas[i].update(site, factor, epoch=epoch, sequence=sequence)
+        self.models[i][site] = version
+
+    @rule(i=st.integers(0, 2), site=st.sampled_from(SITES))
+    def update(self, i: int, site: str) -> None:
+        self.sequence[site] += 1
+        version = (self.epoch[site], self.sequence[site])
+        self.contents[site, *version] = factor_of(self.rng)
+        self.send(i, site, *version)
+
+    @rule(i=st.integers(0, 2), site=st.sampled_from(SITES))
+    def rejoin(self, i: int, site: str) -> None:
+        self.epoch[site] += 1
+        self.sequence[site] = -1
+        self.update(i, site)
+
+    @precondition(lambda self: self.contents)
+    @rule(i=st.integers(0, 2), data=st.data())
+    def replay_a_message(self, i: int, data: st.DataObject) -> None:
+        self.send(i, *data.draw(st.sampled_from(sorted(self.contents))))
+
+    @rule(i=st.integers(0, 2), site=st.sampled_from(SITES))
+    def forget(self, i: int, site: str) -> None:
+        held = self.models[i].get(site)
+        if held is None or held[1]:
+            with pytest.raises(LedgerError, match="no factor"):
+                self.replicas[i].forget(site)
+            return
+        self.replicas[i] = self.replicas[i].forget(site)
+        self.models[i][site] = (held[0], True, held[2])
+
+    @rule(i=st.integers(0, 2), j=st.integers(0, 2))
+    def gossip(self, i: int, j: int) -> None:
+        self.receive(i, self.replicas[j], self.models[j])
+
+    @rule(i=st.integers(0, 2))
+    def remember(self, i: int) -> None:
+        self.past.append((self.replicas[i], dict(self.models[i])))
+
+    @precondition(lambda self: self.past)
+    @rule(i=st.integers(0, 2), data=st.data())
+    def replay_a_ledger(self, i: int, data: st.DataObject) -> None:
+        past = data.draw(st.integers(0, len(self.past) - 1))
+        self.receive(i, *self.past[past])
+
+    def receive(self, i: int, ledger: Ledger, model: dict[str, tuple[int, bool, int]]) -> None:
+        self.replicas[i] = self.replicas[i] | ledger
+        for site, version in model.items():
+            self.models[i][site] = max(version, self.models[i].get(site, version))
+
+    @invariant()
+    def replicas_are_what_their_versions_say(self) -> None:
+        for ledger, model in zip(getattr(self, "replicas", []), getattr(self, "models", []), strict=True):
+            assert {s: e.rank for s, e in ledger.entries.items()} == model
+            assert list(ledger.entries) == sorted(model)
+            # As if the forgotten had never been: built anew from those who stayed.
+            stayed = {s: v for s, v in model.items() if not v[1]}
+            anew = Ledger(PRIOR)
+            for site, (epoch, _, sequence) in sorted(stayed.items(), reverse=True):
+                content = self.contents[site, epoch, sequence]
+                anew = anew.update(site, content, epoch=epoch, sequence=sequence)
+            assert identical(ledger.posterior, anew.posterior)
+            assert same(ledger.compact(), anew)
+
+
+History.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+TestHistory = History.TestCase
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_forgetting_equals_never_having_seen(tmp_path_factory: Any, seed: int) -> None:
+    """Posterior, cavities, compacted ledger and its saved bytes."""
+    folder: Path = tmp_path_factory.mktemp("ledgers")
+    rng = np.random.default_rng(seed)
+    factors = {site: factor_of(rng) for site in SITES}
+    leavers = set(rng.choice(SITES, rng.integers(1, 5), replace=False))
+    full, never = Ledger(PRIOR), Ledger(PRIOR)
+    for site in rng.permutation(SITES):
+        full = full.update(str(site), factors[str(site)])
+        if site not in leavers:
+            never = never.update(str(site), factors[str(site)])
+    left = full.forget(*leavers)
+    assert left.forgotten == tuple(sorted(leavers))
+    assert left.sites == never.sites
+    assert identical(left.posterior, never.posterior)
+    assert all(identical(left.cavity(s), never.cavity(s)) for s in left.sites)
+    assert left != never
+    assert left.compact() == never
+    artifact.save(left.compact(), folder / "left")
+    artifact.save(never, folder / "never")
+    assert (folder / "left").read_bytes() == (folder / "never").read_bytes()
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    rng = np.random.default_rng(0)
+    held = Ledger(PRIOR)
+    for site in ("north", "south"):
+        held = held.update(site, factor_of(rng))
+    return held
+
+
+def test_a_forgotten_site_does_not_come_back_by_replay(ledger: Ledger) -> None:
+    left = ledger.forget("south")
+    for merged in (left | ledger, ledger | left, (left | ledger) | ledger):
+        assert merged == left
+    later = ledger.update("south", ledger.factor("north"))  # overtook the deletion
+    assert (left | later).sites == ("north",)
+    assert identical((later | left).posterior, left.posterior)
+    with pytest.raises(LedgerError, match="epoch=1"):
+        left.update("south", ledger.factor("south"))
+    with pytest.raises(LedgerError, match="forgotten"):
+        left.update("south", ledger.factor("south"), sequence=99)
+
+
+def test_a_site_rejoins_in_a_higher_epoch(ledger: Ledger) -> None:
+    left = ledger.forget("south")
+    back = left.update("south", ledger.factor("south"), epoch=1)
+    assert back.sites == ("north", "south")
+    assert back.entries["south"].rank == (1, False, 0)
+    assert identical(back.posterior, ledger.posterior)
+    assert (back | left) == (left | back) == (ledger | back) == back
+    again = back.forget("south")
+    assert (again | back).forgotten == ("south",)
+
+
+def test_versions_count_up(ledger: Ledger) -> None:
+    assert ledger.entries["north"].rank == (0, False, 0)
+    twice = ledger.update("north", ledger.factor("south"))
+    assert twice.entries["north"].rank == (0, False, 1)
+    assert (twice | ledger) == twice
+    for sequence in (0, 1):
+        with pytest.raises(LedgerError, match="sequence 1"):
+            twice.update("north", ledger.factor("south"), sequence=sequence)
+    with pytest.raises(LedgerError, match="version above"):
+        twice.update("north", ledger.factor("south"), epoch=-1, sequence=7)
+
+
+def test_one_version_with_two_contents_raises(ledger: Ledger) -> None:
+    forged = Ledger(PRIOR).update("south", ledger.factor("north"))
+    for left, right in [(ledger, forged), (forged, ledger)]:
+        with pytest.raises(LedgerError, match="two different factors of site 'south'"):
+            left | right
+
+
+@pytest.mark.parametrize("verb", ["forget", "factor", "cavity"])
+def test_unknown_sites_raise(ledger: Ledger, verb: str) -> None:
+    with pytest.raises(LedgerError, match=r"'west'.*\['north', 'south'\]"):
+        getattr(ledger, verb)("west")
+    with pytest.raises(LedgerError, match="it was forgotten"):
+        getattr(ledger.forget("north"), verb)("north")
+
+
+def test_forgetting_is_all_or_nothing(ledger: Ledger) -> None:
+    before = artifact.digest(ledger)
+    with pytest.raises(LedgerError):
+        ledger.forget("north", "west")
+    assert artifact.digest(ledger) == before
+    assert ledger.forget() == ledger
+
+
+def test_differing_priors_raise(ledger: Ledger) -> None:
+    other = Ledger(2.0 * PRIOR)
+    with pytest.raises(LedgerError, match="different priors"):
+        ledger | other
+    with pytest.raises(StructureError, match="prior of the other ledger"):
+        ledger | Ledger(DiagonalGaussian.from_standard([0.0], [1.0]))
+    with pytest.raises(StructureError):
+        ledger | Ledger(Gamma.from_standard(1.0, 1.0))
+
+
+WRONG = {
+    "another family": Gamma(1.0, 1.0),
+    "another dimension": DiagonalGaussian(np.zeros(3), np.ones(3)),
+    "a batch": DiagonalGaussian(np.zeros((1, 2)), np.ones((1, 2))),
+    "a product": Product(a=PRIOR),
+}
+
+
+@pytest.mark.parametrize("factor", WRONG.values(), ids=WRONG)
+def test_a_factor_of_another_kind_raises(ledger: Ledger, factor: Any) -> None:
+    with pytest.raises(StructureError, match="factor of site 'east'"):
+        ledger.update("east", factor)
+    with pytest.raises(StructureError, match="site 'east'"):
+        Ledger.of_site("east", prior=PRIOR, posterior=abs_gamma(factor))
+
+
+def abs_gamma(factor: Any) -> Any:
+    """``factor`` as a distribution; all of ``WRONG`` already are."""
+    assert np.all(factor.is_proper())
+    return factor
+
+
+def test_product_blocks_must_agree() -> None:
+    held = Ledger(Product(a=PRIOR, b=Gamma.from_standard(1.0, 1.0)))
+    with pytest.raises(StructureError):
+        held.update("east", Product(a=PRIOR, c=Gamma.from_standard(1.0, 1.0)))
+    with pytest.raises(StructureError):
+        held.update("east", Product(a=PRIOR))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_factor_that_is_not_finite_raises(ledger: Ledger, value: float) -> None:
+    spoilt = DiagonalGaussian(np.array([0.0, value]), np.ones(2))
+    with pytest.raises(ParameterError, match=r"precision_mean\[1\] of the factor of site 'east'"):
+        ledger.update("east", spoilt)
+    with pytest.raises(ParameterError, match="site 'east'"):
+        Ledger.of_site("east", prior=PRIOR, posterior=spoilt)
+    with pytest.raises(ParameterError, match="the prior"):
+        Ledger(spoilt)
+
+
+def test_improper_priors_and_posteriors_raise(ledger: Ledger) -> None:
+    with pytest.raises(ParameterError, match="the prior"):
+        Ledger(-1.0 * PRIOR)
+    with pytest.raises(ParameterError, match="posterior of site 'east'"):
+        Ledger.of_site("east", prior=PRIOR, posterior=-1.0 * PRIOR)
+    thief = ledger.update("thief", -2.0 * (ledger.posterior - PRIOR) - PRIOR)
+    with pytest.raises(ParameterError, match="improper DiagonalGaussian in the posterior"):
+        _ = thief.posterior
+    assert identical(thief.forget("thief").posterior, ledger.posterior)
+
+
+def test_factors_may_be_improper(ledger: Ledger) -> None:
+    """A cavity or a factor need not be a distribution; only the sum must be."""
+    held = ledger.update("east", -0.5 * PRIOR)
+    assert not held.factor("east").is_proper()
+    assert np.all(held.posterior.is_proper())
+
+
+def test_all_is_numpy_float64_at_rest() -> None:
+    prior = Gamma(jnp.float32(1.0), jnp.float32(2.0))
+    held = Ledger(prior).update("north", Gamma(jnp.float32(3.0), jnp.float32(4.0)))
+    for member in (held.prior, held.factor("north"), held.posterior, held.cavity("north")):
+        for leaf in (member.shape_minus_one, member.rate):
+            assert isinstance(leaf, np.ndarray | np.generic)
+            assert leaf.dtype == np.float64
+    assert (held.posterior.shape_minus_one, held.posterior.rate) == (4.0, 6.0)
+
+
+def test_a_ledger_does_not_change_when_what_it_was_given_does() -> None:
+    rate, mean = np.array(2.0), np.zeros(2)
+    prior, entries = Gamma(np.array(1.0), rate), {}
+    held = Ledger(prior, entries).update("north", Gamma(np.array(1.0), rate))
+    before = artifact.digest(held)
+    rate += 1
+    entries["south"] = Entry(0, 0, prior)
+    assert artifact.digest(held) == before
+    with pytest.raises(AttributeError):
+        held.prior = prior  # type: ignore[misc]
+    factor = DiagonalGaussian(mean, np.ones(2))
+    other = Ledger(PRIOR).update("north", factor)
+    before = artifact.digest(other)
+    mean += 1
+    assert artifact.digest(other) == before
+
+
+def test_no_verb_changes_the_ledger_it_is_called_on(ledger: Ledger) -> None:
+    before = artifact.digest(ledger)
+    ledger.update("north", ledger.factor("south"))
+    ledger.forget("north")
+    ledger.compact()
+    _ = ledger | Ledger(PRIOR).update("east", ledger.factor("north"))
+    _ = ledger.posterior, ledger.cavity("north")
+    assert artifact.digest(ledger) == before
+
+
+def test_the_sign_of_zero_does_not_tell_ledgers_apart() -> None:
+    """A prior centred at the origin may come out as -0 at one site and as 0 at another."""
+    plus, minus = (DiagonalGaussian(np.full(2, zero), np.ones(2)) for zero in (0.0, -0.0))
+    left, right = Ledger(plus).update("north", minus), Ledger(minus).update("north", plus)
+    assert same(left | right, right | left)
+    assert same(left, right)
+
+
+def test_a_ledger_is_equal_to_ledgers_only(ledger: Ledger) -> None:
+    assert ledger != PRIOR
+    assert ledger != Ledger(PRIOR)
+    assert ledger != Ledger(2.0 * PRIOR, ledger.entries)
+    assert ledger != Ledger(PRIOR, {**ledger.entries, "north": Entry(0, 0, PRIOR)})
+    assert ledger == Ledger(PRIOR, dict(reversed(ledger.entries.items())))
+    with pytest.raises(TypeError):
+        hash(ledger)
+
+
+def test_an_empty_ledger_is_its_prior() -> None:
+    held = Ledger(PRIOR)
+    assert identical(held.posterior, at_rest(PRIOR))
+    assert held.sites == held.forgotten == ()
+    assert held | held == held.compact() == held
+
+
+def test_the_sum_runs_in_one_order_whatever_the_order_of_arrival() -> None:
+    """Floating-point addition does not associate: the law is not met by accident."""
+    rng = np.random.default_rng(0)
+    factors = {site: factor_of(rng) for site in SITES}
+    posteriors, naive = [], set()
+    for order in itertools.permutations(SITES):
+        held, total = Ledger(PRIOR), PRIOR
+        for site in order:
+            held = held.update(site, factors[site])
+            total = total + factors[site]
+        posteriors.append(held.posterior)
+        naive.add(total.precision_mean.tobytes())
+    assert all(identical(p, posteriors[0]) for p in posteriors)
+    assert len(naive) > 1
+
+
+def test_plates_and_full_gaussians_are_kept_as_well() -> None:
+    components = Gaussian.from_standard(np.zeros((3, 2)), np.stack([np.eye(2)] * 3))
+    held = Ledger(Plate(components)).update("north", Plate(2.0 * components))
+    np.testing.assert_allclose(held.posterior.members.precision, 3 * components.precision)
+    with pytest.raises(ParameterError, match=r"improper Plate \(Gaussian member \[1\]\)"):
+        _ = held.update("east", Plate(np.array([0.0, -9.0, 0.0]) * components)).posterior
+
+
+def test_every_error_says_what_to_do(ledger: Ledger) -> None:
+    with pytest.raises(PosterityError) as caught:
+        ledger.forget("west")
+    error = caught.value
+    assert error.found and error.expected and error.fix
+    assert error.exit_code == LedgerError.exit_code == 6
+    assert str(error).startswith("found no factor of site 'west'; expected ")
