@@ -164,7 +164,9 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def replicas_are_what_their_versions_say(self) -> None:
-        for ledger, model in zip(getattr(self, "replicas", []), getattr(self, "models", []), strict=True):
+        for ledger, model in zip(
+            getattr(self, "replicas", []), getattr(self, "models", []), strict=True
+        ):
             assert {s: e.rank for s, e in ledger.entries.items()} == model
             assert list(ledger.entries) == sorted(model)
             # As if the forgotten had never been: built anew from those who stayed.

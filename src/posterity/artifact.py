@@ -265,8 +265,8 @@ def _manifest(path: Path, metadata: Mapping[str, str], arrays: Mapping[str, np.n
         )
     try:
         manifest = json.loads(metadata[_KEY])
-        version, recorded = manifest["format"], manifest["digest"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        version, intact = manifest["format"], _digest(manifest, arrays) == manifest["digest"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _corrupt(path, f"an unreadable manifest ({error})") from error
     if version != FORMAT_VERSION:
         raise ArtifactError(
@@ -274,7 +274,7 @@ def _manifest(path: Path, metadata: Mapping[str, str], arrays: Mapping[str, np.n
             expected=f"format version {FORMAT_VERSION}",
             fix="Upgrade posterity, or save the posterior again with a matching release.",
         )
-    if _digest(manifest, arrays) != recorded:
+    if not intact:
         raise _corrupt(path, "contents that do not match their digest")
     tree, provenance = manifest.get("tree"), manifest.get("provenance")
     if not (isinstance(tree, dict) and isinstance(tree.get("type"), str)):

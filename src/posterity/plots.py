@@ -62,7 +62,7 @@ def plot_matching(
     6
     """
     figures = _figures()
-    matching = (fusion.plate if plate is None else fusion.plates[plate]).matching
+    matching = _matching(fusion, plate)
     _check_images(matching, images, fused_images)
     if ax is None:
         ax = _axes(figures, len(matching), len(fused_images))
@@ -85,6 +85,18 @@ def _figures() -> Any:
     except ImportError as error:
         raise MissingExtraError.of("matplotlib", "plots") from error
     return matplotlib.figure
+
+
+def _matching(fusion: Fusion, plate: str | None) -> dict[str, Array]:
+    if plate is None:
+        return fusion.matching
+    if plate not in fusion.plates:
+        raise UsageError(
+            found=f"plate={plate!r}",
+            expected=f"one of {sorted(fusion.plates)}",
+            fix="Name a plate of the fused posterior.",
+        )
+    return fusion.plates[plate].matching
 
 
 def _check_images(
@@ -138,7 +150,8 @@ def _draw(ax: "Axes", x: int, y: float, picture: Array | None, scale: dict[str, 
             (x - HALF, y - HALF),
             2 * HALF,
             2 * HALF,
-            facecolor=ABSENT if absent else "none",
+            fill=absent,
+            facecolor=ABSENT,
             edgecolor="none" if absent else FRAME,
             linewidth=0.6,
         )

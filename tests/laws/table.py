@@ -156,11 +156,15 @@ TRANSLATED = [name for name in NAMES if hasattr(TABLE[name].family, "translate")
 def exported() -> set[type]:
     """Every family that ``posterity.families`` exports, bar the abstract base."""
     members = (getattr(families, name) for name in families.__all__)
-    kinds = {m for m in members if isinstance(m, type) and issubclass(m, (ExponentialFamily, Mixture))}
+    kinds = {
+        m for m in members if isinstance(m, type) and issubclass(m, (ExponentialFamily, Mixture))
+    }
     return kinds - {ExponentialFamily}
 
 
-def some(name: str, *, count: int = 1, batch: Batch = (), size: int = 2, seed: int = 0) -> list[Any]:
+def some(
+    name: str, *, count: int = 1, batch: Batch = (), size: int = 2, seed: int = 0
+) -> list[Any]:
     """A few fixed members of equal shapes, for tests that compile."""
     rng = np.random.default_rng(seed)
     return [TABLE[name].draw(rng, batch, size) for _ in range(count)]
@@ -202,6 +206,8 @@ def identical(left: Any, right: Any) -> bool:
         return False
     pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
     return all(
-        a.dtype == b.dtype and a.shape == b.shape and np.asarray(a).tobytes() == np.asarray(b).tobytes()
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and np.asarray(a).tobytes() == np.asarray(b).tobytes()
         for a, b in pairs
     )

@@ -46,7 +46,9 @@ IMPROPER: dict[str, Any] = {
     "NormalGamma, scatter": NormalGamma(np.ones(1), np.ones(1), np.ones(1), np.ones(1)),
     "Product": Product(a=Gamma.from_standard(1.0, 1.0), b=Gamma.from_standard(1.0, -1.0)),
     "Plate, a member": Plate(Gamma.from_standard([1.0, 1.0], [1.0, -1.0])),
-    "Plate, the weights": Plate(Gamma.from_standard([1.0, 1.0], [1.0, 1.0]), Dirichlet([1.0, -3.0])),
+    "Plate, the weights": Plate(
+        Gamma.from_standard([1.0, 1.0], [1.0, 1.0]), Dirichlet([1.0, -3.0])
+    ),
 }
 
 

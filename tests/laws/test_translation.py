@@ -155,9 +155,7 @@ def events(name: str, p: Any, rng: np.random.Generator) -> Any:
 @cases
 @laws
 @given(data=st.data(), seed=st.integers(0, 99))
-def test_log_prob_does_not_change(
-    name: str, dtype: type, data: st.DataObject, seed: int
-) -> None:
+def test_log_prob_does_not_change(name: str, dtype: type, data: st.DataObject, seed: int) -> None:
     (p,) = (cast(m, dtype) for m in data.draw(members(name)))
     z = cast(events(name, cast(p, np.float64), np.random.default_rng(seed)), dtype)
     offset = offset_of(name, dtype, [p], seed)

@@ -136,7 +136,9 @@ CONJUGATE: dict[str, Conjugate] = {
         dirichlet_categorical,
     ),
     "Gamma-Poisson": Conjugate(
-        Gamma.from_standard(0.5, 0.1), lambda rng, n, offset: rng.poisson(4 + offset, n), gamma_poisson
+        Gamma.from_standard(0.5, 0.1),
+        lambda rng, n, offset: rng.poisson(4 + offset, n),
+        gamma_poisson,
     ),
     "Gaussian mean": Conjugate(
         Gaussian.from_standard(ONES, 4 * np.eye(3) + 0.5), gaussian_data, gaussian_mean

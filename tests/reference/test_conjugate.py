@@ -58,7 +58,9 @@ def test_a_cavity_is_the_posterior_of_the_others(name: str) -> None:
     merged = functools.reduce(operator.or_, site_ledgers(case, sites))
     others = {site: data for site, data in sites.items() if site != "site-1"}
     close(merged.cavity("site-1"), pooled_posterior(case, others), rtol=1e-12, atol=1e-13)
-    close(merged.cavity("site-1") + merged.factor("site-1"), merged.posterior, rtol=1e-12, atol=1e-13)
+    close(
+        merged.cavity("site-1") + merged.factor("site-1"), merged.posterior, rtol=1e-12, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e6])

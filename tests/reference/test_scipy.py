@@ -142,9 +142,7 @@ def test_diagonal_predictive_is_a_product_of_students_t(seed: int) -> None:
 def test_wishart_in_one_dimension_is_a_gamma(seed: int) -> None:
     """``W(s, ν)`` is ``Gamma(ν/2, rate 1/(2 s))``, and KL does not depend on the name."""
     pair = some("Wishart", count=2, size=1, seed=seed)
-    p, q = (
-        Gamma.from_standard(w.degrees_of_freedom / 2, w.inverse_scale[0, 0] / 2) for w in pair
-    )
+    p, q = (Gamma.from_standard(w.degrees_of_freedom / 2, w.inverse_scale[0, 0] / 2) for w in pair)
     close(p.kl(q), pair[0].kl(pair[1]), rtol=1e-10)
     close(p.entropy(), pair[0].entropy(), rtol=1e-10)
 
