@@ -22,6 +22,7 @@ PAGES = [
     "docs/ledger.md",
     "docs/families.md",
     "docs/new-family.md",
+    "docs/cli.md",
 ]
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"

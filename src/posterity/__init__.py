@@ -1,24 +1,28 @@
 """posterity: a Bayesian posterior is a file you can send."""
 
-from posterity.artifact import Inspection, inspect, load, save
-from posterity.errors import PosterityError
-from posterity.families import (
-    Beta,
-    Categorical,
-    DiagonalGaussian,
-    Dirichlet,
-    ExponentialFamily,
-    Gamma,
-    Gaussian,
-    Mixture,
-    NormalGamma,
-    NormalWishart,
-    Plate,
-    Product,
-    Wishart,
-)
-from posterity.fusion import Fusion, fuse, kl_matrix
-from posterity.ledger import Ledger
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from posterity.artifact import Inspection, inspect, load, save
+    from posterity.errors import PosterityError
+    from posterity.families import (
+        Beta,
+        Categorical,
+        DiagonalGaussian,
+        Dirichlet,
+        ExponentialFamily,
+        Gamma,
+        Gaussian,
+        Mixture,
+        NormalGamma,
+        NormalWishart,
+        Plate,
+        Product,
+        Wishart,
+    )
+    from posterity.fusion import Fusion, fuse, kl_matrix
+    from posterity.ledger import Ledger
 
 __version__ = "0.1.0"
 
@@ -47,3 +51,32 @@ __all__ = [
     "load",
     "save",
 ]
+
+_HOME = {
+    "Fusion": "fusion",
+    "Inspection": "artifact",
+    "Ledger": "ledger",
+    "PosterityError": "errors",
+    "fuse": "fusion",
+    "inspect": "artifact",
+    "kl_matrix": "fusion",
+    "load": "artifact",
+    "save": "artifact",
+}
+"""The module of each public name that is not a family."""
+_MODULES = ("artifact", "errors", "families", "fusion", "ledger")
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use (PEP 562): the command line's help does not wait for JAX."""
+    if name in _MODULES:
+        return importlib.import_module(f"posterity.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"posterity.{_HOME.get(name, 'families')}")
+    globals()[name] = getattr(module, name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})
