@@ -320,7 +320,7 @@ def test_the_crafted_file_is_sound_where_nothing_was_changed(path: Path) -> None
 def test_unknown_format_versions(path: Path, version: Any) -> None:
     crafted(path, lambda m: m.update(format=version))
     for reader in (artifact.load, artifact.inspect):
-        with pytest.raises(ArtifactError, match="format version .* expected format version 1"):
+        with pytest.raises(ArtifactError, match=r"format version .* expected format version 1"):
             reader(path)
 
 
@@ -394,7 +394,7 @@ def test_crafted_arrays(path: Path) -> None:
         ({"shape_minus_one": np.array(1.0), "rate": np.array(1.0), "x": np.ones(1)}, ArtifactError),
     ]:
         crafted(path, lambda m: None, arrays)
-        with pytest.raises(error, match="posterior.safetensors"):
+        with pytest.raises(error, match=r"posterior\.safetensors"):
             artifact.load(path)
 
 

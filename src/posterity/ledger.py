@@ -5,12 +5,9 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import jax
-import numpy as np
-
 from posterity.checks import check_finite, check_proper, check_same_structure, same_parameters
 from posterity.errors import LedgerError, PosterityError
-from posterity.families import ExponentialFamily
+from posterity.families import ExponentialFamily, at_rest
 
 
 class Entry(NamedTuple):
@@ -53,8 +50,13 @@ class Ledger:
 
     def __post_init__(self) -> None:
         check_proper(self.prior, "the prior")
+        for site, entry in self.entries.items():
+            if entry.factor is not None:
+                check_same_structure(self.prior, entry.factor, f"the factor of site {site!r}")
+                check_finite(entry.factor, f"the factor of site {site!r}")
+        resting = {s: _rested(self.entries[s]) for s in sorted(self.entries)}
         object.__setattr__(self, "prior", at_rest(self.prior))
-        object.__setattr__(self, "entries", {s: self.entries[s] for s in sorted(self.entries)})
+        object.__setattr__(self, "entries", resting)
 
     @classmethod
     def of_site(
@@ -129,15 +131,11 @@ class Ledger:
             ParameterError: if the factor has NaN or infinite parameters.
             StructureError: if the factor is not of the prior's family and shape.
         """
-        check_same_structure(self.prior, factor, f"the factor of site {site!r}")
-        check_finite(factor, f"the factor of site {site!r}")
-        held = self.entries.get(site)
-        if held is None:
-            held = Entry(0, -1, factor)
+        held = self.entries.get(site, Entry(0, -1, factor))
         epoch = held.epoch if epoch is None else epoch
         if sequence is None:
             sequence = held.sequence + 1 if epoch == held.epoch else 0
-        entry = Entry(epoch, sequence, at_rest(factor))
+        entry = Entry(epoch, sequence, factor)
         if entry.rank <= held.rank:
             raise _stale(site, entry, held)
         return Ledger(self.prior, {**self.entries, site: entry})
@@ -205,10 +203,8 @@ class Ledger:
         )
 
 
-def at_rest(family: ExponentialFamily) -> ExponentialFamily:
-    """The same parameters as NumPy float64 arrays, copied; no zero has a sign."""
-    # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
-    return jax.tree.map(lambda leaf: np.asarray(np.array(leaf, dtype=np.float64) + 0.0), family)
+def _rested(entry: Entry) -> Entry:
+    return entry if entry.factor is None else entry._replace(factor=at_rest(entry.factor))
 
 
 def _join(site: str, mine: Entry, theirs: Entry) -> Entry:

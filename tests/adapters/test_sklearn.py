@@ -148,6 +148,16 @@ def test_online_learning_goes_on_from_the_topics():
     assert np.isfinite(again.score(COUNTS))
 
 
+@pytest.mark.parametrize("kind", ["full", "diag"])
+def test_single_precision_is_widened_once(kind):
+    model = mixture(kind, x=IRIS.astype(np.float32))
+    again = to_estimator(to_ledger(model, "north"))
+    for name in ("means_", "covariances_", "mean_precision_", "weight_concentration_"):
+        assert getattr(again, name).dtype == np.float64
+        np.testing.assert_allclose(getattr(again, name), getattr(model, name), **CLOSE)
+    np.testing.assert_allclose(again.score(IRIS), model.score(IRIS), rtol=1e-4)
+
+
 # --- what the contributions are ------------------------------------------------------------------
 
 

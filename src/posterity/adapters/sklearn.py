@@ -34,9 +34,10 @@ def to_ledger(estimator: Any, site: str) -> Ledger:
         StructureError: ``covariance_type`` ``"tied"`` or ``"spherical"``.
         ParameterError: NaN, infinite or improper parameters.
 
+    >>> import numpy as np
     >>> from sklearn.mixture import BayesianGaussianMixture
     >>> x = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
-    >>> model = BayesianGaussianMixture(2, random_state=0).fit(x)
+    >>> model = BayesianGaussianMixture(n_components=2, random_state=0).fit(x)
     >>> ledger = to_ledger(model, "north")
     >>> ledger.sites, ledger.posterior.size
     (('north',), 2)
@@ -74,6 +75,7 @@ def to_estimator(posterior: ExponentialFamily | Ledger, **parameters: Any) -> An
         StructureError: a posterior that no such estimator can hold.
         ParameterError: NaN, infinite or improper parameters.
 
+    >>> import numpy as np
     >>> from posterity.families import Dirichlet, Plate
     >>> topics = Plate(Dirichlet.from_standard(np.array([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]])))
     >>> to_estimator(topics).transform(np.array([[8, 1, 0]])).round(1)

@@ -1,6 +1,6 @@
 """Exponential families as vector spaces, and what is built from them."""
 
-from posterity.families.base import ExponentialFamily, concatenate, stack
+from posterity.families.base import ExponentialFamily, at_rest, concatenate, stack
 from posterity.families.beta import Beta
 from posterity.families.categorical import Categorical
 from posterity.families.dirichlet import Dirichlet
@@ -27,6 +27,7 @@ __all__ = [
     "Plate",
     "Product",
     "Wishart",
+    "at_rest",
     "concatenate",
     "stack",
 ]

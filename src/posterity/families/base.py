@@ -134,13 +134,13 @@ class ExponentialFamily(eqx.Module):
     def __sub__(self, other: Self) -> Self:
         return _zip(operator.sub, self, other)
 
-    def __mul__(self, scalar: float | Real) -> Self:
+    def __mul__(self, scalar: int | float | Real) -> Self:
         return self._scale(operator.mul, scalar)
 
     __rmul__ = __mul__
     __array_ufunc__ = None  # a NumPy scalar or array on the left leaves the product to us
 
-    def __truediv__(self, scalar: float | Real) -> Self:
+    def __truediv__(self, scalar: int | float | Real) -> Self:
         return self._scale(operator.truediv, scalar)
 
     def __neg__(self) -> Self:
@@ -150,7 +150,7 @@ class ExponentialFamily(eqx.Module):
         """The factor that changes nothing."""
         return jax.tree.map(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
 
-    def _scale(self, operation: Any, scalar: float | Real) -> Self:
+    def _scale(self, operation: Any, scalar: int | float | Real) -> Self:
         # An array of scalars goes along the batch, never along a member's own axes.
         batch, axes = len(self.batch_shape), np.ndim(scalar)
 
@@ -189,7 +189,7 @@ class ExponentialFamily(eqx.Module):
 
     # --- derived from the author's formulas --------------------------------------------------
 
-    def log_prob(self, z: Any) -> Float[Real, "*shape"]:
+    def log_prob(self, z: Any) -> Float[Real, "..."]:
         """Log density at ``z``, in nats."""
         inner = (self.natural_parameters * self.sufficient_statistics(z)).sum(-1)
         return inner + self.log_base_measure() - self.log_normalizer()
@@ -237,6 +237,12 @@ def stack(members: list[Family]) -> Family:
     """One batch, with a new first axis, from several members of equal shape."""
     xp = members[0].xp.np
     return jax.tree.map(lambda *leaves: xp.stack(leaves), *members)
+
+
+def at_rest(family: Family) -> Family:
+    """The same parameters as NumPy float64 arrays, copied; no zero has a sign."""
+    # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
+    return jax.tree.map(lambda leaf: np.asarray(np.array(leaf, dtype=np.float64) + 0.0), family)
 
 
 def triangle(dimension: int) -> int:

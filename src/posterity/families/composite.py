@@ -81,7 +81,7 @@ class Composite(ExponentialFamily):
         pairs = zip(self.parts(), other.parts(), strict=True)
         return self._total([mine.kl(theirs) for mine, theirs in pairs])
 
-    def log_prob(self, z: Any) -> Float[Real, "*shape"]:
+    def log_prob(self, z: Any) -> Float[Real, "..."]:
         """The sum over parts."""
         own = len(self.batch_shape)
         terms = []

@@ -114,7 +114,7 @@ def _bracketed(xp: Namespace, mean_log: Real) -> Real:
 
     shape = (*mean_log.shape[:-1], 1)
     bracket = tuple(xp.np.full(shape, end, mean_log.dtype) for end in (-30.0, 40.0))
-    low, high = xp.iterate(halve, bracket, 60)
+    low, high = xp.iterate(halve, bracket, 30)
     return concentration((low + high) / 2)
 
 

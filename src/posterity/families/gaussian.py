@@ -88,7 +88,7 @@ class Gaussian(ExponentialFamily):
         finite = xp.np.isfinite(self.precision_mean).all(-1)
         return finite & xp.np.isfinite(xp.cholesky(self.precision)).all((-2, -1))
 
-    def log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape"]:
+    def log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Log density, centred: it keeps its digits with means far from the origin."""
         logdet = self.xp.logdet(self.xp.cholesky(self.precision))
         return self.log_base_measure() + (logdet - quadratic(self.precision, z - self.mean)) / 2
@@ -194,7 +194,7 @@ class DiagonalGaussian(ExponentialFamily):
         finite = np_.isfinite(self.precision_mean) & np_.isfinite(self.precision)
         return (finite & (self.precision > 0)).all(-1)
 
-    def log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape"]:
+    def log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Log density, centred."""
         standardized = self.precision * (z - self.mean) ** 2
         logdet = self.xp.np.log(self.precision)

@@ -65,7 +65,7 @@ class Mixture(eqx.Module):
         finite = namespace(self.log_weights).np.isfinite(self.log_weights).all()
         return finite & self.components.is_proper().all()
 
-    def log_prob(self, z: Any) -> Float[Real, "*shape"]:
+    def log_prob(self, z: Any) -> Float[Real, "..."]:
         """Log density in nats at ``z``, of shape ``shape + event``."""
         return namespace(*jax.tree.leaves((self, z))).logsumexp(self._joint(z))
 

@@ -111,7 +111,7 @@ class NormalGamma(ExponentialFamily):
 
     def log_prob(
         self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
-    ) -> Float[Real, "*shape"]:
+    ) -> Float[Real, "..."]:
         """Log density of ``(μ, λ)``, centred."""
         return self.coordinatewise.log_prob(_as_matrices(z)).sum(-1)
 
@@ -123,7 +123,7 @@ class NormalGamma(ExponentialFamily):
         """The sum over coordinates, each centred."""
         return self.coordinatewise.kl(other.coordinatewise).sum(-1)
 
-    def predictive_log_prob(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape"]:
+    def predictive_log_prob(self, x: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Log density of a new observation: a product of Student's t."""
         return self.coordinatewise.predictive_log_prob(as_leaf(x)[..., None]).sum(-1)
 

@@ -172,7 +172,7 @@ class NormalWishart(ExponentialFamily):
 
     def log_prob(
         self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]
-    ) -> Float[Real, "*shape"]:
+    ) -> Float[Real, "..."]:
         """Log density of ``(μ, Λ)``, centred."""
         mean, precision = z
         xp = namespace(mean, precision, self.mean_precision)
@@ -180,7 +180,7 @@ class NormalWishart(ExponentialFamily):
         distance = self.mean_precision * quadratic(precision, mean - self.mean)
         return self.wishart.log_prob(precision) + (logdet - distance) / 2 - self.size / 2 * LOG_2PI
 
-    def predictive_log_prob(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape"]:
+    def predictive_log_prob(self, x: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Log density of a new observation: Student's t (bishop2006, equation 10.81)."""
         xp, d = self.xp, self.size
         t = self.degrees_of_freedom + 1 - d

@@ -158,5 +158,5 @@ def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Rea
         return xp.np.where(nu - step > size - 1, nu - step, nu)
 
     bracket = (xp.np.full_like(gap, -30.0), xp.np.full_like(gap, 40.0))
-    low, high = xp.iterate(halve, bracket, 60)
+    low, high = xp.iterate(halve, bracket, 30)
     return xp.iterate(newton, size - 1 + xp.np.exp((low + high) / 2), 3)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from urllib.parse import quote
 
 import jax
 import numpy as np
@@ -9,12 +10,12 @@ from jaxtyping import Float, Int
 
 from posterity.checks import check_proper, same_parameters, structure
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily, Plate, Product, stack
+from posterity.families import ExponentialFamily, Plate, Product, at_rest, stack
 from posterity.fusion import mixing
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, content_keys, match
 from posterity.fusion.rules import Rule, barycenter
-from posterity.ledger import Ledger, at_rest
+from posterity.ledger import Ledger
 
 Array = np.ndarray
 UNUSED = 1.0
@@ -100,7 +101,7 @@ def _barycenter(
     first = block.posteriors[0]
     if isinstance(first, Product):
         return first.rebuild(
-            [_barycenter(block.child(n), plates, divergence, _at(path, n)) for n in first.blocks]
+            [_barycenter(block.child(n), plates, divergence, at(path, n)) for n in first.blocks]
         )
     if isinstance(first, Plate):
         return _plate_barycenter(block, plates[path], divergence)
@@ -118,7 +119,7 @@ def _plate_barycenter(block: Block, aligned: Aligned, divergence: Divergence) ->
     labels = np.concatenate(list(aligned.matching.values()))
     sites = np.repeat(block.weights, [int(keep.sum()) for keep in kept])
     fused = barycenter(members, labels[labels >= 0], divergence, sites)
-    base, added = _mixing(block, aligned)
+    base, added = _mixing(block, aligned, Rule.BARYCENTER)
     if base is None:
         return Plate(fused)
     share = block.weights / block.weights.sum()
@@ -130,7 +131,7 @@ def _product(block: Block, plates: dict[str, Aligned], path: str) -> Ledger:
     """Prior plus aligned factors; a product's ledger is put together from its blocks'."""
     first = block.posteriors[0]
     if isinstance(first, Product):
-        inner = {n: _product(block.child(n), plates, _at(path, n)) for n in first.blocks}
+        inner = {n: _product(block.child(n), plates, at(path, n)) for n in first.blocks}
         ledger = Ledger(Product({n: led.prior for n, led in inner.items()}))
         for site in block.names:
             ledger = ledger.update(site, Product({n: le.factor(site) for n, le in inner.items()}))
@@ -148,7 +149,7 @@ def _plate_product(block: Block, aligned: Aligned, path: str) -> Ledger:
     members = [_prior_member(prior, name) for prior, name in _named_priors(block)]
     prior = _common(members, block.names, path)
     size = aligned.components
-    base, added = _mixing(block, aligned)
+    base, added = _mixing(block, aligned, Rule.PRODUCT)
     everyone = jax.tree.map(lambda leaf: np.repeat(leaf[None], size, 0), prior)
     ledger = Ledger(Plate(everyone, base))
     for index, (site, label) in enumerate(aligned.matching.items()):
@@ -171,13 +172,20 @@ def _place(contribution: ExponentialFamily, label: Array, size: int) -> Exponent
     return jax.tree.map(put, contribution)
 
 
-def _mixing(block: Block, aligned: Aligned) -> tuple[mixing.Weights | None, list[mixing.Weights]]:
+def _mixing(
+    block: Block, aligned: Aligned, rule: Rule
+) -> tuple[mixing.Weights | None, list[mixing.Weights]]:
     """The prior of the fused mixing weights and what each site adds to it."""
     pairs = list(_pairs(block))
     like = pairs[0][0].weights
     if like is None:
         return None, []
-    totals = [mixing.total_concentration(_weights(q), _prior_weights(p)) for q, p in pairs]
+    totals = [
+        mixing.total_concentration(_weights(q), _prior_weights(p), name)
+        for (q, p), name in zip(pairs, block.names, strict=True)
+    ]
+    if rule is Rule.PRODUCT:
+        mixing.check_equal(totals, block.names)
     base = mixing.prior_weights(like, float(np.mean(totals)), aligned.components)
     added = []
     for (plate, prior), label in zip(pairs, aligned.matching.values(), strict=True):
@@ -229,12 +237,13 @@ def _by_weight(block: Block, labels: list[Array]) -> list[Array]:
     """Renumber so that the heaviest component comes first; ties by content."""
     size = max(label.max() for label in labels) + 1
     weight, content = np.zeros(size), np.full(size, b"", dtype=object)
-    for (plate, prior), label in zip(_pairs(block), labels, strict=True):
+    rows = zip(_pairs(block), labels, block.weights, strict=True)
+    for (plate, prior), label, importance in rows:
         kept = label >= 0
         counted = np.ones(plate.size)
         if plate.weights is not None:
             counted = mixing.counts(plate.weights, _prior_weights(prior))
-        np.add.at(weight, label[kept], counted[kept])
+        np.add.at(weight, label[kept], importance * counted[kept])
         keys = content_keys(plate.members)
         for row in np.flatnonzero(kept):
             content[label[row]] = max(content[label[row]], keys[row])
@@ -279,8 +288,10 @@ def _common(
 
 def _close(left: object, right: object) -> bool:
     pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
-    return all(np.allclose(a, b, rtol=1e-12, atol=1e-12) for a, b in pairs)
+    return all(np.allclose(a, b, rtol=1e-12, atol=0.0) for a, b in pairs)
 
 
-def _at(path: str, name: str) -> str:
+def at(path: str, name: str) -> str:
+    """The path of a block; names are quoted, so that a slash in one is not a level."""
+    name = quote(name, safe=" ")
     return f"{path}/{name}" if path else name

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
+from posterity.errors import ParameterError
 from posterity.fusion.criterion import description_length
 from posterity.fusion.geometry import Centroids, Points
 
@@ -108,6 +109,12 @@ def sums(rows: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, 
 
 def assign(costs: Float[Array, "n g"], starts: Int[Array, " bounds"]) -> Int[Array, " n"]:
     """Each site's best assignment of its rows to different columns (kuhn1955)."""
+    if not np.isfinite(costs).all():
+        raise ParameterError(
+            found="components so sharp for their distance that their divergences overflow",
+            expected="divergences that float64 can tell apart",
+            fix="Use divergence='reverse', or rescale the components.",
+        )
     labels = costs.argmin(1)
     for first, last in itertools.pairwise(starts.tolist()):
         # Where the nearest columns differ already, they are the best assignment.

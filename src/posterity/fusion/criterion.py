@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.special import gammaln
 
 Array = np.ndarray
-SPREADS = np.exp(np.linspace(-3.0, 12.0, 46))
+SPREADS = np.exp(np.arange(-3.0, 60.0, 0.5))
 """Candidate dispersions between global components, in natural units."""
 
 

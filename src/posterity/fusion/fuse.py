@@ -4,21 +4,21 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Int
 
 from posterity.artifact import load
-from posterity.checks import check_proper, describe, same_parameters, structure
+from posterity.checks import check_proper, describe, structure
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily, Mixture, Plate, Product
-from posterity.fusion.blocks import Aligned, Block, align_plate, fuse_block
+from posterity.families import ExponentialFamily, Mixture, Plate, Product, at_rest
+from posterity.fusion.blocks import Aligned, Block, align_plate, at, fuse_block
 from posterity.fusion.geometry import Divergence, DivergenceName
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.rules import Rule, RuleName
-from posterity.ledger import Ledger, at_rest
+from posterity.ledger import Ledger
 
 Posterior = ExponentialFamily | Mixture | Ledger | str | os.PathLike[str]
 
@@ -97,7 +97,8 @@ def fuse(
             goes by its stem and the rest are numbered. Plates are matched; a plate that has
             mixing weights and a known prior leaves out components that hold less than one
             observation.
-        components: number of fused components of each plate; None finds it.
+        components: number of fused components of each plate; None finds it. For
+            ``matching="kl-fusion"`` an upper bound, as in the paper.
         rule: ``"barycenter"``, the summed-KL mean of matched components, or ``"product"``, the
             prior once plus every site's contribution, which in conjugate models is the
             posterior of the pooled data.
@@ -105,8 +106,8 @@ def fuse(
             ``KL(local || global)``.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`.
-        prior: what all sites started from, if they are not ledgers; a plate's prior has
-            members that are all alike, in any number.
+        prior: what sites that are not ledgers started from; a plate's prior has members that
+            are all alike, in any number, and equal weights.
         weights: for the barycentre, a positive weight for each site; equal if None.
 
     Returns:
@@ -132,14 +133,15 @@ def fuse(
     rule, divergence = _choice(Rule, rule, "rule"), _choice(Divergence, divergence, "divergence")
     matching = _choice(Matching, matching, "matching")
     sites = _read(posteriors)
-    _check_structure({name: posterior for name, (posterior, _) in sites.items()})
-    _check_prior(prior, next(iter(sites.values()))[0])
+    _check_structure({name: site.posterior for name, site in sites.items()})
+    _check_prior(prior, next(iter(sites.values())).posterior)
+    prior = None if prior is None else at_rest(prior)
     if rule is Rule.PRODUCT:
         _check_product(sites, prior, weights)
     block = Block(
         names=list(sites),
-        posteriors=[posterior for posterior, _ in sites.values()],
-        priors=[own if prior is None else prior for _, own in sites.values()],
+        posteriors=[site.posterior for site in sites.values()],
+        priors=[prior if site.prior is None else site.prior for site in sites.values()],
         weights=_site_weights(list(sites), weights),
     )
     plates = {
@@ -171,14 +173,22 @@ def _choice(kind: Any, value: Any, argument: str) -> Any:
         ) from None
 
 
+class Site(NamedTuple):
+    """A posterior, its prior if known, and the ledger's names of those who contributed."""
+
+    posterior: ExponentialFamily
+    prior: ExponentialFamily | None
+    contributors: tuple[str, ...]
+
+
 def _read(
     posteriors: Sequence[Posterior] | Mapping[str, Posterior] | Posterior,
-) -> dict[str, tuple[ExponentialFamily, ExponentialFamily | None]]:
-    """Posterior and, if known, prior by the name of the site, sorted."""
-    if isinstance(posteriors, str | os.PathLike | ExponentialFamily | Ledger):
+) -> dict[str, Site]:
+    """What is known of each site, by its name, sorted."""
+    if isinstance(posteriors, str | os.PathLike | ExponentialFamily | Mixture | Ledger):
         posteriors = [posteriors]
     named = posteriors.items() if isinstance(posteriors, Mapping) else _unnamed(posteriors)
-    found: dict[str, tuple[ExponentialFamily, ExponentialFamily | None]] = {}
+    found: dict[str, Site] = {}
     for name, value in named:
         value, fallback = _open(value)
         name = name if name is not None else fallback or f"site-{len(found):04d}"
@@ -188,7 +198,7 @@ def _read(
                 expected="each site once",
                 fix="Leave one out, or pass a mapping that names each site differently.",
             )
-        found[name] = _parts(name, value)
+        found[name] = _site(name, value)
     if len(found) < 2:
         raise UsageError(
             found=f"{len(found)} site" + ("s" if not found else ""),
@@ -212,10 +222,10 @@ def _open(value: Posterior) -> tuple[Any, str | None]:
     return value, stem
 
 
-def _parts(name: str, value: Any) -> tuple[ExponentialFamily, ExponentialFamily | None]:
+def _site(name: str, value: Any) -> Site:
     place = f"site {name!r}"
     if isinstance(value, Ledger):
-        return value.posterior, value.prior
+        return Site(value.posterior, value.prior, value.sites)
     if isinstance(value, Mixture) or not isinstance(value, ExponentialFamily):
         raise StructureError(
             found=f"a {type(value).__name__} in {place}",
@@ -223,12 +233,12 @@ def _parts(name: str, value: Any) -> tuple[ExponentialFamily, ExponentialFamily 
             fix="Wrap components without labels as posterity.Plate(members, weights).",
         )
     check_proper(value, place)
-    return at_rest(value), None
+    return Site(at_rest(value), None, ())
 
 
 def _check_structure(posteriors: Mapping[str, ExponentialFamily]) -> None:
     (first, expected), *rest = posteriors.items()
-    _check_unbatched(first, expected)
+    _check_single(first, expected)
     for name, posterior in rest:
         if _shape(posterior) != _shape(expected):
             raise StructureError(
@@ -252,7 +262,7 @@ def _check_prior(prior: ExponentialFamily | None, posterior: ExponentialFamily) 
         check_proper(prior, "the prior")
 
 
-def _check_unbatched(name: str, posterior: ExponentialFamily) -> None:
+def _check_single(name: str, posterior: ExponentialFamily) -> None:
     if posterior.batch_shape:
         raise StructureError(
             found=f"a batch of shape {posterior.batch_shape} at site {name!r}",
@@ -266,12 +276,19 @@ def _shape(posterior: ExponentialFamily) -> Any:
     if isinstance(posterior, Product):
         return {name: _shape(block) for name, block in posterior.blocks.items()}
     if isinstance(posterior, Plate):
-        return (type(posterior.weights), structure(posterior.members[0]))
+        return (type(posterior.weights), _member_shape(posterior.members))
     return structure(posterior)
 
 
+def _member_shape(members: ExponentialFamily) -> Any:
+    """Structure of one member, without taking one: a plate may turn out to be empty."""
+    batch = len(members.batch_shape)
+    leaves, tree = jax.tree.flatten(members)
+    return (tree, *(np.shape(leaf)[batch:] for leaf in leaves))
+
+
 def _check_product(
-    sites: Mapping[str, tuple[ExponentialFamily, Any]],
+    sites: Mapping[str, Site],
     prior: ExponentialFamily | None,
     weights: Mapping[str, float] | None,
 ) -> None:
@@ -281,7 +298,7 @@ def _check_product(
             expected="weights for rule='barycenter' only",
             fix="Leave weights out: a product counts every observation once.",
         )
-    bare = [name for name, (_, own) in sites.items() if own is None]
+    bare = [name for name, site in sites.items() if site.prior is None]
     if prior is None and bare:
         raise UsageError(
             found=f"no prior for {bare[:3]}" + (" and others" if len(bare) > 3 else ""),
@@ -289,17 +306,25 @@ def _check_product(
             fix="Save ledgers made by Ledger.of_site(site, prior=..., posterior=...), or pass "
             "prior=.",
         )
-    seen: dict[bytes, str] = {}
-    for name, (posterior, _) in sites.items():
-        content = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(posterior))
-        if (twin := seen.setdefault(content, name)) != name and same_parameters(
-            posterior, sites[twin][0]
-        ):
-            raise UsageError(
-                found=f"the same posterior, to the last bit, from sites {twin!r} and {name!r}",
-                expected="each site's data once: a product would count them twice",
-                fix="Leave one of the two out.",
-            )
+    owner: dict[str | bytes, str] = {}
+    for name, site in sites.items():
+        # A ledger says whose data it holds; of a bare posterior only the content can tell.
+        for key in site.contributors or (_content(site.posterior),):
+            if (twin := owner.setdefault(key, name)) != name:
+                raise _counted_twice(key, twin, name)
+
+
+def _content(posterior: ExponentialFamily) -> bytes:
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(posterior))
+
+
+def _counted_twice(key: str | bytes, first: str, second: str) -> UsageError:
+    what = f"data of site {key!r}" if isinstance(key, str) else "the same posterior"
+    return UsageError(
+        found=f"{what} in both {first!r} and {second!r}",
+        expected="each site's data once: a product would count them twice",
+        fix="Merge ledgers that share a site with | first; leave a copy out.",
+    )
 
 
 def _site_weights(names: list[str], weights: Mapping[str, float] | None) -> np.ndarray:
@@ -321,5 +346,5 @@ def _plates(block: Block, path: str = "") -> list[tuple[str, Block]]:
         return [(path, block)]
     if not isinstance(first, Product):
         return []
-    inner = ((f"{path}/{n}" if path else n, block.child(n)) for n in first.blocks)
+    inner = ((at(path, name), block.child(name)) for name in first.blocks)
     return [found for name, child in inner for found in _plates(child, name)]

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from posterity.families import ExponentialFamily
+from posterity.families import ExponentialFamily, at_rest
 
 Array = np.ndarray
 BUDGET = 256 * 2**20
@@ -152,13 +152,15 @@ def kl_matrix(
     array([[0., 2.],
            [2., 0.]])
     """
-    origin = _origin(globals_)
-    shape = Points.of(_moved(globals_, origin), divergence)
+    globals_ = at_rest(globals_)
+    origin = location(globals_)
+    origin = None if origin is None else origin.mean(0)
+    shape = Points.of(moved(globals_, origin), divergence)
     centroids = shape.centroids(shape.coordinates)
     out = np.empty((locals_.batch_shape[0], len(shape)))
     row_bytes = 8 * (8 * shape.coordinates.shape[1] + 4 * len(shape))
     for rows in blocks(len(out), row_bytes, budget):
-        some = Points.of(_moved(locals_[rows], origin), divergence)
+        some = Points.of(moved(at_rest(locals_[rows]), origin), divergence)
         out[rows] = some.divergences(centroids)
         _recompute_cancelled(out[rows], some, shape, budget)
     return out
@@ -176,12 +178,15 @@ def _coordinates(members: ExponentialFamily, divergence: Divergence) -> tuple[Ar
     return members.mean_parameters, members.negative_entropy()
 
 
-def _origin(members: ExponentialFamily) -> Array | None:
-    """Where the members lie, if their family has a location."""
-    return members.location().mean(0) if hasattr(members, "location") else None  # pyright: ignore
+def location(members: ExponentialFamily) -> Array | None:
+    """Where members (N,) of a family that has a location lie (N, d); None if it has none."""
+    # The class is asked, not the object: a block of a product may bear any name.
+    if not hasattr(type(members), "translate"):
+        return None
+    return members.location()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _moved(members: ExponentialFamily, origin: Array | None) -> ExponentialFamily:
+def moved(members: ExponentialFamily, origin: Array | None) -> ExponentialFamily:
     """The same laws seen from ``origin``: divergences stay, and so do their digits."""
     return members if origin is None else members.translate(-origin)  # pyright: ignore
 
@@ -193,7 +198,6 @@ def _recompute_cancelled(out: Array, locals_: Points, globals_: Points, budget: 
     for part in blocks(len(lost), 64 * locals_.coordinates.shape[1], budget):
         rows, columns = lost[part].T
         local, global_ = locals_.members[rows], globals_.members[columns]
-        if globals_.divergence is Divergence.REVERSE:
-            out[rows, columns] = global_.kl(local)
-        else:
-            out[rows, columns] = local.kl(global_)
+        reverse = globals_.divergence is Divergence.REVERSE
+        exact = global_.kl(local) if reverse else local.kl(global_)
+        out[rows, columns] = np.maximum(exact, 0.0)

@@ -12,7 +12,7 @@ from posterity.fusion.clustering import Clustering, Problem
 from posterity.fusion.descent import assign_descent
 from posterity.fusion.geometry import Centroids
 from posterity.fusion.relaxation import relax, round_plan
-from posterity.fusion.search import Found, agglomerate
+from posterity.fusion.search import Found, search
 
 Array = np.ndarray
 ITERATIONS = 10  # the paper's
@@ -56,10 +56,7 @@ def kl_fusion(problem: Problem, setting: Setting) -> Found:
 def _start(problem: Problem, setting: Setting) -> Centroids:
     largest, total = problem.largest(), len(problem.points)
     bound = setting.components or min(total, 2 * largest + 2)
-    merging = agglomerate(problem)
-    level = merging.level(max(bound, merging.fewest))
-    assert level is not None  # merging passes through every number down to its last
-    return level.centroids
+    return search(problem, components=bound).clustering.centroids
 
 
 def _relaxed_barycenters(problem: Problem, plan: Array, before: Centroids) -> Centroids:

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, concatenate
 from posterity.fusion.clustering import Clustering, Problem, assign, polish, refine
-from posterity.fusion.geometry import Divergence, Points
+from posterity.fusion.geometry import Divergence, Points, location, moved
 from posterity.fusion.kl_fusion import Setting, kl_fusion
 from posterity.fusion.search import Found, search
 
@@ -44,12 +44,12 @@ def match(
     The outcome does not depend on the order of sites, nor on that of a site's components.
     """
     _check_components(sites, matching, components)
+    sites = _translate(sites)
     if matching is Matching.IDENTITY:
         problem = _problem(sites, divergence)
         labels = np.concatenate([np.arange(len_) for len_ in np.diff(problem.starts)])
         clustering = Clustering(problem, labels)
         return _split(labels, problem), Found(clustering, [clustering.misfit])
-    sites = _translate(sites)
     order = _canonical_order(sites)
     problem = _problem([sites[j][rows] for j, rows in order], divergence)
     found = _find(problem, matching, components)
@@ -90,12 +90,12 @@ def _split(labels: Array, problem: Problem) -> list[Array]:
 
 def _translate(sites: list[ExponentialFamily]) -> list[ExponentialFamily]:
     """Move the origin amid the components: divergences stay, and so do their digits."""
-    if not hasattr(sites[0], "translate"):
+    places = [location(site) for site in sites]
+    if any(place is None for place in places):
         return sites
-    locations = np.concatenate([site.location() for site in sites])  # pyright: ignore
     # A sorted sum, so that the order of sites cannot show in the last bit.
-    origin = np.sort(locations, axis=0).mean(0)
-    return [site.translate(-origin) for site in sites]  # pyright: ignore
+    origin = np.sort(np.concatenate(places), axis=0).mean(0)  # pyright: ignore
+    return [moved(site, origin) for site in sites]
 
 
 def _canonical_order(sites: list[ExponentialFamily]) -> list[tuple[int, Array]]:
@@ -122,7 +122,7 @@ def _check_components(
     same = len(set(sizes)) == 1
     if matching in (Matching.HUNGARIAN, Matching.IDENTITY) and not same:
         raise UsageError(
-            found=f"sites with {sorted(set(sizes))} components",
+            found=f"sites with {sorted(set(sizes))} components that have seen data",
             expected=f"the same number at every site for matching={matching.value!r}",
             fix="Use matching='evidence', which allows sites to have different components.",
         )

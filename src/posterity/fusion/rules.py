@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import sums
-from posterity.fusion.geometry import Divergence, DivergenceName
+from posterity.fusion.geometry import Divergence, DivergenceName, location, moved
 
 Array = np.ndarray
 
@@ -49,6 +49,10 @@ def barycenter(
     array([2.])
     """
     reverse = Divergence(divergence) is Divergence.REVERSE
+    # Squared means cancel in moments: they are averaged about a point amid the members.
+    origin = None if reverse else location(members)
+    origin = None if origin is None else origin.mean(0)
+    members = moved(members, origin)
     coordinates = members.natural_parameters if reverse else members.mean_parameters
     weights = np.ones(len(coordinates)) if weights is None else np.asarray(weights, float)
     if plan.ndim == 1:
@@ -60,4 +64,4 @@ def barycenter(
     template = members[:1]
     if reverse:
         return template.with_natural_parameters(mean)
-    return template.with_mean_parameters(mean)
+    return moved(template.with_mean_parameters(mean), None if origin is None else -origin)

@@ -52,7 +52,7 @@ def search(problem: Problem, components: int | None = None) -> Found:
     whole = len(sample) == problem.sites
     seed = problem if whole else problem.keep(sample)
     found = _search_seed(seed, components)
-    return found if whole else _extend(problem, sample, found.clustering, components)
+    return found if whole else _extend(problem, found.clustering, components)
 
 
 # --- within the sample ---------------------------------------------------------------------------
@@ -90,8 +90,9 @@ class Merging:
 def _search_seed(problem: Problem, components: int | None) -> Found:
     merging = agglomerate(problem)
     if components is not None:
-        start = merging.level(max(components, merging.fewest))
-        return _exactly(_certain(start), components)
+        wanted = min(components, len(problem.points))  # a sample may have fewer
+        start = merging.level(max(wanted, merging.fewest))
+        return _exactly(_certain(start), wanted)
     return _descend(merging)
 
 
@@ -241,11 +242,9 @@ def _sample(problem: Problem) -> Int[Array, " some"]:
     return np.flatnonzero(ends <= limit)
 
 
-def _extend(
-    problem: Problem, sample: Int[Array, " some"], seed: Clustering, components: int | None
-) -> Found:
+def _extend(problem: Problem, seed: Clustering, components: int | None) -> Found:
     """Assign all other sites, opening groups for what fits nowhere; then refine everything."""
-    labels = _open(problem, sample, seed, components)
+    labels = _open(problem, seed, components)
     current = refine(Clustering(problem, labels), sweeps=8)
     incumbent = Incumbent(current)
     while components is None:
@@ -261,21 +260,17 @@ def _extend(
     return Found(incumbent.best, incumbent.trace)
 
 
-def _open(
-    problem: Problem, sample: Int[Array, " some"], seed: Clustering, components: int | None
-) -> Int[Array, " n"]:
+def _open(problem: Problem, seed: Clustering, components: int | None) -> Int[Array, " n"]:
     """Labels of all components: a group of the seed's, or one of the outliers' own."""
-    centroids, points = seed.centroids, problem.points
-    groups = len(seed.counts)
-    price = np.inf if components is not None else _price(seed)
-    costs = points.divergences(centroids)
-    largest = problem.largest()
-    spare = np.full((len(costs), largest), price)
-    labels = assign(np.hstack([costs, np.where(np.isfinite(spare), spare, 1e300)]), problem.starts)
+    groups, points = len(seed.counts), problem.points
+    # With the number given, a group of one's own is for those who find no other.
+    costs = points.divergences(seed.centroids)
+    price = 1e6 * (1 + costs.max()) if components is not None else _price(seed)
+    spare = np.full((len(costs), problem.largest()), price)
+    labels = assign(np.hstack([costs, spare]), problem.starts)
     outliers = np.flatnonzero(labels >= groups)
     if len(outliers):
         labels[outliers] = groups + _group_outliers(problem, outliers)
-    del sample
     return np.unique(labels, return_inverse=True)[1]
 
 
@@ -291,8 +286,6 @@ def _price(seed: Clustering) -> float:
 
 def _group_outliers(problem: Problem, outliers: Int[Array, " some"]) -> Int[Array, " some"]:
     """Cluster what fits nowhere by the same search, a bounded part of it at a time."""
-    site = problem.site[outliers]
-    present, sizes = np.unique(site, return_counts=True)
+    _, sizes = np.unique(problem.site[outliers], return_counts=True)
     inner = Problem(problem.points.take(outliers), np.concatenate([[0], np.cumsum(sizes)]))
-    del present
     return search(inner).clustering.labels
