@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from posterity import artifact
 from posterity.errors import LedgerError, ParameterError, PosterityError, StructureError
 from posterity.families import DiagonalGaussian, Gamma, Gaussian, Plate, Product
-from posterity.ledger import Entry, Ledger, at_rest
+from posterity.ledger import Entry, Ledger
 from tests.laws.table import identical
 
 SITES = ["north", "south", "east", "west", "a/b"]
@@ -65,12 +65,12 @@ def test_merging_is_a_join(seed: int) -> None:
         )
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 4)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_order_any_number_of_deliveries(seed: int) -> None:
-    """Forty random histories an example: replicas gossip until they agree, to the bit."""
+    """Twenty random histories an example: replicas gossip until they agree, to the bit."""
     rng = np.random.default_rng(seed)
-    for _ in range(40):
+    for _ in range(20):
         messages = states_of(rng, 3)
         finals = []
         for _ in range(2):
@@ -179,11 +179,13 @@ class History(RuleBasedStateMachine):
             assert same(ledger.compact(), anew)
 
 
-History.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+History.TestCase.settings = settings(
+    max_examples=settings().max_examples // 3, stateful_step_count=25
+)
 TestHistory = History.TestCase
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 4)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_forgetting_equals_never_having_seen(tmp_path_factory: Any, seed: int) -> None:
     """Posterior, cavities, compacted ledger and its saved bytes."""
@@ -299,13 +301,9 @@ def test_a_factor_of_another_kind_raises(ledger: Ledger, factor: Any) -> None:
     with pytest.raises(StructureError, match="factor of site 'east'"):
         ledger.update("east", factor)
     with pytest.raises(StructureError, match="site 'east'"):
-        Ledger.of_site("east", prior=PRIOR, posterior=abs_gamma(factor))
-
-
-def abs_gamma(factor: Any) -> Any:
-    """``factor`` as a distribution; all of ``WRONG`` already are."""
-    assert np.all(factor.is_proper())
-    return factor
+        Ledger.of_site("east", prior=PRIOR, posterior=factor)
+    with pytest.raises(StructureError, match="factor of site 'east'"):
+        Ledger(PRIOR, {"east": Entry(0, 0, factor)})
 
 
 def test_product_blocks_must_agree() -> None:
@@ -402,7 +400,7 @@ def test_a_ledger_is_equal_to_ledgers_only(ledger: Ledger) -> None:
 
 def test_an_empty_ledger_is_its_prior() -> None:
     held = Ledger(PRIOR)
-    assert identical(held.posterior, at_rest(PRIOR))
+    assert identical(held.posterior, PRIOR)
     assert held.sites == held.forgotten == ()
     assert held | held == held.compact() == held
 

@@ -20,7 +20,7 @@ import safetensors
 import safetensors.numpy
 
 import posterity.families as families
-from posterity.checks import check_finite, check_same_structure
+from posterity.checks import check_finite
 from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily, Mixture
 from posterity.ledger import Entry, Ledger
@@ -214,9 +214,6 @@ def _decode_ledger(node: Any, path: str, arrays: dict[str, np.ndarray]) -> Ledge
         )
         for site, entry in node["entries"].items()
     }
-    for site, entry in entries.items():
-        if entry.factor is not None:
-            check_same_structure(prior, entry.factor, f"the factor of site {site!r}")
     return Ledger(prior, entries)
 
 

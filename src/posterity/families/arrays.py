@@ -7,7 +7,7 @@ computed on by JAX, so the same formula differentiates, vectorises and compiles.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,11 @@ import jax.scipy.special
 import numpy as np
 import scipy.special
 
-Real = jax.Array | np.ndarray | np.generic
+if TYPE_CHECKING:
+    # The two array types share methods, not stubs: a union would ask for a cast on every line.
+    Real = Any
+else:
+    Real = jax.Array | np.ndarray | np.generic
 """What a number or an array of numbers may be."""
 
 

@@ -156,7 +156,7 @@ class ExponentialFamily(eqx.Module):
 
         def one(leaf: Real) -> Real:
             own = (1,) * (np.ndim(leaf) - batch) if axes else ()
-            return _array(operation(leaf, scalar.reshape(scalar.shape + own) if own else scalar))
+            return _array(operation(leaf, scalar.reshape(scalar.shape + own) if own else scalar))  # pyright: ignore[reportAttributeAccessIssue]
 
         return jax.tree.map(one, self)
 

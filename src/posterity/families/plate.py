@@ -72,7 +72,7 @@ class Plate(Composite):
 
     def rebuild(self, parts: Sequence[ExponentialFamily]) -> Self:
         """Other members, other weights."""
-        return type(self)(*parts)
+        return type(self)(*parts)  # pyright: ignore[reportArgumentType]
 
     def split_event(self, z: tuple[Any, Any]) -> Sequence[Any]:
         """Members' and weights' event."""

@@ -50,7 +50,8 @@ class Problem:
 
     def keep(self, sites: Int[Array, " some"]) -> "Problem":
         """The problem of some sites alone."""
-        rows = np.concatenate([np.arange(self.starts[j], self.starts[j + 1]) for j in sites])
+        bounds = self.starts.tolist()
+        rows = np.concatenate([np.arange(bounds[j], bounds[j + 1]) for j in sites])
         sizes = np.diff(self.starts)[sites]
         return Problem(self.points.take(rows), np.concatenate([[0], np.cumsum(sizes)]))
 

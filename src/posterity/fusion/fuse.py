@@ -130,13 +130,14 @@ def fuse(
     >>> fused.components
     3
     """
-    rule, divergence = _choice(Rule, rule, "rule"), _choice(Divergence, divergence, "divergence")
-    matching = _choice(Matching, matching, "matching")
+    by: Rule = _choice(Rule, rule, "rule")
+    side: Divergence = _choice(Divergence, divergence, "divergence")
+    how: Matching = _choice(Matching, matching, "matching")
     sites = _read(posteriors)
     _check_structure({name: site.posterior for name, site in sites.items()})
     _check_prior(prior, next(iter(sites.values())).posterior)
     prior = None if prior is None else at_rest(prior)
-    if rule is Rule.PRODUCT:
+    if by is Rule.PRODUCT:
         _check_product(sites, prior, weights)
     block = Block(
         names=list(sites),
@@ -145,7 +146,7 @@ def fuse(
         weights=_site_weights(list(sites), weights),
     )
     plates = {
-        path: align_plate(plate, path, matching, divergence, components)
+        path: align_plate(plate, path, how, side, components)
         for path, plate in _plates(block)
     }
     if components is not None and not plates:
@@ -154,9 +155,9 @@ def fuse(
             expected="components only where there is a Plate",
             fix="Leave components out.",
         )
-    posterior, ledger = fuse_block(block, plates, rule, divergence)
+    posterior, ledger = fuse_block(block, plates, by, side)
     check_proper(posterior, "the fused posterior")
-    return Fusion(posterior, ledger, plates, rule, divergence)
+    return Fusion(posterior, ledger, plates, by, side)
 
 
 # --- what comes in -------------------------------------------------------------------------------

@@ -47,9 +47,9 @@ def match(
     sites = _translate(sites)
     if matching is Matching.IDENTITY:
         problem = _problem(sites, divergence)
-        labels = np.concatenate([np.arange(len_) for len_ in np.diff(problem.starts)])
-        clustering = Clustering(problem, labels)
-        return _split(labels, problem), Found(clustering, [clustering.misfit])
+        same = np.concatenate([np.arange(size) for size in np.diff(problem.starts)])
+        clustering = Clustering(problem, same)
+        return _split(same, problem), Found(clustering, [clustering.misfit])
     order = _canonical_order(sites)
     problem = _problem([sites[j][rows] for j, rows in order], divergence)
     found = _find(problem, matching, components)
