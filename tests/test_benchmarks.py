@@ -12,6 +12,8 @@ from benchmarks.growth import at_most, exponent
 from benchmarks.launch import Effort, launch
 from benchmarks.problems import Shape, draw
 
+pytestmark = pytest.mark.timeout(900)  # processes start slowly where many tests run at once
+
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):

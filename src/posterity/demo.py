@@ -232,11 +232,12 @@ def _some_digits(key: np.random.Generator) -> Array:
 def fit(x: Float[Array, "n d"], components: int) -> Any:
     """A Gaussian mixture under the prior that all sites agreed on without looking at data.
 
-    Pixels that are independent and uniform on [0, 1] give cosine coefficients that are centred
-    at zero with variance 1/12. A component may be expected to be half as wide, ``covariance``
-    1/24 (with the fewest degrees of freedom, ``d + 2``, for which that is finite), and means
-    ten times as spread as images of one component, ``mean_precision`` 1/10. One observation
-    more or less of each of ten digits decides little: ``concentration`` 1/10.
+    Pixels that are independent and uniform on [0, 1] give cosine coefficients of mean 0 and
+    variance 1/12. Half of that is left within a component: the expected precision is 24, on
+    the whole number of ``degrees_of_freedom`` for which the expected covariance is just
+    finite, ``d + 2``. Means vary ten times as much as images of one component,
+    ``mean_precision`` 1/10. Before any image is seen a component counts a tenth of one,
+    ``weight_concentration`` 1/10, so that those not needed stay empty.
     """
     from sklearn.mixture import BayesianGaussianMixture
 

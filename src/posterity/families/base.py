@@ -150,13 +150,13 @@ class ExponentialFamily(eqx.Module):
         """The factor that changes nothing."""
         return jax.tree.map(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
 
-    def _scale(self, operation: Any, scalar: int | float | Real) -> Self:
+    def _scale(self, operation: Any, scalar: Real) -> Self:
         # An array of scalars goes along the batch, never along a member's own axes.
         batch, axes = len(self.batch_shape), np.ndim(scalar)
 
         def one(leaf: Real) -> Real:
             own = (1,) * (np.ndim(leaf) - batch) if axes else ()
-            return _array(operation(leaf, scalar.reshape(scalar.shape + own) if own else scalar))  # pyright: ignore[reportAttributeAccessIssue]
+            return _array(operation(leaf, scalar.reshape(scalar.shape + own) if own else scalar))
 
         return jax.tree.map(one, self)
 
