@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+import posterity
 from benchmarks import plan as plans
 from benchmarks.goals import judge, summary
 from benchmarks.growth import fits
@@ -41,6 +43,7 @@ def run(plan: plans.Plan, output: Path) -> dict[str, Any]:
         write(output, result)
     result["goals"] = judge(result["series"], compared, result["large"])
     result["settings"]["load_per_core_at_end"] = load()
+    result["settings"]["source_unchanged"] = source() == result["settings"]["source_sha256"]
     result["complete"] = True
     write(output, result)
     return result
@@ -62,12 +65,22 @@ def settings(effort: Effort) -> dict[str, Any]:
     """How it was run, for who reads the numbers."""
     return {
         "environment": effort.environment,
+        "source_sha256": source(),
         "cores": os.cpu_count(),
         "load_per_core_at_start": load(),
         "cpu_limit_s": effort.limit,
         "runs_at_most": effort.runs,
         "warm_up": WARM_UP,
     }
+
+
+def source() -> str:
+    """Digest of the code that is measured: a run that saw it change is no measurement."""
+    folder = Path(posterity.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def load() -> float:

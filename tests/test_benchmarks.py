@@ -37,6 +37,7 @@ def test_quick_run_states_times_memory_and_conditions(quick):
         assert point["wall_s"] > 0 and point["cpu_s"] > 0 and point["peak_bytes"] >= 0
         assert point["input_bytes"] == point["sites"] * 10 * 8 * (1 + 1 + 2 + 4)
     assert "concurrency_optimized" in result["settings"]["environment"]["XLA_FLAGS"]
+    assert len(result["settings"]["source_sha256"]) == 64
     assert "3 sites" in result["settings"]["warm_up"]
 
 

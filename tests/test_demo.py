@@ -16,7 +16,7 @@ from posterity.errors import ArtifactError, MissingExtraError, UsageError
 
 GOAL = 0.95
 """Of the mutual information of a fit to all images, on average over deals."""
-SEEDS = 3
+SEEDS = 5
 
 
 def silent():

@@ -146,8 +146,7 @@ def fuse(
         weights=_site_weights(list(sites), weights),
     )
     plates = {
-        path: align_plate(plate, path, how, side, components)
-        for path, plate in _plates(block)
+        path: align_plate(plate, path, how, side, components) for path, plate in _plates(block)
     }
     if components is not None and not plates:
         raise UsageError(
