@@ -150,7 +150,7 @@ class ExponentialFamily(eqx.Module):
         """The factor that changes nothing."""
         return jax.tree.map(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
 
-    def _scale(self, operation: Any, scalar: Real) -> Self:
+    def _scale(self, operation: Any, scalar: Any) -> Self:
         # An array of scalars goes along the batch, never along a member's own axes.
         batch, axes = len(self.batch_shape), np.ndim(scalar)
 

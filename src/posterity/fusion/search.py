@@ -275,13 +275,18 @@ def _open(problem: Problem, seed: Clustering, components: int | None) -> Int[Arr
 
 
 def _price(seed: Clustering) -> float:
-    """The misfit, in nats, at which a group of one's own is the shorter description."""
-    alone = np.append(seed.counts, 1.0)
+    """The divergence, in nats, beyond which a component founds a group of its own.
+
+    What a group costs in the description, but no less than twice what any component of the
+    sample was found to differ from its group.
+    """
+    sites = seed.problem.sites + 1
     dim = seed.problem.points.coordinates.shape[1]
-    extra = buffet(alone, seed.problem.sites + 1) - buffet(seed.counts, seed.problem.sites + 1)
-    own = np.sort(seed.problem.points.divergences(seed.centroids).min(1))
-    typical = 2 * own.mean() / dim
-    return max(typical, 1.0) * (dim * np.log1p(seed.counts.mean()) / 2 + max(extra, 0.0))
+    extra = buffet(np.append(seed.counts, 1.0), sites) - buffet(seed.counts, sites)
+    costs = seed.problem.points.divergences(seed.centroids)
+    own = costs[np.arange(len(costs)), seed.labels]
+    scale = max(2 * own.mean() / dim, 1.0)
+    return max(scale * (dim * np.log1p(seed.counts.mean()) / 2 + extra), 2 * own.max())
 
 
 def _group_outliers(problem: Problem, outliers: Int[Array, " some"]) -> Int[Array, " some"]:
