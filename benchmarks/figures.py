@@ -20,7 +20,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     """Write the figure."""
     factors = list(dict.fromkeys(series["factor"] for series in result["series"]))
     canvas, axes = plt.subplots(
-        2, len(factors), figsize=(4 * len(factors), 6.4), layout="constrained", squeeze=False
+        2, len(factors), figsize=(4.4 * len(factors), 8.0), layout="constrained", squeeze=False
     )
     for column, factor in enumerate(factors):
         for series in (s for s in result["series"] if s["factor"] == factor):
@@ -29,7 +29,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
         for axis in axes[:, column]:
             axis.set(xscale="log", yscale="log", xlabel=LABELS[factor])
             axis.grid(True, which="major", alpha=0.3)
-            axis.legend(frameon=False, fontsize=8)
+            axis.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1))
     axes[0, 0].set_ylabel("CPU time of fuse, s")
     axes[1, 0].set_ylabel("peak memory above the inputs, MB")
     canvas.savefig(path, dpi=130)
@@ -63,10 +63,11 @@ def curve(axis: Axes, series: dict[str, Any], key: str, unit: float, kind: str) 
 
 
 def label(series: dict[str, Any], kind: str) -> str:
-    """For example `NormalWishart, 10 x d=5: slope 1.02 ± 0.03`."""
-    base, fit = series["base"], series["exponents"][kind]
-    fixed = ", ".join(f"{name[0]}={base[name]}" for name in LABELS if name != series["factor"])
-    slope = "" if fit["exponent"] is None else f"\nslope {fit['exponent']:.2f}"
+    """For example `NormalWishart (10 components, d = 5)`, and the exponent."""
+    base, fit, own = series["base"], series["exponents"][kind], series["factor"]
+    fixed = ", ".join(f"{base[name]} {name}" for name in ("sites", "components") if name != own)
+    fixed += "" if own == "dimension" else f", d = {base['dimension']}"
+    slope = "" if fit["exponent"] is None else f", slope {fit['exponent']:.2f}"
     error = f" ± {fit['standard_error']:.2f}" if slope else ""
     return f"{base['family']} ({fixed}){slope}{error}"
 
