@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,7 +115,7 @@ def fuse(
         A :class:`Fusion`. It does not depend on the order of sites or of components.
 
     Raises:
-        UsageError: fewer than two sites, two of one name, the same posterior twice under
+        UsageError: fewer than two sites, two of one name, data of one site twice under
             ``product``, or arguments that contradict each other.
         StructureError: sites of different families, blocks or dimensions, or priors that differ.
         ParameterError: NaN, infinite or improper parameters, by site and block.
@@ -312,6 +313,19 @@ def _check_product(
         for key in site.contributors or (_content(site.posterior),):
             if (twin := owner.setdefault(key, name)) != name:
                 raise _counted_twice(key, twin, name)
+    _warn_of_twins(sites)
+
+
+def _warn_of_twins(sites: Mapping[str, Site]) -> None:
+    """Sites of different names may well agree to the last bit, if data are counts; or be copies."""
+    seen: dict[bytes, str] = {}
+    for name, site in sites.items():
+        if (twin := seen.setdefault(_content(site.posterior), name)) != name:
+            warnings.warn(
+                f"sites {twin!r} and {name!r} hold the same posterior to the last bit: if one is a "
+                "copy of the other, its data count twice",
+                stacklevel=4,
+            )
 
 
 def _content(posterior: ExponentialFamily) -> bytes:
