@@ -475,6 +475,17 @@ def test_an_interrupt_leaves_the_old_file(path: Path, monkeypatch: pytest.Monkey
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+def test_who_reads_the_old_file_reads_it_to_the_end(path: Path) -> None:
+    """Saving never writes into a file that others may have open: it puts another in its place."""
+    artifact.save(Gamma(1.0, 2.0), path)
+    before = path.read_bytes()
+    with path.open("rb") as reader:
+        start = reader.read(10)
+        artifact.save(Gamma(3.0, 4.0), path)
+        assert start + reader.read() == before
+    assert path.read_bytes() != before
+
+
 def test_saving_replaces_what_was_there_and_respects_the_umask(path: Path) -> None:
     path.write_bytes(b"something else, and longer than what comes" * 100)
     before = os.umask(0o027)
