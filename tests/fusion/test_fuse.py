@@ -458,7 +458,7 @@ def test_priors_over_mixing_weights_must_be_exchangeable_and_shared() -> None:
     data = [rng.normal(9 * k, 1.0, (30, 2)) for k in range(2)]
 
     def site(name: str, weights: Any) -> Ledger:
-        return _site(name, prior, weights, data)
+        return _site(name, prior, weights, [x + 0.1 * (name == "b") for x in data])
 
     def dirichlet(*alpha: float) -> Dirichlet:
         return Dirichlet.from_standard(np.array(alpha))
