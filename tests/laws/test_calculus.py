@@ -59,3 +59,18 @@ def test_half_vectorization_keeps_inner_products() -> None:
     inner = (half_vectorize(a) * half_vectorize(b)).sum(-1)
     np.testing.assert_allclose(inner, (a * b).sum((-2, -1)), rtol=1e-13)
     np.testing.assert_allclose(unhalf_vectorize(half_vectorize(a), 4), a, rtol=4 * EPS)
+
+
+@families
+@pytest.mark.parametrize("jitted", [False, True], ids=["numpy", "jit"])
+def test_inverse_fisher_product_inverts_the_fisher_information(name: str, jitted: bool) -> None:
+    (batch,) = some(name, batch=(3,))
+    vector = np.random.default_rng(0).normal(size=(3, batch.dimension))
+    with jax.enable_x64(True):
+        product = lambda q, v: q.inverse_fisher_product(v)
+        member = to_jax(batch) if jitted else batch
+        solved = np.asarray((jax.jit(product) if jitted else product)(member, vector))
+    fisher = batch.fisher_information()
+    back = (fisher @ solved[..., None])[..., 0]
+    condition = np.linalg.cond(fisher)[:, None]
+    assert np.all(np.abs(back - vector) <= 1e3 * EPS * condition * np.abs(vector).max())

@@ -15,6 +15,8 @@ import jax.scipy.special
 import numpy as np
 import scipy.special
 
+from posterity.families.special import digamma, trigamma
+
 if TYPE_CHECKING:
     # The two array types share methods, not stubs: a union would ask for a cast on every line.
     Real = Any
@@ -29,11 +31,15 @@ class Namespace(NamedTuple):
     np: Any
     special: Any
 
-    def polygamma(self, order: int, x: Real) -> Real:
-        """Derivative of order ``order`` of the digamma function."""
+    def digamma(self, x: Real) -> Real:
+        """Derivative of ``log Γ``, for positive ``x``."""
+        return scipy.special.psi(x) if self.np is np else digamma(x)
+
+    def trigamma(self, x: Real) -> Real:
+        """Second derivative of ``log Γ``, for positive ``x``."""
         if self.np is np:
-            return scipy.special.polygamma(order, x).astype(x.dtype)  # SciPy widens float32
-        return jax.scipy.special.polygamma(order, x)
+            return scipy.special.polygamma(1, x).astype(x.dtype)  # SciPy widens float32
+        return trigamma(x)
 
     def logsumexp(self, x: Real, axis: int = -1) -> Real:
         """``log(sum(exp(x)))`` along ``axis``, without overflow."""
@@ -48,12 +54,12 @@ class Namespace(NamedTuple):
     def multidigamma(self, a: Real, dimension: int) -> Real:
         """Derivative of the logarithm of the multivariate gamma function."""
         steps = self.np.arange(dimension, dtype=a.dtype) / 2
-        return self.special.digamma(a[..., None] - steps).sum(-1)
+        return self.digamma(a[..., None] - steps).sum(-1)
 
     def multitrigamma(self, a: Real, dimension: int) -> Real:
         """Second derivative of the logarithm of the multivariate gamma function."""
         steps = self.np.arange(dimension, dtype=a.dtype) / 2
-        return self.polygamma(1, a[..., None] - steps).sum(-1)
+        return self.trigamma(a[..., None] - steps).sum(-1)
 
     def cholesky(self, matrices: Real) -> Real:
         """Lower Cholesky factors; NaN, never an exception, where there is none."""

@@ -226,6 +226,12 @@ class ExponentialFamily(eqx.Module):
         hessians = hessians.reshape(*vector.shape, vector.shape[-1])
         return np.asarray(hessians) if self.xp.np is np else hessians
 
+    def inverse_fisher_product(
+        self, vector: Float[Real, "*batch dim"]
+    ) -> Float[Real, "*batch dim"]:
+        """``F(η)⁻¹ v``: a gradient in ``η`` becomes the natural gradient, the one in ``μ``."""
+        return self.xp.solve_vectors(self.fisher_information(), vector)
+
 
 def concatenate(members: list[Family]) -> Family:
     """One batch from several, along the first batch axis."""

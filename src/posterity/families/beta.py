@@ -58,11 +58,18 @@ class Beta(ExponentialFamily):
     @property
     def mean_parameters(self) -> Float[Real, "*batch dim"]:
         """``ψ(a) - ψ(a + b)`` and ``ψ(b) - ψ(a + b)``."""
-        digamma = self.xp.special.digamma
+        digamma = self.xp.digamma
         total = digamma(self.a + self.b)
         return self.flatten(
             a_minus_one=digamma(self.a) - total, b_minus_one=digamma(self.b) - total
         )
+
+    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
+        """``diag(ψ'(a), ψ'(b)) - ψ'(a + b)``."""
+        np_, trigamma = self.xp.np, self.xp.trigamma
+        shared = -trigamma(self.a + self.b)
+        rows = [[trigamma(self.a) + shared, shared], [shared, trigamma(self.b) + shared]]
+        return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """By the Dirichlet's Newton iteration, in two dimensions."""

@@ -57,6 +57,13 @@ class Composite(ExponentialFamily):
         pairs = zip(self.parts(), self._cut(vector), strict=True)
         return self.rebuild([part.with_mean_parameters(piece) for part, piece in pairs])
 
+    def inverse_fisher_product(
+        self, vector: Float[Real, "*batch dim"]
+    ) -> Float[Real, "*batch dim"]:
+        """Part by part: the Fisher information of independent parts is block-diagonal."""
+        pairs = zip(self.parts(), self._cut(vector), strict=True)
+        return self._line_up([part.inverse_fisher_product(piece) for part, piece in pairs])
+
     def sufficient_statistics(self, z: Any) -> Float[Real, "*shape dim"]:
         """Those of the parts, one after the other."""
         pairs = zip(self.parts(), self.split_event(z), strict=True)

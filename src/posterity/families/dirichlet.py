@@ -52,8 +52,14 @@ class Dirichlet(ExponentialFamily):
     @property
     def mean_parameters(self) -> Float[Real, "*batch dim"]:
         """``E[log z_k] = ψ(α_k) - ψ(Σ α)``."""
-        digamma, alpha = self.xp.special.digamma, self.concentration
+        digamma, alpha = self.xp.digamma, self.concentration
         return digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
+
+    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
+        """``diag(ψ'(α)) - ψ'(Σ α)``."""
+        alpha, identity = self.concentration, np.eye(self.concentration.shape[-1])
+        own, shared = self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1))
+        return own[..., None] * identity.astype(alpha.dtype) - shared[..., None, None]
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """By Newton's method (minka2000)."""
@@ -90,8 +96,8 @@ def invert_mean_log(mean_log: Float[Real, "*batch k"]) -> Float[Real, "*batch k"
 
     def newton(alpha: Real) -> Real:
         total = alpha.sum(-1, keepdims=True)
-        error = xp.special.digamma(alpha) - xp.special.digamma(total) - mean_log
-        own, shared = 1 / xp.polygamma(1, alpha), xp.polygamma(1, total)
+        error = xp.digamma(alpha) - xp.digamma(total) - mean_log
+        own, shared = 1 / xp.trigamma(alpha), xp.trigamma(total)
         # Sherman-Morrison: the Hessian is diagonal minus a constant.
         common = (error * own).sum(-1, keepdims=True) * shared
         common = common / (1 - shared * own.sum(-1, keepdims=True))
@@ -103,7 +109,7 @@ def invert_mean_log(mean_log: Float[Real, "*batch k"]) -> Float[Real, "*batch k"
 
 def _bracketed(xp: Namespace, mean_log: Real) -> Real:
     def concentration(log_total: Real) -> Real:
-        return _inverse_digamma(xp, mean_log + xp.special.digamma(xp.np.exp(log_total)))
+        return _inverse_digamma(xp, mean_log + xp.digamma(xp.np.exp(log_total)))
 
     def halve(bracket: tuple[Real, Real]) -> tuple[Real, Real]:
         low, high = bracket
@@ -123,6 +129,6 @@ def _inverse_digamma(xp: Namespace, y: Real) -> Real:
     start = xp.np.where(y >= -2.22, xp.np.exp(y) + 0.5, -1 / (y + np.euler_gamma))
 
     def newton(x: Real) -> Real:
-        return x - (xp.special.digamma(x) - y) / xp.polygamma(1, x)
+        return x - (xp.digamma(x) - y) / xp.trigamma(x)
 
     return xp.iterate(newton, start, 6)

@@ -51,8 +51,14 @@ class Gamma(ExponentialFamily):
     @property
     def mean_parameters(self) -> Float[Real, "*batch dim"]:
         """``E[log z] = ψ(a) - log b`` and ``-E[z]``."""
-        log_mean = self.xp.special.digamma(self.shape) - self.xp.np.log(self.rate)
+        log_mean = self.xp.digamma(self.shape) - self.xp.np.log(self.rate)
         return self.flatten(shape_minus_one=log_mean, rate=-self.mean)
+
+    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
+        """``[[ψ'(a), -1/b], [-1/b, a/b²]]``: the statistic of the rate is ``-z``."""
+        np_, cross = self.xp.np, -1 / self.rate
+        rows = [[self.xp.trigamma(self.shape), cross], [cross, self.mean / self.rate]]
+        return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Solve ``log a - ψ(a) = log E[z] - E[log z]``, then ``b = a / E[z]``."""
@@ -88,8 +94,8 @@ def solve_log_minus_digamma(gap: Float[Real, "*batch"]) -> Float[Real, "*batch"]
     a = (3 - gap + xp.np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
 
     def newton(a: Real) -> Real:
-        error = xp.np.log(a) - xp.special.digamma(a) - gap
-        slope = 1 - a * xp.polygamma(1, a)  # a d/da of the error; negative
+        error = xp.np.log(a) - xp.digamma(a) - gap
+        slope = 1 - a * xp.trigamma(a)  # a d/da of the error; negative
         return 1 / (1 / a + error / (a * slope))
 
     return xp.iterate(newton, a, 8)

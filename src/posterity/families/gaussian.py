@@ -68,6 +68,18 @@ class Gaussian(ExponentialFamily):
         mean = self.mean
         return self.flatten(precision_mean=mean, precision=-(self.covariance + outer(mean)) / 2)
 
+    def inverse_fisher_product(
+        self, vector: Float[Real, "*batch dim"]
+    ) -> Float[Real, "*batch dim"]:
+        """The derivative of ``η`` along ``μ``, in closed form."""
+        parts, mean = self.unflatten(vector), self.mean
+        step = parts["precision_mean"]
+        cross = step[..., :, None] * mean[..., None, :]
+        shrinkage = 2 * (parts["precision"] + symmetric(cross))
+        precision = symmetric(self.precision @ shrinkage @ self.precision)
+        moved = precision @ mean[..., None] + self.precision @ step[..., None]
+        return self.flatten(precision_mean=moved[..., 0], precision=precision)
+
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Moment matching."""
         parts = self.unflatten(vector)
@@ -173,6 +185,16 @@ class DiagonalGaussian(ExponentialFamily):
         """``E[z]`` and ``-E[z²]/2``."""
         mean = self.mean
         return self.flatten(precision_mean=mean, precision=-(self.variance + mean**2) / 2)
+
+    def inverse_fisher_product(
+        self, vector: Float[Real, "*batch dim"]
+    ) -> Float[Real, "*batch dim"]:
+        """The derivative of ``η`` along ``μ``, in closed form."""
+        parts, mean = self.unflatten(vector), self.mean
+        step = parts["precision_mean"]
+        precision = 2 * self.precision**2 * (parts["precision"] + step * mean)
+        moved = precision * mean + self.precision * step
+        return self.flatten(precision_mean=moved, precision=precision)
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Moment matching."""
