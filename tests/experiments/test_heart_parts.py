@@ -1,0 +1,286 @@
+"""The heart experiment's parts: design matrices, metrics, membership inference."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments import data
+from experiments.heart import membership, metrics, preparation
+from experiments.heart.preparation import COLUMNS, SITES
+from posterity.errors import ParameterError, UsageError
+
+NAN = np.nan
+
+
+@pytest.fixture(scope="module")
+def heart() -> data.HeartDisease:
+    """The real data where they are; else patients of the same hospitals, made up."""
+    if data.data_folder() is not None:
+        return data.heart_disease()
+    return made_up_hospitals()
+
+
+def made_up_hospitals() -> data.HeartDisease:
+    rng = np.random.default_rng(0)
+    center = np.repeat(np.arange(4), [303, 294, 123, 200])
+    y = (rng.random(920) < np.array([0.46, 0.36, 0.93, 0.74])[center]).astype(np.int64)
+    X = rng.normal(size=(920, 13)).round(2)
+    X[:, 2], X[:, 6] = rng.integers(1, 5, 920), rng.integers(0, 3, 920)
+    for name in ("trestbps", "chol", "fbs", "thalach", "exang", "oldpeak"):
+        X[rng.random(920) < 0.2, data.FEATURES.index(name)] = NAN
+    names = tuple(name for name, _, _ in data.HOSPITALS)
+    return data.HeartDisease(X, y, center, names, data.FEATURES, rng.integers(-1, 2, 920))
+
+
+# --- preparation ---------------------------------------------------------------------------
+
+
+def test_design_of_two_patients_by_hand() -> None:
+    # age sex cp trestbps chol fbs restecg thalach exang oldpeak slope ca thal
+    X = np.array(
+        [
+            [65, 1, 2, 150, 290, 1, 2, 115, 1, 2.5, 3, 0, 6],
+            [45, 0, 4, NAN, NAN, NAN, NAN, 140, 0, NAN, NAN, NAN, NAN],
+        ]
+    )
+    x = preparation.design(X, data.FEATURES)
+    first, second = (dict(zip(COLUMNS, row, strict=True)) for row in x)
+    ones = ("intercept", "age", "sex", "cp_2", "trestbps", "chol", "fbs", "restecg_2", "exang")
+    assert first == dict.fromkeys(COLUMNS, 0.0) | dict.fromkeys(ones, 1.0) | {
+        "thalach": -1.0,
+        "oldpeak": 1.5,
+    }
+    assert second == dict.fromkeys(COLUMNS, 0.0) | {"age": -1.0} | dict.fromkeys(
+        ("intercept", *preparation.MISSING), 1.0
+    )
+
+
+def test_design_refuses_what_it_has_no_column_for() -> None:
+    X = np.zeros((2, 13))
+    X[1, 0] = NAN
+    with pytest.raises(ParameterError, match="without age"):
+        preparation.design(X, data.FEATURES)
+
+
+def test_sites_hold_every_patient_once(heart: data.HeartDisease) -> None:
+    sites = preparation.prepare(heart, seed=1)
+    assert tuple(sites) == SITES
+    for c, split in enumerate(sites.values()):
+        mine = heart.center == c
+        whole = preparation.design(heart.X[mine], heart.feature_names)
+        got = np.concatenate([split.x_train, split.x_test])
+        assert np.array_equal(np.sort(got, axis=0), np.sort(whole, axis=0))
+        assert all(part.dtype == np.float64 and np.isfinite(part).all() for part in split)
+        for label in (0, 1):
+            n = np.sum(heart.y[mine] == label)
+            assert np.sum(split.y_train == label) == round(0.66 * n)
+            assert np.sum(split.y_test == label) == n - round(0.66 * n)
+
+
+def test_labels_stay_with_their_patients(heart: data.HeartDisease) -> None:
+    """With y in place of the age, the age's column must be the label."""
+    X = heart.X.copy()
+    X[:, 0] = heart.y
+    marked = data.HeartDisease(X, *(getattr(heart, f) for f in list(vars(heart))[1:]))
+    centre, unit = preparation.SCALES["age"]
+    for split in preparation.prepare(marked, seed=2).values():
+        for x, y in ((split.x_train, split.y_train), (split.x_test, split.y_test)):
+            np.testing.assert_allclose(x[:, COLUMNS.index("age")] * unit + centre, y, atol=1e-12)
+
+
+def test_a_site_needs_no_other_site(heart: data.HeartDisease) -> None:
+    """A hospital's arrays are the same, to the last bit, whatever the others hold."""
+    X, y = heart.X.copy(), heart.y.copy()
+    others = heart.center != 1
+    X[others, 3:6], y[others] = 1e6, 1
+    changed = data.HeartDisease(X, y, *(getattr(heart, f) for f in list(vars(heart))[2:]))
+    before, after = (preparation.prepare(d, seed=3) for d in (heart, changed))
+    assert all(map(np.array_equal, before["hungary"], after["hungary"]))
+    assert not np.array_equal(before["cleveland"].x_train, after["cleveland"].x_train)
+
+
+def test_splits_depend_on_the_seed_alone(heart: data.HeartDisease) -> None:
+    first, again, other = (preparation.prepare(heart, seed=s) for s in (0, 0, 1))
+    for site in SITES:
+        assert all(map(np.array_equal, first[site], again[site]))
+        assert not np.array_equal(first[site].x_train, other[site].x_train)
+
+
+def test_flamby_split(heart: data.HeartDisease) -> None:
+    for c, split in enumerate(preparation.prepare(heart, split="flamby").values()):
+        sets = heart.flamby_set[heart.center == c]
+        assert (len(split.y_train), len(split.y_test)) == ((sets == 0).sum(), (sets == 1).sum())
+    with pytest.raises(UsageError, match="'random'"):
+        preparation.prepare(heart, split="random")  # pyright: ignore[reportArgumentType]
+
+
+# --- metrics -------------------------------------------------------------------------------
+
+
+def test_accuracy_and_log_likelihood_by_hand() -> None:
+    p, y = [0.8, 0.25, 0.5, 0.4], [1, 0, 1, 1]
+    assert metrics.accuracy(p, y) == 0.75
+    by_hand = np.log([0.8, 0.75, 0.5, 0.4])
+    np.testing.assert_allclose(metrics.log_likelihoods(p, y), by_hand, rtol=1e-15)
+    np.testing.assert_allclose(metrics.mean_log_likelihood(p, y), by_hand.mean(), rtol=1e-15)
+    assert metrics.mean_log_likelihood([1.0, 0.0], [1, 0]) == 0.0
+    assert metrics.mean_log_likelihood([1.0, 0.0], [1, 1]) == -np.inf
+
+
+def test_calibration_error_by_hand() -> None:
+    # two bins of two: |0.15 - 0| and |0.75 - 0.5|, each half of the patients
+    p, y = np.array([0.1, 0.2, 0.7, 0.8]), np.array([0, 0, 1, 0])
+    expected = 0.5 * 0.15 + 0.5 * 0.25
+    assert metrics.expected_calibration_error(p, y, bins=2) == pytest.approx(expected)
+    assert metrics.expected_calibration_error(p[::-1], y[::-1], bins=2) == pytest.approx(expected)
+    # one bin: only the overall rate; gaps of both signs cancel
+    assert metrics.expected_calibration_error(p, y, bins=1) == pytest.approx(0.45 - 0.25)
+    # equal probabilities share a bin: 3 of 4 at 0.75 is perfect, whatever the order
+    for y in ([0, 1, 1, 1], [1, 1, 1, 0]):
+        assert metrics.expected_calibration_error([0.75] * 4, y) == pytest.approx(0, abs=1e-15)
+
+
+def test_calibration_error_of_few_patients_is_what_the_docstring_says() -> None:
+    rng, n, errors = np.random.default_rng(0), 313, []
+    for _ in range(200):
+        p = rng.uniform(0.79, 0.81, n)
+        errors.append(metrics.expected_calibration_error(p, rng.random(n) < p))
+    assert np.mean(errors) == pytest.approx(0.8 * np.sqrt(0.16 * metrics.BINS / n), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("p", "y"),
+    [
+        ([1.2], [1]),
+        ([NAN], [1]),
+        ([0.5], [2]),
+        ([0.5], [NAN]),
+        ([0.5, 0.5], [1]),
+        ([[0.5, 0.5]], [[1, 0]]),
+        ([], []),
+    ],
+)
+def test_metrics_refuse_what_is_no_probability_or_label(p: list, y: list) -> None:
+    for measure in (metrics.accuracy, metrics.log_likelihoods, metrics.expected_calibration_error):
+        with pytest.raises(ParameterError, match="labels"):
+            measure(p, y)
+
+
+# --- membership ------------------------------------------------------------------------------
+
+
+def test_scores_by_hand() -> None:
+    p, reference, y = [0.8, 0.3], [0.4, 0.6], [1, 0]
+    np.testing.assert_allclose(membership.loss_scores(p, y), np.log([0.8, 0.7]))
+    np.testing.assert_allclose(
+        membership.ratio_scores(p, reference, y), np.log([0.8 / 0.4, 0.7 / 0.4])
+    )
+
+
+def test_auc_and_delong_by_hand() -> None:
+    """Wins [[1, 1], [1, .5], [0, 0]]: row means 1, .75, 0, column means 2/3, 1/2."""
+    auc = membership.attack_auc([3.0, 2.0, 0.0], [1.0, 2.0])
+    assert auc.value == pytest.approx(3.5 / 6)
+    rows, columns = np.array([1, 0.75, 0]), np.array([2 / 3, 1 / 2])
+    variance = np.sum((rows - 3.5 / 6) ** 2) / 2 / 3 + np.sum((columns - 3.5 / 6) ** 2) / 2
+    assert auc.standard_error == pytest.approx(np.sqrt(variance))
+    assert membership.attack_auc([2.0, 3.0], [0.0, 1.0]) == (1.0, 0.0)
+
+
+def test_auc_is_mann_whitney() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 9, 40) / 1.0, rng.integers(0, 7, 30) / 1.0
+    statistic, _ = stats.mannwhitneyu(a, b)
+    assert membership.attack_auc(a, b).value == pytest.approx(statistic / (40 * 30))
+
+
+def test_auc_standard_error_covers() -> None:
+    """Over repetitions, (AUC - truth) / standard error has mean 0 and standard deviation 1."""
+    rng, n, shift = np.random.default_rng(1), 1000, 0.5
+    truth = stats.norm.cdf(shift / np.sqrt(2))
+    drawn = [membership.attack_auc(*_normals(rng, shift)) for _ in range(n)]
+    z = np.array([(e.value - truth) / e.standard_error for e in drawn])
+    assert abs(z.mean()) < 4 / np.sqrt(n)
+    assert abs(z.std() - 1) < 4 / np.sqrt(2 * n) + 0.02  # the tails of z at 80 and 40 patients
+
+
+def _normals(rng: np.random.Generator, shift: float) -> tuple[np.ndarray, np.ndarray]:
+    return rng.normal(shift, size=80), rng.normal(size=40)
+
+
+def test_difference_of_attacks() -> None:
+    rng = np.random.default_rng(2)
+    a, b = _normals(rng, 1.0)
+    noisy = (a + rng.normal(size=80), b + rng.normal(size=40))
+    found = membership.auc_difference((a, b), noisy)
+    single = [membership.attack_auc(*scores) for scores in ((a, b), noisy)]
+    assert found.value == pytest.approx(single[0].value - single[1].value)
+    # DeLong's standard error of the same difference, from the placements of both attacks
+    wins = [(1 + np.sign(s[:, None] - t)) / 2 for s, t in ((a, b), noisy)]
+    gap = wins[0] - wins[1]
+    delong = np.sqrt(gap.mean(1).var(ddof=1) / 80 + gap.mean(0).var(ddof=1) / 40)
+    assert found.standard_error == pytest.approx(delong, rel=4 / np.sqrt(2 * 2000) + 0.02)
+    # pairing is worth something
+    assert found.standard_error < np.hypot(*(e.standard_error for e in single))
+    # the same attack twice differs by nothing; a monotone change of scores alters no attack
+    assert membership.auc_difference((a, b), (np.exp(a), np.exp(b))) == (0.0, 0.0)
+    assert membership.auc_difference((a, b), noisy) == found
+    backwards = membership.auc_difference(noisy, (a, b))
+    assert backwards.value == -found.value
+
+
+def test_best_threshold_by_hand() -> None:
+    members, others = np.array([4.0, 3.0, 1.0, 1.0]), np.array([2.0, 2.0, 0.5, 0.0])
+    # at 3: 1/2 - 0; at 1: 1 - 1/2; equally good, the higher is taken
+    assert membership.best_threshold(members, others) == 3.0
+    assert membership.best_threshold(others, members) == np.inf
+
+
+def test_advantage() -> None:
+    # all members score 5 and all others 1: the threshold of either half serves the other
+    members, others = np.full(20, 5.0), np.full(10, 1.0)
+    assert membership.advantage(members, others) == 1.0
+    assert membership.advantage(others, members) == 0.0  # worse than nothing: says "nobody"
+    # noise: none on average, while the largest over all thresholds pretends one
+    rng, n = np.random.default_rng(3), 300
+    honest, largest = [], []
+    for _ in range(n):
+        a, b = _normals(rng, 0.0)
+        honest.append(membership.advantage(a, b, splits=5))
+        t = membership.best_threshold(a, b)
+        largest.append(np.mean(a >= t) - np.mean(b >= t))
+    assert abs(np.mean(honest)) < 4 * np.std(honest) / np.sqrt(n)
+    assert np.mean(largest) > 0.05
+
+
+def test_attack_finds_members_of_an_overfitted_model() -> None:
+    """One nearest neighbour remembers: its members are told apart; a stranger's are not."""
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(300, 3)), rng.integers(0, 2, 300)
+    nearest = np.argmin(((x[:, None] - x[None, :200]) ** 2).sum(-1), axis=1)
+    probabilities = np.where(y[nearest] == 1, 0.9, 0.1)
+    scores = membership.loss_scores(probabilities, y)
+    found = membership.attack_auc(scores[:200], scores[200:])
+    assert found.value - 4 * found.standard_error > 0.5
+    flat = membership.ratio_scores(probabilities, probabilities, y)
+    assert membership.attack_auc(flat[:200], flat[200:]) == (0.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("members", "others"), [([1.0], [1.0, 2.0]), ([1.0, NAN], [1.0, 2.0]), ([[1.0]], [1.0, 2.0])]
+)
+def test_attacks_refuse_bad_scores(members: list, others: list) -> None:
+    for statistic in (membership.attack_auc, membership.advantage):
+        with pytest.raises(ParameterError, match="finite score"):
+            statistic(members, others)
+
+
+def test_certain_and_wrong_models_have_no_finite_score() -> None:
+    scores = membership.ratio_scores([1.0, 0.5], [1.0, 0.5], [0, 1])
+    with pytest.raises(ParameterError, match="NaN or infinite"):
+        membership.attack_auc(scores, scores)
+
+
+def test_attacks_on_other_patients_are_not_compared() -> None:
+    with pytest.raises(ParameterError, match="the same patients"):
+        membership.auc_difference(([1.0, 2.0], [0.0, 1.0]), ([1.0, 2.0, 3.0], [0.0, 1.0]))
