@@ -1,0 +1,287 @@
+"""Who can hand the token to whom: a connected graph over named sites, held as flat arrays."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Int
+from scipy.sparse.csgraph import connected_components
+
+from posterity.errors import MissingExtraError, StructureError, UsageError
+
+CONNECTION_ATTEMPTS = 1000
+"""Seeds that ``random_regular`` tries before it gives up on a connected graph."""
+
+
+class Network(eqx.Module):
+    """Sites and the links between them: a connected, undirected, simple graph.
+
+    Sites are numbered in the order of their sorted names. The neighbours of site ``k`` are
+    ``neighbours[offsets[k]:offsets[k + 1]]``, ascending (compressed sparse rows), so memory
+    grows with the links, never with the square of the sites.
+
+    >>> network = Network.from_graph(ring(["east", "north", "south", "west"]))
+    >>> network.size, network.names[0], network.neighbours_of("east")
+    (4, 'east', ('north', 'west'))
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    offsets: Int[jax.Array, " K_and_end"]
+    neighbours: Int[jax.Array, " links"]
+
+    @classmethod
+    def from_graph(cls, graph: Any, sites: Iterable[str] | None = None) -> "Network":
+        """From a networkx graph whose nodes are sites; a node's name is its label as ``str``.
+
+        ``sites``, where given, are the names that the nodes must have, all of them and no other.
+        Attributes of nodes and links, weights among them, are not used. One site alone, without
+        links, is a network on which a walk stays.
+
+        Raises:
+            StructureError: if the graph is empty, directed, a multigraph or not connected; if a
+                site is linked to itself or to none; if two labels have one name; or if the
+                names are not ``sites``.
+        """
+        _check_kind(graph)
+        names, rank = _ranked(graph)
+        if sites is not None:
+            check_sites(names, sites, "nodes for")
+        ends = np.fromiter((rank[node] for edge in graph.edges() for node in edge), np.int64)
+        _check_links(names, ends.reshape(-1, 2))
+        offsets, neighbours = _rows(len(names), ends.reshape(-1, 2))
+        _check_connected(names, offsets, neighbours)
+        return cls(names, jnp.asarray(offsets, jnp.int32), jnp.asarray(neighbours, jnp.int32))
+
+    @property
+    def size(self) -> int:
+        """K, the number of sites."""
+        return self.offsets.shape[0] - 1
+
+    @property
+    def degrees(self) -> Int[jax.Array, " K"]:
+        """How many neighbours each site has."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def index(self, name: str) -> int:
+        """The number of the site called ``name``; a UsageError if there is none."""
+        # Names are sorted, so bisection finds one of 100,000 without an index of its own.
+        at = bisect_left(self.names, name)
+        if at == len(self.names) or self.names[at] != name:
+            raise UsageError(
+                found=f"site {name!r}",
+                expected=f"one of {_shorten(self.names)}",
+                fix="Name a site of the network.",
+            )
+        return at
+
+    def neighbours_of(self, name: str) -> tuple[str, ...]:
+        """Names of the sites linked to the site called ``name``."""
+        at = self.index(name)
+        low, high = np.asarray(self.offsets)[at : at + 2]
+        return tuple(self.names[j] for j in np.asarray(self.neighbours)[low:high])
+
+    def links(self) -> tuple[Int[np.ndarray, " links"], Int[np.ndarray, " links"]]:
+        """Each link in both directions, as the numbers of its source and its target."""
+        degrees = np.diff(np.asarray(self.offsets))
+        return np.repeat(np.arange(self.size), degrees), np.asarray(self.neighbours)
+
+    def unnamed(self) -> "Network":
+        """The links alone: what compiled code takes, to be reused for networks of one shape."""
+        return Network((), self.offsets, self.neighbours)
+
+
+# --- graphs by name ---------------------------------------------------------------------------
+
+
+def star(sites: Any) -> Any:
+    """A networkx graph: the first site is the hub, linked to every other.
+
+    Here and below ``sites`` is a list of names, or K for names ``"0"`` to ``"K-1"``, padded
+    with zeros so that they sort by number. A UsageError if there are none, or not distinct.
+    """
+    names = _site_names(sites)
+    return _graph(names, ((names[0], name) for name in names[1:]))
+
+
+def ring(sites: Any) -> Any:
+    """A networkx graph: each site is linked to the next, the last to the first."""
+    names = _site_names(sites)
+    links = zip(names, [*names[1:], names[0]], strict=True)
+    return _graph(names, links if len(names) > 1 else ())
+
+
+def complete(sites: Any) -> Any:
+    """A networkx graph: every site is linked to every other."""
+    names = _site_names(sites)
+    return _graph(names, ((a, b) for i, a in enumerate(names) for b in names[:i]))
+
+
+def grid(rows: int, columns: int) -> Any:
+    """A networkx graph: sites ``"row-column"``, linked to those above, below and beside."""
+    across, down = _site_names(columns), _site_names(rows)
+    lines = [[f"{row}-{column}" for column in across] for row in down]
+    links = [pair for line in (*lines, *zip(*lines, strict=True)) for pair in pairwise(line)]
+    return _graph([name for line in lines for name in line], links)
+
+
+def random_regular(sites: Any, degree: int, seed: int) -> Any:
+    """A connected networkx graph, drawn at random, in which every site has ``degree`` links.
+
+    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected.
+
+    Raises:
+        UsageError: if no such graph exists, or none turned up.
+    """
+    names = _site_names(sites)
+    _check_degree(len(names), degree)
+    networkx = _networkx()
+    for attempt in range(CONNECTION_ATTEMPTS):
+        graph = networkx.random_regular_graph(degree, len(names), seed=seed + attempt)
+        if networkx.is_connected(graph):
+            return networkx.relabel_nodes(graph, dict(enumerate(names)))
+    raise UsageError(
+        found=f"no connected graph in {CONNECTION_ATTEMPTS} draws of {len(names)} sites with "
+        f"{degree} links each",
+        expected="a connected graph",
+        fix="Ask for three links or more a site, or use ring.",
+    )
+
+
+def _graph(names: Sequence[str], links: Iterable[tuple[str, str]]) -> Any:
+    graph = _networkx().Graph()
+    graph.add_nodes_from(names)
+    graph.add_edges_from(links)
+    return graph
+
+
+def _networkx() -> Any:
+    try:
+        import networkx
+    except ImportError as error:
+        raise MissingExtraError.of("networkx", "graphs") from error
+    return networkx
+
+
+def _site_names(sites: Any) -> list[str]:
+    if isinstance(sites, int) and not isinstance(sites, bool):
+        sites = [f"{k:0{len(str(sites - 1))}}" for k in range(sites)]
+    names = [str(name) for name in sites] if isinstance(sites, list | tuple) else []
+    if not names or len(set(names)) < len(names):
+        raise UsageError(
+            found=_shorten(names) if names else repr(sites),
+            expected="a positive number of sites, or a list of distinct names",
+            fix="Give each site a name of its own, or say how many sites there are.",
+        )
+    return names
+
+
+def _check_degree(size: int, degree: int) -> None:
+    possible = 0 <= degree < size and size * degree % 2 == 0
+    connected = degree >= 2 or size == degree + 1
+    if not (possible and connected):
+        raise UsageError(
+            found=f"{degree} links a site for {size} sites",
+            expected="at least 2 and fewer than the sites, their product even",
+            fix="Change the degree, or add or drop a site.",
+        )
+
+
+# --- what makes a graph a network -------------------------------------------------------------
+
+
+def _ranked(graph: Any) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """Names, sorted, and the number of each label."""
+    labels = sorted(graph, key=str)
+    names = tuple(str(label) for label in labels)
+    for one, other in pairwise(labels):
+        if str(one) == str(other):
+            raise StructureError(
+                found=f"nodes {one!r} and {other!r}, both called {str(one)!r}",
+                expected="one name a site",
+                fix="Relabel the graph (networkx.relabel_nodes) so that names differ.",
+            )
+    return names, {label: n for n, label in enumerate(labels)}
+
+
+def _rows(size: int, links: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compressed sparse rows of the links in both directions."""
+    sources, targets = np.concatenate([links, links[:, ::-1]]).T
+    counts = np.bincount(sources, minlength=size)
+    return np.concatenate([[0], np.cumsum(counts)]), targets[np.lexsort((targets, sources))]
+
+
+def _check_kind(graph: Any) -> None:
+    if not all(hasattr(graph, name) for name in ("edges", "is_directed", "is_multigraph")):
+        found, fix = f"a {type(graph).__name__}", "Build a networkx.Graph, or use star or ring."
+    elif graph.is_directed():
+        found = "a directed graph"
+        fix = "Where links run both ways, pass graph.to_undirected()."
+    elif graph.is_multigraph():
+        found, fix = "a multigraph", "Pass networkx.Graph(graph), which keeps one link a pair."
+    elif len(graph) == 0:
+        found, fix = "a graph without nodes", "Add a node for each site."
+    else:
+        return
+    raise StructureError(found=found, expected="an undirected networkx graph of sites", fix=fix)
+
+
+def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
+    """Raise a StructureError that tells sites without ``what``, and ``what`` without a site."""
+    found, sites = set(found), set(sites)
+    missing, extra = sorted(sites - found), sorted(found - sites)
+    if missing or extra:
+        parts = [f"no {what} sites {_shorten(missing)}"] if missing else []
+        parts += [f"{what} {_shorten(extra)}, which are no sites"] if extra else []
+        raise StructureError(
+            found=" and ".join(parts),
+            expected=f"{what} each of the {len(sites)} sites and no other",
+            fix="Call the sites by the same names on both sides (networkx.relabel_nodes "
+            "renames nodes), and add or leave out what differs.",
+        )
+
+
+def _check_links(names: tuple[str, ...], links: np.ndarray) -> None:
+    loops = links[links[:, 0] == links[:, 1], 0]
+    if loops.size:
+        raise StructureError(
+            found=f"links of a site to itself ({_shorten([names[k] for k in loops])})",
+            expected="links between two sites",
+            fix="Remove them: graph.remove_edges_from(list(networkx.selfloop_edges(graph))).",
+        )
+    alone = np.flatnonzero(np.bincount(links.ravel(), minlength=len(names)) == 0)
+    if alone.size and len(names) > 1:
+        raise StructureError(
+            found=f"{alone.size} of {len(names)} sites without links "
+            f"({_shorten([names[k] for k in alone])})",
+            expected="a path from every site to every other",
+            fix="Link them to another site, or leave them out.",
+        )
+
+
+def _check_connected(names: tuple[str, ...], offsets: np.ndarray, neighbours: np.ndarray) -> None:
+    matrix = scipy.sparse.csr_array(
+        (np.ones(len(neighbours), np.int8), neighbours, offsets), shape=(len(names), len(names))
+    )
+    count, part = connected_components(matrix, directed=False)
+    if count > 1:
+        sizes = np.bincount(part)
+        cut = np.flatnonzero(part == np.argmin(sizes))
+        raise StructureError(
+            found=f"{count} parts without a link between them, the smallest of {cut.size} of "
+            f"{len(names)} sites ({_shorten([names[k] for k in cut])})",
+            expected="a path from every site to every other",
+            fix="Link the parts, or run one federation for each.",
+        )
+
+
+def _shorten(names: Sequence[Any], shown: int = 5) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - shown
+    listed = ", ".join(repr(str(name)) for name in names[:shown])
+    return f"{listed} and {more} more" if more > 0 else listed or "none"
