@@ -1,0 +1,395 @@
+"""How the token moves: random walks over a network, as pure functions of a few random bits."""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Key, UInt32
+
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.federation.network import Network, check_sites
+
+BLOCK = 64
+"""Hops for which random bits are drawn at once."""
+
+DENSE = 4096
+"""States of the largest chain whose transition matrix is written out (128 MiB)."""
+
+WEIGHT_RANGE = 1e6
+"""The largest weight in units of the smallest: acceptances below it drown in 32 random bits."""
+
+NOWHERE = -1
+"""The previous site of a token that has not moved yet."""
+
+
+class WalkState(NamedTuple):
+    """Where each token stands, and where it stood one hop before (``NOWHERE`` at the start).
+
+    Numbers of sites in the network's order. Any number of tokens of any batch shape; those on
+    the last axis move fastest.
+    """
+
+    position: Int[jax.Array, "*tokens"]
+    previous: Int[jax.Array, "*tokens"]
+
+
+class Walk(eqx.Module):
+    """A rule by which a token at a site picks the site that it visits next.
+
+    ``init`` and ``step`` are pure and work one by one, under ``jax.vmap`` and in a scan. The
+    author of a kind writes ``move``, ``transition_matrix`` and ``stationary``.
+    """
+
+    def init(self, network: Network, start: Any) -> WalkState:
+        """Tokens at ``start``: the name of a site, its number, or an array of numbers.
+
+        Raises:
+            UsageError: if there is no such site.
+            StructureError: if the walk belongs to another network.
+        """
+        self.checked(network)
+        position = jnp.asarray(_number(network, start), jnp.int32)
+        return WalkState(position, jnp.full_like(position, NOWHERE))
+
+    def step(self, network: Network, state: WalkState, *, key: Key[jax.Array, ""]) -> WalkState:
+        """One hop of every token, each on its own random bits."""
+        return self.move(network, state, jax.random.bits(key, state.position.shape, jnp.uint32))
+
+    def move(
+        self, network: Network, state: WalkState, bits: UInt32[jax.Array, "*tokens"]
+    ) -> WalkState:
+        """One hop of every token, on 32 random bits a token."""
+        if network.size == 1:
+            return WalkState(state.position, state.position)
+        return WalkState(self.destination(network, state, bits), state.position)
+
+    @abc.abstractmethod
+    def destination(
+        self, network: Network, state: WalkState, bits: UInt32[jax.Array, "*tokens"]
+    ) -> Int[jax.Array, "*tokens"]:
+        """Where each token goes; called on networks of two sites or more."""
+
+    @abc.abstractmethod
+    def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
+        """Probability of going from the site of a row to that of a column; for small networks.
+
+        Raises:
+            UsageError: if the chain has more than ``DENSE`` states, or is not one over sites.
+        """
+
+    @abc.abstractmethod
+    def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
+        """The share of hops that a long walk spends at each site."""
+
+    def checked(self, network: Network) -> "Walk":
+        """The walk as compiled code takes it; a StructureError if it fits another network."""
+        return self
+
+
+class _Metropolis(Walk):
+    """Propose a neighbour uniformly, accept by the ratio of weight to degree.
+
+    One word of random bits serves both draws: of the product ``bits * degree`` the high word is
+    the neighbour's place and the low word, independent of it to within ``degree / 2**32``,
+    decides on acceptance.
+    """
+
+    @abc.abstractmethod
+    def _ratio(self, there: Any, here: Any, degree_there: Any, degree_here: Any) -> Any:
+        """The odds of acceptance."""
+
+    def destination(
+        self, network: Network, state: WalkState, bits: UInt32[jax.Array, "*tokens"]
+    ) -> Int[jax.Array, "*tokens"]:
+        """The proposal where accepted, else the same site."""
+        here = state.position
+        low, degree = _row(network, here)
+        there = _at(network.neighbours, low + _high_word(bits, degree))
+        ratio = self._ratio(there, here, _row(network, there)[1], degree)
+        uniform = (bits * degree.astype(jnp.uint32)).astype(jnp.float32) * 2.0**-32
+        # Rounding may turn the uniform into one: certain moves do not depend on it.
+        return jnp.where((ratio >= 1) | (uniform < ratio), there, here)
+
+    def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
+        """Probabilities of one hop between sites."""
+        _check_dense(network.size, "sites")
+        source, target = network.links()
+        share = self.stationary(network)
+        rate = share / np.maximum(np.diff(np.asarray(network.offsets)), 1)
+        matrix = np.zeros((network.size, network.size))
+        matrix[source, target] = np.minimum(rate[source], rate[target]) / share[source]
+        np.fill_diagonal(matrix, np.maximum(1.0 - matrix.sum(1), 0.0))
+        return matrix
+
+
+class MetropolisHastings(_Metropolis):
+    """The walk of gong2021: every site is visited equally often in the long run.
+
+    From ``k`` a neighbour ``j`` is picked uniformly; the token moves there with probability
+    ``min(1, deg k / deg j)`` and else stays for one hop. The stationary distribution is uniform.
+
+    >>> from posterity.federation.network import Network, star
+    >>> network = Network.from_graph(star(4))
+    >>> MetropolisHastings().transition_matrix(network)[1].round(3).tolist()
+    [0.333, 0.667, 0.0, 0.0]
+    """
+
+    def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
+        """The same share for every site."""
+        return np.full(network.size, 1.0 / network.size)
+
+    def _ratio(self, there: Any, here: Any, degree_there: Any, degree_here: Any) -> Any:
+        return degree_here / degree_there
+
+
+class WeightedMetropolisHastings(_Metropolis):
+    """Metropolis-Hastings with visits in proportion to weights; beyond gong2021.
+
+    For sites that should be visited more often, because they hold more data or answer faster.
+    ``weights`` is a mapping from names to weights, or one weight a site in the network's order.
+    The acceptance is ``min(1, (w_j deg k) / (w_k deg j))``.
+
+    Raises:
+        ParameterError: unless all weights are positive and finite, the largest at most
+            ``WEIGHT_RANGE`` times the smallest.
+        StructureError: where the weights meet a network of other sites.
+    """
+
+    names: tuple[str, ...] | None = eqx.field(static=True)
+    weights: Float[Any, " K"]
+
+    def __init__(self, weights: Any):
+        named = isinstance(weights, Mapping)
+        self.names = tuple(sorted(weights)) if named else None
+        values = np.asarray([weights[n] for n in sorted(weights)] if named else weights, np.float64)
+        _check_weights(values, self.names)
+        self.weights = values / values.max()
+
+    def checked(self, network: Network) -> "WeightedMetropolisHastings":
+        """Without names, once they are found to be the network's."""
+        size = np.shape(self.weights)[0]
+        if self.names is not None and network.names:
+            check_sites(self.names, network.names, "weights for")
+        if size != network.size:
+            raise StructureError(
+                found=f"{size} weights for {network.size} sites",
+                expected="one weight a site",
+                fix="Give a weight for each site, in the network's order.",
+            )
+        return WeightedMetropolisHastings(self.weights) if self.names else self
+
+    def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
+        """The weights, as shares."""
+        weights = np.asarray(self.checked(network).weights, np.float64)
+        return weights / weights.sum()
+
+    def _ratio(self, there: Any, here: Any, degree_there: Any, degree_here: Any) -> Any:
+        weights = jnp.asarray(self.weights, jnp.float32)
+        return _at(weights, there) * degree_here / (_at(weights, here) * degree_there)
+
+
+class NonBacktracking(Walk):
+    """Uniform among the neighbours other than the one it came from; beyond gong2021.
+
+    Goes back only from a site with a single neighbour. It mixes faster than a walk that may
+    turn round on regular expanders (alon2007), and visits sites in proportion to their degree.
+    Where it goes depends on where it came from: a Markov chain over directed links, not sites.
+    """
+
+    def destination(
+        self, network: Network, state: WalkState, bits: UInt32[jax.Array, "*tokens"]
+    ) -> Int[jax.Array, "*tokens"]:
+        """A neighbour other than the previous site, where there is one."""
+        low, degree = _row(network, state.position)
+        avoids = (state.previous != NOWHERE) & (degree > 1)
+        place = low + _high_word(bits, degree - avoids)
+        candidate = _at(network.neighbours, place)
+        # Neighbours ascend: those from the previous site on make room by moving up one place.
+        passed = avoids & (candidate >= state.previous)
+        return jnp.where(passed, _at(network.neighbours, place + passed), candidate)
+
+    def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
+        """Not defined over sites: raises a UsageError."""
+        raise UsageError(
+            found="a non-backtracking walk, whose next site depends on the previous one too",
+            expected="a walk that is a Markov chain over sites",
+            fix="Use link_transition_matrix, a chain over directed links, or measure with "
+            "cover_times and hitting_times.",
+        )
+
+    def link_transition_matrix(self, network: Network) -> Float[np.ndarray, "links links"]:
+        """Probability of hopping along the link of a column after that of a row.
+
+        Links run in both directions, in the order of ``network.links()``. Each column sums to
+        one as well: in the long run all links are used equally often.
+
+        Raises:
+            UsageError: if there are more than ``DENSE`` directed links.
+        """
+        source, target = network.links()
+        _check_dense(len(source), "directed links")
+        follows = target[:, None] == source
+        leaf = np.diff(np.asarray(network.offsets))[target] == 1
+        allowed = follows & ((source[:, None] != target) | leaf[:, None])
+        return allowed / allowed.sum(1, keepdims=True)
+
+    def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
+        """In proportion to degree."""
+        degrees = np.diff(np.asarray(network.offsets)).astype(np.float64)
+        return degrees / degrees.sum() if network.size > 1 else np.ones(1)
+
+
+def positions(
+    network: Network,
+    walk: Walk,
+    *,
+    hops: int,
+    key: Key[jax.Array, ""],
+    start: Any = None,
+    repetitions: int | None = None,
+) -> Int[jax.Array, "*repetitions times"]:
+    """Where independent tokens stand after 0, 1, ..., ``hops`` hops, as numbers of sites.
+
+    ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
+    uniformly. Without ``repetitions`` a single walk is made, and the result has one axis. Walks
+    of the same key agree on the hops that they share, whatever ``hops`` is.
+
+    Raises:
+        UsageError: if ``hops`` is negative, ``repetitions`` not positive, or ``start`` no site.
+        StructureError: if the walk belongs to another network.
+
+    >>> from posterity.federation.network import Network, ring
+    >>> network = Network.from_graph(ring(5))
+    >>> walk = positions(network, MetropolisHastings(), hops=3, key=jax.random.key(0), start="0")
+    >>> walk.shape, int(walk[0])
+    ((4,), 0)
+    """
+    if hops < 0:
+        raise UsageError(
+            found=f"hops={hops}", expected="zero or more", fix="Say how far the token walks."
+        )
+    key, state = begin(network, walk, key, start, 1 if repetitions is None else repetitions)
+    walked = _record(network.unnamed(), walk.checked(network), state, key, hops)
+    return walked[0] if repetitions is None else walked
+
+
+def begin(
+    network: Network, walk: Walk, key: Key[jax.Array, ""], start: Any, repetitions: int
+) -> tuple[Key[jax.Array, ""], WalkState]:
+    """The key of the hops, and ``repetitions`` tokens at ``start``, or uniformly where ``None``."""
+    if repetitions < 1:
+        raise UsageError(
+            found=f"repetitions={repetitions}", expected="one or more", fix="Ask for one walk."
+        )
+    key, key_start = jax.random.split(key)
+    if start is None:
+        start = jax.random.randint(key_start, (repetitions,), 0, network.size, jnp.int32)
+    position, previous = walk.init(network, start)
+    if position.shape not in ((), (repetitions,)):
+        raise UsageError(
+            found=f"{position.shape} starts for {repetitions} repetitions",
+            expected="one start, or one a repetition",
+            fix="Give as many starts as repetitions.",
+        )
+    shape = (repetitions,)
+    return key, WalkState(jnp.broadcast_to(position, shape), jnp.broadcast_to(previous, shape))
+
+
+def block_of_bits(
+    key: Key[jax.Array, ""], block: Any, state: WalkState
+) -> UInt32[jax.Array, "block *tokens"]:
+    """Random bits of the hops ``block * BLOCK`` to ``(block + 1) * BLOCK - 1``."""
+    shape = (BLOCK, *state.position.shape)
+    return jax.random.bits(jax.random.fold_in(key, block), shape, jnp.uint32)
+
+
+@eqx.filter_jit
+def _record(
+    network: Network, walk: Walk, state: WalkState, key: Key[jax.Array, ""], hops: int
+) -> Int[jax.Array, "repetitions times"]:
+    # Written a block at a time into the result, with the hops last: a scan over single hops
+    # would hold the result twice to transpose it.
+    def hop(state: WalkState, bits: jax.Array) -> tuple[WalkState, jax.Array]:
+        state = walk.move(network, state, bits)
+        return state, state.position
+
+    def block(n: Any, carry: Any, length: int = BLOCK) -> Any:
+        state, walked = carry
+        state, part = jax.lax.scan(hop, state, block_of_bits(key, n, state)[:length])
+        return state, jax.lax.dynamic_update_slice(walked, part.T, (0, n * BLOCK + 1))
+
+    walked = jnp.zeros((state.position.shape[0], hops + 1), jnp.int32)
+    carry = (state, walked.at[:, 0].set(state.position))
+    full, rest = divmod(hops, BLOCK)
+    carry = jax.lax.fori_loop(0, full, block, carry) if full else carry
+    return (block(full, carry, rest) if rest else carry)[1]
+
+
+def _at(array: Any, index: Any) -> Any:
+    """Entries whose numbers are known to be in range."""
+    return array.at[index].get(mode="promise_in_bounds")
+
+
+def _row(network: Network, site: Any) -> tuple[Any, Any]:
+    """Where a site's neighbours begin, and how many there are."""
+    low = _at(network.offsets, site)
+    return low, _at(network.offsets, site + 1) - low
+
+
+def _high_word(bits: Any, count: Any) -> Any:
+    """``floor(bits * count / 2**32)``: uniform below ``count``, from halves without 64 bits."""
+    count = count.astype(jnp.uint32)
+    high, low = bits >> 16, bits & 0xFFFF
+    count_high, count_low = count >> 16, count & 0xFFFF
+    middle = high * count_low + (low * count_low >> 16)
+    carried = low * count_high + (middle & 0xFFFF)
+    return (high * count_high + (middle >> 16) + (carried >> 16)).astype(jnp.int32)
+
+
+def _number(network: Network, start: Any) -> Any:
+    """The number of a site given by name or number, or an array of numbers."""
+    if isinstance(start, str):
+        return network.index(start)
+    if not isinstance(start, jax.core.Tracer):
+        numbers = np.asarray(start)
+        whole = np.issubdtype(numbers.dtype, np.integer)
+        if not whole or (numbers < 0).any() or (numbers >= network.size).any():
+            raise UsageError(
+                found=f"start={start!r}",
+                expected=f"the name of a site, or numbers from 0 to {network.size - 1}",
+                fix="Name a site of the network, or leave start out to draw it uniformly.",
+            )
+    return start
+
+
+def _check_dense(states: int, kind: str) -> None:
+    if states > DENSE:
+        raise UsageError(
+            found=f"a network of {states} {kind}",
+            expected=f"at most {DENSE}, whose transition matrix is written out",
+            fix="Measure with cover_times and hitting_times.",
+        )
+
+
+def _check_weights(values: np.ndarray, names: tuple[str, ...] | None) -> None:
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if values.ndim != 1 or values.size == 0:
+        found = f"weights of shape {values.shape}"
+    elif bad.size:
+        found = f"weight {values[bad[0]]} of site {names[bad[0]] if names else bad[0]}"
+    elif values.max() > WEIGHT_RANGE * values.min():
+        found = f"weights from {values.min():g} to {values.max():g}"
+    else:
+        return
+    raise ParameterError(
+        found=found,
+        expected="one positive, finite weight a site, the largest at most "
+        f"{WEIGHT_RANGE:g} times the smallest",
+        fix="Bring the weights closer together; leave out of the network a site that is never "
+        "to be visited.",
+    )
