@@ -64,3 +64,9 @@ class MissingExtraError(PosterityError, ImportError):
             expected=f"the extra {extra!r}",
             fix=f"Run: pip install 'posterity[{extra}]'",
         )
+
+
+class SiteError(PosterityError):
+    """A site that could not do its part of a federation; nothing of it was committed."""
+
+    exit_code = 8

@@ -45,6 +45,8 @@ class ExponentialFamily(eqx.Module):
     """
 
     coordinates: ClassVar[dict[str, int]]
+    reparameterized: ClassVar[bool] = True
+    """Whether draws are differentiable functions of the parameters."""
 
     # Equinox wraps every access of a method in a new Module, which costs more than the formulas
     # themselves on small members; a plain bound method does (docs/decisions.md).

@@ -24,6 +24,7 @@ class Categorical(ExponentialFamily):
     log_odds: Float[Real, "*batch k"] = eqx.field(converter=as_leaf)
 
     coordinates: ClassVar[dict[str, int]] = {"log_odds": VECTOR}
+    reparameterized: ClassVar[bool] = False
 
     @classmethod
     def from_standard(cls, probabilities: Any) -> Self:

@@ -37,6 +37,11 @@ class Composite(ExponentialFamily):
         raise TypeError(f"{type(self).__name__} is abstract: it names no parts")
 
     @property
+    def reparameterized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether draws of all parts are differentiable functions of the parameters."""
+        return all(part.reparameterized for part in self.parts())
+
+    @property
     def natural_parameters(self) -> Float[Real, "*batch dim"]:
         """Those of the parts, one after the other."""
         return self._line_up([part.natural_parameters for part in self.parts()])

@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
@@ -71,19 +72,43 @@ class Network(eqx.Module):
     def index(self, name: str) -> int:
         """The number of the site called ``name``; a UsageError if there is none."""
         # Names are sorted, so bisection finds one of 100,000 without an index of its own.
-        at = bisect_left(self.names, name)
-        if at == len(self.names) or self.names[at] != name:
+        place = bisect_left(self.names, name)
+        if place == len(self.names) or self.names[place] != name:
             raise UsageError(
                 found=f"site {name!r}",
                 expected=f"one of {_shorten(self.names)}",
                 fix="Name a site of the network.",
             )
-        return at
+        return place
+
+    def number(self, site: Any) -> Any:
+        """The number of a site given by its name or number; of several, given by an array.
+
+        Raises:
+            UsageError: if there is no such site.
+        """
+        if isinstance(site, str):
+            return self.index(site)
+        if not isinstance(site, jax.core.Tracer):
+            numbers = np.asarray(site)
+            whole = np.issubdtype(numbers.dtype, np.integer)
+            if not whole or (numbers < 0).any() or (numbers >= self.size).any():
+                raise UsageError(
+                    found=f"site {site!r}",
+                    expected=f"the name of a site, or numbers from 0 to {self.size - 1}",
+                    fix="Name a site of the network.",
+                )
+        return site
+
+    def row(self, site: Int[jax.Array, "*tokens"]) -> tuple[jax.Array, jax.Array]:
+        """Where the neighbours of numbered sites begin, and how many there are; compiled code."""
+        low = at(self.offsets, site)
+        return low, at(self.offsets, site + 1) - low
 
     def neighbours_of(self, name: str) -> tuple[str, ...]:
         """Names of the sites linked to the site called ``name``."""
-        at = self.index(name)
-        low, high = np.asarray(self.offsets)[at : at + 2]
+        place = self.index(name)
+        low, high = np.asarray(self.offsets)[place : place + 2]
         return tuple(self.names[j] for j in np.asarray(self.neighbours)[low:high])
 
     def links(self) -> tuple[Int[np.ndarray, " links"], Int[np.ndarray, " links"]]:
@@ -94,6 +119,11 @@ class Network(eqx.Module):
     def unnamed(self) -> "Network":
         """The links alone: what compiled code takes, to be reused for networks of one shape."""
         return Network((), self.offsets, self.neighbours)
+
+
+def at(array: jax.Array, index: Any) -> jax.Array:
+    """Entries whose numbers are known to be in range, in compiled code."""
+    return array.at[index].get(mode="promise_in_bounds")
 
 
 # --- graphs by name ---------------------------------------------------------------------------

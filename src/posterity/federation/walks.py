@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Key, UInt32
 
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.federation.network import Network, check_sites
+from posterity.federation.network import Network, at, check_sites
 
 BLOCK = 64
 """Hops for which random bits are drawn at once."""
@@ -53,7 +52,7 @@ class Walk(eqx.Module):
             StructureError: if the walk belongs to another network.
         """
         self.checked(network)
-        position = jnp.asarray(_number(network, start), jnp.int32)
+        position = jnp.asarray(network.number(start), jnp.int32)
         return WalkState(position, jnp.full_like(position, NOWHERE))
 
     def step(self, network: Network, state: WalkState, *, key: Key[jax.Array, ""]) -> WalkState:
@@ -108,9 +107,9 @@ class _Metropolis(Walk):
     ) -> Int[jax.Array, "*tokens"]:
         """The proposal where accepted, else the same site."""
         here = state.position
-        low, degree = _row(network, here)
-        there = _at(network.neighbours, low + _high_word(bits, degree))
-        ratio = self._ratio(there, here, _row(network, there)[1], degree)
+        low, degree = network.row(here)
+        there = at(network.neighbours, low + _high_word(bits, degree))
+        ratio = self._ratio(there, here, network.row(there)[1], degree)
         uniform = (bits * degree.astype(jnp.uint32)).astype(jnp.float32) * 2.0**-32
         # Rounding may turn the uniform into one: certain moves do not depend on it.
         return jnp.where((ratio >= 1) | (uniform < ratio), there, here)
@@ -190,7 +189,7 @@ class WeightedMetropolisHastings(_Metropolis):
 
     def _ratio(self, there: Any, here: Any, degree_there: Any, degree_here: Any) -> Any:
         weights = jnp.asarray(self.weights, jnp.float32)
-        return _at(weights, there) * degree_here / (_at(weights, here) * degree_there)
+        return at(weights, there) * degree_here / (at(weights, here) * degree_there)
 
 
 class NonBacktracking(Walk):
@@ -205,13 +204,13 @@ class NonBacktracking(Walk):
         self, network: Network, state: WalkState, bits: UInt32[jax.Array, "*tokens"]
     ) -> Int[jax.Array, "*tokens"]:
         """A neighbour other than the previous site, where there is one."""
-        low, degree = _row(network, state.position)
+        low, degree = network.row(state.position)
         avoids = (state.previous != NOWHERE) & (degree > 1)
         place = low + _high_word(bits, degree - avoids)
-        candidate = _at(network.neighbours, place)
+        candidate = at(network.neighbours, place)
         # Neighbours ascend: those from the previous site on make room by moving up one place.
         passed = avoids & (candidate >= state.previous)
-        return jnp.where(passed, _at(network.neighbours, place + passed), candidate)
+        return jnp.where(passed, at(network.neighbours, place + passed), candidate)
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Not defined over sites: raises a UsageError."""
@@ -282,22 +281,17 @@ def begin(
     network: Network, walk: Walk, key: Key[jax.Array, ""], start: Any, repetitions: int
 ) -> tuple[Key[jax.Array, ""], WalkState]:
     """The key of the hops, and ``repetitions`` tokens at ``start``, or uniformly where ``None``."""
-    if repetitions < 1:
+    given = () if start is None or isinstance(start, str) else np.shape(start)
+    if repetitions < 1 or given not in ((), (repetitions,)):
         raise UsageError(
-            found=f"repetitions={repetitions}", expected="one or more", fix="Ask for one walk."
+            found=f"{repetitions} repetitions and starts of shape {given}",
+            expected="one repetition or more, and one start, or one a repetition",
+            fix="Give as many starts as repetitions.",
         )
     key, key_start = jax.random.split(key)
     if start is None:
         start = jax.random.randint(key_start, (repetitions,), 0, network.size, jnp.int32)
-    position, previous = walk.init(network, start)
-    if position.shape not in ((), (repetitions,)):
-        raise UsageError(
-            found=f"{position.shape} starts for {repetitions} repetitions",
-            expected="one start, or one a repetition",
-            fix="Give as many starts as repetitions.",
-        )
-    shape = (repetitions,)
-    return key, WalkState(jnp.broadcast_to(position, shape), jnp.broadcast_to(previous, shape))
+    return key, walk.init(network, np.broadcast_to(network.number(start), (repetitions,)))
 
 
 def block_of_bits(
@@ -330,17 +324,6 @@ def _record(
     return (block(full, carry, rest) if rest else carry)[1]
 
 
-def _at(array: Any, index: Any) -> Any:
-    """Entries whose numbers are known to be in range."""
-    return array.at[index].get(mode="promise_in_bounds")
-
-
-def _row(network: Network, site: Any) -> tuple[Any, Any]:
-    """Where a site's neighbours begin, and how many there are."""
-    low = _at(network.offsets, site)
-    return low, _at(network.offsets, site + 1) - low
-
-
 def _high_word(bits: Any, count: Any) -> Any:
     """``floor(bits * count / 2**32)``: uniform below ``count``, from halves without 64 bits."""
     count = count.astype(jnp.uint32)
@@ -349,22 +332,6 @@ def _high_word(bits: Any, count: Any) -> Any:
     middle = high * count_low + (low * count_low >> 16)
     carried = low * count_high + (middle & 0xFFFF)
     return (high * count_high + (middle >> 16) + (carried >> 16)).astype(jnp.int32)
-
-
-def _number(network: Network, start: Any) -> Any:
-    """The number of a site given by name or number, or an array of numbers."""
-    if isinstance(start, str):
-        return network.index(start)
-    if not isinstance(start, jax.core.Tracer):
-        numbers = np.asarray(start)
-        whole = np.issubdtype(numbers.dtype, np.integer)
-        if not whole or (numbers < 0).any() or (numbers >= network.size).any():
-            raise UsageError(
-                found=f"start={start!r}",
-                expected=f"the name of a site, or numbers from 0 to {network.size - 1}",
-                fix="Name a site of the network, or leave start out to draw it uniformly.",
-            )
-    return start
 
 
 def _check_dense(states: int, kind: str) -> None:

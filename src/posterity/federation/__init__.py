@@ -1,0 +1,65 @@
+"""Federated inference: one posterior, improved by sites whose data stay where they are."""
+
+from posterity.federation.estimators import (
+    BonnetPrice,
+    ClosedForm,
+    Estimator,
+    Exact,
+    LeastSquares,
+    PredictorQuadrature,
+    Quadrature,
+    Reinforce,
+    Reparameterization,
+    VariationalOnlineNewton,
+    best_estimator,
+)
+from posterity.federation.gossip import Gossip, Token
+from posterity.federation.grid import Grid
+from posterity.federation.many_tokens import LedgerGossip
+from posterity.federation.network import Network, complete, grid, random_regular, ring, star
+from posterity.federation.run import Run, federate
+from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
+from posterity.federation.state import Visit
+from posterity.federation.update import LocalUpdate
+from posterity.federation.walks import (
+    MetropolisHastings,
+    NonBacktracking,
+    Walk,
+    WeightedMetropolisHastings,
+)
+
+__all__ = [
+    "Asynchronous",
+    "BonnetPrice",
+    "ClosedForm",
+    "Estimator",
+    "Exact",
+    "Gossip",
+    "Grid",
+    "LeastSquares",
+    "LedgerGossip",
+    "LocalUpdate",
+    "MetropolisHastings",
+    "Network",
+    "NonBacktracking",
+    "PredictorQuadrature",
+    "Quadrature",
+    "Reinforce",
+    "Reparameterization",
+    "Run",
+    "Schedule",
+    "Sequential",
+    "Synchronous",
+    "Token",
+    "VariationalOnlineNewton",
+    "Visit",
+    "Walk",
+    "WeightedMetropolisHastings",
+    "best_estimator",
+    "complete",
+    "federate",
+    "grid",
+    "random_regular",
+    "ring",
+    "star",
+]

@@ -1,0 +1,355 @@
+"""Natural gradients of expected log likelihoods, which are what sites' factors are made of.
+
+The local free energy is least where a site's factor equals ``∇_μ E_q[log likelihood] / α``
+(bui2018, khan2023). Every estimator here gives that gradient as a member of the family, so an
+exact conjugate factor, a quadrature and a Monte Carlo estimate all come out in the same form.
+"""
+
+import abc
+from typing import Any, ClassVar, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Key
+
+from posterity.errors import UsageError
+from posterity.families import Beta, DiagonalGaussian, ExponentialFamily, Gamma, Gaussian
+from posterity.families.arrays import half_vectorize
+from posterity.federation.quadrature import expectation_nodes, gauss_hermite
+from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
+
+Q = TypeVar("Q", bound=ExponentialFamily)
+
+
+class Estimator(eqx.Module):
+    """One way to find ``∇_μ E_q[log likelihood]``."""
+
+    stochastic: ClassVar[bool] = False
+    """Whether two keys give two answers: steps must then shrink to converge."""
+    fitting: ClassVar[str]
+    """What models and families it serves, for messages."""
+
+    @abc.abstractmethod
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Whether it serves this model and family."""
+
+    @abc.abstractmethod
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """The natural gradient at ``q``, a factor; ``q`` must be proper and unbatched."""
+
+
+class Exact(Estimator):
+    """The conjugate factor, whatever ``q`` is."""
+
+    fitting: ClassVar[str] = "conjugate models"
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Conjugate models."""
+        return isinstance(model, ConjugateModel)
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """Sufficient statistics."""
+        return model.factor(records)
+
+
+class ClosedForm(Estimator):
+    """Differentiates the known expectation."""
+
+    fitting: ClassVar[str] = "models that know E_q[log likelihood] (ExpectedModel)"
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Models that write ``expected_log_likelihood``."""
+        return isinstance(model, ExpectedModel)
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """``F⁻¹ ∇_η E_q[log likelihood]``."""
+
+        def expectation(eta: jax.Array) -> jax.Array:
+            member = q.with_natural_parameters(eta)
+            return (records.weights * model.expected_log_likelihood(member, records.data)).sum()
+
+        return _natural(q, jax.grad(expectation)(jnp.asarray(q.natural_parameters)))
+
+
+class Quadrature(Estimator):
+    """One-dimensional posteriors: a sum over nodes that follow ``q``.
+
+    ``∇_μ E_q[f] = F⁻¹ Cov_q(s, f)``, by the trapezoidal rule on the line that the support is
+    mapped to, where it converges exponentially (trefethen2014).
+    """
+
+    nodes: int = eqx.field(static=True, default=128)
+
+    fitting: ClassVar[str] = "Beta, Gamma and one-dimensional Gaussian posteriors"
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Families over one number."""
+        size = q.precision_mean.shape[-1] if isinstance(q, Gaussian | DiagonalGaussian) else 1
+        return isinstance(q, Beta | Gamma | Gaussian | DiagonalGaussian) and size == 1
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """``F⁻¹ Σ p f (s - μ)``."""
+        z, statistics, chances = expectation_nodes(q, self.nodes)
+        values = jax.vmap(lambda point: model.total(point, records))(z)
+        # Nodes of no mass may lie where f overflows.
+        values = jnp.where(chances > 0, values, 0.0)
+        centred = statistics - chances @ statistics
+        return _natural(q, (chances * (values - chances @ values)) @ centred)
+
+
+class PredictorQuadrature(Estimator):
+    """Gaussian posteriors seen through a linear predictor: Gauss-Hermite on the line.
+
+    With ``f ~ N(x·m, xᵀ C x)`` the theorems of Bonnet and Price (opper2009) need only
+    ``E[ℓ'(f)]`` and ``E[ℓ''(f)]``.
+    """
+
+    nodes: int = eqx.field(static=True, default=32)
+
+    fitting: ClassVar[str] = "Gaussian posteriors of models with a linear predictor"
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Gaussian posteriors of :class:`PredictorModel`."""
+        return isinstance(model, PredictorModel) and isinstance(q, Gaussian | DiagonalGaussian)
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
+        x, y = records.data
+        epsilon, chances = gauss_hermite(self.nodes, jnp.asarray(q.precision).dtype)
+        mean, full = q.mean, isinstance(q, Gaussian)
+        variance = jnp.einsum("ni,ij,nj->n", x, q.covariance, x) if full else x**2 @ q.variance
+        scale = jnp.sqrt(variance)[:, None]
+        predictor = (x @ mean)[:, None] + scale * epsilon
+        labels = jnp.asarray(y, predictor.dtype)
+        slope = jax.grad(model.predictor_log_likelihood)
+        everywhere = lambda g: jax.vmap(jax.vmap(g, (0, None)))(predictor, labels) @ chances
+        gradient = (records.weights * everywhere(slope)) @ x
+        weights = -records.weights * everywhere(jax.grad(slope))
+        precision = (x.T * weights) @ x if full else weights @ x**2
+        return _information_form(q, gradient, precision)
+
+
+class Reinforce(Estimator):
+    """Scores times log likelihoods, less a baseline: the paper's estimator.
+
+    ``∇_η E_q[f] = E_q[(f - c)(s - μ)]`` for any constant ``c``. The paper subtracts one
+    constant; ``baseline="leave-one-out"`` takes the mean of the other draws instead (kool2019),
+    which stays unbiased and has a fraction of the variance.
+
+    Source: gong2021, equation 18.
+    """
+
+    samples: int = eqx.field(static=True, default=30)
+    baseline: str | float = eqx.field(static=True, default="leave-one-out")
+
+    stochastic: ClassVar[bool] = True
+    fitting: ClassVar[str] = "every model and family"
+
+    def __check_init__(self) -> None:
+        if self.baseline != "leave-one-out" and not isinstance(self.baseline, float | int):
+            raise UsageError(
+                found=f"baseline {self.baseline!r}",
+                expected="'leave-one-out' or a number",
+                fix="Give 0.0 for the plain estimator.",
+            )
+        _check_samples(self.samples, 2)
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """All."""
+        return True
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """``F⁻¹`` times the mean of centred values times scores."""
+        z, values = _draw(model, q, records, self.samples, key)
+        if self.baseline == "leave-one-out":
+            values = (values - values.mean()) * self.samples / (self.samples - 1)
+        else:
+            values = values - self.baseline
+        score = q.sufficient_statistics(z) - q.mean_parameters
+        return _natural(q, values @ score / self.samples)
+
+
+class LeastSquares(Estimator):
+    """The slope of a linear regression of the log likelihood on ``s(z)`` (salimans2013).
+
+    Biased for few samples, exact when the model is conjugate.
+    """
+
+    samples: int = eqx.field(static=True, default=64)
+
+    stochastic: ClassVar[bool] = True
+    fitting: ClassVar[str] = "every model and family of fewer parameters than samples"
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Families whose dimension the samples exceed."""
+        return q.dimension + 1 < self.samples
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """The slope, without its intercept."""
+        z, values = _draw(model, q, records, self.samples, key)
+        statistics = q.sufficient_statistics(z)
+        centred = statistics - statistics.mean(0)
+        slope, *_ = jnp.linalg.lstsq(centred, values - values.mean())
+        return q.with_natural_parameters(slope)
+
+
+class Reparameterization(Estimator):
+    """Differentiates through the draws.
+
+    Gaussian draws are a location and scale of noise; Gamma, Beta, Dirichlet and Wishart draws
+    are differentiated implicitly (figurnov2018), which JAX's gamma sampler does.
+    """
+
+    samples: int = eqx.field(static=True, default=16)
+
+    stochastic: ClassVar[bool] = True
+    fitting: ClassVar[str] = "differentiable log likelihoods of continuous parameters"
+
+    def __check_init__(self) -> None:
+        _check_samples(self.samples, 1)
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Families whose draws can be differentiated."""
+        return q.reparameterized
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """``F⁻¹ ∇_η`` of the mean over draws that depend on ``η``."""
+
+        def expectation(eta: jax.Array) -> jax.Array:
+            member = q.with_natural_parameters(eta)
+            return _draw(model, member, records, self.samples, key)[1].mean()
+
+        return _natural(q, jax.grad(expectation)(jnp.asarray(q.natural_parameters)))
+
+
+class BonnetPrice(Estimator):
+    """Gaussian posteriors: ``E[∇f]`` and ``E[∇²f]`` at antithetic draws (opper2009)."""
+
+    samples: int = eqx.field(static=True, default=8)
+
+    stochastic: ClassVar[bool] = True
+    fitting: ClassVar[str] = "twice differentiable log likelihoods under Gaussian posteriors"
+
+    def __check_init__(self) -> None:
+        _check_samples(self.samples, 2)
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Gaussians."""
+        return isinstance(q, Gaussian | DiagonalGaussian)
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """``-E[∇²f]``, and ``E[∇f]`` about the mean."""
+        f = lambda z: model.total(z, records)
+        draws = _antithetic(q, self.samples, key)
+        gradient = jax.vmap(jax.grad(f))(draws).mean(0)
+        hessian = jax.vmap(jax.hessian(f))(draws).mean(0)
+        precision = -hessian if isinstance(q, Gaussian) else -jnp.diagonal(hessian)
+        return _information_form(q, gradient, precision)
+
+
+class VariationalOnlineNewton(Estimator):
+    """Diagonal Gaussians of many weights: curvature from gradients alone (khan2018, shen2024).
+
+    ``E[∇²f] = E[∇f ε] / σ`` by Stein's lemma, at antithetic draws, where it is a central
+    difference; no Hessian is formed. Use it with ``domain="retract"``: estimates of curvature
+    may be negative.
+    """
+
+    samples: int = eqx.field(static=True, default=8)
+
+    stochastic: ClassVar[bool] = True
+    fitting: ClassVar[str] = "differentiable log likelihoods under diagonal Gaussians"
+
+    def __check_init__(self) -> None:
+        _check_samples(self.samples, 2)
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Diagonal Gaussians."""
+        return isinstance(q, DiagonalGaussian)
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """``-E[∇f (z - m)] / v``, and ``E[∇f]`` about the mean."""
+        draws = _antithetic(q, self.samples, key)
+        slopes = jax.vmap(jax.grad(lambda z: model.total(z, records)))(draws)
+        curvature = (slopes * (draws - q.mean)).mean(0) * q.precision
+        return _information_form(q, slopes.mean(0), -curvature)
+
+
+ESTIMATORS: dict[str, type[Estimator]] = {
+    "exact": Exact,
+    "closed-form": ClosedForm,
+    "predictor-quadrature": PredictorQuadrature,
+    "quadrature": Quadrature,
+    "bonnet-price": BonnetPrice,
+    "variational-online-newton": VariationalOnlineNewton,
+    "reparameterization": Reparameterization,
+    "reinforce": Reinforce,
+    "least-squares": LeastSquares,
+}
+"""By name, best first where several fit (see ``best_estimator``)."""
+
+HESSIAN_LIMIT = 64
+"""The largest number of parameters for which the default forms Hessians."""
+
+
+def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
+    """The one of least variance, then of least cost, that the model and the family allow.
+
+    Expectations are exact for conjugate models, in closed form or by quadrature where these
+    exist; else Gaussians use Bonnet and Price (small) or online Newton (large and diagonal),
+    other continuous families implicit reparameterisation, and REINFORCE with a leave-one-out
+    baseline serves the rest.
+    """
+    for kind in (Exact, ClosedForm, PredictorQuadrature, Quadrature):
+        if kind().fits(model, q):
+            return kind()
+    if isinstance(q, DiagonalGaussian) and q.precision.shape[-1] > HESSIAN_LIMIT:
+        return VariationalOnlineNewton()
+    for kind in (BonnetPrice, Reparameterization):
+        if kind().fits(model, q):
+            return kind()
+    return Reinforce()
+
+
+def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:
+    """Raise a UsageError unless the estimator serves this model and family."""
+    if not estimator.fits(model, q):
+        raise UsageError(
+            found=f"estimator {type(estimator).__name__} for {type(model).__name__} and a "
+            f"posterior of {type(q).__name__}",
+            expected=estimator.fitting,
+            fix=f"Leave the estimator out: the default here is "
+            f"{type(best_estimator(model, q)).__name__}.",
+        )
+
+
+def _natural(q: Q, gradient: Float[jax.Array, " dim"]) -> Q:
+    """The gradient in ``η`` as the one in ``μ``, in the form of a factor."""
+    return q.with_natural_parameters(q.inverse_fisher_product(gradient))
+
+
+def _information_form(q: Q, gradient: jax.Array, precision: jax.Array) -> Q:
+    """The Gaussian factor of slope ``gradient`` at the mean of ``q`` and this precision."""
+    full = isinstance(q, Gaussian)
+    shift = precision @ q.mean if full else precision * q.mean
+    flat = half_vectorize(precision) if full else precision
+    return q.with_natural_parameters(jnp.concatenate([gradient + shift, flat]))
+
+
+def _draw(model: Any, q: Any, records: Records, samples: int, key: Any) -> tuple[Any, jax.Array]:
+    z = q.sample(key, (samples,))
+    return z, jax.vmap(lambda point: model.total(point, records))(z)
+
+
+def _antithetic(q: Any, samples: int, key: Any) -> jax.Array:
+    """Draws in pairs that mirror each other at the mean."""
+    half = q.sample(key, ((samples + 1) // 2,))
+    return jnp.concatenate([half, 2 * q.mean - half])
+
+
+def _check_samples(samples: int, least: int) -> None:
+    if samples < least:
+        raise UsageError(
+            found=f"samples={samples}", expected=f"at least {least}", fix="Take more samples."
+        )

@@ -1,0 +1,77 @@
+"""A power-of-two grid on which float64 addition is exact, so that subtraction leaves nothing.
+
+A token carries only a sum. If every contribution is a multiple of one power of two and no sum
+exceeds ``2^53`` of these, all additions and subtractions are exact and associative: a sum from
+which a site was taken out equals, to the last bit, one that it never entered.
+"""
+
+import dataclasses
+import math
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from posterity.errors import ParameterError, UsageError
+from posterity.families import ExponentialFamily
+
+Family = TypeVar("Family", bound=ExponentialFamily)
+
+DIGITS = 53
+"""Bits of a float64's significand."""
+REACH = 2.0**20
+"""How much larger than the prior's parameters a sum may grow, unless the caller says more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """One exponent a leaf: its values are multiples of ``2**exponent``.
+
+    >>> from posterity.families import Gamma
+    >>> prior = Gamma.from_standard(shape=2.0, rate=1.0)
+    >>> grid = Grid.of(prior)
+    >>> a, b = grid.round(Gamma(0.1, 0.2)), grid.round(Gamma(0.3, 0.7))
+    >>> float(((prior + a) + b - a).rate) == float((prior + b).rate)
+    True
+    """
+
+    exponents: tuple[int, ...]
+
+    @classmethod
+    def of(cls, prior: ExponentialFamily, reach: float = REACH) -> "Grid":
+        """The finest grid that holds sums up to ``reach`` times the prior's largest parameter.
+
+        A leaf of the prior that is zero everywhere counts as one.
+
+        Raises:
+            UsageError: if ``reach`` is not a number above one.
+        """
+        if not (math.isfinite(reach) and reach > 1):
+            raise UsageError(
+                found=f"reach={reach}", expected="a number above 1", fix="Give 2**20, say."
+            )
+        largest = (float(np.abs(leaf).max(initial=0.0)) or 1.0 for leaf in jax.tree.leaves(prior))
+        return cls(tuple(math.ceil(math.log2(m * reach)) - DIGITS for m in largest))
+
+    def round(self, factor: Family) -> Family:
+        """The nearest point of the grid, as NumPy float64."""
+        leaves, tree = jax.tree.flatten(factor)
+        pairs = zip(leaves, self.exponents, strict=True)
+        return jax.tree.unflatten(tree, [_rounded(leaf, exponent) for leaf, exponent in pairs])
+
+    def check(self, total: ExponentialFamily, place: str) -> None:
+        """Raise a ParameterError if a sum left the range in which additions are exact."""
+        for leaf, exponent in zip(jax.tree.leaves(total), self.exponents, strict=True):
+            limit = math.ldexp(1.0, exponent + DIGITS)
+            largest = float(np.abs(leaf).max(initial=0.0))
+            if not largest <= limit:
+                raise ParameterError(
+                    found=f"a natural parameter of size {largest:.3g} in {place}",
+                    expected=f"at most {limit:.3g}, within which sums on the grid are exact",
+                    fix="Scale the data, or pass a larger `reach` to `federate`.",
+                )
+
+
+def _rounded(leaf: Any, exponent: int) -> np.ndarray:
+    steps = np.rint(np.ldexp(np.asarray(leaf, np.float64), -exponent))
+    return np.asarray(np.ldexp(steps, exponent) + 0.0)  # no zero has a sign

@@ -1,0 +1,196 @@
+"""Who updates when: over a server, one by one, all at once, or whenever one is done."""
+
+import abc
+import dataclasses
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from posterity.checks import check_proper
+from posterity.errors import UsageError
+from posterity.federation.state import Problem, State, Visit, visit
+from posterity.ledger import Entry
+
+Step = tuple[State, tuple[Visit, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule(abc.ABC):
+    """An order of visits, as pure ``init`` and ``step``; its own state is JSON data."""
+
+    unit: ClassVar[str] = "rounds"
+    """What one step is called."""
+
+    def init(self, sites: tuple[str, ...], *, key: jax.Array) -> Any:
+        """The schedule's own state before the first step."""
+        del sites, key
+
+    @abc.abstractmethod
+    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+        """One step; ``state.step`` counts those before it."""
+
+    def replace(self, own: Any, site: str, entry: Entry) -> Any:
+        """The schedule's own state once a site was forgotten or let in again from outside."""
+        del site, entry
+        return own
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequential(Schedule):
+    """Each site in turn, seeing what all before it did; one step is one pass over all sites.
+
+    Source: bui2018, sequential PVI.
+    """
+
+    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+        """One pass, in the order of the sites' names."""
+        visits = []
+        for site in problem.sites:
+            state, happened = visit(problem, state, site, key=site_key(key, site))
+            visits.append(happened)
+        return state, tuple(visits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Synchronous(Schedule):
+    """All sites at once from the same posterior; one step is one round.
+
+    Each change is taken to the share ``damping``; where their sum would make the posterior
+    improper, all shares are halved until it is proper. Undamped rounds may oscillate where sites
+    share what they know (bui2018, section 3); a damping of one over the number of sites is the
+    cautious end. Factors of conjugate models are never damped: they are exact.
+
+    Source: bui2018, synchronous PVI.
+    """
+
+    damping: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_share(self.damping)
+
+    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+        """One round."""
+        start, together, visits = state, state, []
+        for site in problem.sites:
+            # On its own each site's change must be good: a bad site is found by name.
+            alone, happened = visit(problem, start, site, key=site_key(key, site))
+            visits.append(happened)
+            if happened.outcome == "updated":
+                together = _joined(together, alone, site)
+        changed = [v.site for v in visits if v.outcome == "updated"]
+        share = 1.0 if problem.update.conjugate else self.damping
+        return _damped(problem, start, together, changed, share), tuple(visits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asynchronous(Schedule):
+    """Sites work on the posterior they last fetched and report when done; a step is one report.
+
+    Working times are exponential with mean ``1 / speed`` (``speeds`` by site; 1 by default), on
+    a simulated clock. A change that would make the current posterior improper is halved until it
+    does not. Factors of conjugate models are never damped: they are exact.
+
+    Source: bui2018, asynchronous PVI.
+    """
+
+    damping: float = 1.0
+    speeds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    unit: ClassVar[str] = "reports"
+
+    def __post_init__(self) -> None:
+        _check_share(self.damping)
+        for site, speed in self.speeds.items():
+            if not (math.isfinite(speed) and speed > 0):
+                raise UsageError(
+                    found=f"speed {speed} of site {site!r}",
+                    expected="positive numbers",
+                    fix="Leave a site out that never answers.",
+                )
+
+    def init(self, sites: tuple[str, ...], *, key: jax.Array) -> Any:
+        """When each site reports, and the factors' total it works on."""
+        unknown = sorted(set(self.speeds) - set(sites))
+        if unknown:
+            raise UsageError(
+                found=f"speeds of {unknown}", expected=f"sites of {list(sites)}", fix="Check names."
+            )
+        done = {site: self._duration(site, 0, key) for site in sites}
+        return {"done": done, "reports": dict.fromkeys(sites, 0), "fetched": {}}
+
+    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+        """The next report."""
+        own = state.schedule
+        site = min(own["done"], key=lambda name: (own["done"][name], name))
+        # What the site fetched when it began, with what it itself contributes now.
+        base = own["fetched"].get(site)
+        view = None if base is None else state.prior.with_natural_parameters(np.asarray(base))
+        state, happened = visit(
+            problem, state, site, key=site_key(key, site), view=view, damping=self.damping
+        )
+        reports = {**own["reports"], site: own["reports"][site] + 1}
+        wait = self._duration(site, reports[site], key)
+        schedule = {
+            "done": {**own["done"], site: own["done"][site] + wait},
+            "reports": reports,
+            "fetched": {**own["fetched"], site: state.posterior.natural_parameters.tolist()},
+        }
+        return dataclasses.replace(state, schedule=schedule), (happened,)
+
+    def replace(self, own: Any, site: str, entry: Entry) -> Any:
+        """All fetch anew: what they hold was seen in the company of the site that left."""
+        del site, entry
+        return {**own, "fetched": {}}
+
+    def _duration(self, site: str, report: int, key: jax.Array) -> float:
+        own_key = jax.random.fold_in(site_key(key, site), report)
+        return float(jax.random.exponential(own_key)) / self.speeds.get(site, 1.0)
+
+
+def site_key(key: jax.Array, site: str) -> jax.Array:
+    """The site's own key: independent of which other sites there are."""
+    word = int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "little")
+    return jax.random.fold_in(key, np.uint32(word))
+
+
+def _joined(together: State, alone: State, site: str) -> State:
+    """With the entry and the count that the site has in ``alone``."""
+    return dataclasses.replace(
+        together,
+        entries={**together.entries, site: alone.entries[site]},
+        counts={**together.counts, site: alone.counts[site]},
+    )
+
+
+def _damped(
+    problem: Problem, start: State, together: State, changed: list[str], damping: float
+) -> State:
+    """``start`` with every change taken to the same share, the largest that stays proper."""
+    share = damping
+    while True:
+        state = dataclasses.replace(start, counts=together.counts)
+        posterior, entries = state.posterior, dict(state.entries)
+        for site in changed:
+            old, entry = start.factor(site), together.entries[site]
+            assert entry.factor is not None, "forgotten sites do not update"
+            change = problem.grid.round((entry.factor - old) * share)
+            posterior, entries[site] = posterior + change, entry._replace(factor=old + change)
+        if np.all(posterior.is_proper()):
+            break
+        share /= 2
+    problem.grid.check(posterior, "the posterior after a round")
+    check_proper(posterior, "the posterior after a round")
+    return dataclasses.replace(state, posterior=posterior, entries=entries)
+
+
+def _check_share(damping: float) -> None:
+    if not 0 < damping <= 1:
+        raise UsageError(
+            found=f"damping={damping}",
+            expected="a share of each change, in (0, 1]",
+            fix="Use 1.0 for undamped updates.",
+        )

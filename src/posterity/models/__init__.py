@@ -1,0 +1,39 @@
+"""Models that sites can share: how records speak of parameters."""
+
+from posterity.models.base import (
+    ConjugateModel,
+    ExpectedModel,
+    FunctionModel,
+    Model,
+    PredictorModel,
+    Records,
+)
+from posterity.models.conjugate import (
+    BetaBernoulli,
+    DirichletCategorical,
+    GammaPoisson,
+    GaussianMean,
+    GaussianMeanCovariance,
+    LinearRegression,
+)
+from posterity.models.exponential import BetaExponential
+from posterity.models.network import NeuralNetwork
+from posterity.models.regression import LogisticRegression
+
+__all__ = [
+    "BetaBernoulli",
+    "BetaExponential",
+    "ConjugateModel",
+    "DirichletCategorical",
+    "ExpectedModel",
+    "FunctionModel",
+    "GammaPoisson",
+    "GaussianMean",
+    "GaussianMeanCovariance",
+    "LinearRegression",
+    "LogisticRegression",
+    "Model",
+    "NeuralNetwork",
+    "PredictorModel",
+    "Records",
+]

@@ -1,0 +1,174 @@
+"""Conjugate models: the site's factor is the sum of its sufficient statistics."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
+from posterity.families.arrays import Real, as_leaf, namespace, quadratic
+from posterity.families.gaussian import LOG_2PI
+from posterity.models.base import ConjugateModel, Records, check_event_shape, check_values
+
+
+class BetaBernoulli(ConjugateModel[Beta]):
+    """Coin flips ``x`` (n,) in {0, 1} with chance ``z``; posterior Beta."""
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
+
+    def factor(self, records: Records) -> Beta:
+        """Counts of ones and of zeros."""
+        ones = (records.weights * records.data).sum()
+        return Beta(ones, records.weights.sum() - ones)
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """``x log z + (1 - x) log(1 - z)``."""
+        np_ = namespace(z, data).np
+        return data * np_.log(z) + (1 - data) * np_.log1p(-z)
+
+    def check(self, data: Any) -> None:
+        """Zeros and ones only."""
+        super().check(data)
+        check_event_shape(data, 0, "shape (n,)")
+        check_values(data, np.isin(data, (0, 1)), "records in {0, 1}")
+
+
+class DirichletCategorical(ConjugateModel[Dirichlet]):
+    """Labels ``x`` (n,) in {0, …, K - 1} with chances ``z`` (K,); posterior Dirichlet."""
+
+    categories: int = eqx.field(static=True)
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Dirichlet,)
+
+    def factor(self, records: Records) -> Dirichlet:
+        """Counts of each label."""
+        np_ = namespace(records.data, records.weights).np
+        labels = np_.asarray(records.data).astype(int)
+        return Dirichlet(np_.bincount(labels, records.weights, **self._size(np_)))
+
+    def _size(self, np_: Any) -> dict[str, int]:
+        return {"minlength": self.categories} | ({} if np_ is np else {"length": self.categories})
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """``log z_x``."""
+        return jnp.log(z)[jnp.asarray(data, int)]
+
+    def check(self, data: Any) -> None:
+        """Whole numbers below ``categories``."""
+        super().check(data)
+        check_event_shape(data, 0, "shape (n,)")
+        good = np.isin(data, np.arange(self.categories))
+        check_values(data, good, f"labels from 0 to {self.categories - 1}")
+
+
+class GammaPoisson(ConjugateModel[Gamma]):
+    """Counts ``x`` (n,), each of a unit of exposure, with rate ``z``; posterior Gamma."""
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gamma,)
+
+    def factor(self, records: Records) -> Gamma:
+        """The sum of counts and the exposure."""
+        return Gamma((records.weights * records.data).sum(), records.weights.sum())
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """``x log z - z - log x!``."""
+        xp = namespace(z, data)
+        return data * xp.np.log(z) - z - xp.special.gammaln(data + 1.0)
+
+    def check(self, data: Any) -> None:
+        """Whole numbers from zero."""
+        super().check(data)
+        check_event_shape(data, 0, "shape (n,)")
+        check_values(data, (data >= 0) & (data == np.floor(data)), "counts 0, 1, 2, …")
+
+
+class GaussianMean(ConjugateModel[Gaussian]):
+    """Vectors ``x`` (n, d) about a mean ``z`` with a known covariance; posterior Gaussian."""
+
+    precision: Float[Real, "d d"] = eqx.field(converter=as_leaf)
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
+
+    def __init__(self, covariance: Any):
+        """From the covariance (d, d) of a record."""
+        self.precision = np.linalg.inv(np.asarray(covariance, float))
+
+    def factor(self, records: Records) -> Gaussian:
+        """``n Λ`` and ``Λ Σ x``."""
+        total = records.weights @ records.data
+        return Gaussian(self.precision @ total, self.precision * records.weights.sum())
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """``log N(x | z, Λ⁻¹)``."""
+        return Gaussian(self.precision @ z, self.precision).log_prob(data)
+
+    def check(self, data: Any) -> None:
+        """Vectors of the size of the covariance."""
+        super().check(data)
+        size = self.precision.shape[0]
+        check_event_shape(data, 1, f"shape (n, {size})")
+
+
+class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
+    """Vectors ``x`` (n, d), mean and precision unknown; posterior Normal-Wishart.
+
+    Source: bishop2006, section 2.3.6.
+    """
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (NormalWishart,)
+
+    def factor(self, records: Records) -> NormalWishart:
+        """``n, n, Σ x, Σ x xᵀ``."""
+        x, weights = records.data, records.weights
+        count, scatter = weights.sum(), (x.T * weights) @ x
+        return NormalWishart(count, count, weights @ x, scatter)
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """``log N(x | μ, Λ⁻¹)`` for the event ``(μ, Λ)``."""
+        mean, precision = z
+        xp = namespace(mean, precision, data)
+        logdet = xp.logdet(xp.cholesky(precision))
+        distance = quadratic(precision, data - mean)
+        return (logdet - distance - data.shape[-1] * LOG_2PI) / 2
+
+    def check(self, data: Any) -> None:
+        """Vectors."""
+        super().check(data)
+        check_event_shape(data, 1, "shape (n, d)")
+
+
+class LinearRegression(ConjugateModel[Gaussian]):
+    """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian."""
+
+    noise_variance: float = eqx.field(static=True, default=1.0)
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
+
+    def factor(self, records: Records) -> Gaussian:
+        """``Xᵀ y / σ²`` and ``Xᵀ X / σ²``."""
+        x, y = records.data
+        scaled = (x.T * records.weights) / self.noise_variance
+        return Gaussian(scaled @ y, scaled @ x)
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """``log N(y | x · z, σ²)``."""
+        x, y = data
+        residual = (y - x @ z) ** 2 / self.noise_variance
+        return -(residual + jnp.log(self.noise_variance) + LOG_2PI) / 2
+
+    def check(self, data: Any) -> None:
+        """A matrix and a vector."""
+        super().check(data)
+        check_regression(data)
+
+
+def check_regression(data: Any) -> None:
+    """Raise a StructureError unless ``data`` is a pair ``x`` (n, d), ``y`` (n,)."""
+    leaves = jax.tree.leaves(data)
+    if len(leaves) != 2:
+        check_event_shape(leaves[0], 99, "a pair (x, y) of shapes (n, d) and (n,)")
+    check_event_shape(leaves[0], 1, "x of shape (n, d)")
+    check_event_shape(leaves[1], 0, "y of shape (n,)")

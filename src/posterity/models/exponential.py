@@ -1,0 +1,39 @@
+"""The Beta-exponential model of the paper: no conjugate pair, but all expectations are known."""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from posterity.families import Beta, ExponentialFamily
+from posterity.families.arrays import Real
+from posterity.models.base import ExpectedModel, check_event_shape, check_values
+
+
+class BetaExponential(ExpectedModel[Beta]):
+    """Waiting times ``x`` (n,), exponential with mean ``z`` in (0, 1); posterior Beta.
+
+    Source: gong2021, section V.
+    """
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """``-log z - x / z``."""
+        return -jnp.log(z) - data / z
+
+    def expected_log_likelihood(self, q: Beta, data: Any) -> Float[Real, " n"]:
+        """``-(ψ(a) - ψ(a + b)) - x (a + b - 1) / (a - 1)``; infinite unless ``a > 1``."""
+        log_mean = q.mean_parameters[0]
+        return -log_mean - data * (q.a + q.b - 1) / q.a_minus_one
+
+    def admits(self, q: ExponentialFamily) -> Bool[Real, ""]:
+        """Whether ``E[1/z]`` is finite: ``a > 1``."""
+        return q.a_minus_one > 0  # pyright: ignore[reportAttributeAccessIssue]
+
+    def check(self, data: Any) -> None:
+        """Waiting times are not negative."""
+        super().check(data)
+        check_event_shape(data, 0, "shape (n,)")
+        check_values(data, np.asarray(data) >= 0, "waiting times that are not negative")

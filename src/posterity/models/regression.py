@@ -1,0 +1,31 @@
+"""Logistic regression."""
+
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
+from posterity.families.arrays import Real
+from posterity.models.base import PredictorModel, check_values
+from posterity.models.conjugate import check_regression
+
+
+class LogisticRegression(PredictorModel):
+    """Labels ``y`` (n,) in {0, 1} with log odds ``x · z``; data ``(x, y)``; posterior Gaussian.
+
+    There is no intercept but a column of ones in ``x``.
+    """
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+        """``y f - log(1 + exp f)``."""
+        return y * f - jax.nn.softplus(f)
+
+    def check(self, data: Any) -> None:
+        """A matrix, and labels of zero and one."""
+        super().check(data)
+        check_regression(data)
+        check_values(data[1], np.isin(data[1], (0, 1)), "labels in {0, 1}")
