@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Key
 
 from posterity.families.arrays import Real, as_leaf, namespace
 from posterity.families.base import SCALAR, ExponentialFamily
-from posterity.families.dirichlet import invert_mean_log
+from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
 
 
 class Beta(ExponentialFamily):
@@ -70,6 +70,14 @@ class Beta(ExponentialFamily):
         shared = -trigamma(self.a + self.b)
         rows = [[trigamma(self.a) + shared, shared], [shared, trigamma(self.b) + shared]]
         return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
+
+    def inverse_fisher_product(
+        self, vector: Float[Real, "*batch dim"]
+    ) -> Float[Real, "*batch dim"]:
+        """As the Dirichlet's, in two dimensions."""
+        np_, trigamma = self.xp.np, self.xp.trigamma
+        diagonal = np_.stack([trigamma(self.a), trigamma(self.b)], axis=-1)
+        return solve_diagonal_minus_constant(diagonal, trigamma(self.a + self.b), vector)
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """By the Dirichlet's Newton iteration, in two dimensions."""

@@ -61,6 +61,15 @@ class Dirichlet(ExponentialFamily):
         own, shared = self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1))
         return own[..., None] * identity.astype(alpha.dtype) - shared[..., None, None]
 
+    def inverse_fisher_product(
+        self, vector: Float[Real, "*batch dim"]
+    ) -> Float[Real, "*batch dim"]:
+        """By Sherman and Morrison: the information is diagonal minus a constant."""
+        alpha = self.concentration
+        return solve_diagonal_minus_constant(
+            self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1)), vector
+        )
+
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """By Newton's method (minka2000)."""
         return self.from_standard(invert_mean_log(vector))
@@ -86,6 +95,18 @@ class Dirichlet(ExponentialFamily):
         return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)
 
 
+def solve_diagonal_minus_constant(
+    diagonal: Float[Real, "*batch k"],
+    constant: Float[Real, "*batch"],
+    vector: Float[Real, "*batch k"],
+) -> Float[Real, "*batch k"]:
+    """``(diag(d) - c 1 1ᵀ)⁻¹ v``, by Sherman and Morrison."""
+    scaled, constant = vector / diagonal, constant[..., None]
+    common = constant * scaled.sum(-1, keepdims=True)
+    common = common / (1 - constant * (1 / diagonal).sum(-1, keepdims=True))
+    return scaled + common / diagonal
+
+
 def invert_mean_log(mean_log: Float[Real, "*batch k"]) -> Float[Real, "*batch k"]:
     """Concentrations with ``ψ(α_k) - ψ(Σ α) = mean_log_k`` (minka2000).
 
@@ -97,11 +118,7 @@ def invert_mean_log(mean_log: Float[Real, "*batch k"]) -> Float[Real, "*batch k"
     def newton(alpha: Real) -> Real:
         total = alpha.sum(-1, keepdims=True)
         error = xp.digamma(alpha) - xp.digamma(total) - mean_log
-        own, shared = 1 / xp.trigamma(alpha), xp.trigamma(total)
-        # Sherman-Morrison: the Hessian is diagonal minus a constant.
-        common = (error * own).sum(-1, keepdims=True) * shared
-        common = common / (1 - shared * own.sum(-1, keepdims=True))
-        step = own * (error + common)
+        step = solve_diagonal_minus_constant(xp.trigamma(alpha), xp.trigamma(total[..., 0]), error)
         return xp.np.where(step < alpha, alpha - step, alpha / 2)
 
     return xp.iterate(newton, _bracketed(xp, mean_log), 6)

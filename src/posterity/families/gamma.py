@@ -60,6 +60,17 @@ class Gamma(ExponentialFamily):
         rows = [[self.xp.trigamma(self.shape), cross], [cross, self.mean / self.rate]]
         return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
 
+    def inverse_fisher_product(
+        self, vector: Float[Real, "*batch dim"]
+    ) -> Float[Real, "*batch dim"]:
+        """By the inverse of a 2 x 2 matrix, of determinant ``(a ψ'(a) - 1)/b²``."""
+        trigamma, (first, second) = self.xp.trigamma(self.shape), (vector[..., 0], vector[..., 1])
+        excess = self.shape * trigamma - 1
+        return self.flatten(
+            shape_minus_one=(self.shape * first + self.rate * second) / excess,
+            rate=self.rate * (first + self.rate * trigamma * second) / excess,
+        )
+
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Solve ``log a - ψ(a) = log E[z] - E[log z]``, then ``b = a / E[z]``."""
         mean = -vector[..., 1]
