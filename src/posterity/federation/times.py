@@ -240,17 +240,22 @@ def _first_times(
     """The hop at which each token first meets ``aim``."""
     limit = _default_limit(network, walk) if limit is None else min(limit, LARGEST)
     key, state = begin(network, walk, key, start, repetitions)
-    seen, done = aim.see(aim.start(state.position), state.position)
-    first = jnp.where(done, 0, -1).astype(jnp.int32)
+    seen, first = _at_start(aim, state.position)
     advance = functools.partial(_advance, network.unnamed(), walk.checked(network), aim, key)
     hop = 0
-    while hop < limit and bool((first < 0).any()):
+    while hop < limit and (np.asarray(first) < 0).any():
         until = min(hop + STRETCH, limit)
         state, seen, first, now = advance(state, seen, first, np.int32(hop), np.int32(until))
         hop = int(now)
     times = np.asarray(first)
     _check_done(times, limit)
     return times
+
+
+@eqx.filter_jit
+def _at_start(aim: Any, position: jax.Array) -> tuple[Any, jax.Array]:
+    seen, done = aim.see(aim.start(position), position)
+    return seen, jnp.where(done, 0, -1).astype(jnp.int32)
 
 
 @eqx.filter_jit

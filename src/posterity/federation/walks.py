@@ -26,6 +26,10 @@ NOWHERE = -1
 """The previous site of a token that has not moved yet."""
 
 
+Sites = Int[jax.Array, "*tokens"]
+Bits = UInt32[jax.Array, "*tokens"]
+
+
 class WalkState(NamedTuple):
     """Where each token stands, and where it stood one hop before (``NOWHERE`` at the start).
 
@@ -33,15 +37,15 @@ class WalkState(NamedTuple):
     the last axis move fastest.
     """
 
-    position: Int[jax.Array, "*tokens"]
-    previous: Int[jax.Array, "*tokens"]
+    position: Sites
+    previous: Sites
 
 
 class Walk(eqx.Module):
     """A rule by which a token at a site picks the site that it visits next.
 
-    ``init`` and ``step`` are pure and work one by one, under ``jax.vmap`` and in a scan. The
-    author of a kind writes ``move``, ``transition_matrix`` and ``stationary``.
+    ``init`` and ``step`` are pure and work one by one, under ``jax.vmap`` and in a scan. Authors
+    of a kind write ``destination``, ``transition_matrix`` and ``stationary``.
     """
 
     def init(self, network: Network, start: Any) -> WalkState:
@@ -59,18 +63,14 @@ class Walk(eqx.Module):
         """One hop of every token, each on its own random bits."""
         return self.move(network, state, jax.random.bits(key, state.position.shape, jnp.uint32))
 
-    def move(
-        self, network: Network, state: WalkState, bits: UInt32[jax.Array, "*tokens"]
-    ) -> WalkState:
+    def move(self, network: Network, state: WalkState, bits: Bits) -> WalkState:
         """One hop of every token, on 32 random bits a token."""
         if network.size == 1:
             return WalkState(state.position, state.position)
         return WalkState(self.destination(network, state, bits), state.position)
 
     @abc.abstractmethod
-    def destination(
-        self, network: Network, state: WalkState, bits: UInt32[jax.Array, "*tokens"]
-    ) -> Int[jax.Array, "*tokens"]:
+    def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
         """Where each token goes; called on networks of two sites or more."""
 
     @abc.abstractmethod
@@ -102,9 +102,7 @@ class _Metropolis(Walk):
     def _ratio(self, there: Any, here: Any, degree_there: Any, degree_here: Any) -> Any:
         """The odds of acceptance."""
 
-    def destination(
-        self, network: Network, state: WalkState, bits: UInt32[jax.Array, "*tokens"]
-    ) -> Int[jax.Array, "*tokens"]:
+    def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
         """The proposal where accepted, else the same site."""
         here = state.position
         low, degree = network.row(here)
@@ -200,9 +198,7 @@ class NonBacktracking(Walk):
     Where it goes depends on where it came from: a Markov chain over directed links, not sites.
     """
 
-    def destination(
-        self, network: Network, state: WalkState, bits: UInt32[jax.Array, "*tokens"]
-    ) -> Int[jax.Array, "*tokens"]:
+    def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
         """A neighbour other than the previous site, where there is one."""
         low, degree = network.row(state.position)
         avoids = (state.previous != NOWHERE) & (degree > 1)
