@@ -19,6 +19,7 @@ from posterity.federation.many_tokens import LedgerGossip
 from posterity.federation.network import Network, complete, grid, random_regular, ring, star
 from posterity.federation.run import Run, federate
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
+from posterity.federation.simulate import Leave, Simulation, simulate
 from posterity.federation.state import Visit
 from posterity.federation.update import LocalUpdate
 from posterity.federation.walks import (
@@ -37,6 +38,7 @@ __all__ = [
     "Gossip",
     "Grid",
     "LeastSquares",
+    "Leave",
     "LedgerGossip",
     "LocalUpdate",
     "MetropolisHastings",
@@ -49,6 +51,7 @@ __all__ = [
     "Run",
     "Schedule",
     "Sequential",
+    "Simulation",
     "Synchronous",
     "Token",
     "VariationalOnlineNewton",
@@ -61,5 +64,6 @@ __all__ = [
     "grid",
     "random_regular",
     "ring",
+    "simulate",
     "star",
 ]

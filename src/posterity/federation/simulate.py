@@ -1,0 +1,252 @@
+"""Many walks of one federation at once, compiled: to study how gossip converges.
+
+``federate`` is the protocol, with its checks, its grid and its ledger. Here the same local
+updates run under ``vmap`` over repetitions and ``scan`` over visits, on plain float64 sums.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Key
+
+from posterity.errors import StructureError, UsageError
+from posterity.families import ExponentialFamily
+from posterity.federation.network import Network
+from posterity.federation.run import start
+from posterity.federation.schedules import Sequential
+from posterity.federation.update import LocalUpdate
+from posterity.federation.walks import MetropolisHastings, Walk, positions
+from posterity.models import ConjugateModel, Model, Records
+
+
+class Leave(NamedTuple):
+    """A site that asks to be forgotten before the visit number ``visit``, counted from zero.
+
+    Its factor leaves when the token next stands there, or at once if it is ``asked`` directly.
+    From then on it only relays.
+    """
+
+    site: str
+    visit: int
+    asked: bool = False
+
+
+class Simulation(eqx.Module):
+    """What happened in every repetition.
+
+    ``parameters`` (repetitions, records, dim) are flat natural parameters of the posterior
+    before the first visit and after every ``every``-th; ``visits`` says after how many.
+    ``positions`` (repetitions, visits) are numbers of sites in the network's order.
+    """
+
+    parameters: Float[Any, "repetitions records dim"]
+    positions: Int[Any, "repetitions visits"]
+    visits: Int[np.ndarray, " records"]
+    prior: Any
+
+    @property
+    def posteriors(self) -> Any:
+        """A batch of shape (repetitions, records) of the prior's family."""
+        return self.prior.with_natural_parameters(self.parameters)
+
+
+def simulate(
+    sites: Mapping[str, Any],
+    model: Model | Callable[[Any, Any], Any],
+    prior: ExponentialFamily,
+    graph: Any,
+    *,
+    visits: int,
+    repetitions: int,
+    walk: Walk | None = None,
+    update: LocalUpdate | None = None,
+    weights: Mapping[str, float] | None = None,
+    leave: Leave | None = None,
+    first: str | None = None,
+    every: int = 1,
+    key: Key[jax.Array, ""],
+) -> Simulation:
+    """Repeat gossip over one graph and one set of data, each time with a walk of its own.
+
+    Arguments are those of :func:`posterity.federate` with :class:`Gossip`; ``first`` is the site
+    where all tokens start, drawn uniformly if left out. Memory grows with repetitions x sites
+    where the model is not conjugate, and with repetitions x records in any case.
+
+    Raises:
+        UsageError, StructureError, ParameterError: as ``federate`` does.
+
+    >>> from posterity.families import Beta
+    >>> from posterity.federation import ring
+    >>> from posterity.models import BetaBernoulli
+    >>> coins = {"a": np.ones(3), "b": np.zeros(2), "c": np.ones(1)}
+    >>> trial = simulate(coins, BetaBernoulli(), Beta.from_standard(1.0, 1.0),
+    ...                  ring(list("abc")), visits=20, repetitions=2, key=jax.random.key(0))
+    >>> trial.posteriors.a[:, -1].tolist()
+    [5.0, 5.0]
+    """
+    network = graph if isinstance(graph, Network) else Network.from_graph(graph, sites)
+    run = start(sites, model, prior, schedule=Sequential(), update=update, weights=weights)
+    _check(visits, repetitions, every, network, tuple(run.problem.sites), leave)
+    walk_key, update_key = jax.random.split(key)
+    walked = positions(
+        network,
+        walk or MetropolisHastings(),
+        hops=visits - 1,
+        repetitions=repetitions,
+        start=first,
+        key=walk_key,
+    )
+    left = _departures(network, walked, leave)
+    model, update = run.problem.model, run.problem.update
+    with jax.enable_x64(True):
+        member = jax.tree.map(jnp.asarray, prior)
+        if update.conjugate and isinstance(model, ConjugateModel):
+            table = _table(model, update, list(run.problem.sites.values()))
+            trace = _conjugate(member.natural_parameters, table, walked, left, every)
+        else:
+            records = _stacked(list(run.problem.sites.values()))
+            keys = jax.random.split(update_key, repetitions)
+            trace = _general(update, model, member, records, walked, left, keys, every)
+    trace, walked = np.asarray(trace), np.asarray(walked)
+    return Simulation(trace, walked, np.arange(trace.shape[1]) * every, run.state.prior)
+
+
+# --- conjugate models: only the first visit of a site changes anything --------------------------
+
+
+@eqx.filter_jit
+def _conjugate(
+    prior: jax.Array, table: jax.Array, walked: jax.Array, left: "_Left", every: int
+) -> jax.Array:
+    repetitions, visits = walked.shape
+    rows, times = jnp.arange(repetitions)[:, None], jnp.arange(visits)
+    arrival = jnp.full((repetitions, table.shape[0]), visits).at[rows, walked].min(times)
+    new = jnp.take_along_axis(arrival, walked, axis=1) == times
+    # The leaver adds only if it came before it left, and takes the same away when it leaves.
+    leaver = walked == left.site
+    new &= ~leaver | (times < left.time[:, None])
+    added = arrival[:, left.site] < left.time
+    gone = (times == left.time[:, None]) & added[:, None]
+    change = jnp.where(new[..., None], table[walked], 0.0)
+    change -= jnp.where(gone[..., None], table[left.site], 0.0)
+    total = prior + jnp.cumsum(change, axis=1)
+    start = jnp.broadcast_to(prior, (repetitions, 1, prior.shape[0]))
+    return jnp.concatenate([start, total], axis=1)[:, ::every]
+
+
+def _table(model: Any, update: LocalUpdate, sites: list[Records]) -> jax.Array:
+    """Every site's exact factor, one row each."""
+    some = next(records for records in sites if records.size)
+    nothing = model.factor(some).zero()
+    factors = (model.factor(records) if records.size else nothing for records in sites)
+    return jnp.asarray(np.stack([f.natural_parameters for f in factors]) / update.temperature)
+
+
+# --- all other models ---------------------------------------------------------------------------
+
+
+@eqx.filter_jit
+def _general(
+    update: LocalUpdate,
+    model: Model,
+    prior: Any,
+    records: Records,
+    walked: jax.Array,
+    left: "_Left",
+    keys: jax.Array,
+    every: int,
+) -> jax.Array:
+    start, size = prior.natural_parameters, walked.shape[1]
+
+    def repetition(walk: jax.Array, leave_time: jax.Array, key: jax.Array) -> jax.Array:
+        def visit(carry: Any, now: Any) -> tuple[Any, None]:
+            time, site = now
+            total, factors, counts, trace = carry
+            own = jax.tree.map(lambda leaf: leaf[site], records)
+            q, factor = (prior.with_natural_parameters(v) for v in (total, factors[site]))
+            new, _ = update(model, q, factor, own, counts[site], key=jax.random.fold_in(key, time))
+            gone = (site == left.site) & (time >= leave_time)
+            new = jnp.where(gone, 0.0, new.natural_parameters)
+            # A site that is asked directly leaves without waiting to be visited.
+            asked = left.asked & (time == leave_time)
+            total = total - jnp.where(asked, factors[left.site], 0.0)
+            factors = jnp.where(asked, factors.at[left.site].set(0.0), factors)
+            total, factors = total - factors[site] + new, factors.at[site].set(new)
+            counts = counts.at[site].add(update.steps)
+            slot = jnp.where((time + 1) % every == 0, (time + 1) // every, size)
+            trace = trace.at[slot].set(total, mode="drop")
+            return (total, factors, counts, trace), None
+
+        sites = records.weights.shape[0]
+        zeros = jnp.zeros((sites, *start.shape), start.dtype)
+        trace = jnp.broadcast_to(start, (size // every + 1, *start.shape))
+        carry = (start, zeros, jnp.zeros(sites, jnp.int32), trace)
+        return jax.lax.scan(visit, carry, (jnp.arange(size), walk))[0][3]
+
+    return jax.vmap(repetition)(walked, left.time, keys)
+
+
+def _stacked(sites: list[Records]) -> Records:
+    """All sites' records on one new first axis, padded with records of no weight."""
+    size = max(records.size for records in sites)
+    some = next(records for records in sites if records.size)
+
+    def padded(records: Records) -> Records:
+        missing = size - records.size
+        source = records.data if records.size else some.data
+        fill = lambda leaf: np.concatenate(
+            [leaf[: records.size], np.repeat(leaf[:1], missing, axis=0)]
+        )
+        weights = np.concatenate([records.weights, np.zeros(missing)])
+        return Records(jax.tree.map(fill, source), weights)
+
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(padded, sites))
+
+
+# --- leaving ------------------------------------------------------------------------------------
+
+
+class _Left(NamedTuple):
+    site: jax.Array
+    time: jax.Array
+    """For each repetition the visit at which the factor leaves; past the last if it never does."""
+    asked: jax.Array
+
+
+def _departures(network: Network, walked: jax.Array, leave: Leave | None) -> _Left:
+    repetitions, visits = walked.shape
+    if leave is None:
+        return _Left(jnp.asarray(0), jnp.full(repetitions, visits), jnp.asarray(False))
+    site = network.index(leave.site)
+    times = jnp.arange(visits)
+    there = (walked == site) & (times >= leave.visit)
+    reached = jnp.where(there.any(1), there.argmax(1), visits)
+    asked = jnp.full(repetitions, leave.visit)
+    return _Left(jnp.asarray(site), asked if leave.asked else reached, jnp.asarray(leave.asked))
+
+
+def _check(
+    visits: int,
+    repetitions: int,
+    every: int,
+    network: Network,
+    sites: tuple[str, ...],
+    leave: Leave | None,
+) -> None:
+    least = min(visits, repetitions, every)
+    if least < 1 or (leave is not None and not 0 <= leave.visit < visits):
+        raise UsageError(
+            found=f"visits={visits}, repetitions={repetitions}, every={every}, leave={leave}",
+            expected="positive numbers, and a visit to leave at among those made",
+            fix="Mend these arguments.",
+        )
+    if network.names != sites:
+        raise StructureError(
+            found=f"a network of {network.size} sites and data of {len(sites)}",
+            expected="the same names",
+            fix="Make the graph of the sites that hold data.",
+        )
