@@ -152,15 +152,14 @@ def test_a_ring_without_turns_is_covered_in_one_round():
     assert measured.tolist() == [39] * 50
 
 
-@pytest.mark.parametrize("size", [10, 40])
-def test_times_are_those_of_the_positions_walked(size):
-    network = Network.from_graph(star(size))
+def test_times_are_those_of_the_positions_walked():
+    network = Network.from_graph(star(40))
     draw = {"repetitions": 20, "key": KEY}
     cover = cover_times(network, WALK, **draw)
     hit = hitting_times(network, WALK, 3, **draw)
     walked = np.asarray(positions(network, WALK, hops=int(cover.max()), **draw))
     for one, covered, met in zip(walked, cover, hit, strict=True):
-        assert len(set(one[: covered + 1])) == size > len(set(one[:covered]))
+        assert len(set(one[: covered + 1])) == 40 > len(set(one[:covered]))
         assert np.flatnonzero(one == 3)[0] == met
 
 
@@ -192,12 +191,12 @@ def test_measurements_longer_than_a_stretch_go_on(monkeypatch):
 
 
 def test_double_precision_changes_nothing():
-    network = Network.from_graph(star(10))
-    whole = cover_times(network, WALK, repetitions=20, key=KEY)
-    walked = positions(network, WALK, hops=100, key=KEY)
+    draw = {"repetitions": 10_000, "key": KEY}
+    whole = cover_times(LOLLIPOP, WEIGHTED, **draw)
+    walked = positions(LOLLIPOP, WEIGHTED, hops=64, key=KEY)
     with jax.enable_x64(True):
-        assert np.array_equal(cover_times(network, WALK, repetitions=20, key=KEY), whole)
-        assert np.array_equal(positions(network, WALK, hops=100, key=KEY), walked)
+        assert np.array_equal(cover_times(LOLLIPOP, WEIGHTED, **draw), whole)
+        assert np.array_equal(positions(LOLLIPOP, WEIGHTED, hops=64, key=KEY), walked)
 
 
 @pytest.mark.parametrize("site", ["z", 7, -1, 1.5])

@@ -75,10 +75,9 @@ class Walk(eqx.Module):
 
     @abc.abstractmethod
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
-        """Probability of going from the site of a row to that of a column; for small networks.
+        """Probability of going from the site of a row to that of a column.
 
-        Raises:
-            UsageError: if the chain has more than ``DENSE`` states, or is not one over sites.
+        A UsageError if the chain has more than ``DENSE`` states, or is not one over sites.
         """
 
     @abc.abstractmethod
@@ -163,7 +162,7 @@ class WeightedMetropolisHastings(_Metropolis):
     def __init__(self, weights: Any):
         named = isinstance(weights, Mapping)
         self.names = tuple(sorted(weights)) if named else None
-        values = np.asarray([weights[n] for n in sorted(weights)] if named else weights, np.float64)
+        values = np.asarray([weights[n] for n in self.names or ()] if named else weights, float)
         _check_weights(values, self.names)
         self.weights = values / values.max()
 
@@ -221,10 +220,8 @@ class NonBacktracking(Walk):
         """Probability of hopping along the link of a column after that of a row.
 
         Links run in both directions, in the order of ``network.links()``. Each column sums to
-        one as well: in the long run all links are used equally often.
-
-        Raises:
-            UsageError: if there are more than ``DENSE`` directed links.
+        one as well: in the long run all links are used equally often. A UsageError if there are
+        more than ``DENSE``.
         """
         source, target = network.links()
         _check_dense(len(source), "directed links")
@@ -290,10 +287,8 @@ def begin(
     return key, walk.init(network, np.broadcast_to(network.number(start), (repetitions,)))
 
 
-def block_of_bits(
-    key: Key[jax.Array, ""], block: Any, state: WalkState
-) -> UInt32[jax.Array, "block *tokens"]:
-    """Random bits of the hops ``block * BLOCK`` to ``(block + 1) * BLOCK - 1``."""
+def block_of_bits(key: Key[jax.Array, ""], block: Any, state: WalkState) -> jax.Array:
+    """Random bits of the hops that follow ``block * BLOCK``, one axis before the tokens'."""
     shape = (BLOCK, *state.position.shape)
     return jax.random.bits(jax.random.fold_in(key, block), shape, jnp.uint32)
 
@@ -302,8 +297,7 @@ def block_of_bits(
 def _record(
     network: Network, walk: Walk, state: WalkState, key: Key[jax.Array, ""], hops: int
 ) -> Int[jax.Array, "repetitions times"]:
-    # Written a block at a time into the result, with the hops last: a scan over single hops
-    # would hold the result twice to transpose it.
+    # Written by blocks, hops last: a scan over hops would hold the result twice to transpose it.
     def hop(state: WalkState, bits: jax.Array) -> tuple[WalkState, jax.Array]:
         state = walk.move(network, state, bits)
         return state, state.position
@@ -351,8 +345,6 @@ def _check_weights(values: np.ndarray, names: tuple[str, ...] | None) -> None:
         return
     raise ParameterError(
         found=found,
-        expected="one positive, finite weight a site, the largest at most "
-        f"{WEIGHT_RANGE:g} times the smallest",
-        fix="Bring the weights closer together; leave out of the network a site that is never "
-        "to be visited.",
+        expected=f"one positive, finite weight a site, all within a factor {WEIGHT_RANGE:g}",
+        fix="Bring the weights closer together; leave out sites that are not to be visited.",
     )
