@@ -16,7 +16,7 @@ from jaxtyping import Float, Key
 from posterity.errors import UsageError
 from posterity.families import Beta, DiagonalGaussian, ExponentialFamily, Gamma, Gaussian
 from posterity.families.arrays import half_vectorize
-from posterity.federation.quadrature import expectation_nodes, gauss_hermite
+from posterity.federation.quadrature import expectation_nodes, normal_nodes
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 
 Q = TypeVar("Q", bound=ExponentialFamily)
@@ -36,7 +36,10 @@ class Estimator(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
-        """The natural gradient at ``q``, a factor; ``q`` must be proper and unbatched."""
+        """The natural gradient at ``q``, a factor; ``q`` must be proper and unbatched.
+
+        Call it within ``jax.enable_x64(True)``, or JAX computes in float32.
+        """
 
 
 class Exact(Estimator):
@@ -76,7 +79,8 @@ class Quadrature(Estimator):
     """One-dimensional posteriors: a sum over nodes that follow ``q``.
 
     ``∇_μ E_q[f] = F⁻¹ Cov_q(s, f)``, by the trapezoidal rule on the line that the support is
-    mapped to, where it converges exponentially (trefethen2014).
+    mapped to, where it converges exponentially (trefethen2014). The log likelihood is asked at
+    rounded ``z``: a Beta with much mass within 1e-16 of one (``b`` below 0.3) loses digits.
     """
 
     nodes: int = eqx.field(static=True, default=128)
@@ -99,13 +103,15 @@ class Quadrature(Estimator):
 
 
 class PredictorQuadrature(Estimator):
-    """Gaussian posteriors seen through a linear predictor: Gauss-Hermite on the line.
+    """Gaussian posteriors seen through a linear predictor: a sum over nodes on the line.
 
-    With ``f ~ N(x·m, xᵀ C x)`` the theorems of Bonnet and Price (opper2009) need only
-    ``E[ℓ'(f)]`` and ``E[ℓ''(f)]``.
+    With ``f ~ N(x·m, v)``, ``v = xᵀ C x``, the theorems of Bonnet and Price (opper2009) need only
+    ``E[ℓ'(f)]`` and ``E[ℓ''(f)] = E[ℓ'(f) (f - x·m)] / v``; the second form stays usable where
+    ``f`` is spread wider than the nodes resolve. For the logistic likelihood 64 nodes give all
+    digits for deviations up to 1, 1e-6 at 5 and 1e-3 at 10.
     """
 
-    nodes: int = eqx.field(static=True, default=32)
+    nodes: int = eqx.field(static=True, default=64)
 
     fitting: ClassVar[str] = "Gaussian posteriors of models with a linear predictor"
 
@@ -115,17 +121,17 @@ class PredictorQuadrature(Estimator):
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
-        x, y = records.data
-        epsilon, chances = gauss_hermite(self.nodes, jnp.asarray(q.precision).dtype)
-        mean, full = q.mean, isinstance(q, Gaussian)
+        (x, y), full = records.data, isinstance(q, Gaussian)
         variance = jnp.einsum("ni,ij,nj->n", x, q.covariance, x) if full else x**2 @ q.variance
-        scale = jnp.sqrt(variance)[:, None]
-        predictor = (x @ mean)[:, None] + scale * epsilon
-        labels = jnp.asarray(y, predictor.dtype)
-        slope = jax.grad(model.predictor_log_likelihood)
-        everywhere = lambda g: jax.vmap(jax.vmap(g, (0, None)))(predictor, labels) @ chances
-        gradient = (records.weights * everywhere(slope)) @ x
-        weights = -records.weights * everywhere(jax.grad(slope))
+        deviation = jnp.sqrt(variance)
+        epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
+        predictor = (x @ q.mean)[:, None] + deviation[:, None] * epsilon
+        along_nodes = jax.vmap(jax.grad(model.predictor_log_likelihood), (0, None))
+        slopes = jax.vmap(along_nodes)(predictor, jnp.asarray(y, predictor.dtype))
+        gradient = (records.weights * (slopes @ chances)) @ x
+        # Where x = 0 the deviation is zero, and the curvature is multiplied by zero below.
+        curvature = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
+        weights = -records.weights * curvature
         precision = (x.T * weights) @ x if full else weights @ x**2
         return _information_form(q, gradient, precision)
 
@@ -153,7 +159,7 @@ class Reinforce(Estimator):
                 expected="'leave-one-out' or a number",
                 fix="Give 0.0 for the plain estimator.",
             )
-        _check_samples(self.samples, 2)
+        _check_samples(self.samples, 2 if self.baseline == "leave-one-out" else 1)
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
         """All."""
@@ -162,7 +168,7 @@ class Reinforce(Estimator):
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``F⁻¹`` times the mean of centred values times scores."""
         z, values = _draw(model, q, records, self.samples, key)
-        if self.baseline == "leave-one-out":
+        if isinstance(self.baseline, str):
             values = (values - values.mean()) * self.samples / (self.samples - 1)
         else:
             values = values - self.baseline
@@ -224,7 +230,10 @@ class Reparameterization(Estimator):
 
 
 class BonnetPrice(Estimator):
-    """Gaussian posteriors: ``E[∇f]`` and ``E[∇²f]`` at antithetic draws (opper2009)."""
+    """Gaussian posteriors: ``E[∇f]`` and ``E[∇²f]`` at antithetic draws (opper2009).
+
+    An odd number of samples is rounded up.
+    """
 
     samples: int = eqx.field(static=True, default=8)
 
@@ -252,8 +261,8 @@ class VariationalOnlineNewton(Estimator):
     """Diagonal Gaussians of many weights: curvature from gradients alone (khan2018, shen2024).
 
     ``E[∇²f] = E[∇f ε] / σ`` by Stein's lemma, at antithetic draws, where it is a central
-    difference; no Hessian is formed. Use it with ``domain="retract"``: estimates of curvature
-    may be negative.
+    difference; no Hessian is formed. An odd number of samples is rounded up. Use it with
+    ``domain="retract"``: estimates of curvature may be negative.
     """
 
     samples: int = eqx.field(static=True, default=8)

@@ -7,6 +7,7 @@ gradient descent is ``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / 
 
 import math
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -36,7 +37,7 @@ class UpdateInfo(NamedTuple):
     refused: Int[jax.Array, ""]
     """Steps that were not taken, since no shorter one stayed in the domain."""
     finite: Bool[jax.Array, ""]
-    """Whether all gradients were finite; if not, the factor is meaningless."""
+    """Whether all gradients were; if not, the factor is meaningless."""
     residual: Float[jax.Array, ""]
     """Length, in the Fisher metric at ``q``, of the last ``∇_μ E_q[log likelihood]/α - η_k``."""
 
@@ -78,25 +79,31 @@ class LocalUpdate(eqx.Module):
         self.estimator = _estimator(estimator)
         self.steps, self.rate, self.temperature = steps, rate, float(temperature)
         self.domain, self.batch_size = domain, batch_size
-        _require(steps is None or steps >= 1, f"steps={steps}", "at least 1")
-        fixed = not isinstance(rate, float | int) or 0 < rate <= 1
-        _require(fixed, f"rate={rate}", "a number in (0, 1], or a function")
+        _require(_counts(steps), f"steps={steps}", "a whole number, at least 1")
+        fine = rate is None or callable(rate) or (isinstance(rate, Real) and 0 < rate <= 1)
+        _require(fine, f"rate={rate}", "a number in (0, 1], or a function")
         positive = math.isfinite(temperature) and temperature > 0
         _require(positive, f"temperature={temperature}", "a positive number")
         _require(domain in ("halve", "retract"), f"domain={domain!r}", "'halve' or 'retract'")
-        _require(batch_size is None or batch_size >= 1, f"batch_size={batch_size}", "at least 1")
+        _require(_counts(batch_size), f"batch_size={batch_size}", "a whole number, at least 1")
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
         """With every default filled in for this model and family.
 
         Raises:
-            UsageError: if the model has no posterior in this family, or a choice does not fit.
+            UsageError: if the model has no posterior in this family, or has infinite expectations
+                under ``q``, or a choice does not fit.
         """
         _require(
             isinstance(q, model.families) and q.batch_shape == (),
             f"a prior {type(q).__name__} of batch shape {q.batch_shape}",
             " or ".join(f.__name__ for f in model.families)
             + f", of batch shape (), which {type(model).__name__} needs",
+        )
+        _require(
+            bool(model.admits(q)),
+            f"a prior {type(q).__name__} of parameters {q.standard_parameters()}",
+            f"one under which the log likelihood of {type(model).__name__} has an expectation",
         )
         estimator = self.estimator or best_estimator(model, q)
         _check_estimator(estimator, model, q)
@@ -148,10 +155,11 @@ class LocalUpdate(eqx.Module):
             return (moved, moved - cavity, (q, direction), _note(info, direction, halvings)), None
 
         zero = jnp.zeros((), jnp.int32)
-        info = UpdateInfo(zero, zero, jnp.asarray(True), jnp.zeros((), _dtype(q)))
+        # Every step stays where expectations are finite; a start outside has no gradient at all.
+        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), jnp.zeros((), _dtype(q)))
         start = (q, factor, (q, q.zero()), info)
         (_, factor, last, info), _ = jax.lax.scan(step, start, jnp.arange(self.steps))
-        return factor, info._replace(residual=_fisher_length(*last))
+        return factor, info._replace(residual=fisher_length(*last))
 
     def direction(
         self, model: Model, q: Q, factor: Q, records: Records, *, key: Key[jax.Array, ""]
@@ -207,7 +215,7 @@ def retract(q: Any, direction: Any, rate: Any) -> Any:
     return type(q)(precision * (mean + rate * slope / q.precision), precision)
 
 
-def _fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> jax.Array:
+def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> jax.Array:
     """``sqrt(dᵀ F d)`` by a product of the Fisher information with a vector."""
     vector = jnp.asarray(direction.natural_parameters)
     means = lambda eta: q.with_natural_parameters(eta).mean_parameters
@@ -237,10 +245,15 @@ def _batch(records: Records, size: int, *, key: Key[jax.Array, ""]) -> Records:
     return Records(data, jnp.asarray(records.weights)[index] * (records.size / size))
 
 
+def _counts(number: int | None) -> bool:
+    return number is None or (isinstance(number, Integral) and number >= 1)
+
+
 def _estimator(given: Estimator | str | None) -> Estimator | None:
-    if not isinstance(given, str):
+    if given is None or isinstance(given, Estimator):
         return given
-    _require(given in ESTIMATORS, f"estimator {given!r}", f"one of {list(ESTIMATORS)}")
+    known = isinstance(given, str) and given in ESTIMATORS
+    _require(known, f"estimator {given!r}", f"an Estimator object or one of {list(ESTIMATORS)}")
     return ESTIMATORS[given]()
 
 

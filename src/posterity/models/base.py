@@ -41,9 +41,9 @@ class Records(eqx.Module):
             raise StructureError(
                 found=f"data of shapes {shapes}",
                 expected="arrays whose first axes agree: one entry a record",
-                fix="Give x of shape (n, d) and y of shape (n,), for example.",
+                fix="Give NumPy arrays, not lists: x of shape (n, d) and y of shape (n,), say.",
             )
-        return cls(data, np.full(lengths.pop(), weight))
+        return cls(data, np.full(lengths.pop(), float(weight)))
 
     @property
     def size(self) -> int:
@@ -72,12 +72,20 @@ class Model(eqx.Module):
         return jnp.asarray(True)
 
     def check(self, data: Any) -> None:
-        """Raise a ParameterError if the data cannot be this model's.
+        """Raise an error if the data cannot be this model's; models add what they know.
 
-        NaN and infinity always are such; models add what they know of their records.
+        Raises:
+            ParameterError: for NaN, infinity, and values that the model cannot produce.
+            StructureError: for what are no numbers, or of a wrong shape.
         """
-        for leaf in jax.tree.leaves(data):
-            bad = ~np.isfinite(np.asarray(leaf, dtype=float))
+        for leaf in map(np.asarray, jax.tree.leaves(data)):
+            if leaf.dtype.kind not in "biuf":
+                raise StructureError(
+                    found=f"records of dtype {leaf.dtype}",
+                    expected="real numbers",
+                    fix="Code what is recorded as numbers before it reaches the model.",
+                )
+            bad = ~np.isfinite(leaf)
             if bad.any():
                 raise ParameterError(
                     found=f"{int(bad.sum())} NaN or infinite values",
@@ -139,8 +147,8 @@ class FunctionModel(Model):
 
     function: Callable[[Any, Any], Any] = eqx.field(static=True)
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
-        """What the function says."""
+    def log_likelihood(self, z: Any, data: Any) -> Any:
+        """What the function says; ``total`` checks its shape."""
         return self.function(z, data)
 
 
@@ -149,17 +157,51 @@ def check_values(values: Any, good: Any, what: str) -> None:
     if not np.all(good):
         wrong = np.asarray(values)[~np.asarray(good)]
         raise ParameterError(
-            found=f"{wrong.flat[0]!r} among the records ({wrong.size} such values)",
+            found=f"{wrong.flat[0]} among the records ({wrong.size} such values)",
             expected=what,
             fix="Check how the data was read and coded.",
         )
 
 
-def check_event_shape(array: Any, axes: int, what: str) -> None:
-    """Raise a StructureError unless ``array`` has one axis of records and ``axes`` more."""
-    if np.ndim(array) != axes + 1:
+def check_counts(values: Any, what: str) -> None:
+    """Raise a ParameterError unless all are whole numbers, zero or more."""
+    values = np.asarray(values)
+    check_values(values, (values >= 0) & (values % 1 == 0), what)
+
+
+def check_shape(array: Any, own: tuple[int | None, ...], what: str) -> None:
+    """Raise a StructureError unless ``array`` is (n, *own); None stands for any length."""
+    shape = np.shape(array)
+    pairs = zip(shape[1:], own, strict=False)
+    if len(shape) != 1 + len(own) or any(size not in (found, None) for found, size in pairs):
         raise StructureError(
-            found=f"an array of shape {np.shape(array)}",
+            found=f"an array of shape {shape}",
             expected=what,
             fix="Reshape the data: its first axis counts records.",
+        )
+
+
+def check_pair(data: Any) -> None:
+    """Raise a StructureError unless ``data`` is a pair ``(x, y)``."""
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        count = f" of {len(data)}" if isinstance(data, tuple | list) else ""
+        raise StructureError(
+            found=f"data that are a {type(data).__name__}{count}",
+            expected="a pair (x, y) of inputs and what was observed",
+            fix="Give the site's data as the tuple (x, y).",
+        )
+
+
+def check_regression(data: Any) -> None:
+    """Raise a StructureError unless ``data`` is a pair ``x`` (n, d), ``y`` (n,)."""
+    check_pair(data)
+    check_shape(data[0], (None,), "x of shape (n, d)")
+    check_shape(data[1], (), "y of shape (n,)")
+
+
+def check_positive(value: float, name: str) -> None:
+    """Raise a ParameterError unless the number is positive and finite."""
+    if not 0 < value < np.inf:
+        raise ParameterError(
+            found=f"{name}={value}", expected="a positive number", fix="Mend this argument."
         )

@@ -1,17 +1,25 @@
 """Conjugate models: the site's factor is the sum of its sufficient statistics."""
 
+import math
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from posterity.errors import ParameterError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
-from posterity.families.arrays import Real, as_leaf, namespace, quadratic
+from posterity.families.arrays import Real, as_leaf, namespace, quadratic, symmetric
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import ConjugateModel, Records, check_event_shape, check_values
+from posterity.models.base import (
+    ConjugateModel,
+    Records,
+    check_counts,
+    check_positive,
+    check_regression,
+    check_shape,
+    check_values,
+)
 
 
 class BetaBernoulli(ConjugateModel[Beta]):
@@ -26,13 +34,13 @@ class BetaBernoulli(ConjugateModel[Beta]):
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
         """``x log z + (1 - x) log(1 - z)``."""
-        np_ = namespace(z, data).np
-        return data * np_.log(z) + (1 - data) * np_.log1p(-z)
+        special = namespace(z, data).special
+        return special.xlogy(data, z) + special.xlog1py(1 - data, -z)
 
     def check(self, data: Any) -> None:
         """Zeros and ones only."""
         super().check(data)
-        check_event_shape(data, 0, "shape (n,)")
+        check_shape(data, (), "shape (n,)")
         check_values(data, np.isin(data, (0, 1)), "records in {0, 1}")
 
 
@@ -54,12 +62,13 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
         """``log z_x``."""
-        return jnp.log(z)[jnp.asarray(data, int)]
+        np_ = namespace(z, data).np
+        return np_.log(z)[np_.asarray(data).astype(int)]
 
     def check(self, data: Any) -> None:
         """Whole numbers below ``categories``."""
         super().check(data)
-        check_event_shape(data, 0, "shape (n,)")
+        check_shape(data, (), "shape (n,)")
         good = np.isin(data, np.arange(self.categories))
         check_values(data, good, f"labels from 0 to {self.categories - 1}")
 
@@ -76,13 +85,13 @@ class GammaPoisson(ConjugateModel[Gamma]):
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
         """``x log z - z - log x!``."""
         xp = namespace(z, data)
-        return data * xp.np.log(z) - z - xp.special.gammaln(data + 1.0)
+        return xp.special.xlogy(data, z) - z - xp.special.gammaln(data + 1.0)
 
     def check(self, data: Any) -> None:
         """Whole numbers from zero."""
         super().check(data)
-        check_event_shape(data, 0, "shape (n,)")
-        check_values(data, (data >= 0) & (data == np.floor(data)), "counts 0, 1, 2, …")
+        check_shape(data, (), "shape (n,)")
+        check_counts(data, "counts 0, 1, 2, …")
 
 
 class GaussianMean(ConjugateModel[Gaussian]):
@@ -93,8 +102,20 @@ class GaussianMean(ConjugateModel[Gaussian]):
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
 
     def __init__(self, covariance: Any):
-        """From the covariance (d, d) of a record."""
-        self.precision = np.linalg.inv(np.asarray(covariance, float))
+        """From the covariance (d, d) of a record.
+
+        Raises:
+            ParameterError: if it is no symmetric and positive definite matrix.
+        """
+        covariance = np.asarray(covariance, np.float64)
+        square = covariance.ndim == 2 and covariance.shape[0] == covariance.shape[1]
+        if not (square and np.allclose(covariance, covariance.T) and _positive(covariance)):
+            raise ParameterError(
+                found=f"covariance {covariance.tolist()}",
+                expected="a symmetric and positive definite matrix",
+                fix="Give the covariance (d, d) of one record.",
+            )
+        self.precision = symmetric(np.linalg.inv(covariance))
 
     def factor(self, records: Records) -> Gaussian:
         """``n Λ`` and ``Λ Σ x``."""
@@ -109,7 +130,7 @@ class GaussianMean(ConjugateModel[Gaussian]):
         """Vectors of the size of the covariance."""
         super().check(data)
         size = self.precision.shape[0]
-        check_event_shape(data, 1, f"shape (n, {size})")
+        check_shape(data, (size,), f"shape (n, {size})")
 
 
 class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
@@ -137,7 +158,7 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
     def check(self, data: Any) -> None:
         """Vectors."""
         super().check(data)
-        check_event_shape(data, 1, "shape (n, d)")
+        check_shape(data, (None,), "shape (n, d)")
 
 
 class LinearRegression(ConjugateModel[Gaussian]):
@@ -146,6 +167,9 @@ class LinearRegression(ConjugateModel[Gaussian]):
     noise_variance: float = eqx.field(static=True, default=1.0)
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
+
+    def __check_init__(self) -> None:
+        check_positive(self.noise_variance, "noise_variance")
 
     def factor(self, records: Records) -> Gaussian:
         """``Xᵀ y / σ²`` and ``Xᵀ X / σ²``."""
@@ -157,7 +181,7 @@ class LinearRegression(ConjugateModel[Gaussian]):
         """``log N(y | x · z, σ²)``."""
         x, y = data
         residual = (y - x @ z) ** 2 / self.noise_variance
-        return -(residual + jnp.log(self.noise_variance) + LOG_2PI) / 2
+        return -(residual + math.log(self.noise_variance) + LOG_2PI) / 2
 
     def check(self, data: Any) -> None:
         """A matrix and a vector."""
@@ -165,10 +189,6 @@ class LinearRegression(ConjugateModel[Gaussian]):
         check_regression(data)
 
 
-def check_regression(data: Any) -> None:
-    """Raise a StructureError unless ``data`` is a pair ``x`` (n, d), ``y`` (n,)."""
-    leaves = jax.tree.leaves(data)
-    if len(leaves) != 2:
-        check_event_shape(leaves[0], 99, "a pair (x, y) of shapes (n, d) and (n,)")
-    check_event_shape(leaves[0], 1, "x of shape (n, d)")
-    check_event_shape(leaves[1], 0, "y of shape (n,)")
+def _positive(covariance: np.ndarray) -> bool:
+    """Whether a symmetric matrix is positive definite."""
+    return bool(np.all(np.linalg.eigvalsh(covariance) > 0))

@@ -2,13 +2,12 @@
 
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
 from posterity.families import Beta, ExponentialFamily
-from posterity.families.arrays import Real
-from posterity.models.base import ExpectedModel, check_event_shape, check_values
+from posterity.families.arrays import Real, namespace
+from posterity.models.base import ExpectedModel, check_shape, check_values
 
 
 class BetaExponential(ExpectedModel[Beta]):
@@ -21,7 +20,7 @@ class BetaExponential(ExpectedModel[Beta]):
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
         """``-log z - x / z``."""
-        return -jnp.log(z) - data / z
+        return -namespace(z).np.log(z) - data / z
 
     def expected_log_likelihood(self, q: Beta, data: Any) -> Float[Real, " n"]:
         """``-(ψ(a) - ψ(a + b)) - x (a + b - 1) / (a - 1)``; infinite unless ``a > 1``."""
@@ -35,5 +34,5 @@ class BetaExponential(ExpectedModel[Beta]):
     def check(self, data: Any) -> None:
         """Waiting times are not negative."""
         super().check(data)
-        check_event_shape(data, 0, "shape (n,)")
+        check_shape(data, (), "shape (n,)")
         check_values(data, np.asarray(data) >= 0, "waiting times that are not negative")

@@ -10,19 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
-from posterity.errors import UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily
 from posterity.families.arrays import Real
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import Model, check_values
+from posterity.models.base import Model, check_pair, check_positive, check_shape, check_values
 
 Likelihood = Literal["bernoulli", "categorical", "gaussian"]
+OUTPUTS: dict[Likelihood, str] = {
+    "bernoulli": "one logit an input",
+    "categorical": "K logits an input",
+    "gaussian": "outputs shaped as y",
+}
 
 
 class NeuralNetwork(Model):
     """A network with a mean-field Gaussian over all its weights; data ``(x, y)``.
 
-    ``z`` is the flat vector of weights, in the order of the leaves of the pytree.
+    ``z`` is the flat vector of weights, in the order of the leaves of the pytree; they take the
+    precision of ``z``, whatever that of the parameters was.
     Likelihoods: ``"bernoulli"`` (one logit an input, ``y`` in {0, 1}), ``"categorical"`` (K
     logits, ``y`` in {0, …, K - 1}) and ``"gaussian"`` (outputs shaped as ``y``, known noise
     variance).
@@ -52,20 +58,32 @@ class NeuralNetwork(Model):
     ):
         """From ``apply(parameters, x)`` and one pytree of parameters, for their shapes.
 
-        For flax pass ``module.apply`` and ``module.init(...)``; for equinox see
-        :meth:`from_equinox`.
+        For flax's linen pass ``module.apply`` and ``module.init(...)``; for nnx split the module
+        into ``graph, state`` and pass ``lambda p, x: nnx.merge(graph, p)(x)`` and ``state``; for
+        equinox see :meth:`from_equinox`. All leaves become weights: leave out batch statistics.
 
         Raises:
-            UsageError: if the likelihood is unknown or there are no parameters.
+            UsageError: if the likelihood is unknown, or the leaves are not arrays of floats.
+            ParameterError: if the noise variance is not positive.
         """
         leaves, self.structure = jax.tree.flatten(parameters)
-        self.shapes = tuple(np.shape(leaf) for leaf in leaves)
-        if likelihood not in ("bernoulli", "categorical", "gaussian") or not leaves:
+        if likelihood not in ("bernoulli", "categorical", "gaussian"):
             raise UsageError(
-                found=f"likelihood {likelihood!r} and {len(leaves)} arrays of parameters",
-                expected="'bernoulli', 'categorical' or 'gaussian', and at least one parameter",
-                fix="Choose the likelihood of the labels, and pass initialised parameters.",
+                found=f"likelihood {likelihood!r}",
+                expected="'bernoulli', 'categorical' or 'gaussian'",
+                fix="Choose the likelihood of the labels.",
             )
+        if not leaves or not all(map(eqx.is_inexact_array_like, leaves)):
+            strange = [
+                type(leaf).__name__ for leaf in leaves if not eqx.is_inexact_array_like(leaf)
+            ]
+            raise UsageError(
+                found=f"{len(leaves)} parameters, of which no floats: {strange}",
+                expected="a pytree of arrays of floats, at least one",
+                fix="Pass initialised parameters alone; equinox modules to `from_equinox`.",
+            )
+        check_positive(noise_variance, "noise_variance")
+        self.shapes = tuple(np.shape(leaf) for leaf in leaves)
         self.apply = apply
         self.likelihood, self.noise_variance = likelihood, float(noise_variance)
 
@@ -120,16 +138,41 @@ class NeuralNetwork(Model):
         """
         means = np.zeros(self.size)
         if key is not None:
-            noise = np.asarray(jax.random.normal(key, (self.size,)), np.float64)
+            # One dtype, so that all sites that know the key draw the same prior.
+            noise = np.asarray(jax.random.normal(key, (self.size,), jnp.float32), np.float64)
             means = 0.1 * math.sqrt(variance) * noise
         return DiagonalGaussian.from_standard(means, np.full(self.size, variance))
 
     def check(self, data: Any) -> None:
-        """Inputs and labels; whole labels where they are classes."""
+        """Inputs that the network takes, and labels that fit its outputs."""
+        check_pair(data)
         super().check(data)
-        labels = np.asarray(data[1])
+        labels, outputs = np.asarray(data[1]), self._shape_of_outputs(data[0])
+        if self.likelihood != "gaussian":
+            check_shape(labels, (), "labels of shape (n,)")
+        target = (
+            (*labels.shape, *outputs[-1:]) if self.likelihood == "categorical" else labels.shape
+        )
+        if outputs != target and (self.likelihood == "categorical" or outputs != (*target, 1)):
+            raise StructureError(
+                found=f"outputs of shape {outputs} for labels of shape {labels.shape}",
+                expected=f"{OUTPUTS[self.likelihood]}, as the {self.likelihood} likelihood needs",
+                fix="Mend the last layer, the labels, or the likelihood.",
+            )
         if self.likelihood == "bernoulli":
             check_values(labels, np.isin(labels, (0, 1)), "labels in {0, 1}")
         if self.likelihood == "categorical":
-            whole = (labels >= 0) & (labels == np.floor(labels))
-            check_values(labels, whole, "labels 0, 1, 2, …")
+            good = np.isin(labels, np.arange(outputs[-1]))
+            check_values(labels, good, f"labels from 0 to {outputs[-1] - 1}")
+
+    def _shape_of_outputs(self, x: Any) -> tuple[int, ...]:
+        z = jax.ShapeDtypeStruct((self.size,), jnp.float32)
+        try:
+            return jax.eval_shape(lambda z, x: self.apply(self.unravel(z), x), z, x).shape
+        except Exception as error:  # whatever the user's network raises
+            shapes = [np.shape(leaf) for leaf in jax.tree.leaves(x)]
+            raise StructureError(
+                found=f"{type(error).__name__}: {error} for inputs of shapes {shapes}",
+                expected="a network that gives one array for a batch of inputs",
+                fix="Check the shape of x and that `apply(parameters, x)` takes a batch.",
+            ) from error

@@ -2,14 +2,12 @@
 
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
-from posterity.families.arrays import Real
-from posterity.models.base import PredictorModel, check_values
-from posterity.models.conjugate import check_regression
+from posterity.families.arrays import Real, namespace
+from posterity.models.base import PredictorModel, check_regression, check_values
 
 
 class LogisticRegression(PredictorModel):
@@ -22,7 +20,7 @@ class LogisticRegression(PredictorModel):
 
     def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
         """``y f - log(1 + exp f)``."""
-        return y * f - jax.nn.softplus(f)
+        return y * f - namespace(f).np.logaddexp(f, 0.0)
 
     def check(self, data: Any) -> None:
         """A matrix, and labels of zero and one."""
