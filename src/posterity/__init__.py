@@ -21,8 +21,10 @@ if TYPE_CHECKING:
         Product,
         Wishart,
     )
+    from posterity.federation import LocalUpdate, federate, forget
     from posterity.fusion import Fusion, fuse, kl_matrix
     from posterity.ledger import Ledger
+    from posterity.receipt import Receipt, verify
 
 __version__ = "0.1.0"
 
@@ -37,34 +39,44 @@ __all__ = [
     "Gaussian",
     "Inspection",
     "Ledger",
+    "LocalUpdate",
     "Mixture",
     "NormalGamma",
     "NormalWishart",
     "Plate",
     "PosterityError",
     "Product",
+    "Receipt",
     "Wishart",
     "__version__",
+    "federate",
+    "forget",
     "fuse",
     "inspect",
     "kl_matrix",
     "load",
     "save",
+    "verify",
 ]
 
 _HOME = {
     "Fusion": "fusion",
     "Inspection": "artifact",
     "Ledger": "ledger",
+    "LocalUpdate": "federation",
     "PosterityError": "errors",
+    "Receipt": "receipt",
+    "federate": "federation",
+    "forget": "federation",
     "fuse": "fusion",
     "inspect": "artifact",
     "kl_matrix": "fusion",
     "load": "artifact",
     "save": "artifact",
+    "verify": "receipt",
 }
 """The module of each public name that is not a family."""
-_MODULES = ("artifact", "errors", "families", "fusion", "ledger")
+_MODULES = ("artifact", "errors", "families", "federation", "fusion", "ledger", "models")
 
 
 def __getattr__(name: str) -> Any:

@@ -170,6 +170,7 @@ def _encode_ledger(ledger: Ledger, path: str, arrays: dict[str, np.ndarray]) -> 
             "epoch": entry.epoch,
             "sequence": entry.sequence,
             "factor": _encode(entry.factor, _join(path, "sites", site), arrays),
+            **({"independent": True} if entry.independent else {}),
         }
         for site, entry in ledger.entries.items()
     }
@@ -211,6 +212,7 @@ def _decode_ledger(node: Any, path: str, arrays: dict[str, np.ndarray]) -> Ledge
             int(entry["epoch"]),
             int(entry["sequence"]),
             _decode(entry["factor"], _join(path, "sites", site), arrays),
+            bool(entry.get("independent", False)),
         )
         for site, entry in node["entries"].items()
     }

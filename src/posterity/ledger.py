@@ -16,11 +16,16 @@ class Entry(NamedTuple):
     Entries of one site are ordered by epoch; within an epoch forgetting beats every factor,
     and a later sequence number beats an earlier one. A forgotten site therefore comes back
     only in a new epoch, never by a message that was replayed or overtaken.
+
+    An *independent* factor was found from the site's own data alone, as conjugate factors and
+    posteriors trained apart are; one that was fitted in the company of others' factors was not.
+    Forgetting a site is exact if the factors that stay are independent.
     """
 
     epoch: int
     sequence: int
     factor: ExponentialFamily | None
+    independent: bool = False
 
     @property
     def rank(self) -> tuple[int, bool, int]:
@@ -70,7 +75,8 @@ class Ledger:
         """
         check_proper(posterior, f"the posterior of site {site!r}")
         check_same_structure(prior, posterior, f"site {site!r}")
-        return cls(prior).update(site, at_rest(posterior) - at_rest(prior))
+        factor = at_rest(posterior) - at_rest(prior)
+        return cls(prior).update(site, factor, independent=True)
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -92,6 +98,11 @@ class Ledger:
         total = self._sum(self.sites)
         check_proper(total, "the posterior of the ledger")
         return total
+
+    @property
+    def independent(self) -> bool:
+        """Whether every factor was found from its own site's data alone."""
+        return all(self.entries[site].independent for site in self.sites)
 
     def factor(self, site: str) -> ExponentialFamily:
         """What one site contributes: its posterior minus the prior. May be improper.
@@ -120,11 +131,13 @@ class Ledger:
         *,
         epoch: int | None = None,
         sequence: int | None = None,
+        independent: bool = False,
     ) -> "Ledger":
         """A ledger in which ``site`` contributes ``factor`` instead of what it did before.
 
         Without numbers the version is the next in the site's epoch; to let a forgotten site
-        rejoin, name a higher epoch.
+        rejoin, name a higher epoch. Say ``independent=True`` if the factor was found without
+        knowledge of the other sites' factors (:class:`Entry`).
 
         Raises:
             LedgerError: if the version is not above the one held.
@@ -135,7 +148,7 @@ class Ledger:
         epoch = held.epoch if epoch is None else epoch
         if sequence is None:
             sequence = held.sequence + 1 if epoch == held.epoch else 0
-        entry = Entry(epoch, sequence, factor)
+        entry = Entry(epoch, sequence, factor, independent)
         if entry.rank <= held.rank:
             raise _stale(site, entry, held)
         return Ledger(self.prior, {**self.entries, site: entry})
@@ -184,8 +197,7 @@ class Ledger:
             return False
         pairs = ((self.entries[site], other.entries[site]) for site in self.entries)
         return same_parameters(self.prior, other.prior) and all(
-            mine.rank == theirs.rank and same_parameters(mine.factor, theirs.factor)
-            for mine, theirs in pairs
+            _same(mine, theirs) for mine, theirs in pairs
         )
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is arrays
@@ -207,8 +219,16 @@ def _rested(entry: Entry) -> Entry:
     return entry if entry.factor is None else entry._replace(factor=at_rest(entry.factor))
 
 
+def _same(mine: Entry, theirs: Entry) -> bool:
+    return (
+        mine.rank == theirs.rank
+        and mine.independent == theirs.independent
+        and same_parameters(mine.factor, theirs.factor)
+    )
+
+
 def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
-    if mine.rank == theirs.rank and not same_parameters(mine.factor, theirs.factor):
+    if mine.rank == theirs.rank and not _same(mine, theirs):
         raise LedgerError(
             found=f"two different factors of site {site!r} at epoch {mine.epoch}, "
             f"sequence {mine.sequence}",

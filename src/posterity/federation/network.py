@@ -14,7 +14,7 @@ import scipy.sparse
 from jaxtyping import Int
 from scipy.sparse.csgraph import connected_components
 
-from posterity.errors import MissingExtraError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 
 CONNECTION_ATTEMPTS = 1000
 """Seeds that ``random_regular`` tries before it gives up on a connected graph."""
@@ -170,7 +170,8 @@ def random_regular(sites: Any, degree: int, seed: int) -> Any:
     """
     names = _site_names(sites)
     _check_degree(len(names), degree)
-    networkx = _networkx()
+    import networkx
+
     for attempt in range(CONNECTION_ATTEMPTS):
         graph = networkx.random_regular_graph(degree, len(names), seed=seed + attempt)
         if networkx.is_connected(graph):
@@ -184,18 +185,12 @@ def random_regular(sites: Any, degree: int, seed: int) -> Any:
 
 
 def _graph(names: Sequence[str], links: Iterable[tuple[str, str]]) -> Any:
-    graph = _networkx().Graph()
+    import networkx
+
+    graph = networkx.Graph()
     graph.add_nodes_from(names)
     graph.add_edges_from(links)
     return graph
-
-
-def _networkx() -> Any:
-    try:
-        import networkx
-    except ImportError as error:
-        raise MissingExtraError.of("networkx", "graphs") from error
-    return networkx
 
 
 def _site_names(sites: Any) -> list[str]:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, Key
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.network import Network
-from posterity.federation.run import start
+from posterity.federation.federate import start
 from posterity.federation.schedules import Sequential
 from posterity.federation.update import LocalUpdate
 from posterity.federation.walks import MetropolisHastings, Walk, positions

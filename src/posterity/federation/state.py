@@ -80,7 +80,9 @@ class State:
         """Whether the site left and has not rejoined."""
         return site in self.entries and self.entries[site].factor is None
 
-    def with_factor(self, site: str, factor: ExponentialFamily, grid: Grid) -> "State":
+    def with_factor(
+        self, site: str, factor: ExponentialFamily, grid: Grid, *, independent: bool = False
+    ) -> "State":
         """With another factor of the site, one version on; all checks come first.
 
         Raises:
@@ -92,7 +94,7 @@ class State:
         grid.check(posterior, f"the posterior after site {site!r}")
         check_proper(posterior, f"the posterior after site {site!r}")
         held = self.entries.get(site, Entry(0, -1, factor))
-        entry = Entry(held.epoch, held.sequence + 1, factor)
+        entry = Entry(held.epoch, held.sequence + 1, factor, independent)
         return dataclasses.replace(self, posterior=posterior, entries={**self.entries, site: entry})
 
     def without(self, *sites: str) -> "State":
@@ -198,7 +200,8 @@ def commit(
         share = damping / 2**halvings
         new = factor if share == 1 else problem.grid.round(old + (factor - old) * share)
         if np.all((state.posterior - old + new).is_proper()):
-            return state.with_factor(site, new, problem.grid), halvings
+            alone = problem.update.conjugate
+            return state.with_factor(site, new, problem.grid, independent=alone), halvings
     return None, HALVINGS
 
 

@@ -134,14 +134,16 @@ def _product(block: Block, plates: dict[str, Aligned], path: str) -> Ledger:
         inner = {n: _product(block.child(n), plates, at(path, n)) for n in first.blocks}
         ledger = Ledger(Product({n: led.prior for n, led in inner.items()}))
         for site in block.names:
-            ledger = ledger.update(site, Product({n: le.factor(site) for n, le in inner.items()}))
+            alone = all(le.entries[site].independent for le in inner.values())
+            factor = Product({n: le.factor(site) for n, le in inner.items()})
+            ledger = ledger.update(site, factor, independent=alone)
         return ledger
     if isinstance(first, Plate):
         return _plate_product(block, plates[path], path)
     prior = _common(block.priors, block.names, path)
     ledger = Ledger(prior)
     for site, posterior in zip(block.names, block.posteriors, strict=True):
-        ledger = ledger.update(site, posterior - prior)
+        ledger = ledger.update(site, posterior - prior, independent=True)
     return ledger
 
 
@@ -157,7 +159,7 @@ def _plate_product(block: Block, aligned: Aligned, path: str) -> Ledger:
         kept = label >= 0
         contribution = plate.members[kept] - everyone[label[kept]]
         factor = Plate(_place(contribution, label[kept], size), added[index] if added else None)
-        ledger = ledger.update(site, factor)
+        ledger = ledger.update(site, factor)  # its rows were found in the others' company
     return ledger
 
 

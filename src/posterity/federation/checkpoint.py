@@ -1,0 +1,133 @@
+"""A run as a file, so that it survives an interruption: a ledger, and where the walk stands."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from posterity.artifact import inspect, load, save
+from posterity.checks import same_parameters
+from posterity.errors import ArtifactError, LedgerError, UsageError
+from posterity.federation.run import Run
+from posterity.federation.state import Visit
+from posterity.ledger import Ledger
+
+KEY = "federation"
+
+
+def save_checkpoint(run: Run, path: str | os.PathLike[str]) -> None:
+    """Write the run's ledger and position, whole or not at all; the data stay out of the file.
+
+    Raises:
+        UsageError: if the schedule's state is more than numbers and names (:class:`LedgerGossip`).
+        ArtifactError: if the file cannot be written; what was there before stays.
+    """
+    position = {
+        "fingerprint": fingerprint(run),
+        "step": run.state.step,
+        "counts": dict(run.state.counts),
+        "schedule": run.state.schedule,
+        "history": [dataclasses.astuple(visit) for visit in run.history],
+    }
+    try:
+        text = json.dumps(position)
+    except TypeError as error:
+        raise UsageError(
+            found=f"schedule {type(run.schedule).__name__}, whose state holds factors",
+            expected="a schedule whose state is numbers and names",
+            fix="Run it without a checkpoint, or use Gossip with one token.",
+        ) from error
+    save(run.ledger, path, provenance={KEY: text, "grid": json.dumps(run.problem.grid.exponents)})
+
+
+def load_checkpoint(run: Run, path: str | os.PathLike[str]) -> Run:
+    """The run that ``save_checkpoint`` wrote, given one that was set up in the same way.
+
+    Raises:
+        ArtifactError: if the file is no checkpoint, or one of another federation: other data,
+            model, prior, schedule, local rule or key.
+    """
+    provenance, ledger = inspect(path).provenance, load(path)
+    if KEY not in provenance or not isinstance(ledger, Ledger):
+        raise ArtifactError(
+            found=f"file {os.fspath(path)!r}, which is no checkpoint",
+            expected="a file that a federation saved",
+            fix="Name another file; this one was not touched.",
+        )
+    position = json.loads(provenance[KEY])
+    if position["fingerprint"] != fingerprint(run):
+        raise ArtifactError(
+            found=f"a checkpoint of another federation in {os.fspath(path)!r}",
+            expected="one with the same data, model, prior, schedule, local rule and key",
+            fix="Restore what was changed, or remove the checkpoint to begin anew.",
+        )
+    history = tuple(Visit(*visit) for visit in position["history"])
+    state = dataclasses.replace(
+        with_ledger(run, ledger).state,
+        counts=position["counts"],
+        step=position["step"],
+        schedule=position["schedule"],
+    )
+    return dataclasses.replace(run, state=state, history=history)
+
+
+def with_ledger(run: Run, ledger: Ledger) -> Run:
+    """The run with the factors of a ledger that has its prior.
+
+    Raises:
+        LedgerError: if the prior or the sites are others, or factors are off the run's grid.
+    """
+    grid, strangers = run.problem.grid, sorted(set(ledger.entries) - set(run.problem.sites))
+    if strangers or not same_parameters(ledger.prior, run.state.prior):
+        raise LedgerError(
+            found=f"a ledger of sites {sorted(ledger.entries)} with "
+            + ("the same prior" if not strangers else f"{strangers} among them"),
+            expected=f"the federation's prior, and sites among {sorted(run.problem.sites)}",
+            fix="Set the federation up with the prior and the sites that made the ledger.",
+        )
+    for site in ledger.sites:
+        if not same_parameters(ledger.factor(site), grid.round(ledger.factor(site))):
+            raise LedgerError(
+                found=f"a factor of site {site!r} that is off the grid",
+                expected="factors that a federation of this prior and reach made",
+                fix="Pass the `reach` with which the ledger was made.",
+            )
+    state = dataclasses.replace(run.state, posterior=ledger.posterior, entries=dict(ledger.entries))
+    return dataclasses.replace(run, state=state)
+
+
+def fingerprint(run: Run) -> str:
+    """SHA-256 of all that a run is set up from; equal in every process."""
+    sha = hashlib.sha256()
+    key = jax.random.key_data(run.key)
+    _feed(sha, [run.problem, run.schedule, run.state.prior, key])
+    return sha.hexdigest()
+
+
+def _feed(sha: Any, value: Any) -> None:
+    """Type names, fields, and the bytes of arrays; a function counts by its name alone."""
+    sha.update(type(value).__qualname__.encode())
+    if isinstance(value, np.ndarray | jax.Array | np.generic):
+        array = np.asarray(value)
+        sha.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    elif isinstance(value, Mapping):
+        for name in sorted(value):
+            sha.update(repr(name).encode())
+            _feed(sha, value[name])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _feed(sha, item)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            # A graph is described by the network made of it.
+            if field.name != "graph":
+                _feed(sha, getattr(value, field.name))
+    elif callable(value):
+        sha.update(getattr(value, "__qualname__", "").encode())
+    else:
+        sha.update(repr(value).encode())

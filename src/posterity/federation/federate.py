@@ -1,0 +1,173 @@
+"""``federate``: improve one posterior by local steps of sites whose data stay where they are."""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from posterity.checks import check_proper
+from posterity.errors import PosterityError, UsageError
+from posterity.families import ExponentialFamily
+from posterity.federation.checkpoint import load_checkpoint, save_checkpoint
+from posterity.federation.grid import REACH, Grid
+from posterity.federation.run import Callback, Run
+from posterity.federation.schedules import Schedule, Sequential
+from posterity.federation.state import Problem, State
+from posterity.federation.update import LocalUpdate
+from posterity.models import FunctionModel, Model, Records
+
+
+def federate(
+    sites: Mapping[str, Any],
+    model: Model | Callable[[Any, Any], Any],
+    prior: ExponentialFamily,
+    *,
+    schedule: Schedule | None = None,
+    steps: int = 10,
+    update: LocalUpdate | None = None,
+    weights: Mapping[str, float] | None = None,
+    reach: float = REACH,
+    on_error: Literal["raise", "pass"] = "raise",
+    key: jax.Array | None = None,
+    callback: Callback | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int = 10,
+) -> Run:
+    """Improve one posterior by local steps of sites whose data stay where they are.
+
+    The posterior is ``q = prior · Π t_k``, one factor a site; it minimises the free energy
+    ``Σ_k E_q[loss_k] + α KL(q ‖ prior)``, where the loss of a site is minus the *sum* of its
+    records' log likelihoods. With α = 1 that is the posterior of all data, or the member of the
+    family closest to it in reverse KL divergence.
+
+    Args:
+        sites: by name, each site's private data: arrays whose first axes count its records. A
+            site without records takes part, relays, and contributes nothing.
+        model: of :mod:`posterity.models`, or any function of a parameter and a batch that gives
+            one log likelihood a record.
+        prior: a proper member of the family that the posterior shall have.
+        schedule: :class:`Sequential` (the default), :class:`Synchronous` or
+            :class:`Asynchronous` over a server, :class:`Gossip` over a graph.
+        steps: of the schedule: passes, rounds, reports or hops.
+        update: how a site improves its factor in one visit.
+        weights: factors of sites' losses, 1 by default. (The inverse of a site's number of
+            records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
+            site as one record.)
+        reach: how much larger than the prior's parameters a sum may grow (:class:`Grid`).
+        on_error: whether a site that fails ends the run, or is passed over and noted.
+        key: of all that is random, ``jax.random.key(0)`` by default.
+        callback: called with the run after each step; what it raises ends the run.
+        checkpoint: a file from which the run goes on, if it is there, and where it is saved from
+            time to time, at the end, and when it is interrupted.
+        every: steps between two checkpoints.
+
+    Raises:
+        UsageError: if arguments make no sense together.
+        StructureError: if graph, sites or data do not fit together.
+        ParameterError: if data or prior hold NaN, infinity or what the model cannot produce.
+        SiteError: if a site fails; ``error.run`` is the run up to there, to go on from.
+        ArtifactError: if the checkpoint cannot be used.
+
+    Source: gong2021; bui2018.
+
+    >>> from posterity.families import Beta
+    >>> from posterity.models import BetaBernoulli
+    >>> coins = {"north": np.array([1, 1, 0]), "south": np.array([0, 1])}
+    >>> run = federate(coins, BetaBernoulli(), Beta.from_standard(1.0, 1.0), steps=1)
+    >>> float(run.posterior.a), float(run.posterior.b)
+    (4.0, 3.0)
+    """
+    run = start(
+        sites,
+        model,
+        prior,
+        schedule=schedule,
+        update=update,
+        weights=weights,
+        reach=reach,
+        on_error=on_error,
+        key=key,
+    )
+    if checkpoint is None:
+        return run.advance(steps, callback=callback)
+    return _advance_safely(run, steps, Path(checkpoint), every, callback)
+
+
+def start(
+    sites: Mapping[str, Any],
+    model: Model | Callable[[Any, Any], Any],
+    prior: ExponentialFamily,
+    *,
+    schedule: Schedule | None = None,
+    update: LocalUpdate | None = None,
+    weights: Mapping[str, float] | None = None,
+    reach: float = REACH,
+    on_error: Literal["raise", "pass"] = "raise",
+    key: jax.Array | None = None,
+) -> Run:
+    """The run before its first step; arguments and errors as for :func:`federate`."""
+    model = model if isinstance(model, Model) else FunctionModel(model)
+    schedule = Sequential() if schedule is None else schedule
+    if on_error not in ("raise", "pass") or not sites:
+        raise UsageError(
+            found=f"on_error={on_error!r} and {len(sites)} sites",
+            expected="'raise' or 'pass', and at least one site",
+            fix="Mend these arguments.",
+        )
+    check_proper(prior, "the prior")
+    records = _records(sites, weights or {}, model)
+    grid = Grid.of(prior, reach)
+    prior = grid.round(prior)
+    check_proper(prior, "the prior on its grid")
+    update = (update or LocalUpdate()).resolve(model, prior)
+    key = jax.random.key(0) if key is None else key
+    problem = Problem(model, records, update, grid, on_error)
+    own = schedule.init(tuple(records), key=jax.random.fold_in(key, 0))
+    return Run(problem, schedule, State(prior, prior, {}, {}, 0, own), key)
+
+
+def _advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callback | None) -> Run:
+    """Up to step number ``steps``, from the checkpoint where there is one."""
+    if every < 1:
+        raise UsageError(found=f"every={every}", expected="at least 1", fix="Give 10, say.")
+    run = load_checkpoint(run, path) if path.exists() else run
+    latest = run
+    try:
+        while latest.state.step < steps:
+            latest = latest.advance(1, callback=callback)
+            if latest.state.step % every == 0:
+                save_checkpoint(latest, path)
+    finally:
+        save_checkpoint(latest, path)
+    return latest
+
+
+def _records(
+    sites: Mapping[str, Any], weights: Mapping[str, float], model: Model
+) -> dict[str, Records]:
+    """Every site's data, checked, by sorted name."""
+    unknown = sorted(set(weights) - set(sites))
+    if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
+        raise UsageError(
+            found=f"weights {dict(weights)}",
+            expected=f"finite weights, not negative, of sites among {sorted(sites)}",
+            fix="Check names and numbers; weight 0 mutes a site.",
+        )
+    records = {}
+    for site in sorted(sites):
+        try:
+            records[site] = _site_records(sites[site], weights.get(site, 1.0), model)
+        except PosterityError as error:
+            raise error.at(f"the data of site {site!r}") from error
+    return records
+
+
+def _site_records(data: Any, weight: float, model: Model) -> Records:
+    records = Records(None, np.zeros(0)) if data is None else Records.of(data, weight)
+    if records.size:
+        model.check(records.data)
+    return records

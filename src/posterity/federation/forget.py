@@ -1,0 +1,173 @@
+"""``forget``: take sites out of a ledger or a run, refine what is left, and give a receipt."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from posterity.checks import check_proper
+from posterity.errors import ParameterError, UsageError
+from posterity.federation.run import Run
+from posterity.federation.schedules import site_key
+from posterity.federation.update import LocalUpdate, fisher_length
+from posterity.ledger import Ledger
+from posterity.receipt import Receipt, issue
+
+SWEEPS = 2
+"""Sweeps of refinement over the sites that stay, where forgetting is not exact."""
+DRAWS = 64
+"""Estimates averaged for the certificate where gradients are noisy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Forgotten:
+    """What ``forget`` gives back.
+
+    ``run`` is None where a ledger was given. ``distance`` estimates, in nats, the KL divergence
+    to the posterior that the sites that stay would have reached on their own; it is 0 where
+    forgetting is exact and None where it cannot be known, for want of the sites' data.
+    """
+
+    ledger: Ledger
+    receipt: Receipt
+    run: Run | None
+    distance: float | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether the ledger's posterior is, to the last bit, that of one that never saw them."""
+        return self.receipt.exact
+
+
+def forget(
+    target: Ledger | Run, *sites: str, sweeps: int | None = None, restart: bool = False
+) -> Forgotten:
+    """Take sites out of a posterior: exactly where that is possible, and saying so where not.
+
+    Their factors are subtracted, on which the ledger's arithmetic leaves no residue. If all other
+    factors were found from their own sites' data alone (conjugate models), that is all, and
+    ``exact`` is true. Otherwise the others were fitted in the company of those who left, so in a
+    run ``sweeps`` more passes over the sites that stay refine them, and ``exact`` is false.
+
+    Args:
+        target: a run, whose sites can still be asked; or a ledger, where a subtraction is all
+            that can be done.
+        sites: names, at least one.
+        sweeps: passes of refinement; 2 by default, 0 for none. Only for runs of models that are
+            not conjugate.
+        restart: set the factors of those who stay to zero before refining them: training anew.
+            The way out where what is left after the subtraction is no distribution.
+
+    Raises:
+        LedgerError: if a site is unknown or was forgotten before.
+        ParameterError: if what is left is no distribution.
+        UsageError: if no site is named, or refinement is asked of a ledger.
+        SiteError: if a site fails while it refines. In every case ``target`` is as it was.
+
+    Source: gong2021, section IV.
+
+    >>> from posterity.families import Beta
+    >>> from posterity.federation import federate
+    >>> from posterity.models import BetaBernoulli
+    >>> coins = {"north": np.array([1, 1, 0]), "south": np.array([0, 1])}
+    >>> run = federate(coins, BetaBernoulli(), Beta.from_standard(1.0, 1.0), steps=1)
+    >>> done = forget(run, "north")
+    >>> done.exact, float(done.ledger.posterior.a)
+    (True, 2.0)
+    """
+    refinable = isinstance(target, Run) and not target.exact
+    if not sites or ((sweeps or restart) and not refinable):
+        raise UsageError(
+            found=f"sites {list(sites)}, sweeps={sweeps}, restart={restart} for "
+            + ("a run that forgets exactly" if isinstance(target, Run) else "a ledger"),
+            expected="at least one site; refinement only in runs of models that are not conjugate",
+            fix="Name the sites, and leave `sweeps` and `restart` out.",
+        )
+    if isinstance(target, Ledger):
+        return _from_ledger(target, sites)
+    return _from_run(target, sites, SWEEPS if sweeps is None else sweeps, restart)
+
+
+def _from_ledger(before: Ledger, sites: tuple[str, ...]) -> Forgotten:
+    after = before.forget(*sites)
+    check_proper(after.posterior, "what is left of the ledger")
+    receipt = issue(before, after, sites, None)
+    return Forgotten(after, receipt, None, 0.0 if receipt.exact else None)
+
+
+def _from_run(before: Run, sites: tuple[str, ...], sweeps: int, restart: bool) -> Forgotten:
+    start = before.restarted() if restart else before
+    try:
+        run = start.forget(*sites)
+    except ParameterError as error:
+        raise ParameterError(
+            found=error.found,
+            expected="a distribution, to refine from",
+            fix="Pass restart=True to train those who stay from the prior; nothing was changed.",
+        ) from error
+    if run.ledger.independent:  # conjugate, or nobody is left
+        receipt = issue(before.ledger, run.ledger, sites, None)
+        return Forgotten(run.ledger, receipt, run, 0.0)
+    run = run.sweep(sweeps)
+    certificate = certify(run)
+    refinement = {
+        "sweeps": sweeps,
+        "restarted": restart,
+        "estimated_distance_nats": certificate.distance,
+        "residuals": dict(certificate.residuals),
+    }
+    receipt = issue(before.ledger, run.ledger, sites, refinement)
+    return Forgotten(run.ledger, receipt, run, certificate.distance)
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """How far a posterior is from the fixed point of its own sites' free energy.
+
+    ``residuals``: by site the length, in the Fisher metric, of ``∇_μ E_q[log likelihood_k]/α -
+    η_k``, in sqrt(nats). ``distance``: half the squared length of their sum, the KL divergence in
+    nats, to second order, that one undamped round would still move the posterior.
+    """
+
+    residuals: dict[str, float]
+    distance: float
+
+
+def certify(run: Run, *, draws: int = DRAWS) -> Certificate:
+    """Measure how far the run's posterior is from where its sites would leave it alone.
+
+    Where gradients are noisy, ``draws`` estimates are averaged and the noise that remains makes
+    both figures too large rather than too small, on average.
+    """
+    problem, state = run.problem, run.state
+    assert problem.update.estimator is not None, "runs resolve their update"
+    noisy = problem.update.estimator.stochastic or problem.update.batch_size is not None
+    directions, residuals = [], {}
+    with jax.enable_x64(True):
+        for site in run.sites:
+            records = problem.sites[site]
+            if records.size == 0:
+                continue
+            keys = jax.random.split(site_key(run.key, site), draws if noisy else 1)
+            q, factor = state.posterior, state.factor(site)
+            vector = _direction(problem.update, problem.model, q, factor, records, keys)
+            directions.append(vector)
+            residuals[site] = float(_length(q, vector))
+        total = sum(directions, start=jnp.zeros_like(state.posterior.natural_parameters))
+        distance = float(_length(state.posterior, total)) ** 2 / 2
+    return Certificate(residuals, distance)
+
+
+@eqx.filter_jit
+def _direction(
+    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, keys: Any
+) -> jax.Array:
+    one = lambda key: update.direction(model, q, factor, records, key=key).natural_parameters
+    return jax.vmap(one)(keys).mean(0)
+
+
+@eqx.filter_jit
+def _length(q: Any, vector: jax.Array) -> jax.Array:
+    return fisher_length(q, q.with_natural_parameters(jnp.asarray(vector)))

@@ -1,0 +1,152 @@
+"""Receipts: what was forgotten, from which ledger, leaving which; checkable by who holds both."""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from posterity.artifact import digest, write_atomically
+from posterity.checks import same_parameters
+from posterity.errors import ArtifactError
+from posterity.ledger import Ledger
+
+FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Receipt:
+    """What a forgetting did, as data.
+
+    ``before`` and ``after`` are digests of the two ledgers. ``refinement`` is None if nothing
+    but a subtraction was done. Its own digest tells a receipt that was altered by accident; it is
+    a checksum, not a signature.
+    """
+
+    sites: tuple[str, ...]
+    exact: bool
+    before: str
+    after: str
+    time: str
+    version: str
+    refinement: Mapping[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """One JSON document, keys sorted."""
+        content = {"receipt": FORMAT_VERSION, **dataclasses.asdict(self)}
+        return json.dumps(content | {"digest": _checksum(content)}, indent=2, sort_keys=True) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the JSON document, whole or not at all; an ArtifactError if that fails."""
+        try:
+            write_atomically(Path(path), lambda file: file.write(self.to_json().encode()))
+        except OSError as error:
+            raise ArtifactError(
+                found=f"receipt {os.fspath(path)!r} that cannot be written ({error.strerror})",
+                expected="a writable path in a folder that exists",
+                fix="Choose another path, or mend permissions or disk space.",
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Receipt":
+        """Read what :meth:`save` wrote; an ArtifactError if it is missing, foreign or altered."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            checksum = content.pop("digest")
+            version = content.pop("receipt")
+            receipt = cls(**{**content, "sites": tuple(content["sites"])})
+            intact = checksum == _checksum({"receipt": version, **dataclasses.asdict(receipt)})
+        except OSError as error:
+            raise _unreadable(path, error.strerror or str(error)) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _unreadable(path, f"not a receipt: {error}") from error
+        if version != FORMAT_VERSION or not intact:
+            raise _unreadable(path, "altered, or of another version")
+        return receipt
+
+
+def issue(
+    before: Ledger, after: Ledger, sites: tuple[str, ...], refinement: Mapping[str, Any] | None
+) -> Receipt:
+    """The receipt of a forgetting that just happened."""
+    from posterity import __version__
+
+    return Receipt(
+        sites=tuple(sorted(sites)),
+        exact=after.independent and refinement is None,
+        before=digest(before),
+        after=digest(after),
+        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        refinement=refinement,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """Claims of a receipt, each with whether the two ledgers bear it out."""
+
+    claims: Mapping[str, bool]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all do."""
+        return all(self.claims.values())
+
+
+def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
+    """Check a receipt against the ledgers before and after; nothing in it is taken on trust.
+
+    >>> from posterity import Ledger, forget
+    >>> from posterity.families import Gamma
+    >>> ledger = Ledger(Gamma.from_standard(shape=1.0, rate=1.0))
+    >>> ledger = ledger.update("north", Gamma(3.0, 2.0), independent=True)
+    >>> done = forget(ledger, "north")
+    >>> verify(done.receipt, ledger, done.ledger).passed
+    True
+    """
+    left = [site for site in before.sites if site not in receipt.sites]
+    claims = {
+        "the ledger before is the one that the receipt names": digest(before) == receipt.before,
+        "the ledger after is the one that the receipt names": digest(after) == receipt.after,
+        "the sites contributed before": set(receipt.sites) <= set(before.sites),
+        "the sites do not contribute after": not set(receipt.sites) & set(after.sites),
+        "the sites are barred from coming back by an old message": _barred(receipt, before, after),
+        "nobody else left or came": list(after.sites) == left,
+        "the prior is the same": same_parameters(before.prior, after.prior),
+    }
+    if receipt.exact:
+        claims["every other factor is the same, to the last bit"] = _untouched(left, before, after)
+        claims["every other factor was found without the sites"] = after.independent
+    return Verification(claims)
+
+
+def _barred(receipt: Receipt, before: Ledger, after: Ledger) -> bool:
+    return all(
+        site in after.forgotten
+        and site in before.entries
+        and after.entries[site].rank > before.entries[site].rank
+        for site in receipt.sites
+    )
+
+
+def _untouched(left: list[str], before: Ledger, after: Ledger) -> bool:
+    return all(
+        site in after.sites and same_parameters(before.factor(site), after.factor(site))
+        for site in left
+    )
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _unreadable(path: str | os.PathLike[str], why: str) -> ArtifactError:
+    return ArtifactError(
+        found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
+        expected="a JSON document as `posterity forget` writes it",
+        fix="Fetch the receipt again from who issued it.",
+    )
