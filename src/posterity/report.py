@@ -1,6 +1,7 @@
 """What the command line says: each report as plain data for JSON, and as text made from it."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,12 +14,15 @@ from rich.tree import Tree
 
 from posterity.artifact import Inspection, Posterior, digest
 from posterity.checks import check_proper
-from posterity.cli import printable
+from posterity.cli.failures import printable
 from posterity.diff import BlockDiff, Diff, Divergences, PlateDiff
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, Plate
+from posterity.federation.forget import Forgotten
+from posterity.federation.run import Run
 from posterity.fusion import Fusion
 from posterity.ledger import Ledger
+from posterity.receipt import Receipt, Verification
 
 Data = dict[str, Any]
 MOST_ROWS, MOST_COLUMNS, MOST_NUMBERS = 24, 12, 8
@@ -287,8 +291,8 @@ def _site_lines(data: Data) -> list[Text]:
 
 
 def _number(value: Any) -> float | None:
-    """JSON has no infinity and no NaN: null stands for what overflowed."""
-    return float(value) if np.isfinite(value) else None
+    """JSON has no infinity and no NaN: null stands for what overflowed, or is not known."""
+    return float(value) if value is not None and np.isfinite(value) else None
 
 
 def _numbers(values: Any) -> list[float | None]:
@@ -297,3 +301,91 @@ def _numbers(values: Any) -> list[float | None]:
 
 def _short(value: float | None) -> str:
     return "overflow" if value is None else f"{value:.4g}"
+
+
+# --- federate, forget, verify --------------------------------------------------------------------
+
+
+def federation_data(run: Run, written: Inspection, resumed: int) -> Data:
+    """What ``posterity federate --json`` prints; ``resumed`` is the step it went on from."""
+    outcomes = Counter((visit.site, visit.outcome) for visit in run.history)
+    last = {visit.site: visit.residual for visit in run.history}
+    return {
+        "output": written.path,
+        "digest": written.digest,
+        "schedule": type(run.schedule).__name__,
+        "unit": run.schedule.unit,
+        "steps": run.state.step,
+        "resumed": resumed,
+        "exact": run.exact,
+        "sites": {
+            site: {
+                "records": records.size,
+                "updates": outcomes[site, "updated"],
+                "failures": outcomes[site, "failed"] + outcomes[site, "refused"],
+                "residual": _number(last.get(site)),
+            }
+            for site, records in run.problem.sites.items()
+        },
+    }
+
+
+def federation_text(data: Data) -> RenderableType:
+    """The same for people."""
+    table = Table("site", "records", "updates", "failures", "residual", box=SIMPLE)
+    for site, told in data["sites"].items():
+        residual = "" if told["residual"] is None else f"{told['residual']:.1e}"
+        counts = (str(told[name]) for name in ("records", "updates", "failures"))
+        table.add_row(printable(site), *counts, residual)
+    went_on = f", from {data['resumed']} on" if data["resumed"] else ""
+    headline = f"Federated {len(data['sites'])} sites: {data['steps']} {data['unit']}{went_on}."
+    return Group(Text(headline), table, Text(f"Wrote the ledger to {printable(data['output'])}"))
+
+
+def forgetting_data(done: Forgotten, written: Inspection, receipt: str) -> Data:
+    """What ``posterity forget --json`` prints."""
+    return {
+        "output": written.path,
+        "receipt": receipt,
+        "digest": written.digest,
+        "sites": list(done.receipt.sites),
+        "left": list(done.ledger.sites),
+        "exact": done.exact,
+        "distance": _number(done.distance),
+    }
+
+
+def forgetting_text(data: Data) -> RenderableType:
+    """The same for people."""
+    names = ", ".join(map(printable, data["sites"]))
+    if data["exact"]:
+        how = "Exact: the posterior is, to the last bit, that of a ledger that never saw them."
+    elif data["distance"] is None:
+        how = "Not exact: the factors that stay were fitted in their company. Refine by --config."
+    else:
+        how = f"Not exact: about {data['distance']:.2g} nats from training without them."
+    lines = [
+        f"Forgot {names}; {len(data['left'])} sites are left.",
+        how,
+        f"Wrote the ledger to {printable(data['output'])}, "
+        f"the receipt to {printable(data['receipt'])}",
+    ]
+    return Text("\n".join(lines))
+
+
+def verification_data(receipt: Receipt, verification: Verification) -> Data:
+    """What ``posterity verify --json`` prints."""
+    return {
+        "sites": list(receipt.sites),
+        "exact": receipt.exact,
+        "time": receipt.time,
+        "claims": dict(verification.claims),
+    }
+
+
+def verification_text(data: Data) -> RenderableType:
+    """The same for people."""
+    names = ", ".join(map(printable, data["sites"]))
+    kind = "exactly" if data["exact"] else "not exactly"
+    lines = [f"The receipt holds: {names} forgotten {kind}, {printable(data['time'])}."]
+    return Text("\n".join(lines + [f"  {claim}" for claim in data["claims"]]))

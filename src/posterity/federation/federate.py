@@ -94,7 +94,7 @@ def federate(
     )
     if checkpoint is None:
         return run.advance(steps, callback=callback)
-    return _advance_safely(run, steps, Path(checkpoint), every, callback)
+    return advance_safely(run, steps, Path(checkpoint), every, callback)
 
 
 def start(
@@ -130,7 +130,7 @@ def start(
     return Run(problem, schedule, State(prior, prior, {}, {}, 0, own), key)
 
 
-def _advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callback | None) -> Run:
+def advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callback | None) -> Run:
     """Up to step number ``steps``, from the checkpoint where there is one."""
     if every < 1:
         raise UsageError(found=f"every={every}", expected="at least 1", fix="Give 10, say.")

@@ -1,0 +1,81 @@
+"""``posterity federate``: a federation simulated from a configuration."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from posterity.cli.app import app, example
+from posterity.cli.streams import Json, check_output, present
+
+
+@app.command(epilog=example("posterity federate federation.toml"))
+def federate(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file.")],
+    as_json: Json = False,
+) -> None:
+    """Simulate a federation: sites improve one posterior, step by step.
+
+    The configuration names each site's data, the model, the prior, and who updates when. A
+    checkpoint is kept beside the output: a federation that was interrupted goes on where it was
+    when the command is run again.
+    """
+    present(lambda: _federate(config, as_json), "federation_text", as_json)
+
+
+def _federate(path: Path, as_json: bool) -> dict[str, Any]:
+    from posterity.artifact import inspect, save
+    from posterity.federation.checkpoint import load_checkpoint
+    from posterity.federation.config import load_config
+    from posterity.federation.federate import advance_safely
+    from posterity.report import federation_data
+
+    config = load_config(path)
+    for output in (config.output, config.checkpoint, config.history):
+        if output is not None:
+            check_output(output, [path])
+    run = config.start()
+    resumed = load_checkpoint(run, config.checkpoint) if config.checkpoint.exists() else run
+    with _bar(resumed.state.step, config.steps, run.schedule.unit) as moved:
+        run = advance_safely(
+            run, config.steps, config.checkpoint, config.every, lambda run: moved(run.state.step)
+        )
+    provenance = {
+        "made by": f"posterity {_version()} federate",
+        "schedule": type(run.schedule).__name__,
+        "steps": str(run.state.step),
+        "grid": json.dumps(run.problem.grid.exponents),
+    }
+    save(run.ledger, config.output, provenance=provenance)
+    if config.history is not None:
+        _write_history(run, config.history)
+    return federation_data(run, inspect(config.output), resumed.state.step)
+
+
+@contextlib.contextmanager
+def _bar(done: int, steps: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, where someone is looking."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"Federating, {steps} {unit}", total=steps, completed=done)
+        yield lambda step: progress.update(task, completed=step)
+
+
+def _write_history(run: Any, path: Path) -> None:
+    import dataclasses
+
+    from posterity.artifact import write_atomically
+
+    lines = "".join(json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
+    write_atomically(path, lambda file: file.write(lines.encode()))
+
+
+def _version() -> str:
+    from posterity import __version__
+
+    return __version__
