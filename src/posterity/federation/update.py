@@ -71,21 +71,22 @@ class LocalUpdate(eqx.Module):
         estimator: Estimator | str | None = None,
         *,
         steps: int | None = None,
-        rate: float | Callable[[Any], Any] | None = None,
-        temperature: float = 1.0,
-        domain: Domain = "halve",
+        rate: float | int | Callable[[Any], Any] | None = None,
+        temperature: float | int = 1.0,
+        domain: str = "halve",
         batch_size: int | None = None,
     ):
-        self.estimator = _estimator(estimator)
-        self.steps, self.rate, self.temperature = steps, rate, float(temperature)
-        self.domain, self.batch_size = domain, batch_size
         _require(_counts(steps), f"steps={steps}", "a whole number, at least 1")
         fine = rate is None or callable(rate) or (isinstance(rate, Real) and 0 < rate <= 1)
         _require(fine, f"rate={rate}", "a number in (0, 1], or a function")
         positive = math.isfinite(temperature) and temperature > 0
         _require(positive, f"temperature={temperature}", "a positive number")
-        _require(domain in ("halve", "retract"), f"domain={domain!r}", "'halve' or 'retract'")
         _require(_counts(batch_size), f"batch_size={batch_size}", "a whole number, at least 1")
+        if domain not in ("halve", "retract"):
+            raise _mistake(f"domain={domain!r}", "'halve' or 'retract'")
+        self.estimator, self.steps, self.batch_size = _estimator(estimator), steps, batch_size
+        self.rate = float(rate) if isinstance(rate, Real) else rate
+        self.temperature, self.domain = float(temperature), domain
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
         """With every default filled in for this model and family.
@@ -259,4 +260,8 @@ def _estimator(given: Estimator | str | None) -> Estimator | None:
 
 def _require(condition: bool, found: str, expected: str) -> None:
     if not condition:
-        raise UsageError(found=found, expected=expected, fix="Mend this argument.")
+        raise _mistake(found, expected)
+
+
+def _mistake(found: str, expected: str) -> UsageError:
+    return UsageError(found=found, expected=expected, fix="Mend this argument.")

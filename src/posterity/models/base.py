@@ -28,7 +28,7 @@ class Records(eqx.Module):
     weights: Float[Real, " n"]
 
     @classmethod
-    def of(cls, data: Any, weight: float = 1.0) -> "Records":
+    def of(cls, data: Any, weight: float | int = 1) -> "Records":
         """All records with one weight.
 
         Raises:

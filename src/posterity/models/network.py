@@ -53,8 +53,8 @@ class NeuralNetwork(Model):
         apply: Callable[[Any, Any], Any],
         parameters: Any,
         *,
-        likelihood: Likelihood = "categorical",
-        noise_variance: float = 1.0,
+        likelihood: str = "categorical",
+        noise_variance: float | int = 1.0,
     ):
         """From ``apply(parameters, x)`` and one pytree of parameters, for their shapes.
 
@@ -119,7 +119,7 @@ class NeuralNetwork(Model):
         x, y = data
         outputs = self.outputs(z, x)
         if self.likelihood == "bernoulli":
-            return y * outputs - jax.nn.softplus(outputs)
+            return -jnp.logaddexp(0.0, jnp.where(jnp.asarray(y) > 0, -outputs, outputs))
         if self.likelihood == "categorical":
             log_probabilities = jax.nn.log_softmax(outputs)
             labels = jnp.asarray(y, int)[:, None]

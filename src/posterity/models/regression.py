@@ -19,8 +19,9 @@ class LogisticRegression(PredictorModel):
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
 
     def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
-        """``y f - log(1 + exp f)``."""
-        return y * f - namespace(f).np.logaddexp(f, 0.0)
+        """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""
+        np_ = namespace(f, y).np
+        return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
 
     def check(self, data: Any) -> None:
         """A matrix, and labels of zero and one."""
