@@ -1,0 +1,86 @@
+"""What is studied: ten agents, their graphs, their data, and the readings of what is not said.
+
+The paper states K = 10, the graphs, Metropolis-Hastings walks and the two models. Not stated
+where we could look: priors, numbers of records, parameters, the direction of the divergence and
+the learning rate. `README.md` says how each gap was filled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posterity import Beta
+from posterity.federation import Network, complete, ring, star
+from posterity.federation.update import LocalUpdate
+
+Array = NDArray[np.float64]
+Sites = dict[str, Array]
+
+AGENTS = tuple(f"agent {k}" for k in range(10))
+GRAPHS = {
+    "star": Network.from_graph(star(list(AGENTS))),
+    "ring": Network.from_graph(ring(list(AGENTS))),
+    "complete": Network.from_graph(complete(list(AGENTS))),
+}
+LEAVER = AGENTS[-1]
+"""Who asks to be forgotten; on the star it is a leaf."""
+
+COIN_PRIOR = Beta.from_standard(1.0, 1.0)
+WAITING_PRIOR = Beta.from_standard(2.0, 2.0)
+RECORDS = 100
+COIN_CHANCE, MEAN_WAIT = 0.3, 0.5
+COMMON_WAIT, LEAVERS_WAIT = 0.3, 0.9
+
+PAPERS_RATE = 0.005
+PAPERS_SAMPLES = 30
+WITHIN = 1.2
+"""A posterior is at the floor once its divergence is at most this many times as large."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much is run."""
+
+    walks: int
+    """Repetitions where a visit is cheap."""
+    data_sets: int
+    """For the conjugate figure, each with so many walks."""
+    noisy: int
+    """Repetitions of REINFORCE and other Monte Carlo estimators."""
+    iterations: int
+    """Local iterations of each noisy run."""
+    times: int
+    """Repetitions of cover and unlearning times."""
+
+
+FULL = Effort(walks=1000, data_sets=20, noisy=100, iterations=20_000, times=20_000)
+QUICK = Effort(walks=100, data_sets=2, noisy=4, iterations=200, times=1000)
+
+
+def coins(seed: int) -> Sites:
+    """Flips of one coin, at every agent."""
+    rng = np.random.default_rng(seed)
+    return {agent: rng.binomial(1, COIN_CHANCE, RECORDS).astype(float) for agent in AGENTS}
+
+
+def waiting_times(seed: int, mean: float = MEAN_WAIT, leavers: float | None = None) -> Sites:
+    """Exponential waiting times, from one mean, or from another at the agent that leaves."""
+    rng = np.random.default_rng(seed)
+    means = {agent: mean for agent in AGENTS} | ({LEAVER: leavers} if leavers else {})
+    return {agent: rng.exponential(means[agent], RECORDS) for agent in AGENTS}
+
+
+def without_leaver(sites: Mapping[str, Array]) -> dict[str, Array | None]:
+    """The same agents, the leaver without data: it only relays."""
+    return {agent: None if agent == LEAVER else data for agent, data in sites.items()}
+
+
+def papers_update(steps: int, baseline: float | str = 0.0) -> LocalUpdate:
+    """REINFORCE with a constant baseline, as the paper has it, `steps` iterations a visit."""
+    from posterity.federation import Reinforce
+
+    return LocalUpdate(Reinforce(PAPERS_SAMPLES, baseline), steps=steps, rate=PAPERS_RATE)

@@ -1,0 +1,109 @@
+"""The true posterior of the Beta-exponential model, by quadrature in the logit of `z`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+from scipy import integrate, optimize
+from scipy.special import betaln, digamma, expit, log_expit
+
+from experiments.gfvl.problem import Array
+from posterity import Beta
+
+
+def kl_of_betas(a: Array, b: Array, other_a: float, other_b: float) -> Array:
+    """KL(Beta(a, b) ‖ Beta(other_a, other_b)), elementwise."""
+    total = digamma(a + b)
+    return (
+        betaln(other_a, other_b)
+        - betaln(a, b)
+        + (a - other_a) * (digamma(a) - total)
+        + (b - other_b) * (digamma(b) - total)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class WaitingPosterior:
+    """``p(z) ∝ z^(a - 1 - n) (1 - z)^(b - 1) exp(-s / z)``: prior Beta(a, b), n records of sum s.
+
+    With the mean loss, n and s are divided by the records of a site.
+    """
+
+    prior: Beta
+    records: float
+    total: float
+
+    @classmethod
+    def of(
+        cls, prior: Beta, sites: Iterable[Array | None], weight: float = 1.0
+    ) -> WaitingPosterior:
+        """Of all agents' data; agents without any hold None."""
+        data = [records for records in sites if records is not None]
+        return cls(
+            prior,
+            weight * sum(records.size for records in data),
+            weight * float(sum(records.sum() for records in data)),
+        )
+
+    def log_density_of_logit(self, u: Array) -> Array:
+        """Unnormalised, with the Jacobian ``z (1 - z)`` of ``z = expit(u)``."""
+        a, b = float(self.prior.a) - self.records, float(self.prior.b)
+        return a * log_expit(u) + b * log_expit(-u) - self.total / expit(u)
+
+    @functools.cached_property
+    def mode(self) -> float:
+        """Where the density of the logit is largest."""
+        found = optimize.minimize_scalar(
+            lambda u: -self.log_density_of_logit(np.asarray(u)), bounds=(-30, 30), method="bounded"
+        )
+        return float(found.x)
+
+    def integral(self, function=lambda u: 1.0) -> float:
+        """Of a function of the logit times the density, over its value at the mode."""
+        top = self.log_density_of_logit(np.asarray(self.mode))
+        integrand = lambda u: float(np.exp(self.log_density_of_logit(u) - top) * function(u))
+        ends = self.mode + np.array([-30.0, 30.0])
+        # Breaks at the mode and around it, or a narrow peak is missed.
+        breaks = self.mode + np.array([-1.0, -0.2, 0.0, 0.2, 1.0])
+        value, _ = integrate.quad(
+            integrand, *ends, points=breaks, limit=400, epsabs=0.0, epsrel=1e-11
+        )
+        return value
+
+    @functools.cached_property
+    def log_evidence(self) -> float:
+        """Log of the integral of the unnormalised density."""
+        top = float(self.log_density_of_logit(np.asarray(self.mode)))
+        return top + float(np.log(self.integral()))
+
+    def kl(self, a: Array, b: Array) -> Array:
+        """KL(Beta(a, b) ‖ p), elementwise; infinite unless ``a > 1``, as ``E[1/z]`` is."""
+        a, b = np.asarray(a, float), np.asarray(b, float)
+        log_z = digamma(a) - digamma(a + b)
+        log_rest = digamma(b) - digamma(a + b)
+        with np.errstate(divide="ignore"):
+            inverse = np.where(a > 1, (a + b - 1) / np.maximum(a - 1, 0), np.inf)
+        expected = (float(self.prior.a) - 1 - self.records) * log_z
+        expected += (float(self.prior.b) - 1) * log_rest - self.total * inverse
+        return (a - 1) * log_z + (b - 1) * log_rest - betaln(a, b) - expected + self.log_evidence
+
+    @functools.cached_property
+    def best(self) -> tuple[float, float]:
+        """``a`` and ``b`` of the Beta that is nearest in reverse KL divergence."""
+        mean = self.integral(expit) / self.integral()
+        square = self.integral(lambda u: expit(u) ** 2) / self.integral()
+        count = (mean - square) / (square - mean**2)
+        start = np.log([mean * count, (1 - mean) * count])
+        loss = lambda x: float(self.kl(*np.exp(x)))
+        options = {"xatol": 1e-10, "fatol": 1e-15, "maxiter": 4000}
+        found = optimize.minimize(loss, start, method="Nelder-Mead", options=options)
+        a, b = np.exp(found.x)
+        return float(a), float(b)
+
+    @property
+    def floor(self) -> float:
+        """What no Beta can go below."""
+        return float(self.kl(*map(np.asarray, self.best)))

@@ -1,0 +1,249 @@
+"""Figures 4 and 5: the Beta-exponential model on the complete graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.gfvl.curves import Curve, estimate, first_within, significant
+from experiments.gfvl.problem import (
+    COMMON_WAIT,
+    GRAPHS,
+    LEAVER,
+    LEAVERS_WAIT,
+    PAPERS_RATE,
+    PAPERS_SAMPLES,
+    RECORDS,
+    WAITING_PRIOR,
+    WITHIN,
+    Array,
+    Effort,
+    papers_update,
+    waiting_times,
+    without_leaver,
+)
+from experiments.gfvl.reference import WaitingPosterior
+from posterity.federation import (
+    ClosedForm,
+    Leave,
+    LocalUpdate,
+    NonBacktracking,
+    Quadrature,
+    Reinforce,
+    Reparameterization,
+    Simulation,
+    Walk,
+    federate,
+    simulate,
+)
+from posterity.federation.forget import forget
+from posterity.models import BetaExponential
+
+GRAPH = GRAPHS["complete"]
+LOCAL_ITERATIONS = (1, 10, 50)
+HOPS = 150
+BEFORE, AFTER = 100, 100
+"""Visits before someone asks to leave, and after."""
+
+
+def estimators() -> dict[str, LocalUpdate]:
+    """One iteration a visit, at the paper's rate: only the estimator differs."""
+    kinds = {
+        "REINFORCE, c = 0 (the paper's)": Reinforce(PAPERS_SAMPLES, 0.0),
+        "REINFORCE, leave-one-out": Reinforce(PAPERS_SAMPLES),
+        "implicit reparameterisation": Reparameterization(PAPERS_SAMPLES),
+        "quadrature": Quadrature(),
+        "closed form": ClosedForm(),
+    }
+    return {name: LocalUpdate(kind, steps=1, rate=PAPERS_RATE) for name, kind in kinds.items()}
+
+
+def defaults() -> dict[str, tuple[LocalUpdate, Walk | None]]:
+    """What a user gets, and variants, for the question of how many hops are needed."""
+    return {
+        "default (closed form, rate 1/2, 20 iterations)": (LocalUpdate(), None),
+        "rate 1, 20 iterations": (LocalUpdate(rate=1.0, steps=20), None),
+        "rate 1, 5 iterations": (LocalUpdate(rate=1.0, steps=5), None),
+        "rate 1/2, 100 iterations": (LocalUpdate(rate=0.5, steps=100), None),
+        "default, non-backtracking walk": (LocalUpdate(), NonBacktracking()),
+        "default with REINFORCE, leave-one-out": (LocalUpdate(Reinforce()), None),
+    }
+
+
+def run(
+    sites: Mapping[str, Any],
+    update: LocalUpdate,
+    *,
+    visits: int,
+    repetitions: int,
+    every: int = 1,
+    mean_loss: bool = False,
+    walk: Walk | None = None,
+    leave: Leave | None = None,
+    seed: int = 0,
+) -> Simulation:
+    """Gossip on the complete graph."""
+    weights = {agent: 1 / RECORDS for agent in sites} if mean_loss else None
+    return simulate(
+        sites,
+        BetaExponential(),
+        WAITING_PRIOR,
+        GRAPH,
+        visits=visits,
+        repetitions=repetitions,
+        update=update,
+        weights=weights,
+        walk=walk,
+        every=every,
+        leave=leave,
+        key=jax.random.key(seed),
+    )
+
+
+def divergence(trial: Simulation, target: WaitingPosterior) -> Array:
+    """KL(posterior ‖ target) of every repetition and record."""
+    q = trial.posteriors
+    return target.kl(np.asarray(q.a), np.asarray(q.b))
+
+
+def local_iterations(effort: Effort, *, mean_loss: bool) -> tuple[dict[str, Curve], float]:
+    """Figure 4 as the paper made it, under one of the losses; and the floor."""
+    sites = waiting_times(0)
+    target = WaitingPosterior.of(WAITING_PRIOR, sites.values(), 1 / RECORDS if mean_loss else 1.0)
+    found = {}
+    for steps in LOCAL_ITERATIONS:
+        visits = effort.iterations // steps
+        every = max(1, visits // 400)
+        update, noisy = papers_update(steps), effort.noisy
+        trial = run(
+            sites, update, visits=visits, repetitions=noisy, every=every, mean_loss=mean_loss
+        )
+        found[f"L = {steps}"] = Curve(divergence(trial, target), trial.visits, steps)
+    return found, target.floor
+
+
+def by_estimator(effort: Effort) -> tuple[dict[str, Curve], float]:
+    """Under the sum loss, L = 1, the paper's rate."""
+    sites = waiting_times(0)
+    target = WaitingPosterior.of(WAITING_PRIOR, sites.values())
+    found = {}
+    for name, update in estimators().items():
+        every = max(1, effort.iterations // 400)
+        trial = run(sites, update, visits=effort.iterations, repetitions=effort.noisy, every=every)
+        found[name] = Curve(divergence(trial, target), trial.visits)
+    return found, target.floor
+
+
+def by_default(effort: Effort) -> tuple[dict[str, Curve], dict[str, Any], float]:
+    """The default update and variants; visits until a run is at the floor; the floor."""
+    sites = waiting_times(0)
+    target = WaitingPosterior.of(WAITING_PRIOR, sites.values())
+    curves, hops = {}, {}
+    for name, (update, walk) in defaults().items():
+        noisy = isinstance(update.estimator, Reinforce)
+        trial = run(
+            sites,
+            update,
+            visits=4 * HOPS if noisy else HOPS,
+            repetitions=effort.noisy if noisy else effort.walks,
+            walk=walk,
+        )
+        curves[name] = Curve(divergence(trial, target), trial.visits, update.steps or 20)
+        hops[name] = hops_to_floor(curves[name], target.floor)
+    return curves, hops, target.floor
+
+
+def hops_to_floor(curve: Curve, floor: float) -> dict[str, Any]:
+    """Hops, by run, until KL is at most 1.2 times the floor; and when the mean over runs is."""
+    first = first_within(curve.kl, WITHIN * floor, curve.visits) - 1
+    mean = first_within(curve.mean[None], WITHIN * floor, curve.visits) - 1
+    reached = ~np.isnan(first)
+    never = {"share of runs that did not get there": significant(1 - reached.mean())}
+    within = estimate(first[reached]) if reached.sum() > 1 else {"mean": None}
+    together = None if np.isnan(mean[0]) else int(mean[0])
+    return {**within, **never, "hops until the mean KL over runs is": together}
+
+
+def over_data_sets(effort: Effort) -> dict[str, Any]:
+    """Hops to the floor by the default, on data drawn anew."""
+    means = []
+    for seed in range(max(effort.data_sets, 3)):
+        sites = waiting_times(seed)
+        target = WaitingPosterior.of(WAITING_PRIOR, sites.values())
+        trial = run(sites, LocalUpdate(), visits=HOPS, repetitions=effort.walks, seed=seed)
+        found = Curve(divergence(trial, target), trial.visits)
+        means.append(hops_to_floor(found, target.floor)["mean"])
+    return {**estimate(np.array(means)), "least": min(means), "most": max(means)}
+
+
+def fixed_point() -> tuple[Any, WaitingPosterior]:
+    """Where sweeps over a server end, and what they ought to approach."""
+    sites = waiting_times(0)
+    done = federate(sites, BetaExponential(), WAITING_PRIOR, steps=12)
+    return done.posterior, WaitingPosterior.of(WAITING_PRIOR, sites.values())
+
+
+# --- forgetting ----------------------------------------------------------------------------------
+
+
+def unlearning(effort: Effort, *, leavers: float) -> tuple[dict[str, Curve], dict[str, Any], float]:
+    """Figure 5: after a request, KL to the posterior of those who stay; one cover; the floor."""
+    sites = waiting_times(0, COMMON_WAIT, leavers)
+    rest = without_leaver(sites)
+    target = WaitingPosterior.of(WAITING_PRIOR, rest.values())
+    curves, covered = {}, {}
+    for how, asked in (("during the walk", False), ("asked directly", True)):
+        leave = Leave(LEAVER, BEFORE, asked)
+        trial = run(
+            sites,
+            LocalUpdate(),
+            visits=BEFORE + AFTER,
+            repetitions=effort.walks,
+            leave=leave,
+        )
+        kl = divergence(trial, target)
+        curves[how] = Curve(kl[:, BEFORE:], np.arange(AFTER + 1))
+        covered[how] = after_cover(kl, np.asarray(trial.positions), target.floor, asked)
+    scratch = run(rest, LocalUpdate(), visits=AFTER, repetitions=effort.walks)
+    curves["from scratch"] = Curve(divergence(scratch, target), scratch.visits)
+    covered |= sweeps(sites, target)
+    return curves, covered, target.floor
+
+
+def after_cover(kl: Array, walked: Array, floor: float, asked: bool) -> dict[str, Any]:
+    """KL over the floor once, after the factor has left, everyone else has been visited once."""
+    end = []
+    for row in walked[:, BEFORE:]:
+        start = 0 if asked else _first(row == GRAPH.index(LEAVER))
+        others = (k for k in range(GRAPH.size) if k != GRAPH.index(LEAVER))
+        end.append(start + 1 + max(_first(row[start:] == k) for k in others))
+    end = np.array(end)
+    done = end <= AFTER
+    ratio = kl[done, BEFORE + end[done]] / floor
+    return {
+        "KL over floor after one cover": estimate(ratio),
+        "95 % of runs are below": significant(np.quantile(ratio, 0.95)),
+        "visits that took": estimate(end[done]),
+        "runs not covered in time": int((~done).sum()),
+    }
+
+
+def _first(there: Array) -> int:
+    return int(there.argmax()) if there.any() else 10 * AFTER
+
+
+def sweeps(sites: Mapping[str, Array], target: WaitingPosterior) -> dict[str, Any]:
+    """`posterity.forget` on a run over a server, with 0, 1 or 2 passes of refinement."""
+    trained = federate(sites, BetaExponential(), WAITING_PRIOR, steps=10)
+    found = {}
+    for number in (0, 1, 2):
+        q = forget(trained, LEAVER, sweeps=number).ledger.posterior
+        kl = float(target.kl(np.asarray(q.a), np.asarray(q.b)))
+        found[f"forget, {number} sweeps"] = {"KL over floor": significant(kl / target.floor)}
+    return found
+
+
+CASES = {"homogeneous": COMMON_WAIT, "leaver disagrees": LEAVERS_WAIT}
