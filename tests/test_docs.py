@@ -20,6 +20,8 @@ PAGES = [
     "docs/fuse.md",
     "docs/artifact.md",
     "docs/ledger.md",
+    "docs/federate.md",
+    "docs/forget.md",
     "docs/families.md",
     "docs/new-family.md",
     "docs/cli.md",
