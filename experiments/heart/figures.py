@@ -1,0 +1,130 @@
+"""Three figures: log likelihood by hospital, distance after forgetting, membership inference."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments.heart.forgetting import AGAIN, ATTACKS, BEFORE, MORE_SWEEPS, RETRAINED, SWEEPS
+from experiments.heart.forgetting import after as stage_after
+from experiments.heart.kinds import POOLED
+from experiments.heart.preparation import SITES
+from experiments.heart.summary import refined_name
+from experiments.heart.trials import EVERYONE, LOCAL
+
+NAMES = dict(zip(SITES, ("Cleveland", "Hungary", "Switzerland", "Long Beach"), strict=True))
+COLORS = dict(zip(SITES, ("#1d70b8", "#2a9d4b", "#e08e0b", "#8a5fbf"), strict=True))
+METHODS = {
+    LOCAL: ("each hospital alone", "#999999", "s"),
+    "server, sequential": ("federated: server", "#c1121f", "o"),
+    "gossip, ring": ("federated: gossip, ring", "#e8707a", "D"),
+    POOLED: ("pooled", "#222222", "_"),
+}
+
+
+def draw(summary: Mapping[str, Any], folder: Path) -> None:
+    """Write `likelihood.png`, `forgetting.png` and `membership.png`."""
+    results = summary["results"]
+    for name, figure in (
+        ("likelihood", _likelihood),
+        ("forgetting", _forgetting),
+        ("membership", _membership),
+    ):
+        canvas = figure(results)
+        canvas.savefig(folder / f"{name}.png", dpi=150)
+        plt.close(canvas)
+
+
+def _likelihood(results: Mapping[str, Any]) -> Any:
+    parts = {"logistic": "logistic regression", "network": "network"}
+    canvas, axes = plt.subplots(1, 2, figsize=(9.5, 4.0), sharey=True, layout="constrained")
+    groups = (EVERYONE, *SITES)
+    for axis, (part, title) in zip(axes, parts.items(), strict=True):
+        scores = results[part]["scores"]
+        for i, (method, (label, color, marker)) in enumerate(METHODS.items()):
+            values = [scores[method][g]["log likelihood"] for g in groups]
+            x = np.arange(len(groups)) + (i - 1.5) * 0.17
+            _points(axis, x, values, label=label, color=color, marker=marker)
+        names = [EVERYONE, *(NAMES[s] for s in SITES)]
+        axis.set_xticks(range(len(groups)), names, fontsize=8)
+        axis.set(title=title)
+        _plain(axis)
+    axes[0].set_ylabel("test log likelihood, nats a patient")
+    canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return canvas
+
+
+def _forgetting(results: Mapping[str, Any]) -> Any:
+    canvas, axes = plt.subplots(1, 3, figsize=(12.5, 4.0), layout="constrained")
+    _distance(axes[0], results["logistic"]["forgetting"], SWEEPS, ("KL to retrained",))
+    axes[0].set(title="logistic regression: posterior", ylabel="KL to retrained, nats")
+    own = ("predictive KL to retrained", "forgotten hospital")
+    for axis, part in zip(axes[1:], ("network", "overfitted network"), strict=True):
+        _distance(axis, results[part]["forgetting"], MORE_SWEEPS, own)
+        axis.set(title=f"{part}: predictions", ylabel="KL to retrained, nats a patient")
+    handles, labels = axes[1].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside lower center", ncols=5)
+    return canvas
+
+
+def _distance(
+    axis: Axes, forgetting: Mapping[str, Any], sweeps: Sequence[int], path: tuple[str, ...]
+) -> None:
+    """Against sweeps, from before subtraction on; dotted: two retrainings."""
+    stages, again = (BEFORE, *(stage_after(n) for n in sweeps)), False
+    for site in SITES:
+        tree = functools.reduce(lambda found, name: found[name], path, forgetting[site])
+        values = [max(tree[stage]["mean"], 1e-16) for stage in stages]
+        axis.plot(values, color=COLORS[site], marker="o", markersize=4.5, label=NAMES[site])
+        if again := AGAIN in tree:
+            axis.axhline(tree[AGAIN]["mean"], color=COLORS[site], linestyle=":", linewidth=1.2)
+    if again:
+        axis.plot([], [], color="#666666", linestyle=":", label="two retrainings, other noise")
+    names = [BEFORE, "sub-\ntracted", *(f"{n}" for n in sweeps[1:])]
+    axis.set_xticks(range(len(stages)), names, fontsize=8)
+    axis.set(yscale="log", xlabel="sweeps of refinement after forgetting")
+    _plain(axis)
+
+
+def _membership(results: Mapping[str, Any]) -> Any:
+    parts = ("logistic", "network", "overfitted network")
+    canvas, axes = plt.subplots(2, 3, figsize=(12.5, 6.5), sharey=True, layout="constrained")
+    for row, attack in zip(axes, ATTACKS, strict=True):
+        for axis, part in zip(row, parts, strict=True):
+            stages = (BEFORE, stage_after(0), refined_name(part), RETRAINED)
+            for i, site in enumerate(SITES):
+                auc = results[part]["forgetting"][site]["AUC"][attack]
+                x = np.arange(len(stages)) + (i - 1.5) * 0.12
+                values = [auc[stage] for stage in stages]
+                _points(axis, x, values, label=NAMES[site], color=COLORS[site], marker="o")
+            axis.axhline(0.5, color="#666666", linewidth=0.8, linestyle=":")
+            names = ("before", "subtracted", "refined", "retrained")
+            axis.set_xticks(range(len(stages)), names)
+            axis.set(title=f"{part}: {attack} attack")
+            _plain(axis)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("AUC; 1/2 is chance")
+    canvas.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return canvas
+
+
+def _points(axis: Axes, x: Any, values: Sequence[Mapping[str, Any]], **style: Any) -> None:
+    """Means with standard errors over seeds."""
+    errors = [value["standard error"] or 0.0 for value in values]
+    means = [value["mean"] for value in values]
+    axis.errorbar(x, means, errors, linestyle="", markersize=5, capsize=2, **style)
+
+
+def _plain(axis: Axes) -> None:
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25)

@@ -1,0 +1,167 @@
+"""Forgetting each hospital in turn: how far from retrained, and does it still remember patients?
+
+Retrained means: the same federation from the start without that hospital, its noise included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.heart.kinds import Array, Kind
+from experiments.heart.kinds import logistic as logistic_kind
+from experiments.heart.membership import attack_auc, auc_difference, loss_scores, ratio_scores
+from experiments.heart.preparation import Split
+from experiments.heart.trials import (
+    NOISE,
+    OTHER_NOISE,
+    POOLED,
+    Splits,
+    fit,
+    held_out,
+    purpose,
+    together,
+    training,
+)
+from posterity.errors import ParameterError
+from posterity.federation import Run
+
+METHOD = "server, sequential"
+SWEEPS = (0, 1, 2, 5)
+MORE_SWEEPS = (0, 1, 2, 5, 20)
+BEFORE, RETRAINED, AGAIN = "before", "retrained", "retrained, other noise"
+ATTACKS = ("loss", "ratio")
+
+
+def after(sweeps: int) -> str:
+    """What a posterior is called that was refined so often after subtraction."""
+    return f"after {sweeps} sweeps"
+
+
+def sweeps_of(kind: Kind) -> tuple[int, ...]:
+    """Noisy refinement is slower: it is watched for longer."""
+    return SWEEPS if kind.deterministic else MORE_SWEEPS
+
+
+def forget_each(kind: Kind, run: Run, splits: Splits, seed: int) -> dict[str, Any]:
+    """What `forget_one` finds, by hospital."""
+    return {site: forget_one(kind, run, splits, site, seed) for site in splits}
+
+
+def forget_one(kind: Kind, run: Run, splits: Splits, site: str, seed: int) -> dict[str, Any]:
+    """Distances to the retrained posterior, and AUCs of attacks on the hospital's patients."""
+    refined, refused = forgotten(run, site, sweeps_of(kind))
+    stages: dict[str, Any] = {BEFORE: run.posterior, **refined}
+    stages |= retrained(kind, splits, site, seed)
+    found: dict[str, Any] = {"subtraction refused": float(refused)}
+    if kind.deterministic:
+        found["KL to retrained"] = {
+            name: float(q.kl(stages[RETRAINED])) for name, q in stages.items() if name != RETRAINED
+        }
+    found["predictive KL to retrained"] = _predictive(kind, stages, splits, site)
+    return found | _attacks(kind, stages, splits, site)
+
+
+def forgotten(run: Run, site: str, sweeps: tuple[int, ...]) -> tuple[dict[str, Any], bool]:
+    """Posteriors by number of sweeps, and whether subtraction left no distribution.
+
+    If so, all factors start again from zero and are refined from there.
+    """
+    refused = False
+    try:
+        run = run.forget(site)
+    except ParameterError:
+        refused, run = True, run.restarted().forget(site)
+    stages, done = {}, 0
+    for count in sweeps:
+        run, done = run.sweep(count - done), count
+        stages[after(count)] = run.posterior
+    return stages, refused
+
+
+def retrained(kind: Kind, splits: Splits, site: str, seed: int) -> dict[str, Any]:
+    """The federation that never met the hospital; for noisy ones also with other noise."""
+    rest = {name: data for name, data in training(splits).items() if name != site}
+    keys = {RETRAINED: purpose(seed, NOISE)}
+    if not kind.deterministic:
+        keys[AGAIN] = purpose(seed, OTHER_NOISE)
+    return {name: fit(kind, METHOD, rest, key=key).posterior for name, key in keys.items()}
+
+
+# --- distance of predictions -------------------------------------------------------------------
+
+
+def _predictive(
+    kind: Kind, stages: Mapping[str, Any], splits: Splits, site: str
+) -> dict[str, dict[str, float]]:
+    """Mean KL(stage ‖ retrained) of predicted labels, on the hospital's and on others' tests."""
+    tests = held_out(splits)
+    groups = {
+        "forgotten hospital": tests[site][0],
+        "others": together({s: data for s, data in tests.items() if s != site})[0],
+    }
+    found = {}
+    for group, x in groups.items():
+        target = kind.predict(stages[RETRAINED], x)
+        found[group] = {
+            name: bernoulli_kl(kind.predict(q, x), target)
+            for name, q in stages.items()
+            if name != RETRAINED
+        }
+    return found
+
+
+def bernoulli_kl(p: Array, q: Array) -> float:
+    """Mean KL(Bernoulli(p) ‖ Bernoulli(q)), nats a patient."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ones, zeros = p * np.log(p / q), (1 - p) * np.log((1 - p) / (1 - q))
+    return float(np.mean(np.where(p > 0, ones, 0.0) + np.where(p < 1, zeros, 0.0)))
+
+
+# --- membership inference ------------------------------------------------------------------------
+
+
+def _attacks(
+    kind: Kind, stages: Mapping[str, Any], splits: Splits, site: str
+) -> dict[str, dict[str, Any]]:
+    """AUC by attack and stage; refined less retrained, and before less retrained."""
+    reference = _reference(splits, site)
+    scores = {name: _scores(kind, q, splits[site], reference) for name, q in stages.items()}
+    refined = after(max(sweeps_of(kind)))
+    found: dict[str, dict[str, Any]] = {"AUC": {}, "refined less retrained": {}, "power": {}}
+    found["other noise less retrained"] = {}
+    for attack in ATTACKS:
+        mine = {name: by_attack[attack] for name, by_attack in scores.items()}
+        found["AUC"][attack] = {name: attack_auc(*s).value for name, s in mine.items()}
+        pairs = {"refined less retrained": refined, "power": BEFORE}
+        pairs |= {"other noise less retrained": AGAIN} if AGAIN in mine else {}
+        for title, name in pairs.items():
+            found[title][attack] = auc_difference(mine[name], mine[RETRAINED])._asdict()
+    return {title: values for title, values in found.items() if values}
+
+
+def _reference(splits: Splits, site: str) -> tuple[Array, Array]:
+    """Predictions for the hospital's patients by a model of others' held-out patients.
+
+    It shares no patient with any model under attack, nor with the hospital. Logistic for all.
+    """
+    kind = logistic_kind()
+    others = {name: data for name, data in held_out(splits).items() if name != site}
+    q = fit(kind, POOLED, others, key=purpose(0, NOISE)).posterior
+    return kind.predict(q, splits[site].x_train), kind.predict(q, splits[site].x_test)
+
+
+def _scores(
+    kind: Kind, q: Any, split: Split, reference: tuple[Array, Array]
+) -> dict[str, tuple[Array, Array]]:
+    """(members', non-members') scores of each attack."""
+    members, others = kind.predict(q, split.x_train), kind.predict(q, split.x_test)
+    return {
+        "loss": (loss_scores(members, split.y_train), loss_scores(others, split.y_test)),
+        "ratio": (
+            ratio_scores(members, reference[0], split.y_train),
+            ratio_scores(others, reference[1], split.y_test),
+        ),
+    }

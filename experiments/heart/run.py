@@ -1,0 +1,203 @@
+"""Four hospitals federate, and one leaves: `python -m experiments.heart.run`.
+
+Writes `expected.json` and three figures into `results` beside this file. What each seed found is
+kept under the cache folder: a stopped run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+import posterity
+from experiments.data import REPOSITORY, HeartDisease, heart_disease
+from experiments.heart import forgetting, kinds, trials
+from experiments.heart.figures import draw
+from experiments.heart.preparation import Split, prepare
+from experiments.heart.reference import compare_with_nuts
+from experiments.heart.summary import summarise
+
+RESULTS = Path(__file__).parent / "results"
+CACHE = REPOSITORY / ".cache" / "heart"
+SEEDS = 10
+NUTS_SEEDS = 2
+LIBRARY = ("families", "federation", "models")
+
+Part = Callable[[dict[str, Split], int, bool], dict[str, Any]]
+
+
+def logistic(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
+    """Logistic regression: all methods, then forgetting."""
+    return _methods_and_forgetting(kinds.logistic(short=quick), splits, seed)
+
+
+def network(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
+    """The network, its prior chosen on training patients: all methods, then forgetting."""
+    kind, choice = trials.chosen_network(splits, seed, short=quick)
+    return {**choice, **_methods_and_forgetting(kind, splits, seed)}
+
+
+def overfitted(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
+    """A network made to remember: forgetting only."""
+    kind = kinds.overfitted_network(key=trials.purpose(seed, trials.SCATTER), short=quick)
+    key = trials.purpose(seed, trials.NOISE)
+    run = trials.fit(kind, forgetting.METHOD, trials.training(splits), key=key)
+    return {
+        "log likelihood": {
+            "training patients": _log_likelihood(kind, run, trials.training(splits)),
+            "held-out patients": _log_likelihood(kind, run, trials.held_out(splits)),
+        },
+        "forgetting": forgetting.forget_each(kind, run, splits, seed),
+    }
+
+
+def nuts(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
+    """Pooled logistic regression beside NUTS."""
+    del quick
+    return compare_with_nuts(kinds.logistic(), splits, seed)
+
+
+PARTS: dict[str, Part] = {
+    "logistic": logistic,
+    "network": network,
+    "overfitted network": overfitted,
+    "NUTS": nuts,
+}
+
+
+def run(
+    *,
+    seeds: int = SEEDS,
+    quick: bool = False,
+    cache: Path = CACHE,
+    results: Path = RESULTS,
+    parts: tuple[str, ...] = tuple(PARTS),
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Fit, forget, attack, summarise and draw; returns what `expected.json` holds."""
+    jobs = [
+        (part, seed)
+        for seed in range(seeds)
+        for part in parts
+        if part != "NUTS" or seed < NUTS_SEEDS
+    ]
+    folder, data = cache / f"{_digest()}{'-quick' if quick else ''}", heart_disease()
+    found: dict[str, dict[int, Any]] = {part: {} for part in parts}
+    with Progress(console=console) as progress:
+        task = progress.add_task("Starting", total=len(jobs))
+        for part, seed in jobs:
+            progress.update(task, description=f"{part}, seed {seed}")
+            found[part][seed] = _cached(folder, part, seed, data, quick)
+            progress.advance(task)
+    summary = {"settings": _settings(seeds, quick), **summarise(found)}
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "expected.json").write_text(json.dumps(summary, indent=1) + "\n")
+    draw(summary, results)
+    return summary
+
+
+def _cached(folder: Path, part: str, seed: int, data: HeartDisease, quick: bool) -> dict[str, Any]:
+    path = folder / f"{part.replace(' ', '-')}-{seed}.json"
+    if not path.exists():
+        found = PARTS[part](prepare(data, seed=seed), seed, quick)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".part")
+        temporary.write_text(json.dumps(found))
+        os.replace(temporary, path)
+    return json.loads(path.read_text())
+
+
+def _digest() -> str:
+    """Of all code that a result depends on: other code, other results."""
+    library = Path(posterity.__file__).parent
+    here = Path(__file__).parent
+    sources = [
+        p for name in ("families", "federation", "models") for p in library.glob(f"{name}/*")
+    ]
+    sources += [p for p in here.glob("*.py") if p.stem not in ("run", "summary", "figures")]
+    content = b"".join(path.read_bytes() for path in sorted(sources) if path.suffix == ".py")
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def _settings(seeds: int, quick: bool) -> dict[str, Any]:
+    packages = ("jax", "numpy", "scipy", "equinox", "numpyro")
+    return {
+        "seeds": list(range(seeds)),
+        "quick": quick,
+        "split": "66 % of each label of each hospital for training, drawn anew for every seed",
+        "logistic": {"prior variance": 1.0, "plans": _plans(kinds.logistic(short=quick))},
+        "network": {
+            "hidden units": kinds.HIDDEN,
+            "output weights' prior variance": kinds.OUTPUT_VARIANCE,
+            "other weights' prior variance, one of": kinds.VARIANCES,
+            "draws a gradient": kinds.DRAWS,
+            "predictive draws": kinds.PREDICTIVE_DRAWS,
+            "rate": "0.2 / (1 + t / 100)^0.75",
+            "plans": _plans(kinds.network(0.1, key=trials.purpose(0, 0), short=quick)),
+        },
+        "overfitted network": {
+            "hidden units": kinds.HIDDEN_OVERFITTED,
+            "prior variance": 0.1,
+            "temperature": 0.2,
+            "rate": "0.1 / (1 + t / 100)^0.75",
+        },
+        "forgetting": {"federation": forgetting.METHOD},
+        "versions": {
+            "python": platform.python_version(),
+            "posterity": posterity.__version__,
+            **{name: metadata.version(name) for name in packages},
+        },
+    }
+
+
+def _plans(kind: kinds.Kind) -> dict[str, str]:
+    return {
+        name: f"{plan.steps} {plan.schedule.unit}, {plan.update.steps or 20} local steps each"
+        for name, plan in kind.plans.items()
+    }
+
+
+def _methods_and_forgetting(
+    kind: kinds.Kind, splits: dict[str, Split], seed: int
+) -> dict[str, Any]:
+    runs = trials.fit_all(kind, splits, seed)
+    return {
+        **trials.compare(kind, runs, splits, seed),
+        "forgetting": forgetting.forget_each(kind, runs[forgetting.METHOD], splits, seed),
+    }
+
+
+def _log_likelihood(kind: kinds.Kind, run: Any, data: dict[str, trials.Data]) -> float:
+    x, y = trials.together(data)
+    return trials.metrics.mean_log_likelihood(kind.predict(run.posterior, x), y)
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"splits (default: {SEEDS})")
+    parser.add_argument("--quick", action="store_true", help="shorter federations")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for what seeds found")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    arguments = parser.parse_args()
+    summary = run(
+        seeds=arguments.seeds,
+        quick=arguments.quick,
+        cache=arguments.cache,
+        results=arguments.results,
+    )
+    print(json.dumps(summary["goals"], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Means and standard errors over seeds, and the verdicts, as `expected.json` holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.heart.forgetting import ATTACKS, MORE_SWEEPS, SWEEPS, after
+from experiments.heart.trials import EVERYONE, LOCAL
+
+MARGIN = 0.005
+GOALS = {
+    "federated": f"mean test log likelihood within {MARGIN} nats a patient of pooled",
+    "membership": "AUC after forgetting and refinement less AUC after retraining, on the same "
+    "patients: within two standard errors of zero. Power is AUC before forgetting less AUC after "
+    "retraining: what there was to forget",
+}
+
+Found = Mapping[str, Mapping[int, Any]]
+
+
+def summarise(found: Found) -> dict[str, Any]:
+    """Everything that is claimed, from what each part found by seed."""
+    results = {part: over_seeds(list(by_seed.values())) for part, by_seed in found.items()}
+    return {"goals": goals(found), "results": results}
+
+
+def over_seeds(trees: Sequence[Any]) -> Any:
+    """Mean, standard error of the mean, least and largest of every number in equal trees."""
+    if isinstance(trees[0], Mapping):
+        return {name: over_seeds([tree[name] for tree in trees]) for name in trees[0]}
+    return statistics(np.array(trees, np.float64))
+
+
+def statistics(values: np.ndarray) -> dict[str, float]:
+    """Of one number by seed; the standard error is null where there is one seed."""
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
+    found = {"mean": values.mean(), "standard error": error}
+    found |= {"least": values.min(), "largest": values.max()}
+    return {name: _rounded(value) for name, value in found.items()}
+
+
+def goals(found: Found) -> dict[str, Any]:
+    """The verdicts."""
+    federated = {k: _federated(list(found[k].values())) for k in ("logistic", "network")}
+    membership = {
+        part: _membership([seed["forgetting"] for seed in by_seed.values()])
+        for part, by_seed in found.items()
+        if part != "NUTS"
+    }
+    return {
+        "federated": {"text": GOALS["federated"], **federated},
+        "membership": {"text": GOALS["membership"], **membership},
+    }
+
+
+def _federated(seeds: list[Any]) -> dict[str, Any]:
+    """By method, over everyone's test patients."""
+    methods = [name for name in seeds[0]["log likelihood less pooled"] if name != LOCAL]
+    verdicts = {}
+    for method in methods:
+        values = np.array([s["log likelihood less pooled"][method][EVERYONE] for s in seeds])
+        verdicts[method] = {
+            **statistics(values),
+            "seeds within": int(np.sum(np.abs(values) <= MARGIN)),
+            "met": bool(abs(values.mean()) <= MARGIN),
+        }
+    return verdicts
+
+
+def _membership(seeds: list[Any]) -> dict[str, Any]:
+    """By attack: hospital by hospital, and their mean, whose errors are over seeds."""
+    verdicts: dict[str, Any] = {}
+    for attack in ATTACKS:
+        verdicts[attack] = {}
+        for title in ("refined less retrained", "other noise less retrained", "power"):
+            if title in next(iter(seeds[0].values())):
+                verdicts[attack][title] = _differences(seeds, title, attack)
+    return verdicts
+
+
+def _differences(seeds: list[Any], title: str, attack: str) -> dict[str, Any]:
+    table = np.array([[site[title][attack]["value"] for site in s.values()] for s in seeds])
+    sites = dict(zip(seeds[0], table.T, strict=True))
+    return {
+        "all hospitals": _judged(table.mean(1)),
+        **{site: _judged(values) for site, values in sites.items()},
+    }
+
+
+def _judged(values: np.ndarray) -> dict[str, Any]:
+    found = statistics(values)
+    error = found["standard error"]
+    within = None if error is None else bool(abs(values.mean()) <= 2 * error)
+    return {**found, "within two standard errors of zero": within}
+
+
+def _rounded(value: float | None) -> Any:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def refined_name(part: str) -> str:
+    """The last stage of refinement that was watched."""
+    return after(max(SWEEPS if part == "logistic" else MORE_SWEEPS))
