@@ -108,36 +108,42 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
     >>> verify(done.receipt, ledger, done.ledger).passed
     True
     """
-    left = [site for site in before.sites if site not in receipt.sites]
+    sites, left, stay = receipt.sites, _others(receipt, before), _others(receipt, after)
     claims = {
         "the ledger before is the one that the receipt names": digest(before) == receipt.before,
         "the ledger after is the one that the receipt names": digest(after) == receipt.after,
-        "the sites contributed before": set(receipt.sites) <= set(before.sites),
-        "the sites do not contribute after": not set(receipt.sites) & set(after.sites),
-        "the sites are barred from coming back by an old message": _barred(receipt, before, after),
-        "nobody else left or came": list(after.sites) == left,
+        "sites are named, none of which was forgotten before": bool(sites)
+        and not set(sites) & set(before.forgotten),
+        "the sites do not contribute after": not set(sites) & set(after.sites),
+        "the sites are barred from coming back by an old message": set(sites)
+        <= set(after.forgotten)
+        and all(_newer(site, before, after) for site in sites),
+        "nobody else left or came back": left.forgotten == stay.forgotten
+        and set(left.sites) <= set(stay.sites),
+        "no other site went back to an older version": not any(
+            _newer(site, after, before) for site in left.entries
+        ),
         "the prior is the same": same_parameters(before.prior, after.prior),
     }
     if receipt.exact:
-        claims["every other factor is the same, to the last bit"] = _untouched(left, before, after)
+        claims["every other factor is the same, to the last bit"] = left == stay
         claims["every other factor was found without the sites"] = after.independent
+    else:
+        claims["it says exact where it could"] = not (left == stay and after.independent)
     return Verification(claims)
 
 
-def _barred(receipt: Receipt, before: Ledger, after: Ledger) -> bool:
-    return all(
-        site in after.forgotten
-        and site in before.entries
-        and after.entries[site].rank > before.entries[site].rank
-        for site in receipt.sites
-    )
+def _others(receipt: Receipt, ledger: Ledger) -> Ledger:
+    """The ledger without what it says of the receipt's sites."""
+    kept = {site: entry for site, entry in ledger.entries.items() if site not in receipt.sites}
+    return Ledger(ledger.prior, kept)
 
 
-def _untouched(left: list[str], before: Ledger, after: Ledger) -> bool:
-    return all(
-        site in after.sites and same_parameters(before.factor(site), after.factor(site))
-        for site in left
-    )
+def _newer(site: str, old: Ledger, new: Ledger) -> bool:
+    """Whether ``new`` says of the site what beats all that ``old`` says."""
+    if site not in new.entries:
+        return False
+    return site not in old.entries or new.entries[site].rank > old.entries[site].rank
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

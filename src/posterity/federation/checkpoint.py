@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -27,26 +27,33 @@ def save_checkpoint(run: Run, path: str | os.PathLike[str]) -> None:
         UsageError: if the schedule's state is more than numbers and names (:class:`LedgerGossip`).
         ArtifactError: if the file cannot be written; what was there before stays.
     """
+    check_saveable(run)
     position = {
-        "fingerprint": fingerprint(run),
+        "fingerprint": fingerprint(run, run.ledger.forgotten),
         "step": run.state.step,
         "counts": dict(run.state.counts),
         "schedule": run.state.schedule,
+        "leaving": run.state.leaving,
         "history": [dataclasses.astuple(visit) for visit in run.history],
     }
-    try:
-        text = json.dumps(position)
-    except TypeError as error:
+    provenance = {KEY: json.dumps(position), "grid": json.dumps(run.problem.grid.exponents)}
+    save(run.ledger, path, provenance=provenance)
+
+
+def check_saveable(run: Run) -> None:
+    """Raise a UsageError unless the schedule's state is JSON data."""
+    if not run.schedule.saveable:
         raise UsageError(
             found=f"schedule {type(run.schedule).__name__}, whose state holds factors",
             expected="a schedule whose state is numbers and names",
             fix="Run it without a checkpoint, or use Gossip with one token.",
-        ) from error
-    save(run.ledger, path, provenance={KEY: text, "grid": json.dumps(run.problem.grid.exponents)})
+        )
 
 
 def load_checkpoint(run: Run, path: str | os.PathLike[str]) -> Run:
     """The run that ``save_checkpoint`` wrote, given one that was set up in the same way.
+
+    The data of sites that were forgotten may be gone; their names must be among the sites.
 
     Raises:
         ArtifactError: if the file is no checkpoint, or one of another federation: other data,
@@ -60,7 +67,7 @@ def load_checkpoint(run: Run, path: str | os.PathLike[str]) -> Run:
             fix="Name another file; this one was not touched.",
         )
     position = json.loads(provenance[KEY])
-    if position["fingerprint"] != fingerprint(run):
+    if position["fingerprint"] != fingerprint(run, ledger.forgotten):
         raise ArtifactError(
             found=f"a checkpoint of another federation in {os.fspath(path)!r}",
             expected="one with the same data, model, prior, schedule, local rule and key",
@@ -72,6 +79,7 @@ def load_checkpoint(run: Run, path: str | os.PathLike[str]) -> Run:
         counts=position["counts"],
         step=position["step"],
         schedule=position["schedule"],
+        leaving=tuple(position["leaving"]),
     )
     return dataclasses.replace(run, state=state, history=history)
 
@@ -97,21 +105,28 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
                 expected="factors that a federation of this prior and reach made",
                 fix="Pass the `reach` with which the ledger was made.",
             )
-    state = dataclasses.replace(run.state, posterior=ledger.posterior, entries=dict(ledger.entries))
-    return dataclasses.replace(run, state=state)
+    state = run.state.with_entries(ledger.entries)
+    grid.check(state.load, "the ledger")
+    own = run.schedule.replace(state.schedule, state.entries)
+    return dataclasses.replace(run, state=dataclasses.replace(state, schedule=own))
 
 
-def fingerprint(run: Run) -> str:
-    """SHA-256 of all that a run is set up from; equal in every process."""
-    sha = hashlib.sha256()
-    key = jax.random.key_data(run.key)
-    _feed(sha, [run.problem, run.schedule, run.state.prior, key])
+def fingerprint(run: Run, forgotten: Collection[str] = ()) -> str:
+    """SHA-256 of all that a run is set up from, equal in every process.
+
+    Of ``forgotten`` sites the names count and not the data, which should be gone.
+    """
+    sha, problem = hashlib.sha256(), run.problem
+    data = {site: problem.sites[site] for site in problem.sites if site not in forgotten}
+    rule = [problem.model, problem.update, problem.grid, run.schedule, run.state.prior]
+    _feed(sha, [list(problem.sites), data, *rule, jax.random.key_data(run.key)])
     return sha.hexdigest()
 
 
 def _feed(sha: Any, value: Any) -> None:
     """Type names, fields, and the bytes of arrays; a function counts by its name alone."""
-    sha.update(type(value).__qualname__.encode())
+    length = len(value) if isinstance(value, Mapping | list | tuple) else ""
+    sha.update(f"\n{type(value).__qualname__} {length} ".encode())
     if isinstance(value, np.ndarray | jax.Array | np.generic):
         array = np.asarray(value)
         sha.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())

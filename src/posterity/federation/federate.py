@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from posterity.checks import check_proper
-from posterity.errors import PosterityError, UsageError
+from posterity.errors import ParameterError, PosterityError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation.checkpoint import load_checkpoint, save_checkpoint
-from posterity.federation.grid import REACH, Grid
+from posterity.federation.checkpoint import check_saveable, load_checkpoint, save_checkpoint
+from posterity.federation.grid import DIGITS, REACH, Grid, size
 from posterity.federation.run import Callback, Run
 from posterity.federation.schedules import Schedule, Sequential
 from posterity.federation.state import Problem, State
@@ -57,7 +57,8 @@ def federate(
         weights: factors of sites' losses, 1 by default. (The inverse of a site's number of
             records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
             site as one record.)
-        reach: how much larger than the prior's parameters a sum may grow (:class:`Grid`).
+        reach: how much larger than the prior's parameters sums may grow (:class:`Grid`). All
+            parameters are rounded to the prior's times ``reach / 2^53``, 1e-7 of them by default.
         on_error: whether a site that fails ends the run, or is passed over and noted.
         key: of all that is random, ``jax.random.key(0)`` by default.
         callback: called with the run after each step; what it raises ends the run.
@@ -69,7 +70,8 @@ def federate(
         UsageError: if arguments make no sense together.
         StructureError: if graph, sites or data do not fit together.
         ParameterError: if data or prior hold NaN, infinity or what the model cannot produce.
-        SiteError: if a site fails; ``error.run`` is the run up to there, to go on from.
+        SiteError: if a site raises, or its update is not finite, or too large for the grid;
+            ``error.run`` is the run up to there, to go on from.
         ArtifactError: if the checkpoint cannot be used.
 
     Source: gong2021; bui2018.
@@ -122,18 +124,29 @@ def start(
     records = _records(sites, weights or {}, model)
     grid = Grid.of(prior, reach)
     prior = grid.round(prior)
-    check_proper(prior, "the prior on its grid")
+    if not np.all(prior.is_proper()):
+        raise ParameterError(
+            found=f"a prior that is improper once rounded to {reach / 2**DIGITS:.1g} of its "
+            "largest parameters",
+            expected="parameters of similar orders of magnitude",
+            fix="Scale the data so that prior variances are alike, or pass a smaller `reach`.",
+        )
     update = (update or LocalUpdate()).resolve(model, prior)
     key = jax.random.key(0) if key is None else key
     problem = Problem(model, records, update, grid, on_error)
     own = schedule.init(tuple(records), key=jax.random.fold_in(key, 0))
-    return Run(problem, schedule, State(prior, prior, {}, {}, 0, own), key)
+    return Run(problem, schedule, State(prior, prior, size(prior), {}, {}, 0, own), key)
 
 
 def advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callback | None) -> Run:
     """Up to step number ``steps``, from the checkpoint where there is one."""
-    if every < 1:
-        raise UsageError(found=f"every={every}", expected="at least 1", fix="Give 10, say.")
+    if every < 1 or steps < 0:
+        raise UsageError(
+            found=f"every={every} and steps={steps}",
+            expected="at least one step between checkpoints, and no negative number of steps",
+            fix="Give every=10, say.",
+        )
+    check_saveable(run)
     run = load_checkpoint(run, path) if path.exists() else run
     latest = run
     try:
@@ -150,6 +163,12 @@ def _records(
     sites: Mapping[str, Any], weights: Mapping[str, float], model: Model
 ) -> dict[str, Records]:
     """Every site's data, checked, by sorted name."""
+    if not all(isinstance(site, str) for site in sites):
+        raise UsageError(
+            found=f"sites {list(sites)}",
+            expected="names of sites, each a string",
+            fix="Pass {str(name): data for name, data in sites.items()}.",
+        )
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
         raise UsageError(

@@ -1,6 +1,7 @@
 """``forget``: take sites out of a ledger or a run, refine what is left, and give a receipt."""
 
 import dataclasses
+import math
 from typing import Any
 
 import equinox as eqx
@@ -8,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from posterity.checks import check_proper
-from posterity.errors import ParameterError, UsageError
+from posterity.errors import UsageError
 from posterity.federation.run import Run
 from posterity.federation.schedules import site_key
+from posterity.federation.state import failure_of, padded
 from posterity.federation.update import LocalUpdate, fisher_length
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
@@ -27,7 +29,8 @@ class Forgotten:
 
     ``run`` is None where a ledger was given. ``distance`` estimates, in nats, the KL divergence
     to the posterior that the sites that stay would have reached on their own; it is 0 where
-    forgetting is exact and None where it cannot be known, for want of the sites' data.
+    forgetting is exact and None where it cannot be known: for want of the sites' data, or
+    because a site that stays fails.
     """
 
     ledger: Ledger
@@ -78,11 +81,14 @@ def forget(
     (True, 2.0)
     """
     refinable = isinstance(target, Run) and not target.exact
-    if not sites or ((sweeps or restart) and not refinable):
+    sites = tuple(dict.fromkeys(sites))
+    if not sites or ((sweeps or restart) and not refinable) or (sweeps or 0) < 0:
         raise UsageError(
             found=f"sites {list(sites)}, sweeps={sweeps}, restart={restart} for "
-            + ("a run that forgets exactly" if isinstance(target, Run) else "a ledger"),
-            expected="at least one site; refinement only in runs of models that are not conjugate",
+            + ("a ledger" if isinstance(target, Ledger) else "a run")
+            + (" that forgets exactly" if isinstance(target, Run) and target.exact else ""),
+            expected="at least one site; refinement, by no negative number of sweeps, only in "
+            "runs of models that are not conjugate",
             fix="Name the sites, and leave `sweeps` and `restart` out.",
         )
     if isinstance(target, Ledger):
@@ -98,28 +104,26 @@ def _from_ledger(before: Ledger, sites: tuple[str, ...]) -> Forgotten:
 
 
 def _from_run(before: Run, sites: tuple[str, ...], sweeps: int, restart: bool) -> Forgotten:
-    start = before.restarted() if restart else before
-    try:
-        run = start.forget(*sites)
-    except ParameterError as error:
-        raise ParameterError(
-            found=error.found,
-            expected="a distribution, to refine from",
-            fix="Pass restart=True to train those who stay from the prior; nothing was changed.",
-        ) from error
-    if run.ledger.independent:  # conjugate, or nobody is left
+    run = (before.restarted() if restart else before).forget(*sites)
+    alone = run.ledger.independent  # conjugate, or nobody is left
+    if alone and not (restart and run.ledger.sites):
         receipt = issue(before.ledger, run.ledger, sites, None)
         return Forgotten(run.ledger, receipt, run, 0.0)
     run = run.sweep(sweeps)
     certificate = certify(run)
+    distance = _known(certificate.distance)
     refinement = {
         "sweeps": sweeps,
         "restarted": restart,
-        "estimated_distance_nats": certificate.distance,
-        "residuals": dict(certificate.residuals),
+        "estimated_distance_nats": distance,
+        "residuals": {site: _known(length) for site, length in certificate.residuals.items()},
     }
     receipt = issue(before.ledger, run.ledger, sites, refinement)
-    return Forgotten(run.ledger, receipt, run, certificate.distance)
+    return Forgotten(run.ledger, receipt, run, distance)
+
+
+def _known(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +132,8 @@ class Certificate:
 
     ``residuals``: by site the length, in the Fisher metric, of ``∇_μ E_q[log likelihood_k]/α -
     η_k``, in sqrt(nats). ``distance``: half the squared length of their sum, the KL divergence in
-    nats, to second order, that one undamped round would still move the posterior.
+    nats, to second order, that one undamped round would still move the posterior. A site whose
+    gradient is not finite makes both NaN, and so does one that fails where the run passes over it.
     """
 
     residuals: dict[str, float]
@@ -140,6 +145,9 @@ def certify(run: Run, *, draws: int = DRAWS) -> Certificate:
 
     Where gradients are noisy, ``draws`` estimates are averaged and the noise that remains makes
     both figures too large rather than too small, on average.
+
+    Raises:
+        SiteError: if a site fails, unless the run passes over such sites.
     """
     problem, state = run.problem, run.state
     assert problem.update.estimator is not None, "runs resolve their update"
@@ -152,7 +160,12 @@ def certify(run: Run, *, draws: int = DRAWS) -> Certificate:
                 continue
             keys = jax.random.split(site_key(run.key, site), draws if noisy else 1)
             q, factor = state.posterior, state.factor(site)
-            vector = _direction(problem.update, problem.model, q, factor, records, keys)
+            try:
+                vector = _direction(problem.update, problem.model, q, factor, padded(records), keys)
+            except Exception as error:
+                if problem.on_error == "raise":
+                    raise failure_of(error, site) from error
+                vector = jnp.full_like(q.natural_parameters, jnp.nan)
             directions.append(vector)
             residuals[site] = float(_length(q, vector))
         total = sum(directions, start=jnp.zeros_like(state.posterior.natural_parameters))

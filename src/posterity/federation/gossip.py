@@ -1,26 +1,30 @@
 """Gossip: a token walks from site to site over a graph, and only natural parameters travel."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from posterity.checks import same_parameters
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily
 from posterity.federation.network import Network, check_sites
 from posterity.federation.schedules import Schedule, Step, site_key
-from posterity.federation.state import Problem, State, Visit, visit
+from posterity.federation.state import Problem, State, visit
 from posterity.federation.walks import NOWHERE, MetropolisHastings, Walk, WalkState
+from posterity.ledger import Entry
 
 
 @dataclasses.dataclass(frozen=True)
 class Token:
     """What travels: the posterior's natural parameters, and the number of the message.
 
-    A site that receives sends the token on with the next sequence number. An epoch is a new
-    start of the walk; tokens of a lower epoch are void.
+    A site that receives sends the token on with the next sequence number. A new epoch begins
+    whenever the posterior changes other than by a visit, as when a site is forgotten at once;
+    tokens of a lower epoch are void.
     """
 
     epoch: int
@@ -68,16 +72,26 @@ class Gossip(Schedule):
         else:
             start = self.network.index(self.start)
         site = self.network.names[start]
-        return {"at": site, "from": None, "epoch": 0, "sequence": 0, "seen": {}, "leaving": []}
+        return {"at": site, "from": None, "epoch": 0, "sequence": 0, "seen": {}}
 
     def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
         """The site with the token updates and sends it on."""
-        state, happened = deliver(problem, state, token_of(state), key=key)
+        return self.receive(problem, state, state.schedule["at"], key=key)
+
+    def receive(self, problem: Problem, state: State, site: str, *, key: jax.Array) -> Step:
+        """The site takes the newest token, and sends it on to a neighbour of its own."""
         own = state.schedule
-        there = hop(self.network, self.walk, own["at"], own["from"], key=key)
-        return dataclasses.replace(state, schedule={**own, "at": there, "from": own["at"]}), (
-            happened,
-        )
+        state, happened = visit(problem, state, site, key=site_key(key, site))
+        before = own["from"] if site == own["at"] else None
+        there = hop(self.network, self.walk, site, before, key=key)
+        seen = {**own["seen"], site: own["sequence"]}
+        sent = {"at": there, "from": site, "sequence": own["sequence"] + 1, "seen": seen}
+        return dataclasses.replace(state, schedule={**own, **sent}), (happened,)
+
+    def replace(self, own: Any, changed: Mapping[str, Entry]) -> Any:
+        """A new epoch: a token on its way does not know of the change."""
+        del changed
+        return {**own, "epoch": own["epoch"] + 1, "sequence": 0, "seen": {}}
 
 
 def token_of(state: State) -> Token:
@@ -85,48 +99,29 @@ def token_of(state: State) -> Token:
     return Token(state.schedule["epoch"], state.schedule["sequence"], state.posterior)
 
 
-def deliver(
-    problem: Problem, state: State, token: Token, *, site: str | None = None, key: jax.Array
-) -> tuple[State, Visit]:
-    """The site (by default the one the token is on its way to) receives a token.
-
-    A token that the site has answered, and whose answer is still the newest, changes nothing:
-    the answer is the token that the state holds. All older ones are refused.
+def is_answered(state: State, token: Token, site: str) -> bool:
+    """Whether the site has answered this token, and its answer is the newest token.
 
     Raises:
-        LedgerError: if the token is of another epoch, older than the state's, or not yet issued.
+        LedgerError: unless it is such a token or the newest itself, of the same content.
     """
     own = state.schedule
-    site = own["at"] if site is None else site
-    seen = own["seen"].get(site, [own["epoch"], -1])
-    version, current = [token.epoch, token.sequence], [own["epoch"], own["sequence"]]
-    if version == seen and token.sequence + 1 == own["sequence"]:
-        return state, Visit(state.step, site, "relayed")
+    version, current = (token.epoch, token.sequence), (own["epoch"], own["sequence"])
+    if version == (current[0], current[1] - 1) and own["seen"].get(site) == token.sequence:
+        return True
     if version != current:
         raise LedgerError(
             found=f"a token of epoch {version[0]}, sequence {version[1]} at site {site!r}",
             expected=f"epoch {current[0]}, sequence {current[1]}, the newest",
             fix="Drop it: it is a replay, was overtaken, or belongs to another federation.",
         )
-    if site in own["leaving"]:
-        state, happened = state.without(site), Visit(state.step, site, "forgotten")
-        own = {**own, "leaving": [name for name in own["leaving"] if name != site]}
-    else:
-        state, happened = visit(problem, state, site, key=site_key(key, site))
-    seen = {**own["seen"], site: version}
-    own = {**own, "seen": seen, "sequence": own["sequence"] + 1}
-    return dataclasses.replace(state, schedule=own), happened
-
-
-def leave_when_reached(state: State, *sites: str) -> State:
-    """The sites asked to be forgotten; each factor leaves when the token comes by.
-
-    Raises:
-        LedgerError: if a site is forgotten already; nothing is asked then.
-    """
-    state.without(*sites)  # refused now rather than at the visit
-    leaving = sorted({*state.schedule["leaving"], *sites})
-    return dataclasses.replace(state, schedule={**state.schedule, "leaving": leaving})
+    if not same_parameters(token.posterior, state.posterior):
+        raise LedgerError(
+            found=f"another posterior in the token of epoch {version[0]}, sequence {version[1]}",
+            expected="one content for one version",
+            fix="Drop it: it was altered, or belongs to another federation.",
+        )
+    return False
 
 
 def hop(network: Network, walk: Walk, at: str, before: str | None, *, key: jax.Array) -> str:

@@ -1,8 +1,8 @@
 """A power-of-two grid on which float64 addition is exact, so that subtraction leaves nothing.
 
-A token carries only a sum. If every contribution is a multiple of one power of two and no sum
-exceeds ``2^53`` of these, all additions and subtractions are exact and associative: a sum from
-which a site was taken out equals, to the last bit, one that it never entered.
+A token carries only a sum. If every contribution is a multiple of one power of two and their
+sizes add up to at most ``2^53`` of these, all sums of any of them, in any order, are exact: a sum
+from which a site was taken out equals, to the last bit, one that it never entered.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ Family = TypeVar("Family", bound=ExponentialFamily)
 
 DIGITS = 53
 """Bits of a float64's significand."""
-REACH = 2.0**20
-"""How much larger than the prior's parameters a sum may grow, unless the caller says more."""
+REACH = 2.0**30
+"""How much larger than the prior's parameters sums may grow, unless the caller says more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,19 +59,29 @@ class Grid:
         pairs = zip(leaves, self.exponents, strict=True)
         return jax.tree.unflatten(tree, [_rounded(leaf, exponent) for leaf, exponent in pairs])
 
-    def check(self, total: ExponentialFamily, place: str) -> None:
-        """Raise a ParameterError if a sum left the range in which additions are exact."""
-        for leaf, exponent in zip(jax.tree.leaves(total), self.exponents, strict=True):
+    def check(self, load: ExponentialFamily, place: str) -> None:
+        """Raise a ParameterError if sizes add up to more than the range of exact additions.
+
+        ``load`` is the sum of :func:`size` of the prior and all factors. Their sum itself may be
+        small where they cancel, and still pass through numbers that are rounded.
+        """
+        for leaf, exponent in zip(jax.tree.leaves(load), self.exponents, strict=True):
             limit = math.ldexp(1.0, exponent + DIGITS)
             largest = float(np.abs(leaf).max(initial=0.0))
             if not largest <= limit:
                 raise ParameterError(
-                    found=f"a natural parameter of size {largest:.3g} in {place}",
+                    found=f"natural parameters whose sizes add up to {largest:.3g} in {place}",
                     expected=f"at most {limit:.3g}, within which sums on the grid are exact",
                     fix="Scale the data, or pass a larger `reach` to `federate`.",
                 )
 
 
+def size(factor: Family) -> Family:
+    """The absolute values of all natural parameters."""
+    return jax.tree.map(lambda leaf: np.asarray(np.abs(leaf)), factor)
+
+
 def _rounded(leaf: Any, exponent: int) -> np.ndarray:
-    steps = np.rint(np.ldexp(np.asarray(leaf, np.float64), -exponent))
+    with np.errstate(over="ignore"):  # infinity is what `check_finite` and `check` look for
+        steps = np.rint(np.ldexp(np.asarray(leaf, np.float64), -exponent))
     return np.asarray(np.ldexp(steps, exponent) + 0.0)  # no zero has a sign

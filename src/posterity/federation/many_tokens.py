@@ -1,17 +1,16 @@
 """Several tokens at once, over versioned maps; beyond the paper."""
 
 import dataclasses
-import functools
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
 
 from posterity.errors import UsageError
-from posterity.families import ExponentialFamily
 from posterity.federation.gossip import hop
 from posterity.federation.network import Network, check_sites
 from posterity.federation.schedules import Schedule, Step, site_key
-from posterity.federation.state import Problem, State, visit
+from posterity.federation.state import Problem, State, Visit, visit
 from posterity.federation.walks import MetropolisHastings, Walk
 from posterity.ledger import Entry
 
@@ -27,8 +26,9 @@ class LedgerGossip(Schedule):
     version wins, so whatever happened in which order, the result is the same. The price is
     privacy, since a token shows the factors of single sites, and K times the traffic.
 
-    A step moves one token by one hop, the tokens taking turns. Beyond gong2021; the merging is
-    the ledger's (shapiro2011).
+    A step moves one token by one hop, the tokens taking turns. The run's posterior is that of all
+    maps merged. A visit is refused if the site's own map, or all of them merged, would not be a
+    distribution after it. Beyond gong2021; the merging is the ledger's (shapiro2011).
     """
 
     graph: Any
@@ -37,6 +37,7 @@ class LedgerGossip(Schedule):
     network: Network = dataclasses.field(init=False, repr=False, compare=False)
 
     unit: ClassVar[str] = "hops"
+    saveable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -58,10 +59,8 @@ class LedgerGossip(Schedule):
         """The token whose turn it is visits the site where it stands, and hops."""
         own, turn = state.schedule, state.schedule["turn"]
         site = own["at"][turn]
-        seen = _merged(own["tokens"][str(turn)], own["sites"].get(site, {}))
-        here = dataclasses.replace(state, posterior=_total(state, seen), entries=seen)
-        after, happened = visit(problem, here, site, key=site_key(key, site))
-        knows = dict(after.entries)
+        seen = merged(own["tokens"][str(turn)], own["sites"].get(site, {}))
+        state, knows, happened = _visited(problem, state, site, seen, site_key(key, site))
         at, before = list(own["at"]), list(own["from"])
         at[turn], before[turn] = hop(self.network, self.walk, site, before[turn], key=key), site
         schedule = {
@@ -71,20 +70,16 @@ class LedgerGossip(Schedule):
             "tokens": {**own["tokens"], str(turn): knows},
             "sites": {**own["sites"], site: knows},
         }
-        entries = _merged(dict(state.entries), knows)
-        state = dataclasses.replace(
-            after, entries=entries, posterior=_total(state, entries), schedule=schedule
-        )
-        return state, (happened,)
+        return dataclasses.replace(state, schedule=schedule), (happened,)
 
-    def replace(self, own: Any, site: str, entry: Entry) -> Any:
+    def replace(self, own: Any, changed: Mapping[str, Entry]) -> Any:
         """Every token and every site learns of it at once, as if each had been asked."""
-        learn = lambda known: {name: {**held, site: entry} for name, held in known.items()}
-        sites = {site: {}} | own["sites"]
+        learn = lambda known: {name: {**held, **changed} for name, held in known.items()}
+        sites = {site: {} for site in changed} | own["sites"]
         return {**own, "tokens": learn(own["tokens"]), "sites": learn(sites)}
 
 
-def _merged(mine: Map, theirs: Map) -> Map:
+def merged(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> Map:
     """Each site's highest entry."""
     rank = lambda entry: entry.rank
     return {
@@ -93,7 +88,17 @@ def _merged(mine: Map, theirs: Map) -> Map:
     }
 
 
-def _total(state: State, entries: Map) -> ExponentialFamily:
-    """The posterior that a map amounts to; on the grid, in any order."""
-    factors = (entry.factor for entry in entries.values() if entry.factor is not None)
-    return functools.reduce(lambda total, factor: total + factor, factors, state.prior)
+def _visited(
+    problem: Problem, state: State, site: str, seen: Map, key: jax.Array
+) -> tuple[State, Map, Visit]:
+    """The state after a site that knows ``seen`` had its turn, and what it knows then."""
+    here = state.with_entries(seen)
+    refused = state, seen, Visit(state.step, site, "refused")
+    if not problem.admits(here.posterior):  # the factors that it lacks make up for those it has
+        return refused
+    after, happened = visit(problem, here, site, key=key)
+    together = after.with_entries(merged(state.entries, after.entries))
+    problem.grid.check(together.load, f"the posterior after site {site!r}")
+    if not problem.admits(together.posterior):
+        return refused
+    return together, dict(after.entries), happened

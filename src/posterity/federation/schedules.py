@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from posterity.checks import check_proper
 from posterity.errors import UsageError
+from posterity.families import ExponentialFamily
 from posterity.federation.state import Problem, State, Visit, visit
 from posterity.ledger import Entry
 
@@ -20,10 +20,12 @@ Step = tuple[State, tuple[Visit, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(abc.ABC):
-    """An order of visits, as pure ``init`` and ``step``; its own state is JSON data."""
+    """An order of visits, as pure ``init`` and ``step``."""
 
     unit: ClassVar[str] = "rounds"
     """What one step is called."""
+    saveable: ClassVar[bool] = True
+    """Whether its own state is JSON data, as a checkpoint needs."""
 
     def init(self, sites: tuple[str, ...], *, key: jax.Array) -> Any:
         """The schedule's own state before the first step."""
@@ -33,9 +35,9 @@ class Schedule(abc.ABC):
     def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
         """One step; ``state.step`` counts those before it."""
 
-    def replace(self, own: Any, site: str, entry: Entry) -> Any:
-        """The schedule's own state once a site was forgotten or let in again from outside."""
-        del site, entry
+    def replace(self, own: Any, changed: Mapping[str, Entry]) -> Any:
+        """The schedule's own state once entries of sites were changed from outside."""
+        del changed
         return own
 
 
@@ -90,9 +92,10 @@ class Synchronous(Schedule):
 class Asynchronous(Schedule):
     """Sites work on the posterior they last fetched and report when done; a step is one report.
 
-    Working times are exponential with mean ``1 / speed`` (``speeds`` by site; 1 by default), on
-    a simulated clock. A change that would make the current posterior improper is halved until it
-    does not. Factors of conjugate models are never damped: they are exact.
+    All begin at the prior, and fetch the current posterior when they report. Working times are
+    exponential with mean ``1 / speed`` (``speeds`` by site; 1 by default), on a simulated clock.
+    A change that would make the current posterior improper is halved until it does not. Factors
+    of conjugate models are never damped: they are exact.
 
     Source: bui2018, asynchronous PVI.
     """
@@ -113,22 +116,21 @@ class Asynchronous(Schedule):
                 )
 
     def init(self, sites: tuple[str, ...], *, key: jax.Array) -> Any:
-        """When each site reports, and the factors' total it works on."""
+        """When each site reports, how often it has, and what it works on; None is the prior."""
         unknown = sorted(set(self.speeds) - set(sites))
         if unknown:
             raise UsageError(
                 found=f"speeds of {unknown}", expected=f"sites of {list(sites)}", fix="Check names."
             )
         done = {site: self._duration(site, 0, key) for site in sites}
-        return {"done": done, "reports": dict.fromkeys(sites, 0), "fetched": {}}
+        zeros, nothing = dict.fromkeys(sites, 0), dict.fromkeys(sites)
+        return {"done": done, "reports": zeros, "fetched": nothing}
 
     def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
         """The next report."""
         own = state.schedule
         site = min(own["done"], key=lambda name: (own["done"][name], name))
-        # What the site fetched when it began, with what it itself contributes now.
-        base = own["fetched"].get(site)
-        view = None if base is None else state.prior.with_natural_parameters(np.asarray(base))
+        view = self._view(state, site)
         state, happened = visit(
             problem, state, site, key=site_key(key, site), view=view, damping=self.damping
         )
@@ -141,10 +143,19 @@ class Asynchronous(Schedule):
         }
         return dataclasses.replace(state, schedule=schedule), (happened,)
 
-    def replace(self, own: Any, site: str, entry: Entry) -> Any:
+    def replace(self, own: Any, changed: Mapping[str, Entry]) -> Any:
         """All fetch anew: what they hold was seen in the company of the site that left."""
-        del site, entry
+        del changed
         return {**own, "fetched": {}}
+
+    def _view(self, state: State, site: str) -> ExponentialFamily:
+        """What the site fetched, its own factor as it is now among it."""
+        fetched = state.schedule["fetched"]
+        if site not in fetched:
+            return state.posterior
+        if fetched[site] is None:
+            return state.prior
+        return state.prior.with_natural_parameters(np.asarray(fetched[site]))
 
     def _duration(self, site: str, report: int, key: jax.Array) -> float:
         own_key = jax.random.fold_in(site_key(key, site), report)
@@ -169,22 +180,26 @@ def _joined(together: State, alone: State, site: str) -> State:
 def _damped(
     problem: Problem, start: State, together: State, changed: list[str], damping: float
 ) -> State:
-    """``start`` with every change taken to the same share, the largest that stays proper."""
+    """``start`` with every change taken to the same share, the largest that the model admits.
+
+    Raises:
+        ParameterError: if sums leave the grid.
+    """
     share = damping
+    # Ends: a share small enough rounds every change to zero.
     while True:
-        state = dataclasses.replace(start, counts=together.counts)
-        posterior, entries = state.posterior, dict(state.entries)
+        entries = dict(start.entries)
         for site in changed:
             old, entry = start.factor(site), together.entries[site]
             assert entry.factor is not None, "forgotten sites do not update"
-            change = problem.grid.round((entry.factor - old) * share)
-            posterior, entries[site] = posterior + change, entry._replace(factor=old + change)
-        if np.all(posterior.is_proper()):
-            break
+            factor = old + problem.grid.round((entry.factor - old) * share)
+            alone = entry.independent and share == 1
+            entries[site] = entry._replace(factor=factor, independent=alone)
+        state = start.with_entries(entries)
+        problem.grid.check(state.load, "the posterior after a round")
+        if problem.admits(state.posterior):
+            return dataclasses.replace(state, counts=together.counts)
         share /= 2
-    problem.grid.check(posterior, "the posterior after a round")
-    check_proper(posterior, "the posterior after a round")
-    return dataclasses.replace(state, posterior=posterior, entries=entries)
 
 
 def _check_share(damping: float) -> None:

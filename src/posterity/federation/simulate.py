@@ -90,7 +90,7 @@ def simulate(
     """
     network = graph if isinstance(graph, Network) else Network.from_graph(graph, sites)
     run = start(sites, model, prior, schedule=Sequential(), update=update, weights=weights)
-    _check(visits, repetitions, every, network, tuple(run.problem.sites), leave)
+    _check(visits, repetitions, every, network, run.problem.sites, leave)
     walk_key, update_key = jax.random.split(key)
     walked = positions(
         network,
@@ -103,7 +103,7 @@ def simulate(
     left = _departures(network, walked, leave)
     model, update = run.problem.model, run.problem.update
     with jax.enable_x64(True):
-        member = jax.tree.map(jnp.asarray, prior)
+        member = jax.tree.map(jnp.asarray, run.state.prior)
         if update.conjugate and isinstance(model, ConjugateModel):
             table = _table(model, update, list(run.problem.sites.values()))
             trace = _conjugate(member.natural_parameters, table, walked, left, every)
@@ -166,15 +166,15 @@ def _general(
         def visit(carry: Any, now: Any) -> tuple[Any, None]:
             time, site = now
             total, factors, counts, trace = carry
+            # A site that is asked directly leaves without waiting to be visited.
+            asked = left.asked & (time == leave_time)
+            total = total - jnp.where(asked, factors[left.site], 0.0)
+            factors = jnp.where(asked, factors.at[left.site].set(0.0), factors)
             own = jax.tree.map(lambda leaf: leaf[site], records)
             q, factor = (prior.with_natural_parameters(v) for v in (total, factors[site]))
             new, _ = update(model, q, factor, own, counts[site], key=jax.random.fold_in(key, time))
             gone = (site == left.site) & (time >= leave_time)
             new = jnp.where(gone, 0.0, new.natural_parameters)
-            # A site that is asked directly leaves without waiting to be visited.
-            asked = left.asked & (time == leave_time)
-            total = total - jnp.where(asked, factors[left.site], 0.0)
-            factors = jnp.where(asked, factors.at[left.site].set(0.0), factors)
             total, factors = total - factors[site] + new, factors.at[site].set(new)
             counts = counts.at[site].add(update.steps)
             slot = jnp.where((time + 1) % every == 0, (time + 1) // every, size)
@@ -234,7 +234,7 @@ def _check(
     repetitions: int,
     every: int,
     network: Network,
-    sites: tuple[str, ...],
+    sites: Mapping[str, Records],
     leave: Leave | None,
 ) -> None:
     least = min(visits, repetitions, every)
@@ -244,7 +244,11 @@ def _check(
             expected="positive numbers, and a visit to leave at among those made",
             fix="Mend these arguments.",
         )
-    if network.names != sites:
+    if not any(records.size for records in sites.values()):
+        raise UsageError(
+            found="no site with data", expected="one at least", fix="Check what was read."
+        )
+    if network.names != tuple(sites):
         raise StructureError(
             found=f"a network of {network.size} sites and data of {len(sites)}",
             expected="the same names",
