@@ -34,8 +34,8 @@ class BetaBernoulli(ConjugateModel[Beta]):
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
         """``x log z + (1 - x) log(1 - z)``."""
-        special = namespace(z, data).special
-        return special.xlogy(data, z) + special.xlog1py(1 - data, -z)
+        special, ones = namespace(z, data).special, 1.0 * data  # JAX's xlogy derives floats only
+        return special.xlogy(ones, z) + special.xlog1py(1 - ones, -z)
 
     def check(self, data: Any) -> None:
         """Zeros and ones only."""
@@ -85,7 +85,7 @@ class GammaPoisson(ConjugateModel[Gamma]):
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
         """``x log z - z - log x!``."""
         xp = namespace(z, data)
-        return xp.special.xlogy(data, z) - z - xp.special.gammaln(data + 1.0)
+        return xp.special.xlogy(1.0 * data, z) - z - xp.special.gammaln(data + 1.0)
 
     def check(self, data: Any) -> None:
         """Whole numbers from zero."""

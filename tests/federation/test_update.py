@@ -1,0 +1,373 @@
+"""The local rule: its fixed points, its domain, and what its settings mean."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.special
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posterity.errors import UsageError
+from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
+from posterity.federation.estimators import (
+    ClosedForm,
+    Estimator,
+    Exact,
+    LeastSquares,
+    Quadrature,
+    Reinforce,
+)
+from posterity.federation.update import HALVINGS, LocalUpdate, decaying, retract
+from posterity.models import (
+    BetaBernoulli,
+    BetaExponential,
+    DirichletCategorical,
+    FunctionModel,
+    GammaPoisson,
+    LinearRegression,
+    LogisticRegression,
+    Records,
+)
+
+few = settings(max_examples=settings().max_examples // 2)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(10, 2))
+LABELS = (RNG.uniform(size=10) < scipy.special.expit(X @ [2.0, -1.0])).astype(float)
+FLIPS = Records.of(np.array([1, 0, 0, 1, 1, 1]))
+COINS = Beta.from_standard(2.0, 3.0)
+
+
+class Given(Estimator):
+    """Says the same wherever it is asked: an estimator of one's own."""
+
+    gradient: Any
+    fitting: ClassVar[str] = "everything"
+
+    def fits(self, model, q):
+        return True
+
+    def __call__(self, model, q, records, *, key):
+        return self.gradient
+
+
+@eqx.filter_jit
+def jitted(update, model, q, factor, records, count, key):
+    return update(model, q, factor, records, count, key=key)
+
+
+def visit(update, model, q, factor, records, count=0):
+    """One visit in float64, as NumPy arrays."""
+    with jax.enable_x64(True):
+        q, factor, records = jax.tree.map(jnp.asarray, (q, factor, records))
+        count, key = jnp.asarray(count), jax.random.key(0)
+        return jax.tree.map(np.asarray, jitted(update, model, q, factor, records, count, key))
+
+
+def assert_close(left, right, tolerance=1e-9):
+    np.testing.assert_allclose(
+        left.natural_parameters, right.natural_parameters, rtol=tolerance, atol=tolerance
+    )
+
+
+# --- fixed points ---------------------------------------------------------------------------
+
+REGRESSION = LinearRegression(0.5)
+CONJUGATE = {
+    "Beta, quadrature": (
+        BetaBernoulli(),
+        LocalUpdate("quadrature", steps=40, temperature=4.0),
+        COINS,
+        Beta(np.array(3.0), np.array(-0.4)),
+        FLIPS,
+    ),
+    "Dirichlet, least squares": (
+        DirichletCategorical(3),
+        LocalUpdate(LeastSquares(8), steps=40, rate=0.5),
+        Dirichlet.from_standard([1.0, 0.5, 2.0]),
+        Dirichlet(np.array([0.5, 0.5, -0.1])),
+        Records.of(np.array([0, 2, 2, 1])),
+    ),
+    "Gaussian, Bonnet-Price": (
+        REGRESSION,
+        LocalUpdate("bonnet-price", steps=40, rate=0.5, domain="retract"),
+        Gaussian.from_standard([1.0, 0.0], [[1.0, 0.3], [0.3, 2.0]]),
+        Gaussian(np.array([1.0, -1.0]), np.eye(2)),
+        Records.of((X, X @ [1.0, 2.0])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONJUGATE)
+def test_the_fixed_point_is_the_exact_factor(name):
+    """From a wrong start, in the company of another site, by an estimator that is not Exact."""
+    model, update, cavity, start, records = CONJUGATE[name]
+    update = update.resolve(model, cavity)
+    factor, info = visit(update, model, cavity + start, start, records)
+    assert_close(factor, model.factor(records) / update.temperature)
+    assert info.finite and info.refused == 0
+    assert info.residual < 1e-8
+
+
+def test_retraction_and_halving_have_one_fixed_point():
+    prior = Gaussian.from_standard([0.0, 0.0], 4 * np.eye(2))
+    model, records = LogisticRegression(), Records.of((X, LABELS))
+    found = []
+    for domain in ("halve", "retract"):
+        update = LocalUpdate(steps=60, rate=0.8, domain=domain).resolve(model, prior)
+        factor, info = visit(update, model, prior, prior.zero(), records)
+        assert info.residual < 1e-8
+        found.append(factor)
+    assert_close(*found)
+    # There the gradient of the free energy vanishes: steps from it lead back to it.
+    q = prior + found[0]
+    again, _ = visit(update, model, q, found[0], records)
+    assert_close(again, found[0])
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 10.0])
+def test_one_visit_to_a_conjugate_site(temperature):
+    """Generalised Bayes: the likelihood to the power of 1/α."""
+    update = LocalUpdate(temperature=temperature).resolve(BetaBernoulli(), COINS)
+    assert update.conjugate and update.steps == 1
+    start = Beta(np.array(0.3), np.array(7.0))
+    factor, info = visit(update, BetaBernoulli(), COINS + start, start, FLIPS)
+    posterior = COINS + factor
+    assert posterior.a == pytest.approx(2 + 4 / temperature, rel=1e-13)
+    assert posterior.b == pytest.approx(3 + 2 / temperature, rel=1e-13)
+    assert info.halvings == 0
+
+
+# --- rates, steps and counts ----------------------------------------------------------------
+
+
+def contraction(rate, *, steps, count=0):
+    """By how much the distance to the exact factor has shrunk."""
+    update = LocalUpdate("exact", steps=steps, rate=rate).resolve(BetaBernoulli(), COINS)
+    start = Beta(np.array(1.0), np.array(5.0))
+    factor, info = visit(update, BetaBernoulli(), COINS + start, start, FLIPS, count)
+    goal = BetaBernoulli().factor(FLIPS)
+    left = (factor - goal).natural_parameters / (start - goal).natural_parameters
+    assert left[0] == pytest.approx(left[1], rel=1e-9)
+    assert info.halvings == 0
+    return left[0]
+
+
+def test_a_constant_rate():
+    assert contraction(0.25, steps=3) == pytest.approx(0.75**3, rel=1e-9)
+
+
+def test_a_rate_sees_how_many_steps_the_site_has_taken():
+    ours = contraction(lambda t: 1 / (t + 2), steps=3, count=4)
+    assert ours == pytest.approx(5 / 6 * 6 / 7 * 7 / 8, rel=1e-9)
+
+
+def test_a_schedule_of_optax():
+    schedule = optax.cosine_decay_schedule(0.9, decay_steps=8)
+    expected = np.prod([1 - float(schedule(t)) for t in (2, 3, 4, 5)])
+    assert contraction(schedule, steps=4, count=2) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_default_of_noisy_gradients_decays():
+    rates = np.array([decaying(t) for t in range(2000)])
+    assert rates[0] == 0.5 and (np.diff(rates) < 0).all()
+    # Robbins and Monro: the sum diverges, that of squares does not, for powers in (1/2, 1].
+    slope = np.log(rates[1999] / rates[1000]) / np.log(2019 / 1020)
+    assert slope == pytest.approx(-0.75, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "update, model, q, kind, steps, rate",
+    [
+        (LocalUpdate(), BetaBernoulli(), COINS, Exact, 1, 1.0),
+        (LocalUpdate(), BetaExponential(), COINS, ClosedForm, 20, 0.5),
+        (LocalUpdate("quadrature"), BetaBernoulli(), COINS, Quadrature, 20, 0.5),
+        (LocalUpdate("reinforce"), BetaBernoulli(), COINS, Reinforce, 20, decaying),
+        (LocalUpdate(batch_size=2), BetaBernoulli(), COINS, Exact, 20, decaying),
+        (LocalUpdate(steps=7, rate=0.1), BetaBernoulli(), COINS, Exact, 7, 0.1),
+        (LocalUpdate(rate=1), BetaExponential(), COINS, ClosedForm, 20, 1.0),
+    ],
+)
+def test_defaults(update, model, q, kind, steps, rate):
+    resolved = update.resolve(model, q)
+    assert type(resolved.estimator) is kind
+    assert (resolved.steps, resolved.rate) == (steps, rate)
+    assert resolved.resolve(model, q) == resolved
+    assert resolved.conjugate == (kind is Exact and rate == 1.0)
+
+
+# --- minibatches ----------------------------------------------------------------------------
+
+
+def test_batches_are_unbiased():
+    """Weighted records, among them padding of no weight."""
+    records = Records(np.array([1, 0, 0, 1, 1, 1, 1]), np.array([1, 2, 1, 0.5, 3, 0, 0]))
+    model, update = BetaBernoulli(), LocalUpdate("exact", batch_size=3)
+    with jax.enable_x64(True):
+        q, records = jax.tree.map(jnp.asarray, (COINS, records))
+        factor = Beta(q.a_minus_one / 7, q.b_minus_one)
+        direction = lambda key: update.direction(model, q, factor, records, key=key)
+        keys = jax.random.split(jax.random.key(1), 1000)
+        found = np.asarray(jax.jit(jax.vmap(direction))(keys).natural_parameters)
+        expected = np.asarray((model.factor(records) - factor).natural_parameters)
+    error = found.std(0, ddof=1) / np.sqrt(len(found))
+    assert (np.abs(found.mean(0) - expected) < 4 * error).all() and (error > 0).all()
+
+
+def test_a_batch_of_all_records_is_all_records():
+    full, batched = LocalUpdate("exact"), LocalUpdate("exact", batch_size=6)
+    key = jax.random.key(0)
+    left, right = (
+        update.direction(BetaBernoulli(), COINS, COINS.zero(), FLIPS, key=key)
+        for update in (full, batched)
+    )
+    assert_close(left, right, 0.0)
+
+
+# --- the domain -----------------------------------------------------------------------------
+
+numbers = st.floats(-1, 1).flatmap(
+    lambda x: st.sampled_from([1.0, 1e2, 1e5, 1e9]).map(lambda scale: x * scale)
+)
+symmetric = st.tuples(numbers, numbers, numbers).map(
+    lambda t: np.array([[t[0], t[1]], [t[1], t[2]]])
+)
+vectors = st.tuples(numbers, numbers).map(np.array)
+
+
+def check_step(domain, model, q, gradient):
+    """One step of rate one from a factor of zero leads to a proper posterior, or nowhere."""
+    update = LocalUpdate(Given(gradient), steps=1, rate=1.0, domain=domain)
+    factor, info = visit(update, model, q, q.zero(), Records.of(np.array([0.5])))
+    posterior = q + factor
+    assert info.finite and posterior.is_proper() and model.admits(posterior)
+    if info.refused:
+        assert_close(factor, q.zero(), 0.0)
+        assert info.halvings == 0
+    elif domain == "halve":
+        assert info.halvings <= HALVINGS
+        scale = 2.0**-info.halvings
+        assert_close(posterior, q + gradient * scale, 1e-12)
+        if info.halvings:  # twice that step would have left
+            twice = q + gradient * (2 * scale)
+            assert not (twice.is_proper() and model.admits(twice))
+
+
+@few
+@given(a=numbers, b=numbers)
+def test_halving_keeps_a_beta_where_expectations_are_finite(a, b):
+    q = Beta.from_standard(3.0, 0.5)
+    check_step("halve", BetaExponential(), q, Beta(np.array(a), np.array(b)))
+
+
+ANY = FunctionModel(lambda z, x: x)
+GAUSSIAN = Gaussian.from_standard([1.0, -2.0], [[1.0, 0.3], [0.3, 0.5]])
+DIAGONAL = DiagonalGaussian.from_standard([1.0, -2.0], [1.0, 0.5])
+
+
+@few
+@given(h=vectors, d=symmetric)
+def test_halving_keeps_a_gaussian_proper(h, d):
+    check_step("halve", ANY, GAUSSIAN, Gaussian(h, d))
+
+
+@few
+@given(h=vectors, d=symmetric)
+def test_retracting_keeps_a_gaussian_proper(h, d):
+    check_step("retract", ANY, GAUSSIAN, Gaussian(h, d))
+
+
+def test_a_step_that_no_halving_mends_is_refused():
+    """The posterior is proper by a margin that forty halvings do not reach."""
+    q = Beta.from_standard(1e-10, 2.0)
+    update = LocalUpdate(Given(Beta(np.array(-1e9), np.array(0.0))), steps=3, rate=1.0)
+    factor, info = visit(update, ANY, q, q.zero(), Records.of(np.array([0.5])))
+    assert info.refused == 3 and info.halvings == 0 and info.finite
+    assert_close(factor, q.zero(), 0.0)
+
+
+def retracted(q, direction, rate):
+    with jax.enable_x64(True):
+        moved = retract(*jax.tree.map(jnp.asarray, (q, direction, rate)))
+        return jax.tree.map(np.asarray, moved)
+
+
+moderate = st.floats(-100, 100)
+directions = st.tuples(*[moderate] * 5).map(np.array)
+
+
+@few
+@given(vector=directions)
+def test_retracting_is_always_proper_and_a_step_to_first_order(vector):
+    full = GAUSSIAN.with_natural_parameters(vector)
+    for q, d in [(GAUSSIAN, full), (DIAGONAL, DIAGONAL.with_natural_parameters(vector[:4]))]:
+        assert retracted(q, d, 1.0).is_proper()
+        errors = []
+        for rate in (1e-5, 1e-6):
+            gap = retracted(q, d, rate) - (q + d * rate)
+            errors.append(np.abs(gap.natural_parameters).max())
+        # Second order: a tenth of the rate leaves a hundredth of the error.
+        assert errors[1] <= errors[0] / 50 + 1e-14
+
+
+def test_a_gradient_of_nan_is_noted_and_not_taken():
+    nan = FunctionModel(lambda z, x: x * jnp.where(z > 2, 0.0, jnp.nan))
+    prior = Gamma.from_standard(2.0, 2.0)
+    start = Gamma(np.array(0.5), np.array(0.1))
+    update = LocalUpdate(steps=2).resolve(nan, prior)
+    factor, info = visit(update, nan, prior + start, start, Records.of(np.ones(3)))
+    assert not info.finite and info.refused == 2
+    assert_close(factor, start, 1e-12)
+
+
+def test_infinite_expectations_are_noted():
+    """E[1/z] diverges for a <= 1; what is computed there has no meaning."""
+    model, records = BetaExponential(), Records.of(np.array([0.3, 0.5]))
+    for a in (0.5, 1.0):
+        q = Beta.from_standard(a, 2.0)
+        with pytest.raises(UsageError, match="under which the log likelihood of BetaExponential"):
+            LocalUpdate().resolve(model, q)
+        update = LocalUpdate(ClosedForm(), steps=1, rate=0.5)
+        assert not visit(update, model, q, q.zero(), records)[1].finite
+
+
+# --- mistakes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"steps": 0}, "steps=0"),
+        ({"rate": 0.0}, "rate=0.0"),
+        ({"rate": 1.5}, "rate=1.5"),
+        ({"rate": float("nan")}, "rate=nan"),
+        ({"temperature": 0.0}, "temperature=0"),
+        ({"temperature": -1.0}, "temperature=-1"),
+        ({"temperature": float("inf")}, "temperature=inf"),
+        ({"domain": "clip"}, "'clip'.* 'halve' or 'retract'"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"estimator": "newton"}, "'newton'.*'bonnet-price'"),
+    ],
+)
+def test_bad_arguments_are_refused(options, says):
+    with pytest.raises(UsageError, match=says):
+        LocalUpdate(**options)
+
+
+@pytest.mark.parametrize(
+    "update, model, q, says",
+    [
+        (LocalUpdate(), BetaBernoulli(), GAUSSIAN, "prior Gaussian .*expected Beta"),
+        (LocalUpdate(), LogisticRegression(), COINS, "expected Gaussian or DiagonalGaussian"),
+        (LocalUpdate(), GammaPoisson(), Gamma.from_standard([1.0], [1.0]), r"batch shape \(1,\)"),
+        (LocalUpdate(domain="retract"), BetaBernoulli(), COINS, "a Gaussian posterior"),
+        (LocalUpdate("exact"), BetaExponential(), COINS, "default here is ClosedForm"),
+    ],
+)
+def test_misfits_are_refused(update, model, q, says):
+    with pytest.raises(UsageError, match=says):
+        update.resolve(model, q)
