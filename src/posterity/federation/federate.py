@@ -176,17 +176,17 @@ def _records(
             expected=f"finite weights, not negative, of sites among {sorted(sites)}",
             fix="Check names and numbers; weight 0 mutes a site.",
         )
-    records = {}
+    records, check = {}, model.check  # bound once: Equinox makes a Module of it each time
     for site in sorted(sites):
         try:
-            records[site] = _site_records(sites[site], weights.get(site, 1.0), model)
+            records[site] = _site_records(sites[site], weights.get(site, 1.0), check)
         except PosterityError as error:
             raise error.at(f"the data of site {site!r}") from error
     return records
 
 
-def _site_records(data: Any, weight: float, model: Model) -> Records:
+def _site_records(data: Any, weight: float, check: Callable[[Any], None]) -> Records:
     records = Records(None, np.zeros(0)) if data is None else Records.of(data, weight)
     if records.size:
-        model.check(records.data)
+        check(records.data)
     return records

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int, Key
 
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation.network import Network
 from posterity.federation.federate import start
+from posterity.federation.network import Network
 from posterity.federation.schedules import Sequential
 from posterity.federation.update import LocalUpdate
 from posterity.federation.walks import MetropolisHastings, Walk, positions
@@ -105,7 +105,7 @@ def simulate(
     with jax.enable_x64(True):
         member = jax.tree.map(jnp.asarray, run.state.prior)
         if update.conjugate and isinstance(model, ConjugateModel):
-            table = _table(model, update, list(run.problem.sites.values()))
+            table = _table(model, update, list(run.problem.sites.values()), np.unique(walked))
             trace = _conjugate(member.natural_parameters, table, walked, left, every)
         else:
             records = _stacked(list(run.problem.sites.values()))
@@ -138,12 +138,15 @@ def _conjugate(
     return jnp.concatenate([start, total], axis=1)[:, ::every]
 
 
-def _table(model: Any, update: LocalUpdate, sites: list[Records]) -> jax.Array:
-    """Every site's exact factor, one row each."""
-    some = next(records for records in sites if records.size)
-    nothing = model.factor(some).zero()
-    factors = (model.factor(records) if records.size else nothing for records in sites)
-    return jnp.asarray(np.stack([f.natural_parameters for f in factors]) / update.temperature)
+def _table(model: Any, update: LocalUpdate, sites: list[Records], visited: np.ndarray) -> jax.Array:
+    """The exact factor of every site that is visited, one row a site."""
+    factor = model.factor  # bound once: Equinox makes a Module of it each time
+    some = factor(next(records for records in sites if records.size))
+    table = np.zeros((len(sites), some.dimension))
+    for site in visited:
+        if sites[site].size:
+            table[site] = factor(sites[site]).natural_parameters
+    return jnp.asarray(table / update.temperature)
 
 
 # --- all other models ---------------------------------------------------------------------------
