@@ -29,24 +29,25 @@ LONG = 3000
 
 def learning(effort: Effort) -> dict[str, Curve]:
     """By graph, KL(posterior ‖ true posterior) after every slot, data drawn anew by group."""
-    return {name: _over_data_sets(name, effort) for name in GRAPHS}
+    return {name: _over_data_sets(name, effort) for name in effort.some(GRAPHS, "complete")}
 
 
 def _over_data_sets(graph: str, effort: Effort) -> Curve:
-    rows = []
+    trials = []
     for seed in range(effort.data_sets):
-        sites = coins(seed)
-        trial = simulate(
-            sites,
-            BetaBernoulli(),
-            COIN_PRIOR,
-            GRAPHS[graph],
-            visits=SLOTS,
-            repetitions=effort.walks,
-            key=jax.random.key(1000 + seed),
+        trials.append(
+            simulate(
+                coins(seed),
+                BetaBernoulli(),
+                COIN_PRIOR,
+                GRAPHS[graph],
+                visits=SLOTS,
+                repetitions=effort.walks,
+                key=jax.random.key(1000 + seed),
+            )
         )
-        rows.append(divergence(trial, sites))
-    return Curve(np.concatenate(rows), trial.visits, groups=effort.data_sets)
+    rows = [divergence(trial, coins(seed)) for seed, trial in enumerate(trials)]
+    return Curve(np.concatenate(rows), trials[0].visits, groups=effort.data_sets)
 
 
 def divergence(trial: Simulation, sites: Sites) -> Array:
@@ -63,7 +64,7 @@ def unlearning(effort: Effort) -> dict[str, dict[str, Curve]]:
     sites = coins(0)
     rest = {agent: data for agent, data in sites.items() if agent != LEAVER}
     found = {}
-    for name in GRAPHS:
+    for name in effort.some(GRAPHS, "complete"):
         trials = {
             "during the walk": _leave(name, sites, effort, asked=False),
             "asked directly": _leave(name, sites, effort, asked=True),
@@ -97,7 +98,7 @@ def _after(kl: Array, restarted: bool) -> Curve:
 def times(effort: Effort) -> dict[str, Any]:
     """Hops until all agents are visited, and until the leaver is, against theory."""
     found = {}
-    for number, (name, network) in enumerate(GRAPHS.items()):
+    for number, (name, network) in enumerate(effort.some(GRAPHS, "complete").items()):
         key, other = jax.random.split(jax.random.key(number))
         size = {"repetitions": effort.times}
         found[name] = {
@@ -131,8 +132,8 @@ def removal_times(graph: str, effort: Effort) -> Array:
         first=LEAVER,
         key=jax.random.key(11),
     )
-    counts = (trial.posteriors.a + trial.posteriors.b)[:, BEFORE:]
-    gone = np.diff(np.asarray(counts), axis=1) < 0
+    counts = np.asarray(trial.parameters).sum(-1)[:, BEFORE:]
+    gone = counts[:, 1:] < counts[:, :-1]
     assert gone.any(1).all(), "walks too short"
     return gone.argmax(1)
 

@@ -24,14 +24,15 @@ Curves = Mapping[str, Curve]
 
 def figure3(curves: Curves, folder: Path) -> None:
     """Conjugate learning on three graphs."""
+    size = (3.7 * len(curves), 3.7)
     canvas, axes = plt.subplots(
-        1, len(curves), figsize=(11, 3.7), sharey=True, layout="constrained"
+        1, len(curves), figsize=size, sharey=True, layout="constrained", squeeze=False
     )
-    for axis, (name, curve), color in zip(axes, curves.items(), COLORS, strict=False):
+    for axis, (name, curve), color in zip(axes[0], curves.items(), COLORS, strict=False):
         line(axis, name, curve, color, "visits")
         decorate(axis, "slot", f"{name}, K = 10", bottom=1e-6)
         axis.legend(frameon=False)
-    axes[0].set_ylabel("KL(posterior ‖ true posterior), nats")
+    axes[0, 0].set_ylabel("KL(posterior ‖ true posterior), nats")
     save(canvas, folder / "figure3.png")
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from experiments.gfvl.curves import Curve, significant
 from experiments.gfvl.problem import WITHIN
+from experiments.gfvl.waiting import BEST, DEFAULT, ONE_COVER, PAPERS, TWO_COVERS
 
 HOPS, OVER_FLOOR, Z = 30, 1.5, 2.0
-PAPERS, BEST = "REINFORCE, c = 0 (the paper's)", "closed form"
 Goal = dict[str, Any]
 
 
@@ -31,39 +31,34 @@ def floor_reached(curves: Mapping[str, Curve], floor: float) -> Goal:
     }
 
 
-def few_hops(hops: Mapping[str, Any]) -> Goal:
-    """Mean hops until a walk is at the floor."""
-    name = next(iter(hops))
-    mean, error = hops[name]["mean"], hops[name]["standard error"]
+def few_hops(hops: Mapping[str, Any], data_sets: Mapping[str, Any]) -> Goal:
+    """Mean hops until a walk is at the floor, over walks and data."""
     return {
         "goal": f"KL at most {WITHIN} times the floor after {HOPS} hops of a walk, on average",
-        "measured": hops[name],
-        "with": name,
-        "met": mean <= HOPS,
-        "met within a standard error": mean - error <= HOPS,
+        "with": DEFAULT,
+        "measured, over data sets": data_sets,
+        "measured, one data set": hops[DEFAULT],
+        "met": data_sets["mean"] <= HOPS,
     }
 
 
 def forgotten(covered: Mapping[str, Mapping[str, Any]]) -> Goal:
     """One cover after a request."""
-    ratios = {
-        f"{case}, {how}": row["KL over floor after one cover"]
-        for case, rows in covered.items()
-        for how, row in rows.items()
-        if "KL over floor after one cover" in row
-    }
+    rows = [(f"{case}, {how}", row) for case, own in covered.items() for how, row in own.items()]
+    ratios = {name: row[ONE_COVER] for name, row in rows if ONE_COVER in row}
+    again = {name: row[TWO_COVERS] for name, row in rows if TWO_COVERS in row}
     return {
         "goal": f"after forgetting and one cover at most {OVER_FLOOR} times the floor, on average",
         "measured": ratios,
+        "after two covers": again,
         "met": all(r["mean"] + 2 * r["standard error"] <= OVER_FLOOR for r in ratios.values()),
     }
 
 
 def theory(times: Mapping[str, Mapping[str, Any]]) -> Goal:
     """Cover and unlearning times."""
-    scores = {
-        f"{graph}, {kind}": row["z"] for graph, rows in times.items() for kind, row in rows.items()
-    }
+    rows = [(f"{graph}, {kind}", row) for graph, own in times.items() for kind, row in own.items()]
+    scores = {name: row["z"] for name, row in rows}
     return {
         "goal": "mean cover and unlearning times as theory has them, within standard error",
         "z scores": scores,

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posterity import Beta
-from posterity.federation import Network, complete, ring, star
+from posterity.federation import Network, Reinforce, complete, ring, star
 from posterity.federation.update import LocalUpdate
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 Sites = dict[str, Array]
+T = TypeVar("T")
 
 AGENTS = tuple(f"agent {k}" for k in range(10))
 GRAPHS = {
@@ -55,10 +57,16 @@ class Effort:
     """Local iterations of each noisy run."""
     times: int
     """Repetitions of cover and unlearning times."""
+    brief: bool = False
+    """Few variants: each is a program of its own, which takes seconds to compile."""
+
+    def some(self, variants: Mapping[str, T], *names: str) -> dict[str, T]:
+        """All variants, or these where it shall be brief."""
+        return {n: v for n, v in variants.items() if not self.brief or n in names}
 
 
 FULL = Effort(walks=1000, data_sets=20, noisy=100, iterations=20_000, times=20_000)
-QUICK = Effort(walks=100, data_sets=2, noisy=4, iterations=200, times=1000)
+QUICK = Effort(walks=100, data_sets=3, noisy=4, iterations=10_000, times=1000, brief=True)
 
 
 def coins(seed: int) -> Sites:
@@ -79,8 +87,6 @@ def without_leaver(sites: Mapping[str, Array]) -> dict[str, Array | None]:
     return {agent: None if agent == LEAVER else data for agent, data in sites.items()}
 
 
-def papers_update(steps: int, baseline: float | str = 0.0) -> LocalUpdate:
+def papers_update(steps: int) -> LocalUpdate:
     """REINFORCE with a constant baseline, as the paper has it, `steps` iterations a visit."""
-    from posterity.federation import Reinforce
-
-    return LocalUpdate(Reinforce(PAPERS_SAMPLES, baseline), steps=steps, rate=PAPERS_RATE)
+    return LocalUpdate(Reinforce(PAPERS_SAMPLES, 0.0), steps=steps, rate=PAPERS_RATE)
