@@ -24,32 +24,35 @@ from experiments.heart.trials import EVERYONE, LOCAL
 
 NAMES = dict(zip(SITES, ("Cleveland", "Hungary", "Switzerland", "Long Beach"), strict=True))
 COLORS = dict(zip(SITES, ("#1d70b8", "#2a9d4b", "#e08e0b", "#8a5fbf"), strict=True))
+TITLES = {
+    "logistic": "logistic regression",
+    "network": "network",
+    "overfitted network": "overfitted network",
+}
 METHODS = {
     LOCAL: ("each hospital alone", "#999999", "s"),
     "server, sequential": ("federated: server", "#c1121f", "o"),
     "gossip, ring": ("federated: gossip, ring", "#e8707a", "D"),
-    POOLED: ("pooled", "#222222", "_"),
+    POOLED: ("pooled", "#222222", "^"),
 }
+
+Results = Mapping[str, Any]
 
 
 def draw(summary: Mapping[str, Any], folder: Path) -> None:
-    """Write `likelihood.png`, `forgetting.png` and `membership.png`."""
-    results = summary["results"]
-    for name, figure in (
-        ("likelihood", _likelihood),
-        ("forgetting", _forgetting),
-        ("membership", _membership),
-    ):
-        canvas = figure(results)
-        canvas.savefig(folder / f"{name}.png", dpi=150)
+    """Write `likelihood.png`, `forgetting.png` and `membership.png` of the parts there are."""
+    figures = {"likelihood": _likelihood, "forgetting": _forgetting, "membership": _membership}
+    for name, figure in figures.items():
+        canvas = figure(summary["results"])
+        canvas.savefig(folder / f"{name}.png", dpi=130)
         plt.close(canvas)
 
 
-def _likelihood(results: Mapping[str, Any]) -> Any:
-    parts = {"logistic": "logistic regression", "network": "network"}
-    canvas, axes = plt.subplots(1, 2, figsize=(9.5, 4.0), sharey=True, layout="constrained")
+def _likelihood(results: Results) -> Any:
+    parts = [part for part in results if "scores" in results[part]]
+    canvas, axes = _canvas(1, len(parts), sharey=True)
     groups = (EVERYONE, *SITES)
-    for axis, (part, title) in zip(axes, parts.items(), strict=True):
+    for axis, part in zip(axes[0], parts, strict=True):
         scores = results[part]["scores"]
         for i, (method, (label, color, marker)) in enumerate(METHODS.items()):
             values = [scores[method][g]["log likelihood"] for g in groups]
@@ -57,23 +60,27 @@ def _likelihood(results: Mapping[str, Any]) -> Any:
             _points(axis, x, values, label=label, color=color, marker=marker)
         names = [EVERYONE, *(NAMES[s] for s in SITES)]
         axis.set_xticks(range(len(groups)), names, fontsize=8)
-        axis.set(title=title)
+        axis.set(title=TITLES[part])
         _plain(axis)
-    axes[0].set_ylabel("test log likelihood, nats a patient")
-    canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    axes[0, 0].set_ylabel("test log likelihood, nats a patient")
+    _legend(canvas, axes[0, 0])
     return canvas
 
 
-def _forgetting(results: Mapping[str, Any]) -> Any:
-    canvas, axes = plt.subplots(1, 3, figsize=(12.5, 4.0), layout="constrained")
-    _distance(axes[0], results["logistic"]["forgetting"], SWEEPS, ("KL to retrained",))
-    axes[0].set(title="logistic regression: posterior", ylabel="KL to retrained, nats")
-    own = ("predictive KL to retrained", "forgotten hospital")
-    for axis, part in zip(axes[1:], ("network", "overfitted network"), strict=True):
-        _distance(axis, results[part]["forgetting"], MORE_SWEEPS, own)
-        axis.set(title=f"{part}: predictions", ylabel="KL to retrained, nats a patient")
-    handles, labels = axes[1].get_legend_handles_labels()
-    canvas.legend(handles, labels, loc="outside lower center", ncols=5)
+def _forgetting(results: Results) -> Any:
+    parts = [part for part in results if "forgetting" in results[part]]
+    canvas, axes = _canvas(1, len(parts))
+    for axis, part in zip(axes[0], parts, strict=True):
+        forgetting = results[part]["forgetting"]
+        if part == "logistic":
+            _distance(axis, forgetting, SWEEPS, ("KL to retrained",))
+            what, unit = "posterior", "nats"
+        else:
+            path = ("predictive KL to retrained", "forgotten hospital")
+            _distance(axis, forgetting, MORE_SWEEPS, path)
+            what, unit = "predictions", "nats a patient"
+        axis.set(title=f"{TITLES[part]}: {what}", ylabel=f"KL to retrained, {unit}")
+    _legend(canvas, axes[0, -1])
     return canvas
 
 
@@ -96,9 +103,9 @@ def _distance(
     _plain(axis)
 
 
-def _membership(results: Mapping[str, Any]) -> Any:
-    parts = ("logistic", "network", "overfitted network")
-    canvas, axes = plt.subplots(2, 3, figsize=(12.5, 6.5), sharey=True, layout="constrained")
+def _membership(results: Results) -> Any:
+    parts = [part for part in results if "forgetting" in results[part]]
+    canvas, axes = _canvas(len(ATTACKS), len(parts), sharey=True)
     for row, attack in zip(axes, ATTACKS, strict=True):
         for axis, part in zip(row, parts, strict=True):
             stages = (BEFORE, stage_after(0), refined_name(part), RETRAINED)
@@ -110,12 +117,21 @@ def _membership(results: Mapping[str, Any]) -> Any:
             axis.axhline(0.5, color="#666666", linewidth=0.8, linestyle=":")
             names = ("before", "subtracted", "refined", "retrained")
             axis.set_xticks(range(len(stages)), names)
-            axis.set(title=f"{part}: {attack} attack")
+            axis.set(title=f"{TITLES[part]}: {attack} attack")
             _plain(axis)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("AUC; 1/2 is chance")
-    canvas.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        row[0].set_ylabel("AUC; 1/2 is chance")
+    _legend(canvas, axes[0, 0])
     return canvas
+
+
+def _canvas(rows: int, columns: int, **options: Any) -> tuple[Any, Any]:
+    size = (4.4 * columns, 3.2 * rows + 0.8)
+    return plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **options)
+
+
+def _legend(canvas: Any, axis: Axes) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
 
 
 def _points(axis: Axes, x: Any, values: Sequence[Mapping[str, Any]], **style: Any) -> None:

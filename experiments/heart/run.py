@@ -153,6 +153,7 @@ def _settings(seeds: int, quick: bool) -> dict[str, Any]:
         },
         "forgetting": {"federation": forgetting.METHOD},
         "versions": {
+            "code": _digest(),
             "python": platform.python_version(),
             "posterity": posterity.__version__,
             **{name: metadata.version(name) for name in packages},

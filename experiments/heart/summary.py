@@ -44,7 +44,11 @@ def statistics(values: np.ndarray) -> dict[str, float]:
 
 def goals(found: Found) -> dict[str, Any]:
     """The verdicts."""
-    federated = {k: _federated(list(found[k].values())) for k in ("logistic", "network")}
+    federated = {
+        part: _federated(list(found[part].values()))
+        for part in ("logistic", "network")
+        if part in found
+    }
     membership = {
         part: _membership([seed["forgetting"] for seed in by_seed.values()])
         for part, by_seed in found.items()
