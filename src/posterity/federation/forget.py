@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from posterity.checks import check_proper
 from posterity.errors import UsageError
 from posterity.federation.run import Run
-from posterity.federation.schedules import site_key
-from posterity.federation.state import failure_of, padded
+from posterity.federation.state import failure_of, padded, site_key
 from posterity.federation.update import LocalUpdate, fisher_length
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue

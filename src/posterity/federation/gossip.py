@@ -12,7 +12,7 @@ from posterity.checks import same_parameters
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily
 from posterity.federation.network import Network, check_sites
-from posterity.federation.schedules import Schedule, Step, site_key
+from posterity.federation.schedules import Schedule, Step
 from posterity.federation.state import Problem, State, visit
 from posterity.federation.walks import NOWHERE, MetropolisHastings, Walk, WalkState
 from posterity.ledger import Entry
@@ -81,7 +81,7 @@ class Gossip(Schedule):
     def receive(self, problem: Problem, state: State, site: str, *, key: jax.Array) -> Step:
         """The site takes the newest token, and sends it on to a neighbour of its own."""
         own = state.schedule
-        state, happened = visit(problem, state, site, key=site_key(key, site))
+        state, happened = visit(problem, state, site, key=key)
         before = own["from"] if site == own["at"] else None
         there = hop(self.network, self.walk, site, before, key=key)
         seen = {**own["seen"], site: own["sequence"]}

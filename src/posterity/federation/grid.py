@@ -51,7 +51,7 @@ class Grid:
                 found=f"reach={reach}", expected="a number above 1", fix="Give 2**20, say."
             )
         largest = (float(np.abs(leaf).max(initial=0.0)) or 1.0 for leaf in jax.tree.leaves(prior))
-        return cls(tuple(math.ceil(math.log2(m * reach)) - DIGITS for m in largest))
+        return cls(tuple(_ceil_log2(m * reach) - DIGITS for m in largest))
 
     def round(self, factor: Family) -> Family:
         """The nearest point of the grid, as NumPy float64."""
@@ -79,6 +79,11 @@ class Grid:
 def size(factor: Family) -> Family:
     """The absolute values of all natural parameters."""
     return jax.tree.map(lambda leaf: np.asarray(np.abs(leaf)), factor)
+
+
+def _ceil_log2(number: float) -> int:
+    fraction, exponent = math.frexp(number)  # exact, as the logarithm is not
+    return exponent - (fraction == 0.5)
 
 
 def _rounded(leaf: Any, exponent: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import jax
 from posterity.errors import UsageError
 from posterity.federation.gossip import hop
 from posterity.federation.network import Network, check_sites
-from posterity.federation.schedules import Schedule, Step, site_key
+from posterity.federation.schedules import Schedule, Step
 from posterity.federation.state import Problem, State, Visit, visit
 from posterity.federation.walks import MetropolisHastings, Walk
 from posterity.ledger import Entry
@@ -60,7 +60,7 @@ class LedgerGossip(Schedule):
         own, turn = state.schedule, state.schedule["turn"]
         site = own["at"][turn]
         seen = merged(own["tokens"][str(turn)], own["sites"].get(site, {}))
-        state, knows, happened = _visited(problem, state, site, seen, site_key(key, site))
+        state, knows, happened = _visited(problem, state, site, seen, key)
         at, before = list(own["at"]), list(own["from"])
         at[turn], before[turn] = hop(self.network, self.walk, site, before[turn], key=key), site
         schedule = {

@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -12,7 +11,7 @@ import numpy as np
 
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation.state import Problem, State, Visit, visit
+from posterity.federation.state import Problem, State, Visit, site_key, visit
 from posterity.ledger import Entry
 
 Step = tuple[State, tuple[Visit, ...]]
@@ -52,7 +51,7 @@ class Sequential(Schedule):
         """One pass, in the order of the sites' names."""
         visits = []
         for site in problem.sites:
-            state, happened = visit(problem, state, site, key=site_key(key, site))
+            state, happened = visit(problem, state, site, key=key)
             visits.append(happened)
         return state, tuple(visits)
 
@@ -79,7 +78,7 @@ class Synchronous(Schedule):
         start, together, visits = state, state, []
         for site in problem.sites:
             # On its own each site's change must be good: a bad site is found by name.
-            alone, happened = visit(problem, start, site, key=site_key(key, site))
+            alone, happened = visit(problem, start, site, key=key)
             visits.append(happened)
             if happened.outcome == "updated":
                 together = _joined(together, alone, site)
@@ -131,9 +130,7 @@ class Asynchronous(Schedule):
         own = state.schedule
         site = min(own["done"], key=lambda name: (own["done"][name], name))
         view = self._view(state, site)
-        state, happened = visit(
-            problem, state, site, key=site_key(key, site), view=view, damping=self.damping
-        )
+        state, happened = visit(problem, state, site, key=key, view=view, damping=self.damping)
         reports = {**own["reports"], site: own["reports"][site] + 1}
         wait = self._duration(site, reports[site], key)
         schedule = {
@@ -160,12 +157,6 @@ class Asynchronous(Schedule):
     def _duration(self, site: str, report: int, key: jax.Array) -> float:
         own_key = jax.random.fold_in(site_key(key, site), report)
         return float(jax.random.exponential(own_key)) / self.speeds.get(site, 1.0)
-
-
-def site_key(key: jax.Array, site: str) -> jax.Array:
-    """The site's own key: independent of which other sites there are."""
-    word = int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "little")
-    return jax.random.fold_in(key, np.uint32(word))
 
 
 def _joined(together: State, alone: State, site: str) -> State:
