@@ -5,6 +5,7 @@ bit, the posterior of the ledger with the same factors.
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -181,7 +182,8 @@ def visit(
     """The site improves its factor, seeing the posterior ``view`` (the current one by default).
 
     Either the whole update is committed or nothing is. ``damping`` is the share of the change
-    that is taken; all of it where the model is conjugate.
+    that is taken; all of it where the model is conjugate. ``key`` is that of the step, from which
+    the site's own is made.
 
     Raises:
         SiteError: if the site raised, or its update was not finite or too large for the grid,
@@ -222,7 +224,9 @@ def propose(
         return problem.grid.round(factor / update.temperature), {}
     with jax.enable_x64(True):
         count = np.asarray(state.counts.get(site, 0))
-        factor, info = _local(update, model, view, state.factor(site), padded(records), count, key)
+        factor, info = _local(
+            update, model, view, state.factor(site), padded(records), count, site_key(key, site)
+        )
         info = jax.tree.map(np.asarray, info)
     if not info.finite:
         raise ParameterError(
@@ -256,6 +260,12 @@ def _local(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, count: Any, key: Any
 ) -> Any:
     return update(model, q, factor, records, count, key=key)
+
+
+def site_key(key: jax.Array, site: str) -> jax.Array:
+    """The site's own key: independent of which other sites there are."""
+    word = int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "little")
+    return jax.random.fold_in(key, np.uint32(word))
 
 
 def padded(records: Records) -> Records:
