@@ -49,7 +49,7 @@ from posterity.models import (
     Records,
 )
 
-SAMPLES, KEYS = 12, 400
+SAMPLES, KEYS = 12, 1500
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 2))
 Y = np.where(RNG.uniform(size=12) < scipy.special.expit(X @ [1.0, -1.0]), 1, 0)
@@ -100,7 +100,7 @@ CASES = {
 }
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})  # compiling is all the time
 def gradients(estimator, model, q, records, keys):
     one = lambda key: estimator(model, q, records, key=key).natural_parameters
     return jax.vmap(one)(keys)
@@ -137,10 +137,10 @@ def exact(name):
 
 
 UNBIASED = [
-    *((Reinforce(SAMPLES), name) for name in CASES),
+    *((Reinforce(SAMPLES), name) for name in ("Beta", "DiagonalGaussian")),
     (Reinforce(SAMPLES, baseline=0.0), "Beta"),
     (Reinforce(2), "Gamma"),
-    *((Reparameterization(SAMPLES), name) for name in CASES),
+    *((Reparameterization(SAMPLES), name) for name in CASES if name != "Gaussian"),
     (BonnetPrice(4), "Gaussian"),
     (BonnetPrice(3), "DiagonalGaussian"),
     (VariationalOnlineNewton(4), "DiagonalGaussian"),

@@ -55,7 +55,7 @@ class Given(Estimator):
         return self.gradient
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
 def jitted(update, model, q, factor, records, count, key):
     return update(model, q, factor, records, count, key=key)
 
