@@ -61,7 +61,8 @@ def _bar(done: int, steps: int, unit: str) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"Federating, {steps} {unit}", total=steps, completed=done)
         yield lambda step: progress.update(task, completed=step)
 

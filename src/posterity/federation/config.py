@@ -105,9 +105,9 @@ class Table:
             )
         return value
 
-    def choice(self, key: str, choices: Mapping[str, Any], default: Any = ...) -> str:
+    def choice(self, key: str, choices: Mapping[str, Any], default: Any = ...) -> Any:
         """The value of ``key``, which must be one of ``choices``."""
-        value = self.take(key, str, default)
+        value: Any = self.take(key, str, default)
         if value is not None and value not in choices:
             raise UsageError(
                 found=f"{self._full(key)} = {value!r}",
