@@ -105,8 +105,9 @@ def simulate(
     with jax.enable_x64(True):
         member = jax.tree.map(jnp.asarray, run.state.prior)
         if update.conjugate and isinstance(model, ConjugateModel):
-            table = _table(model, update, list(run.problem.sites.values()), np.unique(walked))
-            trace = _conjugate(member.natural_parameters, table, walked, left, every)
+            walked = np.asarray(walked)
+            table = _table(model, update, list(run.problem.sites.values()), walked)
+            trace = _conjugate(run.state.prior.natural_parameters, table, walked, left, every)
         else:
             records = _stacked(list(run.problem.sites.values()))
             keys = jax.random.split(update_key, repetitions)
@@ -118,35 +119,40 @@ def simulate(
 # --- conjugate models: only the first visit of a site changes anything --------------------------
 
 
-@eqx.filter_jit
 def _conjugate(
-    prior: jax.Array, table: jax.Array, walked: jax.Array, left: "_Left", every: int
-) -> jax.Array:
-    repetitions, visits = walked.shape
-    rows, times = jnp.arange(repetitions)[:, None], jnp.arange(visits)
-    arrival = jnp.full((repetitions, table.shape[0]), visits).at[rows, walked].min(times)
-    new = jnp.take_along_axis(arrival, walked, axis=1) == times
+    prior: np.ndarray, table: np.ndarray, walked: np.ndarray, left: "_Left", every: int
+) -> np.ndarray:
+    """The trace, from each repetition's first visits alone: NumPy is faster than compiled code."""
+    (repetitions, visits), sites = walked.shape, len(table)
+    places = (np.arange(repetitions)[:, None] * sites + walked).ravel()
+    arrival = np.full(repetitions * sites, visits)
+    np.minimum.at(arrival, places, np.tile(np.arange(visits), repetitions))
+    arrival = arrival.reshape(repetitions, sites)
     # The leaver adds only if it came before it left, and takes the same away when it leaves.
-    leaver = walked == left.site
-    new &= ~leaver | (times < left.time[:, None])
-    added = arrival[:, left.site] < left.time
-    gone = (times == left.time[:, None]) & added[:, None]
-    change = jnp.where(new[..., None], table[walked], 0.0)
-    change -= jnp.where(gone[..., None], table[left.site], 0.0)
-    total = prior + jnp.cumsum(change, axis=1)
-    start = jnp.broadcast_to(prior, (repetitions, 1, prior.shape[0]))
-    return jnp.concatenate([start, total], axis=1)[:, ::every]
+    site, time = int(left.site), np.asarray(left.time)
+    added = arrival[:, site] < time
+    arrival[:, site] = np.where(added, arrival[:, site], visits)
+    gone = added & (time < visits)
+    trace = np.zeros((repetitions, visits // every + 2, table.shape[1]))
+    trace[:, 0] = prior
+    row, who = np.nonzero(arrival < visits)
+    # What a visit changes shows in the next record; there is one more place, for what comes late.
+    np.add.at(trace, (row, arrival[row, who] // every + 1), table[who])
+    trace[gone, time[gone] // every + 1] -= table[site]
+    return np.cumsum(trace[:, :-1], axis=1, out=trace[:, :-1])
 
 
-def _table(model: Any, update: LocalUpdate, sites: list[Records], visited: np.ndarray) -> jax.Array:
+def _table(model: Any, update: LocalUpdate, sites: list[Records], walked: np.ndarray) -> np.ndarray:
     """The exact factor of every site that is visited, one row a site."""
     factor = model.factor  # bound once: Equinox makes a Module of it each time
     some = factor(next(records for records in sites if records.size))
     table = np.zeros((len(sites), some.dimension))
-    for site in visited:
+    visited = np.zeros(len(sites), bool)
+    visited[walked] = True
+    for site in np.flatnonzero(visited):
         if sites[site].size:
             table[site] = factor(sites[site]).natural_parameters
-    return jnp.asarray(table / update.temperature)
+    return table / update.temperature
 
 
 # --- all other models ---------------------------------------------------------------------------
