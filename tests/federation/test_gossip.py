@@ -1,0 +1,259 @@
+import dataclasses
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
+from hypothesis import given
+from hypothesis import strategies as st
+from laws.table import identical
+
+from posterity.errors import LedgerError, ParameterError, StructureError, UsageError
+from posterity.families import Beta, Gamma, Gaussian
+from posterity.federation import (
+    Gossip,
+    LedgerGossip,
+    NonBacktracking,
+    WeightedMetropolisHastings,
+    complete,
+    federate,
+    ring,
+)
+from posterity.federation.checkpoint import with_ledger
+from posterity.federation.federate import start
+from posterity.federation.many_tokens import merged
+from posterity.ledger import Entry, Ledger
+from posterity.models import BetaBernoulli, LogisticRegression
+
+MODEL, PRIOR, DATA = CONJUGATE["Beta"]
+
+
+def walked(steps=0, schedule=None):
+    return start(DATA, MODEL, PRIOR, schedule=schedule or Gossip(ring(list(NAMES)))).advance(steps)
+
+
+# --- the walk ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [NonBacktracking(), WeightedMetropolisHastings(dict.fromkeys(NAMES, 1.0) | {"oak": 4.0})],
+)
+def test_the_token_moves_along_links(walk):
+    graph = ring(list(NAMES))
+    run = federate(DATA, MODEL, PRIOR, schedule=Gossip(graph, walk=walk, start="fir"), steps=60)
+    path = [visit.site for visit in run.history]
+    assert path[0] == "fir"
+    assert all(a == b or graph.has_edge(a, b) for a, b in pairwise(path))
+    assert set(path) == set(NAMES)
+    if isinstance(walk, NonBacktracking):
+        assert all(a != c for a, c in zip(path, path[2:], strict=False))
+    else:
+        assert path.count("oak") > 2 * path.count("fir")
+
+
+def test_a_site_alone_keeps_the_token():
+    run = federate({"a": np.ones(2)}, MODEL, PRIOR, schedule=Gossip(ring(["a"])), steps=3)
+    assert [visit.site for visit in run.history] == ["a"] * 3
+
+
+def test_walks_and_starts_that_fit_no_network():
+    with pytest.raises(StructureError, match="no weights for sites"):
+        Gossip(ring(list(NAMES)), walk=WeightedMetropolisHastings({"ash": 1.0}))
+    with pytest.raises(UsageError, match="'yew'"):
+        walked(schedule=Gossip(ring(list(NAMES)), start="yew"))
+    with pytest.raises(UsageError, match="tokens=0"):
+        LedgerGossip(ring(3), tokens=0)
+
+
+# --- tokens ------------------------------------------------------------------------------------
+
+
+def refused(run, token, site, message):
+    before = snapshot(run)
+    with pytest.raises(LedgerError, match=message):
+        run.deliver(token, site)
+    assert snapshot(run) == before
+
+
+def test_delivering_the_token_is_a_step():
+    run = walked(3)
+    token = run.token
+    assert (token.epoch, token.sequence) == (0, 3)
+    assert identical(token.posterior, run.posterior)
+    delivered = run.deliver(token, run.state.schedule["at"])
+    assert snapshot(delivered) == snapshot(run.advance(1))
+
+
+def test_the_same_token_twice_changes_nothing():
+    run = walked(3)
+    token, site = run.token, run.state.schedule["at"]
+    once = run.deliver(token, site)
+    twice = once.deliver(token, site)
+    assert snapshot(twice) == snapshot(once)
+    assert twice.history[-1].outcome == "relayed"
+    # Once its answer was answered elsewhere, the token is overtaken.
+    refused(twice.advance(1), token, site, "sequence 3 at site .* expected epoch 0, sequence 5")
+    other = next(name for name in NAMES if name != site)
+    refused(once, token, other, "sequence 3")
+
+
+def test_tokens_of_other_times_and_places_are_refused():
+    run = walked(4)
+    site, token = run.state.schedule["at"], run.token
+    change = lambda **fields: dataclasses.replace(token, **fields)
+    refused(run, change(sequence=2), site, "sequence 2")
+    refused(run, change(sequence=5), site, "sequence 5")
+    refused(run, change(epoch=1), site, "epoch 1")
+    for posterior in (PRIOR, Beta(np.nan, 1.0), Gamma(1.0, 1.0)):
+        refused(run, change(posterior=posterior), site, "another posterior")
+    refused(run, token, "yew", "'yew'")
+    with pytest.raises(UsageError, match="Gossip, which alone"):
+        _ = start(DATA, MODEL, PRIOR).token
+
+
+def test_a_token_that_went_astray_is_answered_by_whom_it_reaches():
+    run = walked(1)
+    wrong = next(
+        name for name in NAMES if name not in (*run.ledger.sites, run.state.schedule["at"])
+    )
+    after = run.deliver(run.token, wrong)
+    assert after.history[-1].site == wrong
+    assert after.history[-1].outcome == "updated"
+    assert after.state.schedule["at"] in (wrong, *ring(list(NAMES)).neighbors(wrong))
+    assert identical(after.advance(30).posterior, walked(30).posterior)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: run.forget(run.ledger.sites[0]),
+        lambda run: run.forget(run.ledger.sites[0]).rejoin(run.ledger.sites[0]),
+        lambda run: run.sweep(),
+        lambda run: run.restarted(),
+    ],
+)
+def test_a_change_from_outside_voids_tokens_on_their_way(change):
+    run = walked(3)
+    token, site = run.token, run.state.schedule["at"]
+    changed = change(run)
+    refused(changed, token, site, "found a token of epoch 0")
+    assert changed.token.epoch > 0
+    assert changed.deliver(changed.token, site).state.step == changed.state.step + 1
+
+
+def test_a_site_leaves_when_the_token_reaches_it():
+    run = walked(12)
+    assert set(run.ledger.sites) == set(NAMES)
+    leaving = run.forget("oak", when="visit")
+    assert identical(leaving.posterior, run.posterior)
+    assert leaving.sites == run.sites
+    path = leaving.advance(40)
+    visits = [visit.outcome for visit in path.history[12:] if visit.site == "oak"]
+    assert visits[0] == "forgotten"
+    assert set(visits[1:]) == {"relayed"}
+    assert identical(path.posterior, walked(12).forget("oak").posterior)
+
+
+def test_a_site_that_is_to_leave_may_be_asked_directly():
+    run = walked(12).forget("oak", when="visit").forget("oak")
+    assert run.state.leaving == ()
+    again = run.rejoin("oak").advance(40)
+    assert identical(again.posterior, walked(12).posterior)
+    assert walked(12).forget("oak", when="visit").sweep().ledger.forgotten == ("oak",)
+    with pytest.raises(LedgerError, match="forgotten already"):
+        run.forget("oak", when="visit")
+    with pytest.raises(UsageError, match="Gossip, which alone"):
+        start(DATA, MODEL, PRIOR).forget("oak", when="visit")
+
+
+# --- several tokens ----------------------------------------------------------------------------
+
+entries = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.builds(
+        lambda epoch, sequence, gone: Entry(
+            epoch, sequence, None if gone else Beta(1.0 + epoch, 1.0 + sequence)
+        ),
+        st.integers(0, 2),
+        st.integers(0, 3),
+        st.booleans(),
+    ),
+)
+
+
+@given(entries, entries, entries)
+def test_maps_merge_in_any_order(a, b, c):
+    ledger = lambda known: Ledger(Beta(1.0, 1.0), known)
+    assert ledger(merged(a, b)) == ledger(merged(b, a))
+    assert ledger(merged(merged(a, b), c)) == ledger(merged(a, merged(b, c)))
+    assert ledger(merged(a, a)) == ledger(a)
+    assert ledger(merged(a, b)) == ledger(a) | ledger(b)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 5])
+def test_several_tokens_count_every_site_once(tokens):
+    schedule = LedgerGossip(ring(list(NAMES)), tokens=tokens)
+    run = federate(DATA, MODEL, PRIOR, schedule=schedule, steps=60)
+    once = federate(DATA, MODEL, PRIOR, steps=1)
+    assert identical(run.posterior, once.posterior)
+    known = run.state.schedule["tokens"].values()
+    assert all(set(token) == set(NAMES) for token in known)
+
+
+def test_sites_that_two_tokens_visit_in_turn_converge():
+    # Two tokens that share factors but not what they know of them drift apart for good.
+    sites = logistic_sites()
+    schedule = LedgerGossip(complete(list(NAMES)), tokens=2)
+    run = federate(sites, LogisticRegression(), NORMAL, schedule=schedule, steps=120)
+    assert len({visit.site for visit in run.history}) == 4
+    target = federate(sites, LogisticRegression(), NORMAL, steps=20).posterior
+    assert float(run.posterior.kl(target)) < 1e-9
+    for known in run.state.schedule["tokens"].values():
+        own = run.state.with_entries(known).posterior
+        assert float(own.kl(target)) < 1e-6
+    # Refinement from outside reaches every token: nobody goes on from what it knew before.
+    left = run.forget("oak").sweep(8)
+    stay = {site: sites[site] for site in NAMES if site != "oak"}
+    target = federate(stay, LogisticRegression(), NORMAL, steps=20).posterior
+    assert float(left.posterior.kl(target)) < 1e-9
+    later = left.advance(8)
+    assert float(later.posterior.kl(target)) < 1e-9
+    versions = [known["ash"].sequence for known in later.state.schedule["tokens"].values()]
+    assert min(versions) >= left.ledger.entries["ash"].sequence
+
+
+def test_forgetting_reaches_every_token():
+    run = start(DATA, MODEL, PRIOR, schedule=SCHEDULES["ledger gossip"]).advance(40)
+    gone = run.forget("fir").advance(40)
+    stay = {site: data for site, data in DATA.items() if site != "fir"}
+    assert identical(gone.posterior, federate(stay, MODEL, PRIOR, steps=1).posterior)
+    back = gone.rejoin("fir").advance(40)
+    assert identical(back.posterior, run.posterior)
+
+
+def test_a_map_that_is_no_distribution_is_not_worked_on():
+    names, rng = ["a", "b"], np.random.default_rng(0)
+    sites = {name: (rng.normal(size=(32, 2)), np.ones(32)) for name in names}
+    schedule = LedgerGossip(ring(names), tokens=1)
+    run = start(sites, LogisticRegression(), NORMAL, schedule=schedule)
+    factor = lambda precision: Gaussian(np.zeros(2), precision * np.eye(2))
+    prior = run.state.prior
+    ledger = Ledger(prior).update("a", factor(5.0)).update("b", factor(-3.0))
+    run = with_ledger(run, ledger)
+    own = run.state.schedule
+    alone = {**own, "tokens": {"0": {"b": run.state.entries["b"]}}, "sites": {}}
+    run = dataclasses.replace(run, state=dataclasses.replace(run.state, schedule=alone))
+    after = run.advance(1)
+    assert after.history[-1].outcome == "refused"
+    assert identical(after.posterior, run.posterior)
+    with pytest.raises(ParameterError, match="improper posterior without 'a'"):
+        run.forget("a")
+
+
+def test_bernoulli_on_a_single_site():
+    run = federate(
+        {"a": np.ones(2)}, BetaBernoulli(), Beta(0.0, 0.0),
+        schedule=LedgerGossip(ring(["a"]), tokens=3), steps=7,
+    )  # fmt: skip
+    assert run.posterior.standard_parameters() == {"a": 3.0, "b": 1.0}

@@ -1,0 +1,164 @@
+import jax
+import numpy as np
+import pytest
+from federation.examples import (
+    BROKEN,
+    CONJUGATE,
+    NAMES,
+    NORMAL,
+    SCHEDULES,
+    Moody,
+    logistic_sites,
+    snapshot,
+)
+from laws.table import identical
+
+from posterity.errors import UsageError
+from posterity.families import Beta
+from posterity.federation import Asynchronous, LocalUpdate, Sequential, Synchronous, federate
+from posterity.federation.federate import start
+from posterity.federation.state import site_key
+from posterity.models import BetaExponential, LogisticRegression
+
+SITES = logistic_sites()
+STEPS = {"rounds": 30, "reports": 100, "hops": 120}
+
+
+@pytest.fixture(scope="module")
+def pooled():
+    """The fixed point of one site that holds all data."""
+    data = tuple(np.concatenate(parts) for parts in zip(*SITES.values(), strict=True))
+    return federate({"all": data}, LogisticRegression(), NORMAL, steps=20).posterior
+
+
+@pytest.mark.parametrize("name", [*SCHEDULES, "undamped"])
+def test_every_schedule_reaches_the_pooled_fixed_point(name, pooled):
+    schedule = {**SCHEDULES, "undamped": Synchronous(damping=1.0)}[name]
+    run = federate(
+        SITES, LogisticRegression(), NORMAL, schedule=schedule, steps=STEPS[schedule.unit]
+    )
+    assert float(run.posterior.kl(pooled)) < 1e-12
+    assert identical(run.posterior, run.ledger.posterior)
+
+
+@pytest.mark.parametrize("damping", [0.25, 1.0])
+def test_a_synchronous_round_takes_a_share_of_every_change(damping):
+    run = federate(
+        SITES, LogisticRegression(), NORMAL, schedule=Synchronous(damping=damping), steps=1
+    )
+    for site in NAMES:
+        # From the prior, all by itself: what a sequential pass starts with.
+        alone = federate({site: SITES[site]}, LogisticRegression(), NORMAL, steps=1)
+        expected = alone.ledger.factor(site).natural_parameters * damping
+        found = run.ledger.factor(site).natural_parameters
+        np.testing.assert_allclose(found, expected, atol=2 * 2.0**-25)
+
+
+def test_conjugate_factors_are_never_damped():
+    model, prior, data = CONJUGATE["Gaussian"]
+    whole = federate(data, model, prior, steps=1).posterior
+    damped = federate(data, model, prior, schedule=Synchronous(damping=0.1), steps=1).posterior
+    assert identical(damped, whole)
+
+
+def test_shares_are_halved_until_all_changes_together_are_proper():
+    BROKEN.add("improper")
+    # Each shortens its own change to what is proper alone; together they are still too much.
+    data = {"a": np.array([5, 1]), "b": np.array([5, 0, 1])}
+    try:
+        run = federate(data, Moody(), Beta.from_standard(1.0, 1.0), schedule=Synchronous(), steps=1)
+    finally:
+        BROKEN.clear()
+    assert run.posterior.is_proper()
+    assert identical(run.posterior, run.ledger.posterior)
+    assert [v.outcome for v in run.history] == ["updated", "updated"]
+    assert not any(entry.independent for entry in run.ledger.entries.values())
+
+
+def test_no_schedule_leaves_where_the_model_has_expectations():
+    # E[1/z] is finite for a > 1 only: a proper posterior beyond it would have no gradient.
+    rng = np.random.default_rng(0)
+    data = {name: rng.exponential(0.05, 12) for name in "abc"}
+    prior = Beta.from_standard(1.2, 1.2)
+    for schedule in (Synchronous(damping=1.0), Asynchronous(), Sequential()):
+        run = federate(data, BetaExponential(), prior, schedule=schedule, steps=12)
+        assert run.problem.admits(run.posterior)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_equal_keys_give_equal_runs(name):
+    model, prior, data = CONJUGATE["Beta"]
+    make = lambda seed: federate(
+        data, model, prior, schedule=SCHEDULES[name], steps=9, key=jax.random.key(seed)
+    )
+    one, again, other = make(3), make(3), make(4)
+    assert snapshot(one) == snapshot(again)
+    assert one.history == again.history
+    if name not in ("sequential", "synchronous"):
+        assert [v.site for v in one.history] != [v.site for v in other.history]
+
+
+def test_noise_depends_on_key_step_and_site_alone():
+    noisy = LocalUpdate("reparameterization", steps=2)
+    all_, some = SITES, {site: SITES[site] for site in ("oak", "ash")}
+    shuffled = {site: SITES[site] for site in reversed(NAMES)}
+    make = lambda sites, seed=0: start(
+        sites, LogisticRegression(), NORMAL, update=noisy, key=jax.random.key(seed),
+        schedule=Synchronous(damping=1.0),
+    )  # fmt: skip
+    first = make(all_).advance(1).ledger
+    assert identical(first.posterior, make(shuffled).advance(1).ledger.posterior)
+    assert identical(first.factor("oak"), make(some).advance(1).ledger.factor("oak"))
+    assert not identical(first.factor("oak"), make(some, 1).advance(1).ledger.factor("oak"))
+    keys = [jax.random.key_data(site_key(jax.random.key(0), site)).tolist() for site in NAMES]
+    assert len({tuple(key) for key in keys}) == len(NAMES)
+
+
+def test_fast_sites_report_more_often():
+    model, prior, data = CONJUGATE["Beta"]
+    run = federate(data, model, prior, schedule=Asynchronous(speeds={"elm": 5.0}), steps=120)
+    counts = {site: sum(v.site == site for v in run.history) for site in NAMES}
+    # 5 of 8 reports are expected of elm; a Poisson clock, so four standard deviations.
+    expected, deviation = 120 * 5 / 8, np.sqrt(120 * 5 / 8 * 3 / 8)
+    assert abs(counts["elm"] - expected) < 4 * deviation
+    assert min(counts.values()) > 0
+
+
+def test_asynchronous_sites_do_not_see_what_was_reported_meanwhile():
+    sites = {site: SITES[site] for site in ("ash", "oak")}
+    run = start(sites, LogisticRegression(), NORMAL, schedule=Asynchronous())
+    while len(run.ledger.sites) < 2:
+        run = run.advance(1)
+    # Who reports first has begun at the prior, and so has who reports last.
+    last = run.history[-1].site
+    alone = federate({last: sites[last]}, LogisticRegression(), NORMAL, steps=1)
+    assert identical(run.ledger.factor(last), alone.ledger.factor(last))
+
+
+def test_a_sweep_in_between_does_no_harm(pooled):
+    run = start(SITES, LogisticRegression(), NORMAL, schedule=Asynchronous()).advance(7)
+    run = run.sweep().advance(3)
+    # A site that mistook its old factor for others' would count part of its data twice.
+    assert float(run.sweep(12).posterior.kl(pooled)) < 1e-12
+    assert float(run.posterior.kl(pooled)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Synchronous(damping=0.0), "damping=0.0"),
+        (lambda: Synchronous(damping=1.5), "damping=1.5"),
+        (lambda: Asynchronous(damping=float("nan")), "damping=nan"),
+        (lambda: Asynchronous(speeds={"a": 0.0}), "speed 0.0 of site 'a'"),
+        (lambda: Asynchronous(speeds={"a": float("inf")}), "speed inf"),
+    ],
+)
+def test_numbers_that_make_no_sense(make, message):
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
+def test_speeds_of_sites_that_nobody_knows():
+    model, prior, data = CONJUGATE["Beta"]
+    with pytest.raises(UsageError, match="'yew'"):
+        start(data, model, prior, schedule=Asynchronous(speeds={"yew": 1.0}))
