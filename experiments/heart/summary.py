@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.heart.forgetting import ATTACKS, MORE_SWEEPS, SWEEPS, after
+from experiments.heart.forgetting import AGAIN, ATTACKS, MORE_SWEEPS, RETRAINED, SWEEPS, after
 from experiments.heart.trials import EVERYONE, LOCAL
 
 MARGIN = 0.005
@@ -82,7 +82,20 @@ def _membership(seeds: list[Any]) -> dict[str, Any]:
         for title in ("refined less retrained", "other noise less retrained", "power"):
             if title in next(iter(seeds[0].values())):
                 verdicts[attack][title] = _differences(seeds, title, attack)
+        verdicts[attack]["by stage, less all retrainings, all hospitals"] = _stages(seeds, attack)
     return verdicts
+
+
+def _stages(seeds: list[Any], attack: str) -> dict[str, Any]:
+    """AUC less the mean AUC of the retrainings there are: less noise than less one of them."""
+    tables = [[site["AUC"][attack] for site in s.values()] for s in seeds]
+    retrainings = [name for name in (RETRAINED, AGAIN) if name in tables[0][0]]
+    base = lambda auc: np.mean([auc[name] for name in retrainings])
+    return {
+        stage: _judged(np.array([np.mean([a[stage] - base(a) for a in t]) for t in tables]))
+        for stage in tables[0][0]
+        if stage not in retrainings
+    }
 
 
 def _differences(seeds: list[Any], title: str, attack: str) -> dict[str, Any]:
