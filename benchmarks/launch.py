@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.problems import Shape
-
 ROOT = Path(__file__).parents[1]
 SINGLE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 XLA = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
@@ -36,12 +34,17 @@ class Effort:
         return {**dict.fromkeys(SINGLE, str(self.threads)), "XLA_FLAGS": XLA}
 
 
-def launch(kind: str, shape: Shape, effort: Effort, seed: int = 0) -> dict[str, Any]:
-    """The measurements of one point, with its status; a point is never left out."""
+def launch(
+    kind: str, shape: Any, effort: Effort, seed: int = 0, module: str = "benchmarks.point"
+) -> dict[str, Any]:
+    """The measurements of one point, with its status; a point is never left out.
+
+    `shape` is a dataclass that the module, which makes the measurement, knows.
+    """
     task = {"kind": kind, "shape": dataclasses.asdict(shape), "seed": seed}
     task |= {"runs": effort.runs, "budget": effort.budget, "limit": effort.limit}
     record = {**dataclasses.asdict(shape), "seed": seed}
-    command = [sys.executable, "-m", "benchmarks.point", json.dumps(task)]
+    command = [sys.executable, "-m", module, json.dumps(task)]
     try:
         done = subprocess.run(
             command,

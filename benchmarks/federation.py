@@ -1,0 +1,214 @@
+"""Speed of federation: walks beside a plain loop, growth, and forgetting beside retraining.
+
+Run `python -m benchmarks.federation --help`; what is measured, and how, is in benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from benchmarks.federation_point import Size
+from benchmarks.fusion import load, source, write
+from benchmarks.growth import exponent
+from benchmarks.launch import Effort, launch
+
+OUTPUT = Path(__file__).parent / "results" / "federation.json"
+FASTER = 200
+SPEEDS = (
+    "conjugate speed",
+    "conjugate speed, statistics kept",
+    "REINFORCE speed",
+    "default speed",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Sizes of everything."""
+
+    speed: Size
+    series: dict[str, tuple[str, list[Size]]]
+    """By kind of point, what varies and the points."""
+    waiting: Size
+    effort: Effort
+
+
+def full(limit: int) -> Plan:
+    """The whole benchmark."""
+    wide = [Size(sites=n) for n in (10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)]
+    dimensions = (2, 5, 10, 20, 50, 100, 200, 400)
+    data = (100, 1000, 10_000, 100_000, 1_000_000)
+    return Plan(
+        speed=Size(visits=1000),
+        series={
+            "sites": ("sites", wide),
+            "hops": ("sites", wide[:7]),
+            "dimension": ("dimension", [Size(dimension=d, records=200) for d in dimensions]),
+            "conjugate forget": ("records", [Size(records=n) for n in data]),
+        },
+        waiting=Size(),
+        effort=Effort(runs=5, budget=6.0, limit=limit),
+    )
+
+
+def quick(limit: int) -> Plan:
+    """A few small points: that everything runs, not how fast."""
+    return Plan(
+        speed=Size(sites=5, visits=20, repetitions=10),
+        series={"conjugate forget": ("records", [Size(records=n) for n in (10, 20, 40)])},
+        waiting=Size(),
+        effort=Effort(runs=1, budget=0.2, limit=limit),
+    )
+
+
+def run(plan: Plan, output: Path, *, speeds: tuple[str, ...] = SPEEDS) -> dict[str, Any]:
+    """Measure everything; what there is is written after each part."""
+    settings = {"environment": plan.effort.environment, "source_sha256": source()}
+    settings |= {"load_per_core_at_start": load(), "cpu_limit_s": plan.effort.limit}
+    result: dict[str, Any] = {"complete": False, "settings": settings, "speed": {}}
+    for kind in speeds:
+        # Local iterations dominate where there are any: fewer visits are enough.
+        visits = plan.speed.visits if kind.startswith("conjugate") else plan.speed.visits // 10
+        result["speed"][kind] = show(kind, dataclasses.replace(plan.speed, visits=visits), plan)
+        write(output, result)
+    result["series"] = {}
+    for kind, (factor, sizes) in plan.series.items():
+        points = [show(kind, size, plan) for size in sizes]
+        result["series"][kind] = {
+            "factor": factor,
+            "points": points,
+            "exponents": exponents(factor, points),
+        }
+        write(output, result)
+    result["forgetting, Beta-exponential"] = show("waiting forget", plan.waiting, plan)
+    result["goals"] = judge(result)
+    settings |= {"load_per_core_at_end": load()}
+    settings |= {"source_unchanged": source() == settings["source_sha256"]}
+    result["complete"] = True
+    write(output, result)
+    return result
+
+
+def show(kind: str, size: Size, plan: Plan) -> dict[str, Any]:
+    """Measure a point and say that it is done."""
+    point = launch(kind, size, plan.effort, module="benchmarks.federation_point")
+    print(f"{kind:34} {size}: {point['status']}", flush=True)
+    return point
+
+
+def exponents(factor: str, points: list[dict[str, Any]]) -> dict[str, Any]:
+    """Growth of everything that was measured in the points that finished."""
+    done = [p for p in points if p["status"] == "finished"]
+    found = {}
+    for name, take in MEASURES.items():
+        rows = [(p[factor], take(p)) for p in done if take(p) is not None]
+        if rows:
+            found[name] = exponent(*zip(*rows, strict=True))
+    return found
+
+
+MEASURES = {
+    "cpu_time": lambda p: p.get("cpu_s"),
+    "memory": lambda p: p.get("peak_bytes"),
+    "forget_cpu_time": lambda p: p.get("forget", {}).get("cpu_s"),
+    "retrain_cpu_time": lambda p: p.get("retrain", {}).get("cpu_s"),
+}
+
+
+def judge(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every goal with what was measured, by CPU time; None where its point did not finish."""
+    goals = []
+    for kind, point in result["speed"].items():
+        ratio = point.get("ratio_cpu")
+        goal = f"{kind}: at least {FASTER} times the plain loop's steps a second"
+        met = None if ratio is None else bool(ratio >= FASTER)
+        goals.append({"goal": goal, "measured": ratio, "wall": point.get("ratio_wall"), "met": met})
+    forgetting = result["series"].get("conjugate forget")
+    if forgetting:
+        fit = forgetting["exponents"].get("forget_cpu_time", {"exponent": None})
+        flat = None if fit["exponent"] is None else abs(fit["exponent"]) <= 0.1
+        goal = "time of Run.forget does not depend on the records: exponent within 0.1 of zero"
+        goals.append({"goal": goal, **fit, "met": flat})
+    return goals
+
+
+# --- picture -------------------------------------------------------------------------------------
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """One panel a series, and one of ratios."""
+    kinds = list(result["series"])
+    canvas, axes = plt.subplots(
+        1, len(kinds) + 1, figsize=(4.2 * (len(kinds) + 1), 4.0), layout="constrained"
+    )
+    _ratios(axes[0], result["speed"])
+    for axis, kind in zip(axes[1:], kinds, strict=True):
+        _growth(axis, kind, result["series"][kind])
+    canvas.savefig(path, dpi=120)
+    plt.close(canvas)
+
+
+def _ratios(axis: Axes, speed: dict[str, Any]) -> None:
+    done = {kind: p["ratio_cpu"] for kind, p in speed.items() if p["status"] == "finished"}
+    labels = [kind.replace(" speed", "").replace(", ", ",\n") for kind in done]
+    axis.barh(labels, list(done.values()), color="#1d70b8")
+    axis.axvline(FASTER, color="black", linestyle=":", label=f"goal: {FASTER}")
+    axis.set(xscale="log", xlabel="walk steps per CPU second,\nsimulate / plain loop")
+    axis.set_title("1,000 walks at once" if done else "")
+    axis.legend(frameon=False)
+
+
+def _growth(axis: Axes, kind: str, series: dict[str, Any]) -> None:
+    done = [p for p in series["points"] if p["status"] == "finished"]
+    for (name, take), color in zip(MEASURES.items(), COLORS, strict=True):
+        rows = [(p[series["factor"]], take(p)) for p in done if take(p)]
+        if not rows:
+            continue
+        scale = 1e-6 if name == "memory" else 1.0
+        fit = series["exponents"][name]
+        slope = "" if fit["exponent"] is None else f", slope {fit['exponent']:.2f}"
+        label = f"{'memory, MB' if name == 'memory' else name.replace('_', ' ') + ', s'}{slope}"
+        x, y = zip(*rows, strict=True)
+        axis.plot(x, [scale * value for value in y], marker="o", color=color, label=label)
+    axis.set(xscale="log", yscale="log", xlabel=series["factor"], title=TITLES.get(kind, kind))
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=8)
+
+
+COLORS = ("#c1121f", "#1d70b8", "#2a9d4b", "#e08e0b")
+TITLES = {
+    "sites": "simulate: 4 walks, 10 visits a site",
+    "hops": "federate: 100 hops of gossip",
+    "dimension": "federate: linear regression, 10 sites",
+    "conjugate forget": "forgetting, Beta-Bernoulli, 10 sites",
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few small points")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON; a PNG goes beside it")
+    parser.add_argument("--limit", type=int, default=120, help="CPU seconds a point may take")
+    chosen = parser.parse_args(arguments)
+    if chosen.quick:
+        result = run(quick(chosen.limit), chosen.output, speeds=("conjugate speed",))
+    else:
+        result = run(full(chosen.limit), chosen.output)
+    draw(result, chosen.output.with_suffix(".png"))
+    print(json.dumps(result["goals"], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""One measurement of federation, in a process of its own: JSON in as the argument, JSON out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import naive_gossip
+from benchmarks.measure import peak, timings
+from posterity import Beta, Gaussian
+from posterity.federation import (
+    Gossip,
+    LocalUpdate,
+    Network,
+    Reinforce,
+    complete,
+    federate,
+    random_regular,
+    simulate,
+)
+from posterity.federation.forget import certify, forget
+from posterity.models import BetaBernoulli, BetaExponential, LinearRegression
+
+DEGREE, HOPS_OF_A_RUN, WALKS = 4, 100, 4
+SWEEPS_AT_MOST = 12
+LEAVERS_WAIT, COMMON_WAIT = 0.9, 0.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """What is varied."""
+
+    sites: int = 10
+    records: int = 100
+    dimension: int = 2
+    repetitions: int = 1000
+    visits: int = 100
+    steps: int = 20
+
+
+def names(size: Size) -> list[str]:
+    """Of the sites, sorted by number."""
+    return [f"site {k:06d}" for k in range(size.sites)]
+
+
+def coins(size: Size, seed: int) -> dict[str, Any]:
+    """Flips."""
+    rng = np.random.default_rng(seed)
+    return {site: rng.binomial(1, 0.3, size.records).astype(float) for site in names(size)}
+
+
+def waits(size: Size, seed: int, leavers: float = COMMON_WAIT) -> dict[str, Any]:
+    """Waiting times; those of the last site may have another mean."""
+    rng, last = np.random.default_rng(seed), names(size)[-1]
+    means = {site: leavers if site == last else COMMON_WAIT for site in names(size)}
+    return {site: rng.exponential(mean, size.records) for site, mean in means.items()}
+
+
+def regressions(size: Size, seed: int) -> dict[str, Any]:
+    """Linear regression."""
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(size=size.dimension)
+    draw = lambda x: (x, x @ weights + rng.normal(size=len(x)))
+    return {s: draw(rng.normal(size=(size.records, size.dimension))) for s in names(size)}
+
+
+def links(network: Network) -> naive_gossip.Links:
+    """Neighbours as lists, for the plain loop."""
+    offsets, neighbours = np.asarray(network.offsets), np.asarray(network.neighbours)
+    return [neighbours[a:b].tolist() for a, b in itertools.pairwise(offsets)]
+
+
+# --- speed beside the plain loop -----------------------------------------------------------------
+
+
+def conjugate_speed(
+    size: Size, seed: int, runs: int, budget: float, *, kept: bool = False
+) -> dict[str, Any]:
+    """Walk steps a second, Beta-Bernoulli on a complete graph."""
+    sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
+    network = Network.from_graph(complete(names(size)))
+    rng, own, key = np.random.default_rng(seed), links(network), jax.random.key(seed)
+    records, visits = list(sites.values()), 20 * size.visits
+
+    def ours() -> None:
+        many = {"visits": size.visits, "repetitions": size.repetitions}
+        simulate(sites, BetaBernoulli(), prior, network, **many, key=key)
+
+    plain = lambda: naive_gossip.conjugate((1.0, 1.0), records, own, visits, rng, kept=kept)
+    return _speeds(ours, plain, size, visits, 1, runs, budget)
+
+
+def waiting_speed(
+    update: LocalUpdate, size: Size, seed: int, runs: int, budget: float
+) -> dict[str, Any]:
+    """Walk steps a second, Beta-exponential; the plain loop is always REINFORCE."""
+    sites, prior = waits(size, seed), Beta.from_standard(2.0, 2.0)
+    network = Network.from_graph(complete(names(size)))
+    statistics = [(float(x.size), float(x.sum())) for x in sites.values()]
+    rng, own, key = np.random.default_rng(seed), links(network), jax.random.key(seed)
+
+    def ours() -> None:
+        many = {"visits": size.visits, "repetitions": size.repetitions, "update": update}
+        simulate(sites, BetaExponential(), prior, network, **many, key=key)
+
+    plain = lambda: naive_gossip.waiting(
+        (2.0, 2.0), statistics, own, size.visits, rng, steps=size.steps
+    )
+    return _speeds(ours, plain, size, size.visits, size.steps, runs, budget)
+
+
+def reinforce_speed(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """Like for like."""
+    update = LocalUpdate(Reinforce(30, 0.0), steps=size.steps, rate=0.005)
+    return waiting_speed(update, size, seed, runs, budget)
+
+
+def default_speed(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """The default estimator, with as many local iterations."""
+    return waiting_speed(LocalUpdate(steps=size.steps), size, seed, runs, budget)
+
+
+def _speeds(
+    ours: Callable[[], None],
+    plain: Callable[[], Any],
+    size: Size,
+    plain_visits: int,
+    steps: int,
+    runs: int,
+    budget: float,
+) -> dict[str, Any]:
+    first = timings(ours, runs=1, budget=0.0)
+    own = timings(ours, runs=runs, budget=budget)
+    theirs = timings(plain, runs=runs, budget=budget)
+    found: dict[str, Any] = {"first_call_with_compilation_cpu_s": first["cpu_s"]}
+    for clock in ("wall", "cpu"):
+        fast = size.visits * size.repetitions / own[f"{clock}_s"]
+        slow = plain_visits / theirs[f"{clock}_s"]
+        found[f"steps_per_s_{clock}"] = {"simulate": fast, "plain loop": slow}
+        found[f"iterations_per_s_{clock}"] = {"simulate": fast * steps, "plain loop": slow * steps}
+        found[f"ratio_{clock}"] = fast / slow
+    return found
+
+
+# --- growth --------------------------------------------------------------------------------------
+
+
+def sites_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """A few walks of ten visits a site over a random regular graph, from data to posteriors."""
+    sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
+    graph = random_regular(names(size), DEGREE, seed=seed)
+
+    def call() -> None:
+        visits = 10 * size.sites
+        many = {"visits": visits, "repetitions": WALKS, "every": visits}
+        simulate(sites, BetaBernoulli(), prior, graph, **many, key=jax.random.key(seed))
+
+    return _growth(call, sum(x.nbytes for x in sites.values()), runs, budget)
+
+
+def hops_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """A hundred hops of `federate`, with its checks, grid and ledger, once it is under way."""
+    sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
+    graph = random_regular(names(size), DEGREE, seed=seed)
+    run = federate(sites, BetaBernoulli(), prior, schedule=Gossip(graph), steps=10)
+    call = lambda: run.advance(HOPS_OF_A_RUN)
+    return _growth(call, sum(x.nbytes for x in sites.values()), runs, budget)
+
+
+def dimension_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """One sweep of linear regression over ten sites, and the posterior's mean."""
+    sites = regressions(size, seed)
+    d = size.dimension
+    prior = Gaussian.from_standard(np.zeros(d), np.eye(d))
+    call = lambda: federate(sites, LinearRegression(), prior, steps=1).posterior.mean
+    return _growth(call, sum(x.nbytes + y.nbytes for x, y in sites.values()), runs, budget)
+
+
+def _growth(call: Callable[[], Any], size: int, runs: int, budget: float) -> dict[str, Any]:
+    first = peak(call)
+    return {**first, **timings(call, runs=runs, budget=budget), "input_bytes": size}
+
+
+# --- forgetting ----------------------------------------------------------------------------------
+
+
+def conjugate_forget(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """`Run.forget` and training anew without the site, Beta-Bernoulli."""
+    sites, prior, last = coins(size, seed), Beta.from_standard(1.0, 1.0), names(size)[-1]
+    run = federate(sites, BetaBernoulli(), prior, steps=1)
+    rest = {site: data for site, data in sites.items() if site != last}
+    again = lambda: federate(rest, BetaBernoulli(), prior, steps=1)
+    run.forget(last), again()
+    gone, anew = run.forget(last).posterior, again().posterior
+    many = {"runs": 5 * runs, "budget": budget}
+    return {
+        "forget": timings(lambda: run.forget(last), **many),
+        "retrain": timings(again, **many),
+        "same": bool((gone.natural_parameters == anew.natural_parameters).all()),
+    }
+
+
+def waiting_forget(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """`forget` with two sweeps, beside training anew to the same certified distance."""
+    sites, last = waits(size, seed, LEAVERS_WAIT), names(size)[-1]
+    prior = Beta.from_standard(2.0, 2.0)
+    run = federate(sites, BetaExponential(), prior, steps=10)
+    subtracted = forget(run, last, sweeps=2)
+    rest = {site: data for site, data in sites.items() if site != last}
+    train = lambda sweeps: federate(rest, BetaExponential(), prior, steps=sweeps)
+    goal = certify(subtracted.run).distance
+    enough = (n for n in range(1, SWEEPS_AT_MOST) if certify(train(n)).distance <= goal)
+    sweeps = next(enough, None)
+    found = {
+        "distance": goal,
+        "distance, subtraction alone": certify(run.forget(last)).distance,
+        "distance, retrained": [certify(train(n)).distance for n in range(1, 6)],
+        "sweeps to retrain": sweeps,
+        "forget": timings(lambda: run.forget(last).sweep(2), runs=runs, budget=budget),
+    }
+    if sweeps is not None:
+        found["retrain"] = timings(lambda: train(sweeps), runs=runs, budget=budget)
+    return found
+
+
+KINDS = {
+    "conjugate speed": conjugate_speed,
+    "conjugate speed, statistics kept": functools.partial(conjugate_speed, kept=True),
+    "REINFORCE speed": reinforce_speed,
+    "default speed": default_speed,
+    "sites": sites_growth,
+    "hops": hops_growth,
+    "dimension": dimension_growth,
+    "conjugate forget": conjugate_forget,
+    "waiting forget": waiting_forget,
+}
+
+
+def main(argument: str) -> None:
+    task = json.loads(argument)
+    resource.setrlimit(resource.RLIMIT_CPU, (task["limit"], task["limit"] + 1))
+    size, kind = Size(**task["shape"]), KINDS[task["kind"]]
+    print(json.dumps(kind(size, task["seed"], task["runs"], task["budget"])))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
