@@ -14,10 +14,11 @@ from posterity.federation.run import Run
 from posterity.federation.state import failure_of, padded, site_key
 from posterity.federation.update import LocalUpdate, fisher_length
 from posterity.ledger import Ledger
+from posterity.models import ConjugateModel
 from posterity.receipt import Receipt, issue
 
-SWEEPS = 2
-"""Sweeps of refinement over the sites that stay, where forgetting is not exact."""
+SWEEPS, NOISY_SWEEPS = 2, 20
+"""Sweeps of refinement over the sites that stay: with exact gradients, and with noisy ones."""
 DRAWS = 64
 """Estimates averaged for the certificate where gradients are noisy."""
 
@@ -57,8 +58,8 @@ def forget(
         target: a run, whose sites can still be asked; or a ledger, where a subtraction is all
             that can be done.
         sites: names, at least one.
-        sweeps: passes of refinement; 2 by default, 0 for none. Only for runs of models that are
-            not conjugate.
+        sweeps: passes of refinement, 0 for none; by default 2 where gradients are exact and 20
+            where they are noisy. Only for runs of models that are not conjugate.
         restart: set the factors of those who stay to zero before refining them: training anew.
             The way out where what is left after the subtraction is no distribution.
 
@@ -92,7 +93,9 @@ def forget(
         )
     if isinstance(target, Ledger):
         return _from_ledger(target, sites)
-    return _from_run(target, sites, SWEEPS if sweeps is None else sweeps, restart)
+    if sweeps is None:
+        sweeps = NOISY_SWEEPS if target.problem.update.noisy else SWEEPS
+    return _from_run(target, sites, sweeps, restart)
 
 
 def _from_ledger(before: Ledger, sites: tuple[str, ...]) -> Forgotten:
@@ -150,26 +153,34 @@ def certify(run: Run, *, draws: int = DRAWS) -> Certificate:
     """
     problem, state = run.problem, run.state
     assert problem.update.estimator is not None, "runs resolve their update"
-    noisy = problem.update.estimator.stochastic or problem.update.batch_size is not None
+    noisy = problem.update.noisy
     directions, residuals = [], {}
     with jax.enable_x64(True):
         for site in run.sites:
             records = problem.sites[site]
             if records.size == 0:
                 continue
-            keys = jax.random.split(site_key(run.key, site), draws if noisy else 1)
-            q, factor = state.posterior, state.factor(site)
             try:
-                vector = _direction(problem.update, problem.model, q, factor, padded(records), keys)
+                vector = _site_direction(run, site, draws if noisy else 1)
             except Exception as error:
                 if problem.on_error == "raise":
                     raise failure_of(error, site) from error
-                vector = jnp.full_like(q.natural_parameters, jnp.nan)
+                vector = jnp.full_like(state.posterior.natural_parameters, jnp.nan)
             directions.append(vector)
-            residuals[site] = float(_length(q, vector))
+            residuals[site] = float(_length(state.posterior, vector))
         total = sum(directions, start=jnp.zeros_like(state.posterior.natural_parameters))
         distance = float(_length(state.posterior, total)) ** 2 / 2
     return Certificate(residuals, distance)
+
+
+def _site_direction(run: Run, site: str, draws: int) -> Any:
+    """``∇_μ E_q[log likelihood]/α - η`` of one site, flat."""
+    problem, factor, records = run.problem, run.state.factor(site), run.problem.sites[site]
+    update, model = problem.update, problem.model
+    if update.conjugate and isinstance(model, ConjugateModel):  # need not be traceable
+        return (model.factor(records) / update.temperature - factor).natural_parameters
+    keys = jax.random.split(site_key(run.key, site), draws)
+    return _direction(update, model, run.posterior, factor, padded(records), keys)
 
 
 @eqx.filter_jit

@@ -45,7 +45,9 @@ class Run:
     @property
     def exact(self) -> bool:
         """Whether each factor depends on its own site's data alone: forgetting is then exact."""
-        return self.problem.update.conjugate
+        entries = self.state.entries.values()
+        alone = all(entry.independent for entry in entries if entry.factor is not None)
+        return self.problem.update.conjugate and alone
 
     def advance(self, steps: int, *, callback: Callback | None = None) -> "Run":
         """The run after ``steps`` more steps of its schedule.

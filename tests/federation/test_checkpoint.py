@@ -1,0 +1,234 @@
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import jax
+import numpy as np
+import pytest
+from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
+
+from posterity import load, save
+from posterity.artifact import digest
+from posterity.errors import ArtifactError, LedgerError, UsageError
+from posterity.families import Beta, Gaussian
+from posterity.federation import Gossip, LocalUpdate, Synchronous, complete, federate
+from posterity.federation.checkpoint import (
+    fingerprint,
+    load_checkpoint,
+    save_checkpoint,
+    with_ledger,
+)
+from posterity.federation.federate import start
+from posterity.ledger import Ledger
+from posterity.models import BetaBernoulli, LogisticRegression
+
+SITES = logistic_sites()
+MODEL, PRIOR, DATA = CONJUGATE["Gaussian"]
+GOSSIP = Gossip(complete(list(NAMES)))
+
+
+def begun(**changes):
+    """A logistic run before its first step, set up with these changes."""
+    usual = {
+        "sites": SITES,
+        "model": LogisticRegression(),
+        "prior": NORMAL,
+        "schedule": GOSSIP,
+        "update": LocalUpdate("reparameterization", steps=2),
+        "key": jax.random.key(5),
+    }
+    return start(**(usual | changes))
+
+
+@pytest.mark.parametrize("name", ["sequential", "synchronous", "asynchronous", "gossip"])
+def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
+    run = begun(schedule=SCHEDULES[name])
+    half = run.advance(3)
+    save_checkpoint(half, tmp_path / "run")
+    resumed = load_checkpoint(begun(schedule=SCHEDULES[name]), tmp_path / "run")
+    assert snapshot(resumed) == snapshot(half)
+    assert resumed.history == half.history
+    assert snapshot(resumed.advance(4)) == snapshot(run.advance(7))
+
+
+def test_federate_goes_on_from_its_checkpoint(tmp_path):
+    path = tmp_path / "run"
+    settings = {"schedule": GOSSIP, "checkpoint": path, "every": 3}
+
+    class Stop(Exception):
+        pass
+
+    def stop(run):
+        if run.state.step == 5:
+            raise Stop
+
+    with pytest.raises(Stop):
+        federate(DATA, MODEL, PRIOR, steps=9, callback=stop, **settings)
+    seen = []
+    run = federate(
+        DATA, MODEL, PRIOR, steps=9, callback=lambda run: seen.append(run.state.step), **settings
+    )
+    assert seen == [5, 6, 7, 8, 9]  # the fifth step had not come back
+    assert snapshot(run) == snapshot(federate(DATA, MODEL, PRIOR, schedule=GOSSIP, steps=9))
+    assert snapshot(federate(DATA, MODEL, PRIOR, steps=9, **settings)) == snapshot(run)
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+    assert load(path) == run.ledger
+
+
+def test_a_walk_with_leavers_goes_on(tmp_path):
+    run = start(DATA, MODEL, PRIOR, schedule=GOSSIP).advance(12)
+    run = run.forget("ash").forget("oak", when="visit")
+    save_checkpoint(run, tmp_path / "run")
+    # The data of who was forgotten may be gone by then; those of who is yet to leave may not.
+    gone = DATA | {"ash": None}
+    resumed = load_checkpoint(start(gone, MODEL, PRIOR, schedule=GOSSIP), tmp_path / "run")
+    assert resumed.state.leaving == ("oak",)
+    assert snapshot(resumed.advance(20)) == snapshot(run.advance(20))
+    with pytest.raises(ArtifactError, match="another federation"):
+        load_checkpoint(
+            start(DATA | {"oak": None}, MODEL, PRIOR, schedule=GOSSIP), tmp_path / "run"
+        )
+
+
+def test_what_was_set_up_otherwise_is_refused(tmp_path):
+    path = tmp_path / "run"
+    save_checkpoint(begun().advance(1), path)
+    content = path.read_bytes()
+    x, y = SITES["ash"]
+    others = {
+        "data": begun(sites=SITES | {"ash": (x, 1 - y)}),
+        "sites": begun(sites={f"{site}'": data for site, data in SITES.items()},
+                       schedule=Gossip(complete([f"{site}'" for site in NAMES]))),
+        "prior": begun(prior=Gaussian.from_standard(np.zeros(2), 5 * np.eye(2))),
+        "schedule": begun(schedule=Synchronous()),
+        "graph": begun(schedule=Gossip(complete(list(NAMES)), start="ash")),
+        "rule": begun(update=LocalUpdate("reparameterization", steps=3)),
+        "weights": begun(weights={"ash": 2.0}),
+        "reach": begun(reach=2.0**12),
+        "key": begun(key=jax.random.key(6)),
+        "model": begun(model=lambda z, data: LogisticRegression().log_likelihood(z, data)),
+    }  # fmt: skip
+    for changed in others.values():
+        with pytest.raises(ArtifactError, match="another federation"):
+            load_checkpoint(changed, path)
+    marks = {fingerprint(run) for run in others.values()} | {fingerprint(begun())}
+    assert len(marks) == len(others) + 1
+    assert path.read_bytes() == content
+    with pytest.raises(ArtifactError, match="another federation"):
+        federate(SITES, LogisticRegression(), NORMAL, steps=1, checkpoint=path)
+    assert path.read_bytes() == content
+    # What to do about sites that fail may well change from one attempt to the next.
+    load_checkpoint(begun(on_error="pass"), path)
+
+
+def test_files_that_are_no_checkpoints(tmp_path):
+    path, run = tmp_path / "run", start(DATA, MODEL, PRIOR)
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        load_checkpoint(run, path)
+    for other in (run.ledger, run.posterior):
+        save(other, path)
+        with pytest.raises(ArtifactError, match="no checkpoint"):
+            load_checkpoint(run, path)
+    save_checkpoint(run.advance(1), path)
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match="digest"):
+        federate(DATA, MODEL, PRIOR, steps=2, checkpoint=path)
+    assert path.read_bytes() == content
+    path.write_bytes(content[:-20])
+    with pytest.raises(ArtifactError):
+        federate(DATA, MODEL, PRIOR, steps=2, checkpoint=path)
+
+
+def test_several_tokens_cannot_be_saved(tmp_path):
+    settings = {"schedule": SCHEDULES["ledger gossip"], "checkpoint": tmp_path / "run"}
+    steps = []
+    with pytest.raises(UsageError, match="LedgerGossip, whose state holds factors"):
+        federate(DATA, MODEL, PRIOR, steps=3, callback=steps.append, **settings)
+    with pytest.raises(UsageError, match="LedgerGossip"):
+        save_checkpoint(start(DATA, MODEL, PRIOR, schedule=settings["schedule"]), tmp_path / "run")
+    assert steps == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [{"every": 0}, {"steps": -1}])
+def test_numbers_that_make_no_sense(options, tmp_path):
+    with pytest.raises(UsageError, match="every="):
+        federate(DATA, MODEL, PRIOR, checkpoint=tmp_path / "run", **({"steps": 1} | options))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        federate(DATA, MODEL, PRIOR, steps=1, checkpoint=tmp_path / "no" / "run")
+
+
+def test_ledgers_that_a_run_cannot_take():
+    run = start({"a": np.ones(2), "b": np.ones(1)}, BetaBernoulli(), Beta(0.5, 0.5))
+    fine = run.advance(1).ledger
+    assert digest(with_ledger(run, fine).ledger) == digest(fine)
+    with pytest.raises(LedgerError, match="'c'"):
+        with_ledger(run, fine.update("c", Beta(1.0, 1.0)))
+    with pytest.raises(LedgerError, match="the federation's prior"):
+        with_ledger(run, Ledger(Beta(0.5, 0.6)))
+    with pytest.raises(LedgerError, match="'b' that is off the grid"):
+        with_ledger(run, fine.update("b", Beta(1.0, 1e-12)))
+
+
+# --- killed ------------------------------------------------------------------------------------
+
+PROGRAM = textwrap.dedent("""
+    import sys, numpy as np
+    from posterity.artifact import digest
+    from posterity.families import Beta
+    from posterity.federation import Gossip, complete, federate
+    from posterity.federation.checkpoint import fingerprint
+    from posterity.models import BetaBernoulli
+
+    names = ["a", "b", "c", "d", "e"]
+    sites = {name: np.arange(k + 2) % 2 for k, name in enumerate(names)}
+    run = federate(
+        sites, BetaBernoulli(), Beta.from_standard(0.7, 1.3), schedule=Gossip(complete(names)),
+        steps=int(sys.argv[1]), checkpoint=sys.argv[2], every=1,
+        callback=lambda run: print(run.state.step, flush=True),
+    )
+    print(fingerprint(run), digest(run.ledger), [v.site for v in run.history])
+""")
+
+
+def test_a_run_that_is_killed_at_any_moment_goes_on(tmp_path):
+    def program(path):
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "60", str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+
+    whole, _ = program(tmp_path / "whole").communicate(timeout=120)
+    rng = random.Random(0)
+    for _ in range(2):
+        process = program(tmp_path / "killed")
+        process.stdout.readline()  # the first step of this attempt is done
+        time.sleep(rng.uniform(0.0, 0.15))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    rest, _ = program(tmp_path / "killed").communicate(timeout=120)
+    assert rest.splitlines()[-1] == whole.splitlines()[-1]
+    assert len(rest.splitlines()) < len(whole.splitlines())  # not from the beginning
+    # The fingerprint is that of any process.
+    names = ["a", "b", "c", "d", "e"]
+    sites = {name: np.arange(k + 2) % 2 for k, name in enumerate(names)}
+    here = start(
+        sites,
+        BetaBernoulli(),
+        Beta.from_standard(0.7, 1.3),
+        schedule=Gossip(complete(list(reversed(names)))),
+    )
+    assert fingerprint(here) == whole.splitlines()[-1].split()[0]

@@ -1,0 +1,272 @@
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+from federation.examples import BROKEN, CONJUGATE, NAMES, NORMAL, Moody, logistic_sites, snapshot
+from laws.table import identical
+
+from posterity import fuse
+from posterity.artifact import digest
+from posterity.errors import LedgerError, ParameterError, SiteError, UsageError
+from posterity.families import Beta, Gamma, Gaussian
+from posterity.federation import Gossip, LocalUpdate, certify, complete, federate, forget, ring
+from posterity.federation.checkpoint import with_ledger
+from posterity.federation.federate import start
+from posterity.ledger import Ledger
+from posterity.models import LogisticRegression
+from posterity.receipt import verify
+
+SITES = logistic_sites()
+STAY = {site: SITES[site] for site in NAMES if site != "oak"}
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return federate(SITES, LogisticRegression(), NORMAL, steps=8)
+
+
+@pytest.fixture(scope="module")
+def retrained():
+    return federate(STAY, LogisticRegression(), NORMAL, steps=20).posterior
+
+
+# --- exactly -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONJUGATE)
+@pytest.mark.parametrize("gone", [("fir",), ("ash", "oak"), NAMES])
+def test_conjugate_runs_forget_to_the_last_bit(name, gone):
+    model, prior, data = CONJUGATE[name]
+    run = federate(data, model, prior, steps=1)
+    before = snapshot(run)
+    done = forget(run, *gone)
+    stay = {site: data[site] for site in NAMES if site not in gone}
+    never = federate(stay, model, prior, steps=1).posterior if stay else run.state.prior
+    assert done.exact
+    assert done.distance == 0
+    assert identical(done.ledger.posterior, never)
+    assert identical(done.run.posterior, never)
+    assert done.receipt.refinement is None
+    assert verify(done.receipt, run.ledger, done.ledger).passed
+    assert snapshot(run) == before
+
+
+def test_a_site_that_was_never_visited_is_forgotten_too():
+    model, prior, data = CONJUGATE["Beta"]
+    run = start(data, model, prior, schedule=Gossip(ring(list(NAMES)), start="ash")).advance(1)
+    done = forget(run, "fir")
+    assert done.exact
+    assert verify(done.receipt, run.ledger, done.ledger).passed
+    assert identical(done.run.advance(30).posterior, forget(run.advance(30), "fir").run.posterior)
+
+
+def test_rejoining_does_not_spoil_exactness():
+    model, prior, data = CONJUGATE["Gamma"]
+    run = forget(federate(data, model, prior, steps=1), "fir").run.rejoin("fir")
+    done = forget(run, "ash")
+    assert done.exact
+    assert verify(done.receipt, run.ledger, done.ledger).passed
+
+
+def test_a_conjugate_factor_that_had_to_be_shortened_is_not_forgotten_exactly():
+    BROKEN.add("improper")
+    data = {"a": np.array([1, 0]), "b": np.array([5, 0, 1])}
+    try:
+        run = federate(data, Moody(), Beta.from_standard(1.0, 1.0), steps=1)
+        assert not run.exact
+        with pytest.raises(ParameterError, match="restart=True"):
+            forget(run, "a")
+        done = forget(run, "a", restart=True)
+        assert not done.exact
+        assert forget(run, "b").exact  # what stays was found alone
+    finally:
+        BROKEN.clear()
+    assert verify(done.receipt, run.ledger, done.ledger).passed
+
+
+# --- ledgers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("independent", [True, False])
+def test_a_ledger_says_whether_it_forgets_exactly(independent):
+    ledger = Ledger(Gamma.from_standard(1.0, 1.0))
+    for site, factor in {"a": Gamma(3.0, 2.0), "b": Gamma(5.0, 4.0)}.items():
+        ledger = ledger.update(site, factor, independent=independent or site == "a")
+    done = forget(ledger, "a")
+    assert done.exact is independent
+    assert done.distance == (0.0 if independent else None)
+    assert done.run is None
+    assert done.ledger == ledger.forget("a")
+    assert forget(ledger, "b").exact
+    assert forget(ledger, "a", "b").exact
+    for other in (done, forget(ledger, "b", "b")):
+        assert verify(other.receipt, ledger, other.ledger).passed
+    with pytest.raises(UsageError, match="for a ledger"):
+        forget(ledger, "a", sweeps=1)
+    with pytest.raises(LedgerError, match="'yew'"):
+        forget(ledger, "a", "yew")
+    with pytest.raises(LedgerError, match="it was forgotten"):
+        forget(done.ledger, "a")
+    with pytest.raises(UsageError, match="at least one site"):
+        forget(ledger)
+
+
+def test_posteriors_trained_apart_are_forgotten_exactly():
+    prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
+    rng = np.random.default_rng(0)
+    posteriors = {s: Gaussian.from_standard(rng.normal(size=2), np.eye(2) / 3) for s in "abc"}
+    fused = fuse(posteriors, prior=prior, rule="product").ledger
+    done = forget(fused, "b")
+    assert done.exact
+    stay = {site: posteriors[site] for site in "ac"}
+    assert identical(
+        done.ledger.posterior, fuse(stay, prior=prior, rule="product").ledger.posterior
+    )
+    assert verify(done.receipt, fused, done.ledger).passed
+
+
+def test_a_ledger_of_which_nothing_proper_is_left():
+    ledger = Ledger(Beta(0.0, 0.0)).update("a", Beta(5.0, 1.0)).update("b", Beta(-3.0, 1.0))
+    before = digest(ledger)
+    with pytest.raises(ParameterError, match="improper Beta in the posterior of the ledger"):
+        forget(ledger, "a")
+    assert digest(ledger) == before
+
+
+# --- not exactly -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sweeps", [0, 1, 2])
+def test_the_distance_is_estimated_to_a_factor_of_three(trained, retrained, sweeps):
+    done = forget(trained, "oak", sweeps=sweeps)
+    true = float(done.ledger.posterior.kl(retrained))
+    assert not done.exact
+    assert true / 3 < done.distance < true * 3
+    assert verify(done.receipt, trained.ledger, done.ledger).passed
+    assert done.receipt.refinement["sweeps"] == sweeps
+    assert done.receipt.refinement["estimated_distance_nats"] == done.distance
+
+
+def test_refinement_comes_closer_and_closer(trained, retrained):
+    distances, true = [], []
+    for sweeps in range(4):
+        done = forget(trained, "oak", sweeps=sweeps)
+        distances.append(done.distance)
+        true.append(float(done.ledger.posterior.kl(retrained)))
+    assert all(later < earlier / 10 for earlier, later in pairwise(distances))
+    assert all(later < earlier / 10 for earlier, later in pairwise(true))
+    assert forget(trained, "oak").receipt.refinement["sweeps"] == 2
+    assert true[0] > 0.05  # the leaver left its mark
+
+
+def test_training_anew_forgets_as_retraining_does(trained):
+    done = forget(trained, "oak", sweeps=3, restart=True)
+    never = federate(STAY, LogisticRegression(), NORMAL, steps=3)
+    assert identical(done.ledger.posterior, never.posterior)
+    assert done.receipt.refinement["restarted"]
+    assert verify(done.receipt, trained.ledger, done.ledger).passed
+
+
+def test_several_sites_leave_at_once(trained):
+    done = forget(trained, "oak", "ash", sweeps=4)
+    stay = {site: SITES[site] for site in ("elm", "fir")}
+    target = federate(stay, LogisticRegression(), NORMAL, steps=20).posterior
+    assert float(done.ledger.posterior.kl(target)) < 1e-6
+    assert done.ledger.forgotten == ("ash", "oak")
+    assert forget(trained, *NAMES).exact
+    assert identical(forget(trained, *NAMES).ledger.posterior, trained.state.prior)
+
+
+def test_a_walk_that_had_not_met_everyone(retrained):
+    schedule = Gossip(complete(list(NAMES)), start="oak")
+    run = start(SITES, LogisticRegression(), NORMAL, schedule=schedule).advance(3)
+    assert 1 < len(run.ledger.sites) < 4
+    done = forget(run, "oak", sweeps=6)
+    assert float(done.ledger.posterior.kl(retrained)) < 1e-6
+    assert verify(done.receipt, run.ledger, done.ledger).passed
+    later = done.run.advance(20)
+    assert later.ledger.forgotten == ("oak",)
+    assert float(later.posterior.kl(retrained)) < 1e-9
+
+
+def improper_without_ash():
+    factor = lambda precision: Gaussian(np.zeros(2), precision * np.eye(2))
+    run = start(SITES, LogisticRegression(), NORMAL)
+    ledger = Ledger(run.state.prior).update("ash", factor(5.0)).update("elm", factor(-3.0))
+    return with_ledger(run, ledger)
+
+
+def test_a_remainder_that_is_no_distribution_has_a_way_out():
+    run = improper_without_ash()
+    before = snapshot(run)
+    with pytest.raises(ParameterError, match=r"improper posterior without 'ash'.*restart=True"):
+        forget(run, "ash")
+    with pytest.raises(ParameterError, match="improper posterior without 'oak', 'ash'"):
+        run.forget("oak", "ash")
+    assert snapshot(run) == before
+    done = forget(run, "ash", restart=True)
+    assert done.ledger.posterior.is_proper()
+    assert verify(done.receipt, run.ledger, done.ledger).passed
+
+
+def test_arguments_that_make_no_sense(trained):
+    model, prior, data = CONJUGATE["Beta"]
+    exact = federate(data, model, prior, steps=1)
+    for target, options in [
+        (exact, {"sweeps": 1}),
+        (exact, {"restart": True}),
+        (trained, {"sweeps": -1}),
+    ]:
+        with pytest.raises(UsageError, match="refinement"):
+            forget(target, "ash", **options)
+    with pytest.raises(UsageError, match="at least one site"):
+        forget(trained)
+    with pytest.raises(LedgerError, match="'yew'"):
+        forget(trained, "ash", "yew")
+    with pytest.raises(LedgerError, match="forgotten already"):
+        forget(forget(trained, "ash", sweeps=0).run, "ash")
+
+
+# --- certificates ------------------------------------------------------------------------------
+
+
+def test_a_fixed_point_is_certified(trained):
+    certificate = certify(trained.sweep(6))
+    assert set(certificate.residuals) == set(NAMES)
+    assert certificate.distance < 1e-12
+    assert max(certificate.residuals.values()) < 1e-5
+    assert certify(start(SITES, LogisticRegression(), NORMAL)).distance > 1
+
+
+def test_noise_makes_a_certificate_larger(trained):
+    noisy = LocalUpdate("reparameterization", steps=1)
+    run = start(SITES, LogisticRegression(), NORMAL, update=noisy)
+    run = with_ledger(run, trained.sweep(6).ledger)
+    few, many = certify(run, draws=4), certify(run, draws=64)
+    assert few.distance > many.distance > 0
+    assert certify(run).distance == many.distance
+
+
+def test_a_site_that_fails_while_others_refine():
+    prior = Beta.from_standard(2.0, 2.0)
+    run = federate({"a": np.array([1.0, 0.0]), "b": np.array([0.0, 1.0])}, flips, prior, steps=2)
+    data = {"a": np.array([1.0, 0.0]), "b": np.array([0.0, -1.0])}
+    for on_error in ("raise", "pass"):
+        sick = with_ledger(start(data, flips, prior, on_error=on_error), run.ledger)
+        before = snapshot(sick)
+        if on_error == "raise":
+            with pytest.raises(SiteError, match="site 'b'"):
+                forget(sick, "a")
+        else:
+            done = forget(sick, "a")
+            assert done.distance is None
+            assert done.receipt.refinement["residuals"] == {"b": None}
+            assert done.run.history[-1].outcome == "failed"
+        assert snapshot(sick) == before
+
+
+def flips(z, x):
+    return jax.numpy.where(
+        x < 0, jax.numpy.nan, x * jax.numpy.log(z) + (1 - x) * jax.numpy.log1p(-z)
+    )

@@ -1,0 +1,187 @@
+import dataclasses
+from typing import Any
+
+import jax
+import networkx as nx
+import numpy as np
+import pytest
+from federation.examples import CONJUGATE, NAMES
+
+from posterity.errors import StructureError, UsageError
+from posterity.families import Beta
+from posterity.federation import (
+    Leave,
+    MetropolisHastings,
+    Network,
+    NonBacktracking,
+    complete,
+    federate,
+    positions,
+    ring,
+    simulate,
+)
+from posterity.federation.federate import start
+from posterity.federation.schedules import Schedule
+from posterity.federation.state import visit
+from posterity.models import BetaBernoulli, BetaExponential
+
+KEY = jax.random.key(0)
+VISITS = 24
+WAITS = {name: np.random.default_rng(k).exponential(0.3, 2 + 3 * k) for k, name in enumerate(NAMES)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Follow(Schedule):
+    """Visits in a given order."""
+
+    path: Any
+
+    def step(self, problem, state, *, key):
+        site = self.path[state.step]
+        state, happened = visit(problem, state, site, key=key)
+        return state, (happened,)
+
+
+def followed(data, model, prior, path, leave=None):
+    """Natural parameters before and after each visit, by the protocol itself."""
+    run = start(data, model, prior, schedule=Follow([NAMES[k] for k in path]))
+    trace = [run.posterior.natural_parameters]
+    for step, site in enumerate(path):
+        if leave is not None and step == leave.visit and leave.asked:
+            run = run.forget(leave.site)
+        reached = NAMES[site] == leave.site if leave is not None else False
+        if reached and step >= leave.visit and leave.site in run.sites:
+            run = run.forget(leave.site)
+        run = run.advance(1)
+        trace.append(run.posterior.natural_parameters)
+    return np.stack(trace)
+
+
+LEAVING = [None, Leave("elm", 9), Leave("elm", 9, asked=True), Leave("elm", 0), Leave("oak", 23)]
+
+
+@pytest.mark.parametrize("name", CONJUGATE)
+@pytest.mark.parametrize("leave", LEAVING[:3])
+def test_conjugate_walks_are_those_of_the_protocol(name, leave):
+    model, prior, data = CONJUGATE[name]
+    trial = simulate(
+        data, model, prior, complete(list(NAMES)),
+        visits=VISITS, repetitions=2, leave=leave, key=KEY,
+    )  # fmt: skip
+    for walk, found in zip(trial.positions, trial.parameters, strict=True):
+        expected = followed(data, model, prior, walk, leave)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+def test_other_walks_are_those_of_the_protocol(leave):
+    prior = Beta.from_standard(3.0, 3.0)
+    trial = simulate(
+        WAITS, BetaExponential(), prior, complete(list(NAMES)),
+        visits=VISITS, repetitions=2, leave=leave, key=KEY,
+    )  # fmt: skip
+    for walk, found in zip(trial.positions, trial.parameters, strict=True):
+        expected = followed(WAITS, BetaExponential(), prior, walk, leave)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("every", [1, 5, VISITS])
+@pytest.mark.parametrize("conjugate", [True, False])
+def test_some_records_are_kept(conjugate, every):
+    model, prior, data = CONJUGATE["Beta"]
+    if not conjugate:
+        model, prior, data = BetaExponential(), Beta.from_standard(3.0, 3.0), WAITS
+    make = lambda every: simulate(
+        data, model, prior, ring(list(NAMES)), visits=VISITS, repetitions=2, every=every, key=KEY
+    )
+    all_, some = make(1), make(every)
+    np.testing.assert_array_equal(some.visits, np.arange(0, VISITS + 1, every))
+    np.testing.assert_array_equal(some.positions, all_.positions)
+    np.testing.assert_allclose(some.parameters, all_.parameters[:, ::every], rtol=1e-12)
+    assert some.posteriors.batch_shape == (2, len(some.visits))
+
+
+def test_a_site_that_leaves_at_once_was_never_there():
+    prior = Beta.from_standard(3.0, 3.0)
+    stay = {name: None if name == "elm" else data for name, data in WAITS.items()}
+    usual = {"visits": VISITS, "repetitions": 2, "key": KEY}
+    graph = complete(list(NAMES))
+    left = simulate(WAITS, BetaExponential(), prior, graph, leave=Leave("elm", 0), **usual)
+    never = simulate(stay, BetaExponential(), prior, graph, **usual)
+    np.testing.assert_array_equal(left.positions, never.positions)
+    np.testing.assert_allclose(left.parameters, never.parameters, rtol=1e-12)
+
+
+def test_sites_without_data_and_weights_and_starts():
+    data = {"ash": np.ones(3), "elm": None, "fir": np.zeros(0), "oak": np.zeros(1)}
+    trial = simulate(
+        data, BetaBernoulli(), Beta(0.0, 0.0), ring(list(NAMES)), visits=60, repetitions=5,
+        weights={"ash": 2.0}, first="fir", walk=NonBacktracking(), key=KEY,
+    )  # fmt: skip
+    assert (trial.positions[:, 0] == 2).all()
+    last = trial.posteriors[:, -1].standard_parameters()
+    np.testing.assert_array_equal(last["a"], 7.0)
+    np.testing.assert_array_equal(last["b"], 2.0)
+
+
+def test_walks_are_those_of_positions_and_keys():
+    network = Network.from_graph(ring(list(NAMES)))
+    model, prior, data = CONJUGATE["Beta"]
+    usual = {"visits": VISITS, "repetitions": 3}
+    one = simulate(data, model, prior, network, key=KEY, **usual)
+    again = simulate(data, model, prior, ring(list(NAMES)), key=KEY, **usual)
+    other = simulate(data, model, prior, network, key=jax.random.key(1), **usual)
+    np.testing.assert_array_equal(one.parameters, again.parameters)
+    assert (one.positions != other.positions).any()
+    walked = positions(
+        network, MetropolisHastings(), hops=VISITS - 1, repetitions=3,
+        key=jax.random.split(KEY)[0],
+    )  # fmt: skip
+    np.testing.assert_array_equal(one.positions, walked)
+
+
+def test_where_all_were_visited_the_posterior_is_that_of_all_data():
+    model, prior, data = CONJUGATE["Gaussian"]
+    trial = simulate(
+        data, model, prior, complete(list(NAMES)), visits=100, repetitions=3, every=100, key=KEY
+    )
+    whole = federate(data, model, prior, steps=1).posterior.natural_parameters
+    np.testing.assert_allclose(trial.parameters[:, -1], np.stack([whole] * 3), rtol=1e-6)
+
+
+def test_many_sites_on_a_sparse_graph():
+    names = [f"{k:06d}" for k in range(100_000)]
+    graph = nx.Graph()
+    nx.add_cycle(graph, names)
+    one = np.ones(1)
+    trial = simulate(
+        dict.fromkeys(names, one), BetaBernoulli(), Beta(0.0, 0.0), graph,
+        visits=1000, repetitions=3, every=1000, key=KEY,
+    )  # fmt: skip
+    distinct = [len(set(walk)) for walk in trial.positions.tolist()]
+    np.testing.assert_array_equal(trial.posteriors.a_minus_one[:, -1], distinct)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"visits": 0}, UsageError, "visits=0"),
+        ({"repetitions": 0}, UsageError, "repetitions=0"),
+        ({"every": 0}, UsageError, "every=0"),
+        ({"leave": Leave("elm", VISITS)}, UsageError, "among those made"),
+        ({"leave": Leave("elm", -1)}, UsageError, "among those made"),
+        ({"leave": Leave("yew", 1)}, UsageError, "'yew'"),
+        ({"first": "yew"}, UsageError, "'yew'"),
+        ({"graph": ring(["ash"])}, StructureError, "no nodes for sites"),
+        ({"graph": Network.from_graph(ring(["ash"]))}, StructureError, "same names"),
+        ({"sites": dict.fromkeys(NAMES)}, UsageError, "no site with data"),
+    ],
+)
+def test_arguments_that_make_no_sense(changes, error, message):
+    model, prior, data = CONJUGATE["Beta"]
+    usual = {
+        "sites": data, "model": model, "prior": prior, "graph": ring(list(NAMES)),
+        "visits": VISITS, "repetitions": 2, "key": KEY,
+    }  # fmt: skip
+    with pytest.raises(error, match=message):
+        simulate(**(usual | changes))
