@@ -22,7 +22,7 @@ from posterity.federation.estimators import (
     Quadrature,
     Reinforce,
 )
-from posterity.federation.update import HALVINGS, LocalUpdate, decaying, retract
+from posterity.federation.update import HALVINGS, LocalUpdate, quickly_decaying, retract
 from posterity.models import (
     BetaBernoulli,
     BetaExponential,
@@ -173,7 +173,7 @@ def test_a_schedule_of_optax():
 
 
 def test_the_default_of_noisy_gradients_decays():
-    rates = np.array([decaying(t) for t in range(2000)])
+    rates = np.array([quickly_decaying(t) for t in range(2000)])
     assert rates[0] == 0.5 and (np.diff(rates) < 0).all()
     # Robbins and Monro: the sum diverges, that of squares does not, for powers in (1/2, 1].
     slope = np.log(rates[1999] / rates[1000]) / np.log(2019 / 1020)
@@ -186,8 +186,8 @@ def test_the_default_of_noisy_gradients_decays():
         (LocalUpdate(), BetaBernoulli(), COINS, Exact, 1, 1.0),
         (LocalUpdate(), BetaExponential(), COINS, ClosedForm, 20, 0.5),
         (LocalUpdate("quadrature"), BetaBernoulli(), COINS, Quadrature, 20, 0.5),
-        (LocalUpdate("reinforce"), BetaBernoulli(), COINS, Reinforce, 20, decaying),
-        (LocalUpdate(batch_size=2), BetaBernoulli(), COINS, Exact, 20, decaying),
+        (LocalUpdate("reinforce"), BetaBernoulli(), COINS, Reinforce, 20, quickly_decaying),
+        (LocalUpdate(batch_size=2), BetaBernoulli(), COINS, Exact, 20, quickly_decaying),
         (LocalUpdate(steps=7, rate=0.1), BetaBernoulli(), COINS, Exact, 7, 0.1),
         (LocalUpdate(rate=1), BetaExponential(), COINS, ClosedForm, 20, 1.0),
     ],
@@ -312,6 +312,24 @@ def test_retracting_is_always_proper_and_a_step_to_first_order(vector):
             errors.append(np.abs(gap.natural_parameters).max())
         # Second order: a tenth of the rate leaves a hundredth of the error.
         assert errors[1] <= errors[0] / 50 + 1e-14
+
+
+@pytest.mark.parametrize("size", [-1e6, -3.0, 3.0, 1e6])
+def test_retraction_never_multiplies_a_precision_by_more_than_five_halves(size):
+    for q in (GAUSSIAN, DIAGONAL):
+        d = q.with_natural_parameters(size * q.natural_parameters)
+        ratio = retracted(q, d, 0.7).precision / np.asarray(q.precision)
+        assert np.nanmin(ratio) >= 0.5 - 1e-9
+        assert np.nanmax(ratio) <= 2.5 + 1e-9
+
+
+def test_online_newton_retracts_unless_told_otherwise():
+    model = FunctionModel(lambda z, x: -((x - z[0]) ** 2))
+    newton = LocalUpdate("variational-online-newton").resolve(model, DIAGONAL)
+    assert newton.domain == "retract"
+    assert LocalUpdate("bonnet-price").resolve(model, DIAGONAL).domain == "halve"
+    told = LocalUpdate("variational-online-newton", domain="halve").resolve(model, DIAGONAL)
+    assert told.domain == "halve"
 
 
 def test_a_gradient_of_nan_is_noted_and_not_taken():

@@ -27,6 +27,8 @@ class Estimator(eqx.Module):
 
     stochastic: ClassVar[bool] = False
     """Whether two keys give two answers: steps must then shrink to converge."""
+    domain: ClassVar[str] = "halve"
+    """What is best done with steps that leave the family (:class:`LocalUpdate`)."""
     fitting: ClassVar[str]
     """What models and families it serves, for messages."""
 
@@ -261,13 +263,14 @@ class VariationalOnlineNewton(Estimator):
     """Diagonal Gaussians of many weights: curvature from gradients alone (khan2018, shen2024).
 
     ``E[∇²f] = E[∇f ε] / σ`` by Stein's lemma, at antithetic draws, where it is a central
-    difference; no Hessian is formed. An odd number of samples is rounded up. Use it with
-    ``domain="retract"``: estimates of curvature may be negative.
+    difference; no Hessian is formed. An odd number of samples is rounded up. Estimates of
+    curvature may be negative, so steps are retracted unless told otherwise.
     """
 
     samples: int = eqx.field(static=True, default=8)
 
     stochastic: ClassVar[bool] = True
+    domain: ClassVar[str] = "retract"
     fitting: ClassVar[str] = "differentiable log likelihoods under diagonal Gaussians"
 
     def __check_init__(self) -> None:

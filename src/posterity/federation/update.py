@@ -8,7 +8,7 @@ gradient descent is ``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / 
 import math
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -23,8 +23,6 @@ from posterity.federation.estimators import check_estimator as _check_estimator
 from posterity.models import Model, Records
 
 Q = TypeVar("Q", bound=ExponentialFamily)
-Domain = Literal["halve", "retract"]
-
 HALVINGS = 40
 """A step that is still outside the domain after so many halvings is not taken."""
 
@@ -51,11 +49,14 @@ class LocalUpdate(eqx.Module):
         steps: natural-gradient steps a visit; by default 1 where the model is conjugate, else 20.
         rate: ``ρ`` in (0, 1], or a function of the number of steps that the site has taken (any
             optax schedule); by default 1 where conjugate, 1/2 where gradients are exact, and
-            ``1/2 / (1 + t/20)^(3/4)`` where they are noisy.
+            ``1/2 / (1 + t/20)^(3/4)`` where they are noisy (``1/5 / (1 + t/100)^(3/4)`` where
+            steps are retracted).
         temperature: ``α`` of generalised Bayes; 1 is Bayes' rule.
         domain: what to do with a step that leaves the family. ``"halve"``: halve it until the
             posterior is proper. ``"retract"`` (Gaussians): follow the manifold with a correction
-            of second order, which keeps every precision positive definite (lin2020).
+            of second order, which keeps every precision positive definite (lin2020), in steps that
+            change no precision by more than itself to first order; the default of
+            variational online Newton, whose curvatures may be negative.
         batch_size: records a step sees, drawn anew each step; all by default.
     """
 
@@ -63,7 +64,7 @@ class LocalUpdate(eqx.Module):
     steps: int | None = eqx.field(static=True)
     rate: float | Callable[[Any], Any] | None = eqx.field(static=True)
     temperature: float = eqx.field(static=True)
-    domain: Domain = eqx.field(static=True)
+    domain: str | None = eqx.field(static=True)
     batch_size: int | None = eqx.field(static=True)
 
     def __init__(
@@ -73,7 +74,7 @@ class LocalUpdate(eqx.Module):
         steps: int | None = None,
         rate: float | int | Callable[[Any], Any] | None = None,
         temperature: float | int = 1.0,
-        domain: str = "halve",
+        domain: str | None = None,
         batch_size: int | None = None,
     ):
         _require(_counts(steps), f"steps={steps}", "a whole number, at least 1")
@@ -82,7 +83,7 @@ class LocalUpdate(eqx.Module):
         positive = math.isfinite(temperature) and temperature > 0
         _require(positive, f"temperature={temperature}", "a positive number")
         _require(_counts(batch_size), f"batch_size={batch_size}", "a whole number, at least 1")
-        if domain not in ("halve", "retract"):
+        if domain not in (None, "halve", "retract"):
             raise _mistake(f"domain={domain!r}", "'halve' or 'retract'")
         self.estimator, self.steps, self.batch_size = _estimator(estimator), steps, batch_size
         self.rate = float(rate) if isinstance(rate, Real) else rate
@@ -108,21 +109,29 @@ class LocalUpdate(eqx.Module):
         )
         estimator = self.estimator or best_estimator(model, q)
         _check_estimator(estimator, model, q)
-        noisy = estimator.stochastic or self.batch_size is not None
-        exact = isinstance(estimator, Exact) and not noisy
-        retractable = isinstance(q, Gaussian | DiagonalGaussian)
+        domain = self.domain or estimator.domain
         _require(
-            self.domain == "halve" or retractable,
-            f"domain='retract' and a posterior of {type(q).__name__}",
+            domain == "halve" or isinstance(q, Gaussian | DiagonalGaussian),
+            f"domain={domain!r} and a posterior of {type(q).__name__}",
             "a Gaussian posterior for it",
         )
+        noisy = estimator.stochastic or self.batch_size is not None
+        exact = isinstance(estimator, Exact) and not noisy
+        decaying = slowly_decaying if domain == "retract" else quickly_decaying
         return LocalUpdate(
             estimator,
             steps=self.steps or (1 if exact else 20),
             rate=self.rate or (1.0 if exact else decaying if noisy else 0.5),
             temperature=self.temperature,
-            domain=self.domain,
+            domain=domain,
             batch_size=self.batch_size,
+        )
+
+    @property
+    def noisy(self) -> bool:
+        """Whether two keys give two directions, once resolved."""
+        return self.batch_size is not None or (
+            self.estimator is not None and self.estimator.stochastic
         )
 
     @property
@@ -190,9 +199,14 @@ class LocalUpdate(eqx.Module):
         return jax.tree.map(stay, moved, q), halvings
 
 
-def decaying(count: Any) -> Any:
-    """``1/2 / (1 + t/20)^(3/4)``: steps that shrink as noise requires, capped at one half."""
+def quickly_decaying(count: Any) -> Any:
+    """``1/2 / (1 + t/20)^(3/4)``: steps that shrink as noise requires."""
     return 0.5 / (1 + count / 20) ** 0.75
+
+
+def slowly_decaying(count: Any) -> Any:
+    """``1/5 / (1 + t/100)^(3/4)``: smaller first steps, for posteriors with many optima."""
+    return 0.2 / (1 + count / 100) ** 0.75
 
 
 def retract(q: Any, direction: Any, rate: Any) -> Any:
@@ -201,19 +215,31 @@ def retract(q: Any, direction: Any, rate: Any) -> Any:
     With the direction ``(h, D)`` of ``(Λ m, Λ)``, the mean moves by ``ρ Λ⁻¹ (h - D m)``, as it
     does to first order along ``ρ (h, D)``, and the precision to ``Λ + ρ D + ρ²/2 D Λ⁻¹ D``, which
     is ``((Λ + ρ D) Λ⁻¹ (Λ + ρ D) + Λ)/2``, positive definite for every ``ρ``.
+
+    The term of second order is positive whatever the sign of ``D``, so noise in ``D`` would drive
+    precisions up without bound: ``ρ`` is lowered until ``ρ D`` is no longer than ``Λ``.
     """
     full, mean = isinstance(q, Gaussian), q.mean
-    change = rate * direction.precision
-    slope = direction.precision_mean - (
-        direction.precision @ mean if full else direction.precision * mean
-    )
     if full:
-        step = rate * jnp.linalg.solve(q.precision, slope)
-        bend = change @ jnp.linalg.solve(q.precision, change) / 2
+        slope = direction.precision_mean - direction.precision @ mean
+        relative = jnp.linalg.solve(q.precision, direction.precision)
+        # tr((Λ⁻¹ D)²), the squared length of D relative to Λ
+        rate = _trusted(rate, jnp.sqrt(jnp.maximum((relative * relative.T).sum(), 0.0)))
+        change = rate * direction.precision
+        bend = rate * change @ relative / 2
         precision = symmetric(q.precision + change + bend)
+        step = rate * jnp.linalg.solve(q.precision, slope)
         return type(q)(precision @ (mean + step), precision)
-    precision = q.precision + change + change**2 / q.precision / 2
+    slope = direction.precision_mean - direction.precision * mean
+    relative = direction.precision / q.precision
+    rate = _trusted(rate, jnp.abs(relative).max())
+    precision = q.precision * (1 + rate * relative + (rate * relative) ** 2 / 2)
     return type(q)(precision * (mean + rate * slope / q.precision), precision)
+
+
+def _trusted(rate: Any, relative: jax.Array) -> jax.Array:
+    """The rate, lowered where the precision would change by more than itself."""
+    return rate / jnp.maximum(1.0, rate * relative)
 
 
 def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> jax.Array:
