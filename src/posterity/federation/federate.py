@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
 import numpy as np
 
-from posterity.checks import check_proper
-from posterity.errors import ParameterError, PosterityError, UsageError
+from posterity.checks import check_proper, describe
+from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.checkpoint import check_saveable, load_checkpoint, save_checkpoint
 from posterity.federation.grid import DIGITS, REACH, Grid, size
@@ -134,6 +135,7 @@ def start(
     update = (update or LocalUpdate()).resolve(model, prior)
     key = jax.random.key(0) if key is None else key
     problem = Problem(model, records, update, grid, on_error)
+    _check_fit(problem, prior)
     own = schedule.init(tuple(records), key=jax.random.fold_in(key, 0))
     return Run(problem, schedule, State(prior, prior, size(prior), {}, {}, 0, own), key)
 
@@ -190,3 +192,41 @@ def _site_records(data: Any, weight: float, check: Callable[[Any], None]) -> Rec
     if records.size:
         check(records.data)
     return records
+
+
+def _check_fit(problem: Problem, prior: ExponentialFamily) -> None:
+    """Raise a StructureError if the shapes of a site's data do not fit the prior's.
+
+    What else is wrong with a model is told at the visit of the site where it shows.
+    """
+    checked, own = set(), isinstance(problem.model, FunctionModel)
+    # What JAX raises where shapes differ; a user's function raises what it likes.
+    shapes = TypeError if own else (TypeError, ValueError)
+    for site, records in problem.sites.items():
+        leaves = jax.tree.leaves(records.data)
+        kind = tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
+        if records.size == 0 or kind in checked:
+            continue
+        checked.add(kind)
+        try:
+            with jax.enable_x64(True):
+                eqx.filter_eval_shape(_direction, problem, prior, records)
+        except Exception as error:
+            if isinstance(error, StructureError):
+                raise error.at(f"the model at site {site!r}") from error
+            if isinstance(error, shapes) and not isinstance(error, jax.errors.JAXTypeError):
+                raise _misfit(site, leaves, prior, error) from error
+
+
+def _misfit(site: str, leaves: list[Any], prior: Any, error: Exception) -> StructureError:
+    return StructureError(
+        found=f"records of shapes {[np.shape(leaf) for leaf in leaves]} at site {site!r}, which do "
+        f"not go together with {describe(prior)} ({str(error).splitlines()[0]})",
+        expected="data, model and prior of matching dimensions",
+        fix="Compare the number of columns with the dimension of the prior.",
+    )
+
+
+def _direction(problem: Problem, q: ExponentialFamily, records: Records) -> ExponentialFamily:
+    key = jax.random.key(0)
+    return problem.update.direction(problem.model, q, q.zero(), records, key=key)
