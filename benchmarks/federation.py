@@ -23,6 +23,8 @@ from benchmarks.fusion import load, source, write
 from benchmarks.growth import exponent
 from benchmarks.launch import Effort, launch
 
+FEWER = {"REINFORCE speed": 50, "default speed": 10}
+"""Where local iterations take longer, fewer visits are enough."""
 OUTPUT = Path(__file__).parent / "results" / "federation.json"
 FASTER = 200
 SPEEDS = (
@@ -78,8 +80,7 @@ def run(plan: Plan, output: Path, *, speeds: tuple[str, ...] = SPEEDS) -> dict[s
     settings |= {"load_per_core_at_start": load(), "cpu_limit_s": plan.effort.limit}
     result: dict[str, Any] = {"complete": False, "settings": settings, "speed": {}}
     for kind in speeds:
-        # Local iterations dominate where there are any: fewer visits are enough.
-        visits = plan.speed.visits if kind.startswith("conjugate") else plan.speed.visits // 10
+        visits = max(1, plan.speed.visits // FEWER.get(kind, 1))
         result["speed"][kind] = show(kind, dataclasses.replace(plan.speed, visits=visits), plan)
         write(output, result)
     result["series"] = {}

@@ -106,8 +106,11 @@ def simulate(
         member = jax.tree.map(jnp.asarray, run.state.prior)
         if update.conjugate and isinstance(model, ConjugateModel):
             walked = np.asarray(walked)
-            table = _table(model, update, list(run.problem.sites.values()), walked)
-            trace = _conjugate(run.state.prior.natural_parameters, table, walked, left, every)
+            arrival = _arrival(walked, network.size)
+            table = _table(model, update, list(run.problem.sites.values()), arrival < visits)
+            trace = _conjugate(
+                run.state.prior.natural_parameters, table, arrival, left, visits, every
+            )
         else:
             records = _stacked(list(run.problem.sites.values()))
             keys = jax.random.split(update_key, repetitions)
@@ -119,15 +122,25 @@ def simulate(
 # --- conjugate models: only the first visit of a site changes anything --------------------------
 
 
-def _conjugate(
-    prior: np.ndarray, table: np.ndarray, walked: np.ndarray, left: "_Left", every: int
-) -> np.ndarray:
-    """The trace, from each repetition's first visits alone: NumPy is faster than compiled code."""
-    (repetitions, visits), sites = walked.shape, len(table)
+def _arrival(walked: np.ndarray, sites: int) -> np.ndarray:
+    """When each repetition first visits each site; the number of visits where it never does."""
+    repetitions, visits = walked.shape
     places = (np.arange(repetitions)[:, None] * sites + walked).ravel()
     arrival = np.full(repetitions * sites, visits)
     np.minimum.at(arrival, places, np.tile(np.arange(visits), repetitions))
-    arrival = arrival.reshape(repetitions, sites)
+    return arrival.reshape(repetitions, sites)
+
+
+def _conjugate(
+    prior: np.ndarray,
+    table: np.ndarray,
+    arrival: np.ndarray,
+    left: "_Left",
+    visits: int,
+    every: int,
+) -> np.ndarray:
+    """The trace, from each repetition's first visits alone: NumPy is faster than compiled code."""
+    repetitions = len(arrival)
     # The leaver adds only if it came before it left, and takes the same away when it leaves.
     site, time = int(left.site), np.asarray(left.time)
     added = arrival[:, site] < time
@@ -142,14 +155,14 @@ def _conjugate(
     return np.cumsum(trace[:, :-1], axis=1, out=trace[:, :-1])
 
 
-def _table(model: Any, update: LocalUpdate, sites: list[Records], walked: np.ndarray) -> np.ndarray:
+def _table(
+    model: Any, update: LocalUpdate, sites: list[Records], visited: np.ndarray
+) -> np.ndarray:
     """The exact factor of every site that is visited, one row a site."""
     factor = model.factor  # bound once: Equinox makes a Module of it each time
     some = factor(next(records for records in sites if records.size))
     table = np.zeros((len(sites), some.dimension))
-    visited = np.zeros(len(sites), bool)
-    visited[walked] = True
-    for site in np.flatnonzero(visited):
+    for site in np.flatnonzero(visited.any(0)):
         if sites[site].size:
             table[site] = factor(sites[site]).natural_parameters
     return table / update.temperature
