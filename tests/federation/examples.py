@@ -106,20 +106,25 @@ BROKEN = set[str]()
 """Which faults of :class:`Moody` are switched on."""
 
 
+FAULTS = dict(
+    enumerate(("raise", "nan", "huge", "improper", "hopeless", "shape", "interrupt"), start=2)
+)
+
+
 class Moody(ConjugateModel[Beta]):
     """Coin flips, of which the first says what goes wrong at the site: 2 or more, if at all."""
 
     families: ClassVar[Any] = (Beta,)
 
     def factor(self, records):
-        fault = {2: "raise", 3: "nan", 4: "huge", 5: "improper", 6: "hopeless", 7: "shape"}.get(
-            int(records.data[0])
-        )
+        fault = FAULTS.get(int(records.data[0]))
         ones = float((records.data == 1).sum())
         if fault not in BROKEN:
             return Beta(ones, records.size - ones)
         if fault == "raise":
             raise ConnectionError("the ward is closed")
+        if fault == "interrupt":
+            raise KeyboardInterrupt
         wrong = {"nan": np.nan, "huge": 1e300, "improper": -100.0, "hopeless": -1e14}
         return Beta(np.ones(2), np.ones(2)) if fault == "shape" else Beta(wrong[fault], 1.0)
 

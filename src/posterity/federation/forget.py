@@ -66,11 +66,13 @@ def forget(
     Raises:
         LedgerError: if a site is unknown or was forgotten before.
         ParameterError: if what is left is no distribution.
-        UsageError: if no site is named, or refinement is asked of a ledger.
+        UsageError: if no site is named, or refinement is asked of a ledger, or of a run that
+            forgets exactly.
         SiteError: if a site fails while it refines. In every case ``target`` is as it was.
 
     Source: gong2021, section IV.
 
+    >>> import numpy as np
     >>> from posterity.families import Beta
     >>> from posterity.federation import federate
     >>> from posterity.models import BetaBernoulli
