@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.gfvl.problem import Array
 
-DIVERGED = 10.0
+DIVERGED, HUGE = 10.0, 1e300
 """A divergence this large after training counts the run as diverged."""
 
 
@@ -32,14 +32,20 @@ class Curve:
         return self.visits * self.steps
 
     @property
+    def kept(self) -> Array:
+        """Divergences of the repetitions that did not diverge, or of all if all did."""
+        lost = self._lost
+        return self.kl if lost.all() or self.groups > 1 else self.kl[~lost]
+
+    @property
     def mean(self) -> Array:
-        """Over repetitions."""
-        return self.kl.mean(0)
+        """Over the repetitions that did not diverge."""
+        return self.kept.mean(0)
 
     @property
     def standard_error(self) -> Array:
         """Of the mean; over groups where there are several."""
-        rows = self.kl
+        rows = self.kept
         if self.groups > 1:
             rows = rows.reshape(self.groups, -1, rows.shape[1]).mean(1)
         return rows.std(0, ddof=1) / np.sqrt(len(rows))
@@ -47,7 +53,7 @@ class Curve:
     @property
     def interval(self) -> tuple[Array, Array]:
         """Between these lie nine of ten repetitions."""
-        low, high = np.quantile(self.kl, [0.05, 0.95], axis=0)
+        low, high = np.quantile(np.nan_to_num(self.kl, nan=np.inf), [0.05, 0.95], axis=0)
         return low, high
 
     def at(self, wanted: Sequence[int], *, unit: str = "visits") -> dict[str, Any]:
@@ -61,19 +67,24 @@ class Curve:
         return {
             "mean": significant(self.mean[index]),
             "standard error": significant(self.standard_error[index]),
+            "median": significant(np.median(self.kl[:, index])),
             "90 % of repetitions": [significant(low), significant(high)],
         }
 
     @property
     def diverged(self) -> float:
         """Share of repetitions that end far off, or not finite."""
+        return float(self._lost.mean())
+
+    @property
+    def _lost(self) -> Array:
         last = self.kl[:, -1]
-        return float((~np.isfinite(last) | (last > DIVERGED)).mean())
+        return ~np.isfinite(last) | (last > DIVERGED)
 
 
 def significant(value: Any, digits: int = 4) -> float:
-    """A number as short as it is known."""
-    return float(f"{float(value):.{digits}g}")
+    """A number as short as it is known; what JSON has no number for becomes a huge one."""
+    return float(f"{np.nan_to_num(float(value), nan=HUGE, posinf=HUGE):.{digits}g}")
 
 
 def estimate(values: Array) -> dict[str, float]:

@@ -19,6 +19,8 @@ from experiments.gfvl.curves import Curve
 COLORS = ("#c1121f", "#1d70b8", "#2a9d4b", "#e08e0b", "#8a5fbf", "#555555")
 SMALLEST = 1e-9
 """Divergences below this are drawn here: exact posteriors have none."""
+LARGEST = 1e4
+"""And those above this here."""
 Curves = Mapping[str, Curve]
 
 
@@ -104,9 +106,9 @@ def lines(axis: Axes, curves: Curves, unit: str, floor: float | None) -> None:
 def line(axis: Axes, name: str, curve: Curve, color: str, unit: str) -> None:
     """Mean and band."""
     x = getattr(curve, unit)
-    low, high = (np.maximum(side, SMALLEST) for side in curve.interval)
+    low, high = (np.clip(side, SMALLEST, LARGEST) for side in curve.interval)
     axis.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-    axis.plot(x, np.maximum(curve.mean, SMALLEST), color=color, label=name, linewidth=1.6)
+    axis.plot(x, np.clip(curve.mean, SMALLEST, LARGEST), color=color, label=name, linewidth=1.6)
 
 
 def decorate(axis: Axes, label: str, title: str, *, bottom: float) -> None:

@@ -81,7 +81,8 @@ def fourth(effort: Effort, results: Path) -> dict[str, Any]:
         for kind in ("mean", "sum")
     }
     figures.figure4(paper, results)
-    estimators, defaults = waiting.by_estimator(effort), waiting.by_default(effort)
+    estimators = waiting.by_estimator(effort, paper["sum loss"][0].get("L = 1"))
+    defaults = waiting.by_default(effort)
     figures.figure4_ours(estimators, defaults, results)
     data_sets = waiting.over_data_sets(effort)
     return {
