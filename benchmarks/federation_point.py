@@ -92,7 +92,7 @@ def conjugate_speed(
     records, visits = list(sites.values()), 50 * size.visits
 
     def ours() -> None:
-        many = {"visits": size.visits, "repetitions": size.repetitions}
+        many: dict[str, Any] = {"visits": size.visits, "repetitions": size.repetitions}
         simulate(sites, BetaBernoulli(), prior, network, **many, key=key)
 
     plain = lambda: naive_gossip.conjugate((1.0, 1.0), records, own, visits, rng, kept=kept)
@@ -109,7 +109,11 @@ def waiting_speed(
     rng, own, key = np.random.default_rng(seed), links(network), jax.random.key(seed)
 
     def ours() -> None:
-        many = {"visits": size.visits, "repetitions": size.repetitions, "update": update}
+        many: dict[str, Any] = {
+            "visits": size.visits,
+            "repetitions": size.repetitions,
+            "update": update,
+        }
         simulate(sites, BetaExponential(), prior, network, **many, key=key)
 
     plain = lambda: naive_gossip.waiting(
@@ -166,7 +170,7 @@ def sites_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, A
 
     def call() -> None:
         visits = 10 * size.sites
-        many = {"visits": visits, "repetitions": WALKS, "every": visits}
+        many: dict[str, Any] = {"visits": visits, "repetitions": WALKS, "every": visits}
         simulate(sites, BetaBernoulli(), prior, graph, **many, key=jax.random.key(seed))
 
     return _growth(call, sum(x.nbytes for x in sites.values()), runs, budget)
@@ -204,7 +208,6 @@ def conjugate_forget(size: Size, seed: int, runs: int, budget: float) -> dict[st
     run = federate(sites, BetaBernoulli(), prior, steps=1)
     rest = {site: data for site, data in sites.items() if site != last}
     again = lambda: federate(rest, BetaBernoulli(), prior, steps=1)
-    run.forget(last), again()
     gone, anew = run.forget(last).posterior, again().posterior
     return {
         "forget": _of_many(lambda: run.forget(last), 200, runs, budget),
@@ -232,6 +235,7 @@ def waiting_forget(size: Size, seed: int, runs: int, budget: float) -> dict[str,
     subtracted = forget(run, last, sweeps=2)
     rest = {site: data for site, data in sites.items() if site != last}
     train = lambda sweeps: federate(rest, BetaExponential(), prior, steps=sweeps)
+    assert subtracted.run is not None, "a run was given"
     goal = certify(subtracted.run).distance
     enough = (n for n in range(1, SWEEPS_AT_MOST) if certify(train(n)).distance <= goal)
     sweeps = next(enough, None)
