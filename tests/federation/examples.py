@@ -107,7 +107,9 @@ BROKEN = set[str]()
 
 
 FAULTS = dict(
-    enumerate(("raise", "nan", "huge", "improper", "hopeless", "shape", "interrupt"), start=2)
+    enumerate(
+        ("raise", "nan", "huge", "improper", "hopeless", "shape", "interrupt", "slight"), start=2
+    )
 )
 
 
@@ -125,7 +127,13 @@ class Moody(ConjugateModel[Beta]):
             raise ConnectionError("the ward is closed")
         if fault == "interrupt":
             raise KeyboardInterrupt
-        wrong = {"nan": np.nan, "huge": 1e300, "improper": -100.0, "hopeless": -1e14}
+        wrong = {
+            "nan": np.nan,
+            "huge": 1e300,
+            "improper": -100.0,
+            "slight": -1.5,
+            "hopeless": -1e14,
+        }
         return Beta(np.ones(2), np.ones(2)) if fault == "shape" else Beta(wrong[fault], 1.0)
 
     def log_likelihood(self, z, data):
