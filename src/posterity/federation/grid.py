@@ -48,7 +48,7 @@ class Grid:
         """
         if not (math.isfinite(reach) and reach > 1):
             raise UsageError(
-                found=f"reach={reach}", expected="a number above 1", fix="Give 2**20, say."
+                found=f"reach={reach}", expected="a number above 1", fix="Give 2**30, say."
             )
         largest = (float(np.abs(leaf).max(initial=0.0)) or 1.0 for leaf in jax.tree.leaves(prior))
         return cls(tuple(_ceil_log2(m * reach) - DIGITS for m in largest))
