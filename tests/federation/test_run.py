@@ -24,10 +24,16 @@ from posterity.errors import (
     StructureError,
     UsageError,
 )
-from posterity.families import Beta, DiagonalGaussian, Gaussian
+from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gaussian
 from posterity.federation import Gossip, LocalUpdate, federate, ring
 from posterity.federation.federate import start
-from posterity.models import BetaBernoulli, GaussianMean, LogisticRegression
+from posterity.models import (
+    BetaBernoulli,
+    DirichletCategorical,
+    GaussianMean,
+    LinearRegression,
+    LogisticRegression,
+)
 
 # --- whatever happens to a conjugate federation ------------------------------------------------
 
@@ -390,3 +396,21 @@ def test_logistic_runs_agree_with_their_ledger():
     updates = [v for v in run.history if v.outcome == "updated"]
     assert len(updates) == 12
     assert updates[-1].residual < updates[0].residual
+
+
+PLANE = Gaussian.from_standard(np.zeros(2), np.eye(2))
+
+
+@pytest.mark.parametrize(
+    "model, prior, data",
+    [
+        (LogisticRegression(), PLANE, (np.ones((5, 3)), np.ones(5))),
+        (LinearRegression(), PLANE, (np.ones((5, 3)), np.ones(5))),
+        (DirichletCategorical(4), Dirichlet.from_standard(np.ones(3)), np.array([0, 3])),
+        (lambda z, x: x @ z, PLANE, np.ones((5, 3))),
+    ],
+    ids=["logistic", "linear", "categorical", "function"],
+)
+def test_data_that_do_not_fit_the_prior_are_refused_at_the_start(model, prior, data):
+    with pytest.raises(StructureError, match=r"at site 'west'.*matching dimensions"):
+        federate({"west": data}, model, prior, steps=0)

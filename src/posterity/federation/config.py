@@ -22,6 +22,7 @@ from posterity.federation import network, walks
 from posterity.federation.estimators import ESTIMATORS
 from posterity.federation.federate import start
 from posterity.federation.gossip import Gossip
+from posterity.federation.grid import REACH
 from posterity.federation.run import Run
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.federation.update import LocalUpdate
@@ -150,7 +151,7 @@ def _config(table: Table, folder: Path) -> Config:
     model, prior = _model_and_prior(table, folder, sites, seed)
     schedule, steps = _schedule(table.table("schedule"), sorted(sites))
     update = _update(table.table("update", {}))
-    reach = float(table.take("reach", (int, float), 2.0**20))
+    reach = float(table.take("reach", (int, float), REACH))
     weights = {name: float(w) for name, w in table.table("weights", {}).rest().items()}
     output = table.table("output")
     path = folder / output.take("ledger", str)
