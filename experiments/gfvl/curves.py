@@ -67,7 +67,6 @@ class Curve:
         return {
             "mean": significant(self.mean[index]),
             "standard error": significant(self.standard_error[index]),
-            "median": significant(np.median(self.kl[:, index])),
             "90 % of repetitions": [significant(low), significant(high)],
         }
 

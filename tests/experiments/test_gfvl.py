@@ -110,7 +110,6 @@ def test_curves_and_goals() -> None:
     assert curve.at([2])["2"] == {
         "mean": 1.5,
         "standard error": 0.5,
-        "median": 1.5,
         "90 % of repetitions": [1.05, 1.95],
     }
     assert list(curve.at([5, 12], unit="iterations")) == ["5", "12"]
