@@ -151,10 +151,11 @@ def test_forget_and_verify_exactly(folder):
 
 def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folder):
     document("federate", "logistic.toml")
-    arguments = ["forget", "coupled.safetensors", "--site", "b", "--receipt", "r.json"]
-    plain = document(*arguments, "-o", "plain.safetensors")
+    arguments = ["forget", "coupled.safetensors", "--site", "b"]
+    plain = document(*arguments, "-o", "plain.safetensors", "--receipt", "plain.json")
     assert (plain["exact"], plain["distance"]) == (False, None)
-    refined = document(*arguments, "-o", "refined.safetensors", "--config", "logistic.toml")
+    out = ["-o", "refined.safetensors", "--receipt", "r.json"]
+    refined = document(*arguments, *out, "--config", "logistic.toml")
     assert not refined["exact"] and 0 <= refined["distance"] < 1e-6
     succeed("verify", "r.json", "coupled.safetensors", "refined.safetensors")
     Path("logistic.toml").write_text(
@@ -185,6 +186,10 @@ def test_forget_refuses_and_writes_nothing(folder):
     fail(2, *base, "--site", "south", "-o", "left.safetensors", "--receipt", "left.safetensors")
     fail(2, *base, "--site", "south", *out, "--sweeps", "3")
     fail(5, *base, "--site", "south", "-o", "no/where", "--receipt", "r.json")
+    fail(5, *base, "--site", "south", "-o", "/dev/null", "--receipt", "r.json")
+    for input in ("gossip.toml", "north.npz", "east.csv"):
+        fail(2, *base, "--site", "south", "-o", input, "--receipt", "r", "--config", "gossip.toml")
+    fail(2, *base, "--site", "south", "-o", "left.safetensors", "--receipt", "history.jsonl")
     fail(4, "forget", "prior.safetensors", "--site", "south", *out)
     fail(2, *base, *out)
     wrong = fail(6, *base, "--site", "south", *out, "--config", "logistic.toml")
@@ -213,6 +218,18 @@ def test_forget_refuses_and_writes_nothing(folder):
         (("[output]", "[update]\nrate = 7\n[output]"), "rate=7"),
         (("[output]", "[update]\nspeed = 7\n[output]"), "speed"),
         (("[output]", "[weights]\nwest = 2\n[output]"), "west"),
+        (("[output]", '[weights]\neast = "2"\n[output]'), "weights.east = '2'"),
+        (("[output]", "[update]\nsteps = true\n[output]"), "update.steps = True"),
+        (("seed = 3", f"seed = {2**70}"), "seed"),
+        (('"east.csv"', "5"), "sites.east = 5"),
+        (("rate = 1.0", "rate = [[1.0], [1.0, 2.0]]"), "rate"),
+        (('family = "Gamma"', 'family = "Product"'), "prior.family = 'Product'"),
+        (('graph = "ring"', 'links = [["north", ["south"]]]'), "link ['north', ['south']]"),
+        (('kind = "gossip"\ngraph = "ring"', 'kind = "asynchronous"\nspeeds = 3'), "speeds"),
+        (('graph = "ring"', 'graph = "ring"\nwalk = "weighted"\nweights = {east = "x"}'), "'x'"),
+        (("history.jsonl", "north.npz"), "one of the inputs"),
+        (('"history.jsonl"', '"shared.safetensors"'), "another output too"),
+        (("[output]", '[output]\ncheckpoint = "./shared.safetensors"'), "another output too"),
         (("[schedule]", "[schedule"), "cannot be read"),
         (("[model]", '[model]\nkind = "function"\nfunction = "os:nothing"\n[other]'), "os:nothing"),
     ],
@@ -222,15 +239,105 @@ def test_configurations_that_make_no_sense(folder, change, words):
     before = sorted(path.name for path in folder.iterdir())
     result = call("federate", "gossip.toml", "--json")
     error = json.loads(result.stderr)["error"]
-    assert result.exit_code in (2, 3, 4) and result.stdout == ""
+    assert result.exit_code in (2, 3, 4, 5) and result.stdout == ""
     assert any(word in error["found"] + error["expected"] for word in words.split("|")), error
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "name, content, words",
+    [
+        ("east.csv", "", "no header"),
+        ("east.csv", "1\n2\n", "no header"),
+        ("east.csv", "a,a\n1,2\n", "no header"),
+        ("east.csv", "a,b,c,d\n1,2\n3,4\n", "4 names above 2 columns"),
+        ("east.csv", "a\nmany\n", "many"),
+        ("east.csv", "a,b\n1,2\n1\n", "columns changed"),
+        ("north.npz", "", "not a whole archive"),
+        ("north.npz", "PK\x03\x04", "not a whole archive"),
+        ("north.npz", None, "Is a directory"),
+    ],
+)
+def test_files_of_data_that_cannot_be_read(folder, name, content, words):
+    Path(name).unlink()
+    Path(name).mkdir() if content is None else Path(name).write_text(content)
+    before = sorted(path.name for path in folder.iterdir())
+    error = fail(5, "federate", "gossip.toml")
+    assert words in error["found"] and name in error["found"]
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_tables_of_spreadsheets_and_sites_without_records(folder):
+    Path("east.csv").write_bytes('\ufeff"count"\r\n1\r\n2\r\n0\r\n4\r\n'.encode())
+    document("federate", "gossip.toml")
+    whole = posterity.load("shared.safetensors").posterior
+    assert float(whole.shape) == 2 + sum(map(sum, COUNTS.values()))
+    Path("east.csv").write_text("count\n")
+    Path("shared.safetensors.checkpoint").unlink()
+    assert document("federate", "gossip.toml")["sites"]["east"]["records"] == 0
+
+
+def test_paths_are_relative_to_the_configuration_and_priors_may_be_ledgers(folder):
+    Path("sub").mkdir()
+    document("federate", "gossip.toml")
+    Path("gossip.toml").write_text(
+        CONJUGATE.replace(
+            'family = "Gamma"\nshape = 2.0\nrate = 1.0', 'file = "shared.safetensors"'
+        ).replace('ledger = "shared', 'checkpoint = "sub/where"\nledger = "sub/again')
+    )
+    document("federate", "gossip.toml")
+    assert {path.name for path in Path("sub").iterdir()} == {"again.safetensors", "where"}
+    again = posterity.load("sub/again.safetensors")
+    assert same_parameters(again.prior, posterity.Gamma.from_standard(2.0, 1.0))
+
+
+def test_fewer_steps_than_were_made_are_refused(folder):
+    document("federate", "gossip.toml")
+    Path("gossip.toml").write_text(CONJUGATE.replace("steps = 30", "steps = 20"))
+    assert (
+        "schedule.steps = 20, of which 30 were made" in fail(2, "federate", "gossip.toml")["found"]
+    )
+
+
+@pytest.mark.parametrize(
+    "code", ["def f(:", "raise RuntimeError", "import sys\nsys.exit()", "f = 3"]
+)
+def test_modules_that_cannot_be_imported(folder, code):
+    Path("broken_model.py").write_text(code)
+    sys.modules.pop("broken_model", None)
+    function = 'kind = "function"\nfunction = "broken_model:f"'
+    Path("own.toml").write_text(LOGISTIC.replace('kind = "logistic-regression"', function))
+    assert "broken_model:f" in fail(2, "federate", "own.toml")["found"]
+
+
+@pytest.mark.parametrize(
+    "change, code",
+    [
+        ("width = -1", 2),
+        ("depth = -1", 2),
+        ("widht = 3", 2),
+        ('noise_variance = "x"', 2),
+        ("[other]", 2),
+    ],
+)
+def test_networks_that_make_no_sense(folder, change, code):
+    kind = f'kind = "network"\nlikelihood = "bernoulli"\n{change}'
+    text = LOGISTIC.replace('kind = "logistic-regression"', kind)
+    Path("net.toml").write_text(text.replace('file = "prior.safetensors"', "variance = 1.0"))
+    fail(code, "federate", "net.toml")
+    Path("net.toml").write_text(
+        text.replace(change, "").replace('file = "prior', "variance = -1 #")
+    )
+    assert "prior.variance = -1" in fail(2, "federate", "net.toml")["found"]
 
 
 def test_bad_data_names_the_site(folder):
     np.savez("south.npz", x=np.array([1.0, -2.0]))
     error = fail(3, "federate", "gossip.toml")
     assert "-2.0" in error["found"] and "south" in error["found"]
+    np.savez("south.npz", x=np.array([1.0]), y=np.array([1.0]))
+    error = fail(4, "federate", "gossip.toml")
+    assert "2 arrays" in error["found"] and "south" in error["found"]
 
 
 def test_a_function_and_a_network_from_a_configuration(folder):

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from posterity.cli.app import app, example
-from posterity.cli.streams import Json, check_output, present
+from posterity.cli.streams import Json, check_outputs, present
+from posterity.errors import UsageError
 
 
 @app.command(epilog=example("posterity federate federation.toml"))
@@ -34,11 +35,15 @@ def _federate(path: Path, as_json: bool) -> dict[str, Any]:
     from posterity.report import federation_data
 
     config = load_config(path)
-    for output in (config.output, config.checkpoint, config.history):
-        if output is not None:
-            check_output(output, [path])
+    check_outputs(config.outputs, config.inputs)
     run = config.start()
     resumed = load_checkpoint(run, config.checkpoint) if config.checkpoint.exists() else run
+    if resumed.state.step > config.steps:
+        raise UsageError(
+            found=f"schedule.steps = {config.steps}, of which {resumed.state.step} were made",
+            expected="as many as the checkpoint has made, or more",
+            fix="Raise schedule.steps, or remove the checkpoint to begin anew.",
+        )
     with _bar(resumed.state.step, config.steps, run.schedule.unit) as moved:
         run = advance_safely(
             run, config.steps, config.checkpoint, config.every, lambda run: moved(run.state.step)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from posterity.cli.app import app, example
-from posterity.cli.streams import Json, check_output, present, progress
+from posterity.cli.streams import Json, check_outputs, present, progress
 from posterity.errors import LedgerError, StructureError, UsageError
 
 
@@ -34,7 +34,8 @@ def forget(
         typer.Option(metavar="CONFIG", help="The federation that made it, to refine what is left."),
     ] = None,
     sweeps: Annotated[
-        Optional[int], typer.Option(metavar="N", help="Passes of refinement; 2 with a --config.")
+        Optional[int],
+        typer.Option(metavar="N", help="Passes of refinement; else 2, or 20 if noisy."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -44,12 +45,11 @@ def forget(
     Otherwise the others were fitted in the company of those who left: then the result says that
     it is not exact, and with --config the sites that stay refine it.
     """
-    check_output(output, [ledger])
-    check_output(receipt, [ledger, output])
-    if receipt.absolute() == output.absolute():
+    check_outputs([output, receipt], [ledger])
+    if receipt.exists():
         raise UsageError(
-            found=f"{str(output)!r} as --output and as --receipt",
-            expected="two files",
+            found=f"receipt {str(receipt)!r}, which is there",
+            expected="a new file: a receipt cannot be made again once the ledger is deleted",
             fix="Choose another --receipt.",
         )
     compute = lambda: _forget(ledger, tuple(site), output, receipt, config, sweeps)
@@ -100,7 +100,11 @@ def _forget(
 
     ledger = _ledger(path)
     with progress("Forgetting"):
-        target = ledger if config is None else with_ledger(load_config(config).start(), ledger)
+        target = ledger
+        if config is not None:
+            federation = load_config(config)
+            check_outputs([output, receipt], federation.inputs)
+            target = with_ledger(federation.start(), ledger)
         done = forget(target, *sites, sweeps=sweeps)
     provenance = {"made by": f"posterity {__version__} forget", "before": done.receipt.before}
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from posterity.cli.app import app, example
-from posterity.cli.streams import Json, check_output, present, progress
+from posterity.cli.streams import Json, check_outputs, present, progress
 from posterity.errors import UsageError
 
 
@@ -70,7 +70,7 @@ def fuse(
         "components": components,
         "weights": _weights(weight or []),
     }
-    check_output(output, [*files, prior] if prior else files)
+    check_outputs([output], [*files, prior] if prior else files)
     present(lambda: _fuse(files, output, prior, options), "fusion_text", as_json)
 
 

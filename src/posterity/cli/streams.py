@@ -49,19 +49,33 @@ def progress(message: str) -> contextlib.AbstractContextManager[Any]:
     return Console(stderr=True).status(message)
 
 
-def check_output(output: Path, inputs: Sequence[Path]) -> None:
-    """Before any work: the folder is there, and no input would be replaced."""
-    if not output.parent.is_dir() or output.is_dir():
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Before any work: folders are there, and no file is written twice or over an input."""
+    for index, output in enumerate(outputs):
+        _check_place(output)
+        if any(_same(output, file) for file in inputs):
+            raise _clash(output, "one of the inputs", "another file: what a site sent is kept")
+        if any(_same(output, other) for other in outputs[:index]):
+            raise _clash(output, "another output too", "a file for each")
+
+
+def _check_place(output: Path) -> None:
+    if not output.parent.is_dir() or (output.exists() and not output.is_file()):
         raise ArtifactError(
             found=f"output {os.fspath(output)!r}, "
-            + ("a folder" if output.is_dir() else "in a folder that does not exist"),
+            + ("which is no file" if output.exists() else "in a folder that does not exist"),
             expected="a file in a folder that exists",
             fix="Make the folder, or choose another output; nothing was written.",
         )
-    for file in inputs:
-        if output.exists() and file.exists() and output.samefile(file):
-            raise UsageError(
-                found=f"output {os.fspath(output)!r}, which is one of the inputs",
-                expected="another file: what a site sent is kept",
-                fix="Choose another --output.",
-            )
+
+
+def _same(a: Path, b: Path) -> bool:
+    return a.resolve() == b.resolve() or (a.exists() and b.exists() and a.samefile(b))
+
+
+def _clash(output: Path, what: str, expected: str) -> UsageError:
+    return UsageError(
+        found=f"output {os.fspath(output)!r}, which is {what}",
+        expected=expected,
+        fix="Choose another output.",
+    )
