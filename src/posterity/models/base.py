@@ -171,6 +171,12 @@ def check_counts(values: Any, what: str) -> None:
 
 def check_shape(array: Any, own: tuple[int | None, ...], what: str) -> None:
     """Raise a StructureError unless ``array`` is (n, *own); None stands for any length."""
+    if isinstance(array, tuple):
+        raise StructureError(
+            found=f"{len(array)} arrays",
+            expected=f"one array, {what}",
+            fix="Leave out the labels, of which this model knows nothing.",
+        )
     shape = np.shape(array)
     pairs = zip(shape[1:], own, strict=False)
     if len(shape) != 1 + len(own) or any(size not in (found, None) for found, size in pairs):
