@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import posterity
-from posterity import models
+from posterity import models, receipt
 from posterity.checks import same_parameters
 from posterity.federation import Gossip, ring
 from tests.test_cli import call, document, fail, succeed
@@ -147,6 +147,56 @@ def test_forget_and_verify_exactly(folder):
     assert "the ledger before is the one that the receipt names" in wrong["found"]
     Path("receipt.json").write_text(Path("receipt.json").read_text().replace("true", "false"))
     fail(5, "verify", "receipt.json", "shared.safetensors", "left.safetensors")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "null", "{}", "[" * 100_000, '{"digest": "", "receipt": 1, "sites": [[]]}'],
+)
+def test_receipts_that_are_none(folder, content):
+    document("federate", "gossip.toml")
+    Path("receipt.json").write_text(content)
+    fail(5, "verify", "receipt.json", "shared.safetensors", "shared.safetensors")
+
+
+@pytest.mark.parametrize("sites, time", [([["south"]], "now"), ([1], "now"), (["south"], {})])
+def test_receipts_of_other_types_with_a_digest_that_fits(folder, sites, time):
+    document("federate", "gossip.toml")
+    plain = json.loads(posterity.Receipt(("south",), True, "", "", "now", "0").to_json())
+    del plain["digest"]
+    plain |= {"sites": sites, "time": time}
+    text = json.dumps(plain | {"digest": receipt._checksum(plain)})
+    Path("receipt.json").write_text(text)
+    fail(5, "verify", "receipt.json", "shared.safetensors", "shared.safetensors")
+
+
+@pytest.mark.parametrize("position", ["{}", "[]", "x", '{"fingerprint": 1}'])
+def test_checkpoints_that_were_tampered_with(folder, position):
+    document("federate", "gossip.toml")
+    checkpoint, ledger = Path("shared.safetensors.checkpoint"), posterity.load("shared.safetensors")
+    posterity.save(ledger, checkpoint, provenance={"federation": position})
+    before = checkpoint.read_bytes()
+    assert "another federation" in fail(5, "federate", "gossip.toml")["found"]
+    assert checkpoint.read_bytes() == before
+
+
+def test_an_interrupt_is_told_and_the_next_call_goes_on(folder, monkeypatch):
+    document("federate", "gossip.toml")
+    whole, update = posterity.load("shared.safetensors"), Gossip.step
+    checkpoint = Path("shared.safetensors.checkpoint")
+    checkpoint.unlink()
+
+    def step(self, problem, state, *, key):
+        if state.step == 17:
+            raise KeyboardInterrupt
+        return update(self, problem, state, key=key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Gossip, "step", step)
+        assert call("federate", "gossip.toml").exit_code == 130
+    assert posterity.inspect(checkpoint).kind == "Ledger"
+    assert document("federate", "gossip.toml")["resumed"] == 17
+    assert posterity.load("shared.safetensors") == whole
 
 
 def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folder):

@@ -58,10 +58,12 @@ class Receipt:
             checksum = content.pop("digest")
             version = content.pop("receipt")
             receipt = cls(**{**content, "sites": tuple(content["sites"])})
+            if not all(isinstance(text, str) for text in (*receipt.sites, receipt.time)):
+                raise TypeError("sites or time are no text")
             intact = checksum == _checksum({"receipt": version, **dataclasses.asdict(receipt)})
         except OSError as error:
             raise _unreadable(path, error.strerror or str(error)) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable(path, f"not a receipt: {error}") from error
         if version != FORMAT_VERSION or not intact:
             raise _unreadable(path, "altered, or of another version")

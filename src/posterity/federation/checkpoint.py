@@ -66,8 +66,8 @@ def load_checkpoint(run: Run, path: str | os.PathLike[str]) -> Run:
             expected="a file that a federation saved",
             fix="Name another file; this one was not touched.",
         )
-    position = json.loads(provenance[KEY])
-    if position["fingerprint"] != fingerprint(run, ledger.forgotten):
+    position = _position(provenance[KEY])
+    if position.get("fingerprint") != fingerprint(run, ledger.forgotten):
         raise ArtifactError(
             found=f"a checkpoint of another federation in {os.fspath(path)!r}",
             expected="one with the same data, model, prior, schedule, local rule and key",
@@ -84,6 +84,15 @@ def load_checkpoint(run: Run, path: str | os.PathLike[str]) -> Run:
     return dataclasses.replace(run, state=state, history=history)
 
 
+def _position(text: str) -> dict[str, Any]:
+    """What a checkpoint says beside its ledger; nothing if it is not what was saved."""
+    try:
+        position = json.loads(text)
+    except ValueError:
+        return {}
+    return position if isinstance(position, dict) else {}
+
+
 def with_ledger(run: Run, ledger: Ledger) -> Run:
     """The run with the factors of a ledger that has its prior.
 
@@ -94,7 +103,7 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
     if strangers or not same_parameters(ledger.prior, run.state.prior):
         raise LedgerError(
             found=f"a ledger of sites {sorted(ledger.entries)} with "
-            + ("the same prior" if not strangers else f"{strangers} among them"),
+            + ("another prior" if not strangers else f"{strangers} among them"),
             expected=f"the federation's prior, and sites among {sorted(run.problem.sites)}",
             fix="Set the federation up with the prior and the sites that made the ledger.",
         )
