@@ -62,8 +62,13 @@ def commands(page):
                     yield arguments
 
 
+def promised(code):
+    """Numbers that a page says its code prints, as ``print(...)  # 3``."""
+    return re.findall(r"^print\(.*\)  # (-?[0-9.]+)$", code, re.MULTILINE)
+
+
 def run(directory, what, *arguments):
-    """Run Python in ``directory``; warnings are errors."""
+    """What Python prints, run in ``directory``; warnings are errors."""
     done = subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=directory,
@@ -72,6 +77,7 @@ def run(directory, what, *arguments):
         timeout=SECONDS,
     )
     assert done.returncode == 0, f"{what} failed\n{done.stdout}\n{done.stderr}"
+    return done.stdout.splitlines()
 
 
 def documented():
@@ -91,7 +97,8 @@ def test_code_of_the_page_runs(name, page, tmp_path):
         path = tmp_path / "script" / Path(name).with_suffix(".py").name
         path.parent.mkdir()
         path.write_text(code, encoding="utf-8")
-        run(directory, f"Python of {name}", str(path))
+        printed = run(directory, f"Python of {name}", str(path))
+        assert [line for line in printed if line in promised(code)] == promised(code)
     for arguments in commands(page):
         run(directory, shlex.join(["posterity", *arguments]), "-m", "posterity", *arguments)
 
