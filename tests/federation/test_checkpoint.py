@@ -7,13 +7,14 @@ import textwrap
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
 
 from posterity import load, save
 from posterity.artifact import digest
-from posterity.errors import ArtifactError, LedgerError, UsageError
+from posterity.errors import ArtifactError, LedgerError, SiteError, UsageError
 from posterity.families import Beta, Gaussian
 from posterity.federation import Gossip, LocalUpdate, Synchronous, complete, federate
 from posterity.federation.checkpoint import (
@@ -232,3 +233,12 @@ def test_a_run_that_is_killed_at_any_moment_goes_on(tmp_path):
         schedule=Gossip(complete(list(reversed(names)))),
     )
     assert fingerprint(here) == whole.splitlines()[-1].split()[0]
+
+
+def test_a_first_step_that_fails_leaves_no_checkpoint(tmp_path):
+    path = tmp_path / "run.safetensors"
+    broken = lambda z, x: jnp.sqrt(-jnp.abs(z[0])) * x
+    prior = Gaussian.from_standard([0.0], [[1.0]])
+    with pytest.raises(SiteError):
+        federate({"ash": np.ones(3)}, broken, prior, steps=2, checkpoint=path)
+    assert not path.exists()

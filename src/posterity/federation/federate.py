@@ -157,7 +157,8 @@ def advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callb
             if latest.state.step % every == 0:
                 save_checkpoint(latest, path)
     finally:
-        save_checkpoint(latest, path)
+        if latest is not run:  # a first step that failed leaves no file to be in the way
+            save_checkpoint(latest, path)
     return latest
 
 
