@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
-import resource
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +12,7 @@ import jax
 import numpy as np
 
 from benchmarks import naive_gossip
-from benchmarks.measure import peak, timings
+from benchmarks.measure import answer, peak, timings
 from posterity import Beta, Gaussian
 from posterity.federation import (
     Gossip,
@@ -264,12 +261,5 @@ KINDS = {
 }
 
 
-def main(argument: str) -> None:
-    task = json.loads(argument)
-    resource.setrlimit(resource.RLIMIT_CPU, (task["limit"], task["limit"] + 1))
-    size, kind = Size(**task["shape"]), KINDS[task["kind"]]
-    print(json.dumps(kind(size, task["seed"], task["runs"], task["budget"])))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    answer(Size, KINDS)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -59,3 +60,11 @@ def _highest() -> int:
 def _status(field: str) -> int:
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
+
+
+def answer(size: type, kinds: Mapping[str, Callable[..., Any]]) -> None:
+    """Do the task that the process was started for, within its CPU seconds, and print JSON."""
+    task = json.loads(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_CPU, (task["limit"], task["limit"] + 1))
+    kind = kinds[task["kind"]]
+    print(json.dumps(kind(size(**task["shape"]), task["seed"], task["runs"], task["budget"])))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import resource
-import sys
 from typing import Any
 
 import jax
 import numpy as np
 
-from benchmarks.measure import peak, timings
+from benchmarks.measure import answer, peak, timings
 from benchmarks.problems import Shape, draw
 from posterity import Plate, fuse
 
@@ -66,12 +63,5 @@ def input_bytes(sites: list[Plate]) -> int:
 KINDS = {"growth": growth_point, "reference": reference_point}
 
 
-def main(argument: str) -> None:
-    task = json.loads(argument)
-    resource.setrlimit(resource.RLIMIT_CPU, (task["limit"], task["limit"] + 1))
-    shape, kind = Shape(**task["shape"]), KINDS[task["kind"]]
-    print(json.dumps(kind(shape, task["seed"], task["runs"], task["budget"])))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    answer(Shape, KINDS)

@@ -12,7 +12,6 @@ import hashlib
 import http.client
 import io
 import os
-import tempfile
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from posterity.artifact import write_atomically
 from posterity.errors import ArtifactError, MissingExtraError, UsageError
 
 Array = NDArray[np.float64]
@@ -115,7 +115,8 @@ def fetch(url: str, name: str, parse: Callable[[bytes], Parsed]) -> Parsed:
     try:
         content = download(url)
         parsed = parse(content)
-        _write(kept, content)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, lambda file: file.write(content))
     except (OSError, http.client.HTTPException) as error:
         raise ArtifactError(
             found=f"a failed download of {url} ({error})",
@@ -123,19 +124,6 @@ def fetch(url: str, name: str, parse: Callable[[bytes], Parsed]) -> Parsed:
             fix=f"Try again when the site answers. {OTHERWISE}",
         ) from error
     return parsed
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All of it or nothing: a temporary file, then a rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 # --- heart disease by hospital ---------------------------------------------------------------
@@ -195,7 +183,8 @@ def heart_disease() -> HeartDisease:
     """
     folder = data_folder()
     if folder is None:
-        X, y, center = _fetched_heart_disease()
+        table, center = fetched_heart_disease()
+        X, y = table[:, :-1], (table[:, -1] > 0).astype(np.int64)
         sets = flamby_set(X, y, center)
     else:
         arrays = read_archive(folder, "heart_disease.npz")
@@ -241,22 +230,21 @@ def _without_zeros(X: Array) -> Array:
     return X
 
 
-def _fetched_heart_disease() -> tuple[Array, Integers, Integers]:
-    """Features and labels as published, and hospitals."""
+def fetched_heart_disease() -> tuple[Array, Integers]:
+    """The publisher's table, (920, 14) with ``num`` last, and hospitals (920,)."""
     tables = []
     for _, name, patients in HOSPITALS:
         file = f"processed.{name}.data"
         parse = lambda content, n=patients, file=file: _parse_hospital(content, n, file)
         tables.append(fetch(f"{UCI}/{file}", f"heart-disease/{file}", parse))
     table = np.concatenate(tables)
-    X, y = table[:, :-1], (table[:, -1] > 0).astype(np.int64)
-    if heart_digest(X, y) != HEART_SHA256:
+    if heart_digest(table[:, :-1], table[:, -1] > 0) != HEART_SHA256:
         raise ArtifactError(
             found=f"other heart-disease data at {UCI} than the experiments were made with",
             expected=f"a table of SHA-256 {HEART_SHA256}",
             fix=f"Delete {CACHE / 'heart-disease'} and try again. {OTHERWISE}",
         )
-    return X, y, np.repeat(np.arange(len(tables)), [len(t) for t in tables])
+    return table, np.repeat(np.arange(len(tables)), [len(t) for t in tables])
 
 
 def _parse_hospital(content: bytes, patients: int, file: str) -> Array:
@@ -273,7 +261,7 @@ def _parse_hospital(content: bytes, patients: int, file: str) -> Array:
         ) from error
 
 
-def heart_digest(X: Array, y: Integers) -> str:
+def heart_digest(X: Array, y: NDArray) -> str:
     """SHA-256 of the table as published, whatever it was read from."""
     table = np.column_stack([np.where(np.isnan(X), -9.0, X), y]) + 0.0  # no negative zeros
     return hashlib.sha256(table.astype("<f8").tobytes()).hexdigest()

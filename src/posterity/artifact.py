@@ -77,7 +77,7 @@ def save(
     }
     manifest["digest"] = _digest(manifest, arrays)
     content = safetensors.numpy.save(arrays, {_KEY: json.dumps(manifest, sort_keys=True)})
-    _replace(Path(path), content)
+    write_file(Path(path), content)
 
 
 def load(path: str | os.PathLike[str]) -> Posterior:
@@ -292,8 +292,8 @@ def _corrupt(path: str | os.PathLike[str], what: str) -> ArtifactError:
     )
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside ``path``, force to disk, and move into place."""
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; an ArtifactError if that fails."""
     try:
         write_atomically(path, lambda file: file.write(content))
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path

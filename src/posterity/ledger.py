@@ -178,10 +178,7 @@ class Ledger:
                 expected="one prior, shared by all sites",
                 fix="Fit every site with the same prior, or fuse with rule='barycenter'.",
             )
-        entries = dict(self.entries)
-        for site, theirs in other.entries.items():
-            entries[site] = _join(site, entries[site], theirs) if site in entries else theirs
-        return Ledger(self.prior, entries)
+        return Ledger(self.prior, merge_entries(self.entries, other.entries))
 
     __or__ = merge
 
@@ -225,6 +222,18 @@ def _same(mine: Entry, theirs: Entry) -> bool:
         and mine.independent == theirs.independent
         and same_parameters(mine.factor, theirs.factor)
     )
+
+
+def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Each site's highest entry, by sorted name.
+
+    Raises:
+        LedgerError: if one version of a site has two contents.
+    """
+    merged = dict(mine)
+    for site, entry in theirs.items():
+        merged[site] = _join(site, merged[site], entry) if site in merged else entry
+    return {site: merged[site] for site in sorted(merged)}
 
 
 def _join(site: str, mine: Entry, theirs: Entry) -> Entry:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from posterity.artifact import digest, write_atomically
+from posterity.artifact import digest, write_file
 from posterity.checks import same_parameters
 from posterity.errors import ArtifactError
 from posterity.ledger import Ledger
@@ -41,14 +41,7 @@ class Receipt:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON document, whole or not at all; an ArtifactError if that fails."""
-        try:
-            write_atomically(Path(path), lambda file: file.write(self.to_json().encode()))
-        except OSError as error:
-            raise ArtifactError(
-                found=f"receipt {os.fspath(path)!r} that cannot be written ({error.strerror})",
-                expected="a writable path in a folder that exists",
-                fix="Choose another path, or mend permissions or disk space.",
-            ) from error
+        write_file(Path(path), self.to_json().encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Receipt":

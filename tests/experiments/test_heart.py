@@ -16,12 +16,6 @@ from experiments.heart.preparation import SITES, Split, prepare
 from posterity.families import Gaussian
 
 
-@pytest.fixture(scope="module", autouse=True)
-def folder() -> None:
-    if data.data_folder() is None:
-        pytest.skip(f"no data folder here: set {data.FOLDER_VARIABLE}")
-
-
 @pytest.fixture(scope="module")
 def splits() -> dict[str, Split]:
     return prepare(data.heart_disease(), seed=0)

@@ -21,8 +21,7 @@ from posterity.federation import (
 )
 from posterity.federation.checkpoint import with_ledger
 from posterity.federation.federate import start
-from posterity.federation.many_tokens import merged
-from posterity.ledger import Entry, Ledger
+from posterity.ledger import Entry, Ledger, merge_entries
 from posterity.models import BetaBernoulli, LogisticRegression
 
 MODEL, PRIOR, DATA = CONJUGATE["Beta"]
@@ -185,10 +184,12 @@ entries = st.dictionaries(
 @given(entries, entries, entries)
 def test_maps_merge_in_any_order(a, b, c):
     ledger = lambda known: Ledger(Beta(1.0, 1.0), known)
-    assert ledger(merged(a, b)) == ledger(merged(b, a))
-    assert ledger(merged(merged(a, b), c)) == ledger(merged(a, merged(b, c)))
-    assert ledger(merged(a, a)) == ledger(a)
-    assert ledger(merged(a, b)) == ledger(a) | ledger(b)
+    assert ledger(merge_entries(a, b)) == ledger(merge_entries(b, a))
+    assert ledger(merge_entries(merge_entries(a, b), c)) == ledger(
+        merge_entries(a, merge_entries(b, c))
+    )
+    assert ledger(merge_entries(a, a)) == ledger(a)
+    assert ledger(merge_entries(a, b)) == ledger(a) | ledger(b)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 5])

@@ -24,27 +24,27 @@ def federate(
     checkpoint is kept beside the output: a federation that was interrupted goes on where it was
     when the command is run again.
     """
-    present(lambda: _federate(config, as_json), "federation_text", as_json)
+    present(lambda: _federate(config), "federation_text", as_json)
 
 
-def _federate(path: Path, as_json: bool) -> dict[str, Any]:
+def _federate(path: Path) -> dict[str, Any]:
     from posterity.artifact import inspect, save
-    from posterity.federation.checkpoint import load_checkpoint
+    from posterity.federation.checkpoint import resumed
     from posterity.federation.config import load_config
     from posterity.federation.federate import advance_safely
     from posterity.report import federation_data
 
     config = load_config(path)
     check_outputs(config.outputs, config.inputs)
-    run = config.start()
-    resumed = load_checkpoint(run, config.checkpoint) if config.checkpoint.exists() else run
-    if resumed.state.step > config.steps:
+    run = resumed(config.start(), config.checkpoint)
+    done = run.state.step
+    if done > config.steps:
         raise UsageError(
-            found=f"schedule.steps = {config.steps}, of which {resumed.state.step} were made",
+            found=f"schedule.steps = {config.steps}, of which {done} were made",
             expected="as many as the checkpoint has made, or more",
             fix="Raise schedule.steps, or remove the checkpoint to begin anew.",
         )
-    with _bar(resumed.state.step, config.steps, run.schedule.unit) as moved:
+    with _bar(done, config.steps, run.schedule.unit) as moved:
         run = advance_safely(
             run, config.steps, config.checkpoint, config.every, lambda run: moved(run.state.step)
         )
@@ -57,7 +57,7 @@ def _federate(path: Path, as_json: bool) -> dict[str, Any]:
     save(run.ledger, config.output, provenance=provenance)
     if config.history is not None:
         _write_history(run, config.history)
-    return federation_data(run, inspect(config.output), resumed.state.step)
+    return federation_data(run, inspect(config.output), done)
 
 
 @contextlib.contextmanager
@@ -75,10 +75,10 @@ def _bar(done: int, steps: int, unit: str) -> Iterator[Callable[[int], None]]:
 def _write_history(run: Any, path: Path) -> None:
     import dataclasses
 
-    from posterity.artifact import write_atomically
+    from posterity.artifact import write_file
 
     lines = "".join(json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
-    write_atomically(path, lambda file: file.write(lines.encode()))
+    write_file(path, lines.encode())
 
 
 def _version() -> str:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -82,6 +83,11 @@ def load_checkpoint(run: Run, path: str | os.PathLike[str]) -> Run:
         leaving=tuple(position["leaving"]),
     )
     return dataclasses.replace(run, state=state, history=history)
+
+
+def resumed(run: Run, path: Path) -> Run:
+    """The run as its checkpoint has it, where there is one; errors as ``load_checkpoint``."""
+    return load_checkpoint(run, path) if path.exists() else run
 
 
 def _position(text: str) -> dict[str, Any]:

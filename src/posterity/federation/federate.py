@@ -13,7 +13,7 @@ import numpy as np
 from posterity.checks import check_proper, describe
 from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation.checkpoint import check_saveable, load_checkpoint, save_checkpoint
+from posterity.federation.checkpoint import check_saveable, resumed, save_checkpoint
 from posterity.federation.grid import DIGITS, REACH, Grid, size
 from posterity.federation.run import Callback, Run
 from posterity.federation.schedules import Schedule, Sequential
@@ -97,7 +97,7 @@ def federate(
     )
     if checkpoint is None:
         return run.advance(steps, callback=callback)
-    return advance_safely(run, steps, Path(checkpoint), every, callback)
+    return advance_safely(resumed(run, Path(checkpoint)), steps, Path(checkpoint), every, callback)
 
 
 def start(
@@ -141,7 +141,7 @@ def start(
 
 
 def advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callback | None) -> Run:
-    """Up to step number ``steps``, from the checkpoint where there is one."""
+    """Up to step number ``steps``, saving to the checkpoint on the way."""
     if every < 1 or steps < 0:
         raise UsageError(
             found=f"every={every} and steps={steps}",
@@ -149,7 +149,6 @@ def advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callb
             fix="Give every=10, say.",
         )
     check_saveable(run)
-    run = load_checkpoint(run, path) if path.exists() else run
     latest = run
     try:
         while latest.state.step < steps:

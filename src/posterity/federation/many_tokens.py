@@ -12,7 +12,7 @@ from posterity.federation.network import Network, check_sites
 from posterity.federation.schedules import Schedule, Step
 from posterity.federation.state import Problem, State, Visit, visit
 from posterity.federation.walks import MetropolisHastings, Walk
-from posterity.ledger import Entry
+from posterity.ledger import Entry, merge_entries
 
 Map = dict[str, Entry]
 
@@ -59,7 +59,7 @@ class LedgerGossip(Schedule):
         """The token whose turn it is visits the site where it stands, and hops."""
         own, turn = state.schedule, state.schedule["turn"]
         site = own["at"][turn]
-        seen = merged(own["tokens"][str(turn)], own["sites"].get(site, {}))
+        seen = merge_entries(own["tokens"][str(turn)], own["sites"].get(site, {}))
         state, knows, happened = _visited(problem, state, site, seen, key)
         at, before = list(own["at"]), list(own["from"])
         at[turn], before[turn] = hop(self.network, self.walk, site, before[turn], key=key), site
@@ -79,15 +79,6 @@ class LedgerGossip(Schedule):
         return {**own, "tokens": learn(own["tokens"]), "sites": learn(sites)}
 
 
-def merged(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> Map:
-    """Each site's highest entry."""
-    rank = lambda entry: entry.rank
-    return {
-        site: max((known[site] for known in (mine, theirs) if site in known), key=rank)
-        for site in sorted({*mine, *theirs})
-    }
-
-
 def _visited(
     problem: Problem, state: State, site: str, seen: Map, key: jax.Array
 ) -> tuple[State, Map, Visit]:
@@ -97,7 +88,7 @@ def _visited(
     if not problem.admits(here.posterior):  # the factors that it lacks make up for those it has
         return refused
     after, happened = visit(problem, here, site, key=key)
-    together = after.with_entries(merged(state.entries, after.entries))
+    together = after.with_entries(merge_entries(state.entries, after.entries))
     problem.grid.check(together.load, f"the posterior after site {site!r}")
     if not problem.admits(together.posterior):
         return refused
