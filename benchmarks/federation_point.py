@@ -14,17 +14,10 @@ import numpy as np
 from benchmarks import naive_gossip
 from benchmarks.measure import answer, peak, timings
 from posterity import Beta, Gaussian
-from posterity.federation import (
-    Gossip,
-    LocalUpdate,
-    Network,
-    Reinforce,
-    complete,
-    federate,
-    random_regular,
-    simulate,
-)
+from posterity.federation import Gossip, federate, simulate
 from posterity.federation.forget import certify, forget
+from posterity.graphs import Network, complete, random_regular
+from posterity.inference import LocalUpdate, Reinforce
 from posterity.models import BetaBernoulli, BetaExponential, LinearRegression
 
 DEGREE, HOPS_OF_A_RUN, WALKS = 4, 100, 4

@@ -8,7 +8,8 @@ import pytest
 from benchmarks import federation, naive_gossip
 from benchmarks.federation_point import Size, coins, links, waits
 from posterity import Beta
-from posterity.federation import Network, complete, federate, star
+from posterity.federation import federate
+from posterity.graphs import Network, complete, star
 from posterity.models import BetaBernoulli
 
 pytestmark = pytest.mark.timeout(900)  # processes start slowly where many tests run at once

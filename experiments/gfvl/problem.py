@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posterity import Beta
-from posterity.federation import Network, Reinforce, complete, ring, star
-from posterity.federation.update import LocalUpdate
+from posterity.graphs import Network, complete, ring, star
+from posterity.inference import Reinforce
+from posterity.inference.update import LocalUpdate
 
 Array = NDArray[Any]
 Sites = dict[str, Array]

@@ -26,20 +26,10 @@ from experiments.gfvl.problem import (
     without_leaver,
 )
 from experiments.gfvl.reference import WaitingPosterior
-from posterity.federation import (
-    ClosedForm,
-    Leave,
-    LocalUpdate,
-    NonBacktracking,
-    Quadrature,
-    Reinforce,
-    Reparameterization,
-    Simulation,
-    Walk,
-    federate,
-    simulate,
-)
+from posterity.federation import Leave, Simulation, federate, simulate
 from posterity.federation.forget import forget
+from posterity.graphs import NonBacktracking, Walk
+from posterity.inference import ClosedForm, LocalUpdate, Quadrature, Reinforce, Reparameterization
 from posterity.models import BetaExponential
 
 ONE_COVER, TWO_COVERS = "KL over floor after one cover", "KL over floor after two covers"

@@ -24,18 +24,9 @@ from scipy.stats import qmc
 
 from experiments.heart.preparation import COLUMNS, SITES
 from posterity.families import Gaussian
-from posterity.federation import (
-    Asynchronous,
-    Gossip,
-    LocalUpdate,
-    Schedule,
-    Sequential,
-    Synchronous,
-    VariationalOnlineNewton,
-    complete,
-    ring,
-    star,
-)
+from posterity.federation import Asynchronous, Gossip, Schedule, Sequential, Synchronous
+from posterity.graphs import complete, ring, star
+from posterity.inference import LocalUpdate, VariationalOnlineNewton
 from posterity.models import LogisticRegression, Model, NeuralNetwork
 
 Array = NDArray[np.float64]

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
         Product,
         Wishart,
     )
-    from posterity.federation import LocalUpdate, federate, forget
+    from posterity.federation import federate, forget
     from posterity.fusion import Fusion, fuse, kl_matrix
+    from posterity.inference import LocalUpdate
     from posterity.ledger import Ledger
     from posterity.receipt import Receipt, verify
 
@@ -63,7 +64,7 @@ _HOME = {
     "Fusion": "fusion",
     "Inspection": "artifact",
     "Ledger": "ledger",
-    "LocalUpdate": "federation",
+    "LocalUpdate": "inference",
     "PosterityError": "errors",
     "Receipt": "receipt",
     "federate": "federation",
@@ -76,7 +77,17 @@ _HOME = {
     "verify": "receipt",
 }
 """The module of each public name that is not a family."""
-_MODULES = ("artifact", "errors", "families", "federation", "fusion", "ledger", "models")
+_MODULES = (
+    "artifact",
+    "errors",
+    "families",
+    "federation",
+    "fusion",
+    "graphs",
+    "inference",
+    "ledger",
+    "models",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,15 +8,8 @@ import numpy as np
 
 from posterity.artifact import digest
 from posterity.families import Beta, Dirichlet, Gamma, Gaussian, NormalWishart
-from posterity.federation import (
-    Asynchronous,
-    Gossip,
-    LedgerGossip,
-    Sequential,
-    Synchronous,
-    complete,
-    ring,
-)
+from posterity.federation import Asynchronous, Gossip, LedgerGossip, Sequential, Synchronous
+from posterity.graphs import complete, ring
 from posterity.models import (
     BetaBernoulli,
     ConjugateModel,

@@ -16,7 +16,7 @@ from posterity import load, save
 from posterity.artifact import digest
 from posterity.errors import ArtifactError, LedgerError, SiteError, UsageError
 from posterity.families import Beta, Gaussian
-from posterity.federation import Gossip, LocalUpdate, Synchronous, complete, federate
+from posterity.federation import Gossip, Synchronous, federate
 from posterity.federation.checkpoint import (
     fingerprint,
     load_checkpoint,
@@ -24,6 +24,8 @@ from posterity.federation.checkpoint import (
     with_ledger,
 )
 from posterity.federation.federate import start
+from posterity.graphs import complete
+from posterity.inference import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import BetaBernoulli, LogisticRegression
 
@@ -187,7 +189,8 @@ PROGRAM = textwrap.dedent("""
     import sys, numpy as np
     from posterity.artifact import digest
     from posterity.families import Beta
-    from posterity.federation import Gossip, complete, federate
+    from posterity.federation import Gossip, federate
+    from posterity.graphs import complete
     from posterity.federation.checkpoint import fingerprint
     from posterity.models import BetaBernoulli
 

@@ -10,9 +10,11 @@ from posterity import fuse
 from posterity.artifact import digest
 from posterity.errors import LedgerError, ParameterError, SiteError, UsageError
 from posterity.families import Beta, Gamma, Gaussian
-from posterity.federation import Gossip, LocalUpdate, certify, complete, federate, forget, ring
+from posterity.federation import Gossip, certify, federate, forget
 from posterity.federation.checkpoint import with_ledger
 from posterity.federation.federate import start
+from posterity.graphs import complete, ring
+from posterity.inference import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import LogisticRegression
 from posterity.receipt import verify

@@ -10,17 +10,10 @@ from laws.table import identical
 
 from posterity.errors import LedgerError, ParameterError, StructureError, UsageError
 from posterity.families import Beta, Gamma, Gaussian
-from posterity.federation import (
-    Gossip,
-    LedgerGossip,
-    NonBacktracking,
-    WeightedMetropolisHastings,
-    complete,
-    federate,
-    ring,
-)
+from posterity.federation import Gossip, LedgerGossip, federate
 from posterity.federation.checkpoint import with_ledger
 from posterity.federation.federate import start
+from posterity.graphs import NonBacktracking, WeightedMetropolisHastings, complete, ring
 from posterity.ledger import Entry, Ledger, merge_entries
 from posterity.models import BetaBernoulli, LogisticRegression
 

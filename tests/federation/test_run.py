@@ -25,8 +25,10 @@ from posterity.errors import (
     UsageError,
 )
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gaussian
-from posterity.federation import Gossip, LocalUpdate, federate, ring
+from posterity.federation import Gossip, federate
 from posterity.federation.federate import start
+from posterity.graphs import ring
+from posterity.inference import LocalUpdate
 from posterity.models import (
     BetaBernoulli,
     DirichletCategorical,

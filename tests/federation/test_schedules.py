@@ -15,9 +15,10 @@ from laws.table import identical
 
 from posterity.errors import UsageError
 from posterity.families import Beta
-from posterity.federation import Asynchronous, LocalUpdate, Sequential, Synchronous, federate
+from posterity.federation import Asynchronous, Sequential, Synchronous, federate
 from posterity.federation.federate import start
 from posterity.federation.state import site_key
+from posterity.inference import LocalUpdate
 from posterity.models import BetaExponential, LogisticRegression
 
 SITES = logistic_sites()

@@ -9,20 +9,11 @@ from federation.examples import CONJUGATE, NAMES
 
 from posterity.errors import StructureError, UsageError
 from posterity.families import Beta
-from posterity.federation import (
-    Leave,
-    MetropolisHastings,
-    Network,
-    NonBacktracking,
-    complete,
-    federate,
-    positions,
-    ring,
-    simulate,
-)
+from posterity.federation import Leave, federate, simulate
 from posterity.federation.federate import start
 from posterity.federation.schedules import Schedule
 from posterity.federation.state import visit
+from posterity.graphs import MetropolisHastings, Network, NonBacktracking, complete, positions, ring
 from posterity.models import BetaBernoulli, BetaExponential
 
 KEY = jax.random.key(0)

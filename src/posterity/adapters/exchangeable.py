@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 
+from posterity.arrays.namespace import Real
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily, Plate
-from posterity.families.arrays import Real
 
 
 def shared_member(prior: Plate) -> ExponentialFamily:

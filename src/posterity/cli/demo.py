@@ -19,7 +19,7 @@ def demo(
 ) -> None:
     """Fuse posteriors trained at several sites, and show what came out."""
     with streams(as_json):
-        from posterity.demo import run
+        from posterity.cli.digits import run
 
         report = run(output, seed=seed)
     show(report.to_json() if as_json else report.table(), as_json)

@@ -29,10 +29,10 @@ def federate(
 
 def _federate(path: Path) -> dict[str, Any]:
     from posterity.artifact import inspect, save
+    from posterity.cli.config.federation import load_config
+    from posterity.cli.report import federation_data
     from posterity.federation.checkpoint import resumed
-    from posterity.federation.config import load_config
     from posterity.federation.federate import advance_safely
-    from posterity.report import federation_data
 
     config = load_config(path)
     check_outputs(config.outputs, config.inputs)

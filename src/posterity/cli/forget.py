@@ -66,8 +66,8 @@ def verify(
     """Check a receipt against the ledgers before and after; fails if a claim does not hold."""
 
     def compute() -> dict[str, Any]:
+        from posterity.cli.report import verification_data
         from posterity.receipt import Receipt, verify
-        from posterity.report import verification_data
 
         loaded = Receipt.load(receipt)
         verification = verify(loaded, _ledger(before), _ledger(after))
@@ -93,10 +93,10 @@ def _forget(
 ) -> dict[str, Any]:
     from posterity import __version__
     from posterity.artifact import inspect, save
+    from posterity.cli.config.federation import load_config
+    from posterity.cli.report import forgetting_data
     from posterity.federation.checkpoint import with_ledger
-    from posterity.federation.config import load_config
     from posterity.federation.forget import forget
-    from posterity.report import forgetting_data
 
     ledger = _ledger(path)
     with progress("Forgetting"):

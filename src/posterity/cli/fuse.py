@@ -83,7 +83,7 @@ def inspect(
 
     def compute() -> dict[str, Any]:
         from posterity.artifact import inspect, load
-        from posterity.report import inspection_data
+        from posterity.cli.report import inspection_data
 
         return inspection_data(inspect(file), load(file))
 
@@ -100,8 +100,8 @@ def diff(
 
     def compute() -> dict[str, Any]:
         from posterity.artifact import load
-        from posterity.diff import diff
-        from posterity.report import diff_data
+        from posterity.cli.report import diff_data
+        from posterity.fusion.diff import diff
 
         return diff_data(diff(load(a), load(b)))
 
@@ -112,8 +112,8 @@ def _fuse(
     files: Sequence[Path], output: Path, prior: Path | None, options: dict[str, Any]
 ) -> dict[str, Any]:
     from posterity.artifact import inspect, save
+    from posterity.cli.report import fusion_data
     from posterity.fusion import fuse
-    from posterity.report import fusion_data
 
     with progress(f"Fusing {len(files)} files"):
         sites, digests = _sites(files)

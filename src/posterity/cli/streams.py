@@ -21,9 +21,9 @@ def present(compute: Callable[[], dict[str, Any]], text: str, as_json: bool) -> 
         data = compute()
     if as_json:
         return show(data, as_json)
-    import posterity.report
+    import posterity.cli.report
 
-    show(getattr(posterity.report, text)(data), as_json)
+    show(getattr(posterity.cli.report, text)(data), as_json)
 
 
 def streams(as_json: bool) -> contextlib.AbstractContextManager[Any]:

@@ -15,14 +15,14 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Key
 
-from posterity.errors import StructureError
-from posterity.families.arrays import (
+from posterity.arrays.namespace import (
     Namespace,
     Real,
     half_vectorize,
     namespace,
     unhalf_vectorize,
 )
+from posterity.errors import StructureError
 
 SCALAR, VECTOR, SYMMETRIC = 0, 1, 2
 """Shapes of a natural parameter: the number of its own axes, after those of the batch."""

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Key
 
-from posterity.families.arrays import Real, as_leaf, namespace
+from posterity.arrays.namespace import Real, as_leaf, namespace
 from posterity.families.base import VECTOR, ExponentialFamily
 
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from posterity.families.arrays import Real, namespace
+from posterity.arrays.namespace import Real, namespace
 from posterity.families.base import ExponentialFamily
 
 

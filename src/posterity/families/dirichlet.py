@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Key
 
-from posterity.families.arrays import Namespace, Real, as_leaf, namespace
+from posterity.arrays.namespace import Namespace, Real, as_leaf, namespace
 from posterity.families.base import VECTOR, ExponentialFamily
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Key
 
-from posterity.families.arrays import (
+from posterity.arrays.namespace import (
     Real,
     as_leaf,
     namespace,

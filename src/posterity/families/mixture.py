@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Key
 
+from posterity.arrays.namespace import Real, as_leaf, namespace
 from posterity.errors import StructureError
-from posterity.families.arrays import Real, as_leaf, namespace
 from posterity.families.base import ExponentialFamily
 
 

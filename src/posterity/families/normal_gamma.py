@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Bool, Float, Key
 
-from posterity.families.arrays import Real, as_leaf, namespace
+from posterity.arrays.namespace import Real, as_leaf, namespace
 from posterity.families.base import VECTOR, ExponentialFamily
 from posterity.families.normal_wishart import NormalWishart
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Key
 
-from posterity.families.arrays import Real, as_leaf, namespace, outer, quadratic, symmetric
+from posterity.arrays.namespace import Real, as_leaf, namespace, outer, quadratic, symmetric
 from posterity.families.base import SCALAR, SYMMETRIC, VECTOR, ExponentialFamily
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.wishart import Wishart

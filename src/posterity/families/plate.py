@@ -6,8 +6,8 @@ from typing import Any, Self
 import equinox as eqx
 from jaxtyping import Float
 
+from posterity.arrays.namespace import Real
 from posterity.errors import StructureError
-from posterity.families.arrays import Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.beta import Beta
 from posterity.families.composite import Composite

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Key
 
-from posterity.families.arrays import Real, as_leaf, namespace, symmetric
+from posterity.arrays.namespace import Real, as_leaf, namespace, symmetric
 from posterity.families.base import SCALAR, SYMMETRIC, ExponentialFamily
 
 LOG_2 = float(np.log(2))

@@ -14,11 +14,11 @@ from posterity.checks import check_proper, describe
 from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.checkpoint import check_saveable, resumed, save_checkpoint
-from posterity.federation.grid import DIGITS, REACH, Grid, size
+from posterity.federation.exact import DIGITS, REACH, Grid, size
 from posterity.federation.run import Callback, Run
 from posterity.federation.schedules import Schedule, Sequential
 from posterity.federation.state import Problem, State
-from posterity.federation.update import LocalUpdate
+from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, Model, Records
 
 

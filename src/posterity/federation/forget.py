@@ -12,7 +12,7 @@ from posterity.checks import check_proper
 from posterity.errors import UsageError
 from posterity.federation.run import Run
 from posterity.federation.state import failure_of, padded, site_key
-from posterity.federation.update import LocalUpdate, fisher_length
+from posterity.inference.update import LocalUpdate, fisher_length
 from posterity.ledger import Ledger
 from posterity.models import ConjugateModel
 from posterity.receipt import Receipt, issue

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from posterity.checks import same_parameters
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily
-from posterity.federation.network import Network, check_sites
 from posterity.federation.schedules import Schedule, Step
 from posterity.federation.state import Problem, State, visit
-from posterity.federation.walks import NOWHERE, MetropolisHastings, Walk, WalkState
+from posterity.graphs.topology import Network, check_sites
+from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
 from posterity.ledger import Entry
 
 

@@ -16,10 +16,10 @@ from jaxtyping import Float, Int, Key
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
-from posterity.federation.network import Network
 from posterity.federation.schedules import Sequential
-from posterity.federation.update import LocalUpdate
-from posterity.federation.walks import MetropolisHastings, Walk, positions
+from posterity.graphs.topology import Network
+from posterity.graphs.walks import MetropolisHastings, Walk, positions
+from posterity.inference.update import LocalUpdate
 from posterity.models import ConjugateModel, Model, Records
 
 
@@ -80,7 +80,7 @@ def simulate(
         UsageError, StructureError, ParameterError: as ``federate`` does.
 
     >>> from posterity.families import Beta
-    >>> from posterity.federation import ring
+    >>> from posterity.graphs import ring
     >>> from posterity.models import BetaBernoulli
     >>> coins = {"a": np.ones(3), "b": np.zeros(2), "c": np.ones(1)}
     >>> trial = simulate(coins, BetaBernoulli(), Beta.from_standard(1.0, 1.0),

@@ -16,8 +16,8 @@ import numpy as np
 from posterity.checks import check_finite, check_proper, check_same_structure
 from posterity.errors import LedgerError, ParameterError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
-from posterity.federation.grid import Grid, size
-from posterity.federation.update import HALVINGS, LocalUpdate
+from posterity.federation.exact import Grid, size
+from posterity.inference.update import HALVINGS, LocalUpdate
 from posterity.ledger import Entry, Ledger
 from posterity.models import ConjugateModel, Model, Records
 

@@ -11,7 +11,7 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, concatenate
 from posterity.fusion.clustering import Clustering, Problem, assign, polish, refine
 from posterity.fusion.geometry import Divergence, Points, location, moved
-from posterity.fusion.kl_fusion import Setting, kl_fusion
+from posterity.fusion.kl_fusion.setting import Setting, kl_fusion
 from posterity.fusion.search import Found, search
 
 Array = np.ndarray

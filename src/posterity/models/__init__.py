@@ -17,7 +17,7 @@ from posterity.models.conjugate import (
     LinearRegression,
 )
 from posterity.models.exponential import BetaExponential
-from posterity.models.network import NeuralNetwork
+from posterity.models.neural import NeuralNetwork
 from posterity.models.regression import LogisticRegression
 
 __all__ = [

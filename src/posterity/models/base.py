@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from posterity.arrays.namespace import Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import ExponentialFamily
-from posterity.families.arrays import Real
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 

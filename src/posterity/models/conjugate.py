@@ -7,9 +7,9 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from posterity.arrays.namespace import Real, as_leaf, namespace, quadratic, symmetric
 from posterity.errors import ParameterError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
-from posterity.families.arrays import Real, as_leaf, namespace, quadratic, symmetric
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.base import (
     ConjugateModel,

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
+from posterity.arrays.namespace import Real, namespace
 from posterity.families import Beta, ExponentialFamily
-from posterity.families.arrays import Real, namespace
 from posterity.models.base import ExpectedModel, check_shape, check_values
 
 

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from posterity.arrays.namespace import Real, namespace
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
-from posterity.families.arrays import Real, namespace
 from posterity.models.base import PredictorModel, check_regression, check_values
 
 

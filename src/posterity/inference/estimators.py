@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
+from posterity.arrays.namespace import half_vectorize
 from posterity.errors import UsageError
 from posterity.families import Beta, DiagonalGaussian, ExponentialFamily, Gamma, Gaussian
-from posterity.families.arrays import half_vectorize
-from posterity.federation.quadrature import expectation_nodes, normal_nodes
+from posterity.inference.quadrature import expectation_nodes, normal_nodes
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 
 Q = TypeVar("Q", bound=ExponentialFamily)

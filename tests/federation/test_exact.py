@@ -8,7 +8,7 @@ from laws.table import NAMES, identical, laws, some
 from posterity.errors import ParameterError, UsageError
 from posterity.families import Beta, Gamma
 from posterity.federation import Grid
-from posterity.federation.grid import DIGITS, REACH, size
+from posterity.federation.exact import DIGITS, REACH, size
 
 seeds = st.integers(0, 2**32 - 1)
 

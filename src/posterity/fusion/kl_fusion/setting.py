@@ -9,9 +9,9 @@ import dataclasses
 import numpy as np
 
 from posterity.fusion.clustering import Clustering, Problem
-from posterity.fusion.descent import assign_descent
 from posterity.fusion.geometry import Centroids
-from posterity.fusion.relaxation import relax, round_plan
+from posterity.fusion.kl_fusion.descent import assign_descent
+from posterity.fusion.kl_fusion.relaxation import relax, round_plan
 from posterity.fusion.search import Found, search
 
 Array = np.ndarray

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
+from posterity.arrays.namespace import Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily
-from posterity.families.arrays import Real
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.base import Model, check_pair, check_positive, check_shape, check_values
 

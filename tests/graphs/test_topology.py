@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posterity.errors import StructureError, UsageError
-from posterity.federation.network import (
+from posterity.graphs.topology import (
     Network,
     complete,
     grid,

@@ -30,8 +30,8 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
 from posterity.errors import UsageError
-from posterity.fusion.costs import Sites, check_costs
-from posterity.fusion.projections import project_balls, project_simplex
+from posterity.fusion.kl_fusion.costs import Sites, check_costs
+from posterity.fusion.kl_fusion.projections import project_balls, project_simplex
 
 # Measured on random, clustered, heavy-tailed, tight and duplicated instances; the counts of
 # iterations are flat around these values, so none of them is an argument.

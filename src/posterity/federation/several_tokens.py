@@ -8,10 +8,10 @@ import jax
 
 from posterity.errors import UsageError
 from posterity.federation.gossip import hop
-from posterity.federation.network import Network, check_sites
 from posterity.federation.schedules import Schedule, Step
 from posterity.federation.state import Problem, State, Visit, visit
-from posterity.federation.walks import MetropolisHastings, Walk
+from posterity.graphs.topology import Network, check_sites
+from posterity.graphs.walks import MetropolisHastings, Walk
 from posterity.ledger import Entry, merge_entries
 
 Map = dict[str, Entry]

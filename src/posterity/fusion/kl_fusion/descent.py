@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
 from posterity.errors import UsageError
-from posterity.fusion.costs import Sites, check_costs
+from posterity.fusion.kl_fusion.costs import Sites, check_costs
 
 # Smaller gains, relative to the objective, are rounding and would let a sweep cycle.
 SMALLEST_GAIN = 1e-12

@@ -15,12 +15,12 @@ from rich.tree import Tree
 from posterity.artifact import Inspection, Posterior, digest
 from posterity.checks import check_proper
 from posterity.cli.failures import printable
-from posterity.diff import BlockDiff, Diff, Divergences, PlateDiff
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, Plate
 from posterity.federation.forget import Forgotten
 from posterity.federation.run import Run
 from posterity.fusion import Fusion
+from posterity.fusion.diff import BlockDiff, Diff, Divergences, PlateDiff
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Verification
 

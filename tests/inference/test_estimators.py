@@ -21,7 +21,7 @@ from posterity.families import (
     NormalWishart,
     Product,
 )
-from posterity.federation.estimators import (
+from posterity.inference.estimators import (
     BonnetPrice,
     ClosedForm,
     Exact,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from posterity.errors import UsageError
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
-from posterity.federation.estimators import (
+from posterity.inference.estimators import (
     ClosedForm,
     Estimator,
     Exact,
@@ -22,7 +22,7 @@ from posterity.federation.estimators import (
     Quadrature,
     Reinforce,
 )
-from posterity.federation.update import HALVINGS, LocalUpdate, quickly_decaying, retract
+from posterity.inference.update import HALVINGS, LocalUpdate, quickly_decaying, retract
 from posterity.models import (
     BetaBernoulli,
     BetaExponential,

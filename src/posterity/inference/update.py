@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Key
 
+from posterity.arrays.namespace import symmetric
 from posterity.errors import UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
-from posterity.families.arrays import symmetric
-from posterity.federation.estimators import ESTIMATORS, Estimator, Exact, best_estimator
-from posterity.federation.estimators import check_estimator as _check_estimator
+from posterity.inference.estimators import ESTIMATORS, Estimator, Exact, best_estimator
+from posterity.inference.estimators import check_estimator as _check_estimator
 from posterity.models import Model, Records
 
 Q = TypeVar("Q", bound=ExponentialFamily)
@@ -44,7 +44,7 @@ class LocalUpdate(eqx.Module):
     """How a site improves its factor in one visit.
 
     Args:
-        estimator: of the natural gradient; an object of :mod:`posterity.federation.estimators`,
+        estimator: of the natural gradient; an object of :mod:`posterity.inference.estimators`,
             or its name there; by default the best that the model and the family allow.
         steps: natural-gradient steps a visit; by default 1 where the model is conjugate, else 20.
         rate: ``ρ`` in (0, 1], or a function of the number of steps that the site has taken (any

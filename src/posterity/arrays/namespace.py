@@ -15,7 +15,7 @@ import jax.scipy.special
 import numpy as np
 import scipy.special
 
-from posterity.families.special import digamma, trigamma
+from posterity.arrays.special import digamma, trigamma
 
 if TYPE_CHECKING:
     # The two array types share methods, not stubs: a union would ask for a cast on every line.

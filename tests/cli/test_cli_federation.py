@@ -15,8 +15,9 @@ import pytest
 import posterity
 from posterity import models, receipt
 from posterity.checks import same_parameters
-from posterity.federation import Gossip, ring
-from tests.test_cli import call, document, fail, succeed
+from posterity.federation import Gossip
+from posterity.graphs import ring
+from tests.cli.test_cli import call, document, fail, succeed
 
 CONJUGATE = """
 seed = 3

@@ -17,19 +17,19 @@ import numpy as np
 import posterity.families as families
 import posterity.models as models
 from posterity.artifact import load
+from posterity.cli.config.site_files import read_site
+from posterity.cli.config.toml_table import NUMBER, Table
 from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation import network, walks
-from posterity.federation.estimators import ESTIMATORS
+from posterity.federation.exact import REACH
 from posterity.federation.federate import start
 from posterity.federation.gossip import Gossip
-from posterity.federation.grid import REACH
 from posterity.federation.run import Run
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
-from posterity.federation.site_files import read_site
-from posterity.federation.toml_table import NUMBER, Table
-from posterity.federation.update import LocalUpdate
-from posterity.federation.walks import MetropolisHastings, NonBacktracking, Walk
+from posterity.graphs import topology, walks
+from posterity.graphs.walks import MetropolisHastings, NonBacktracking, Walk
+from posterity.inference.estimators import ESTIMATORS
+from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, NeuralNetwork
 
@@ -58,9 +58,9 @@ FAMILIES: dict[str, type[ExponentialFamily]] = {
     )
 }
 GRAPHS: dict[str, Callable[..., Any]] = {
-    "complete": network.complete,
-    "ring": network.ring,
-    "star": network.star,
+    "complete": topology.complete,
+    "ring": topology.ring,
+    "star": topology.star,
 }
 WALKS: dict[str, Callable[..., Walk]] = {
     "metropolis-hastings": MetropolisHastings,

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posterity.diff import diff
 from posterity.errors import ParameterError, StructureError
 from posterity.families import (
     Beta,
@@ -18,6 +17,7 @@ from posterity.families import (
     Plate,
     Product,
 )
+from posterity.fusion.diff import diff
 from posterity.ledger import Ledger
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.federation.network import Network, complete, random_regular, ring, star
-from posterity.federation.walks import (
+from posterity.graphs.topology import Network, complete, random_regular, ring, star
+from posterity.graphs.walks import (
     BLOCK,
     NOWHERE,
     MetropolisHastings,

@@ -423,7 +423,7 @@ def demo(files, monkeypatch):
             table=lambda: "a table", to_json=lambda: f'{{"seed": {seed}}}\n'
         )
 
-    monkeypatch.setitem(sys.modules, "posterity.demo", types.SimpleNamespace(run=run))
+    monkeypatch.setitem(sys.modules, "posterity.cli.digits", types.SimpleNamespace(run=run))
     return calls
 
 
@@ -443,7 +443,7 @@ def test_missing_extra(demo, monkeypatch):
     def run(output, *, seed):
         raise errors.MissingExtraError.of("sklearn", "demo")
 
-    monkeypatch.setattr(sys.modules["posterity.demo"], "run", run)
+    monkeypatch.setattr(sys.modules["posterity.cli.digits"], "run", run)
     assert "pip install 'posterity[demo]'" in fail(7, "demo")["fix"]
 
 
@@ -454,7 +454,7 @@ def test_unexpected_error_says_how_to_see_more(demo, monkeypatch):
     def run(output, *, seed):
         raise RuntimeError("out of\ncheese")
 
-    monkeypatch.setattr(sys.modules["posterity.demo"], "run", run)
+    monkeypatch.setattr(sys.modules["posterity.cli.digits"], "run", run)
     error = fail(70, "demo")
     assert (error["type"], "out of" in error["found"]) == ("RuntimeError", True)
     assert f"{cli.DEBUG}=1" in error["fix"]
@@ -469,7 +469,7 @@ def test_interruptions_and_the_system(demo, monkeypatch, raised):
     def run(output, *, seed):
         raise raised
 
-    monkeypatch.setattr(sys.modules["posterity.demo"], "run", run)
+    monkeypatch.setattr(sys.modules["posterity.cli.digits"], "run", run)
     code = 130 if raised is KeyboardInterrupt else 5
     for arguments in (["demo"], ["demo", "--json"]):
         result = call(*arguments)

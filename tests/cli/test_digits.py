@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 import posterity
-from posterity import demo
 from posterity.adapters.sklearn import to_estimator
+from posterity.cli import digits as demo
 from posterity.errors import ArtifactError, MissingExtraError, UsageError
 
 GOAL = 0.95

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from posterity.errors import UsageError
-from posterity.federation import times
-from posterity.federation.network import Network, complete, grid, ring, star
-from posterity.federation.times import (
+from posterity.graphs import times
+from posterity.graphs.times import (
     cover_times,
     expected_cover_time,
     expected_hitting_time,
     hitting_times,
 )
-from posterity.federation.walks import (
+from posterity.graphs.topology import Network, complete, grid, ring, star
+from posterity.graphs.walks import (
     MetropolisHastings,
     NonBacktracking,
     WeightedMetropolisHastings,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from posterity.errors import UsageError
-from posterity.fusion.descent import assign_descent, binary_objective
-from posterity.fusion.relaxation import relax, round_plan
+from posterity.fusion.kl_fusion.descent import assign_descent, binary_objective
+from posterity.fusion.kl_fusion.relaxation import relax, round_plan
 
 
 def uniform(seed, sites=6, components=4, columns=8):

@@ -1,0 +1,1 @@
+"""Configurations of the command line: TOML files, and files of records."""

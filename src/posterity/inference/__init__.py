@@ -1,0 +1,31 @@
+"""Local inference: estimators of natural gradients, quadrature, and the safeguarded step."""
+
+from posterity.inference.estimators import (
+    BonnetPrice,
+    ClosedForm,
+    Estimator,
+    Exact,
+    LeastSquares,
+    PredictorQuadrature,
+    Quadrature,
+    Reinforce,
+    Reparameterization,
+    VariationalOnlineNewton,
+    best_estimator,
+)
+from posterity.inference.update import LocalUpdate
+
+__all__ = [
+    "BonnetPrice",
+    "ClosedForm",
+    "Estimator",
+    "Exact",
+    "LeastSquares",
+    "LocalUpdate",
+    "PredictorQuadrature",
+    "Quadrature",
+    "Reinforce",
+    "Reparameterization",
+    "VariationalOnlineNewton",
+    "best_estimator",
+]
