@@ -11,7 +11,7 @@ from posterity.checks import (
     check_proper,
     check_same_structure,
     describe,
-    same_parameters,
+    identical,
     structure,
 )
 from posterity.errors import ParameterError, PosterityError, StructureError
@@ -94,16 +94,16 @@ def test_structures_differ_by_family_shape_and_names_only() -> None:
     ):
         with pytest.raises(StructureError, match="in site 'x'"):
             check_same_structure(q, other, "site 'x'")
-        assert not same_parameters(q, other)
+        assert not identical(q, other)
 
 
-def test_same_parameters_compares_every_digit() -> None:
+def test_identical_compares_every_digit() -> None:
     q = Gamma(1.0, 2.0)
-    assert same_parameters(q, Gamma(1.0, 2.0))
-    assert not same_parameters(q, Gamma(1.0, np.nextafter(2.0, 3.0)))
-    assert not same_parameters(q, Gamma(1.0, np.nan))
-    assert same_parameters(None, None)
-    assert not same_parameters(q, None)
+    assert identical(q, Gamma(1.0, 2.0))
+    assert not identical(q, Gamma(1.0, np.nextafter(2.0, 3.0)))
+    assert not identical(q, Gamma(1.0, np.nan))
+    assert identical(None, None)
+    assert not identical(q, None)
 
 
 def test_description() -> None:

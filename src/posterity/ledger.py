@@ -3,11 +3,18 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
-from posterity.checks import check_finite, check_proper, check_same_structure, same_parameters
+import numpy as np
+
+from posterity.arrays.tree import map_leaves
+from posterity.checks import check_finite, check_proper, check_same_structure
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
+
+CHUNK = 4096
+"""Factors that are added up at a time: memory stays that of so many."""
 
 
 class Entry(NamedTuple):
@@ -55,13 +62,8 @@ class Ledger:
 
     def __post_init__(self) -> None:
         check_proper(self.prior, "the prior")
-        for site, entry in self.entries.items():
-            if entry.factor is not None:
-                check_same_structure(self.prior, entry.factor, f"the factor of site {site!r}")
-                check_finite(entry.factor, f"the factor of site {site!r}")
-        resting = {s: _rested(self.entries[s]) for s in sorted(self.entries)}
         object.__setattr__(self, "prior", at_rest(self.prior))
-        object.__setattr__(self, "entries", resting)
+        object.__setattr__(self, "entries", _sorted(self._rested(self.entries)))
 
     @classmethod
     def of_site(
@@ -78,12 +80,12 @@ class Ledger:
         factor = at_rest(posterior) - at_rest(prior)
         return cls(prior).update(site, factor, independent=True)
 
-    @property
+    @functools.cached_property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites that contribute, sorted."""
         return tuple(site for site, entry in self.entries.items() if entry.factor is not None)
 
-    @property
+    @functools.cached_property
     def forgotten(self) -> tuple[str, ...]:
         """Names of the sites that were forgotten and have not come back, sorted."""
         return tuple(site for site, entry in self.entries.items() if entry.factor is None)
@@ -95,9 +97,13 @@ class Ledger:
         Raises:
             ParameterError: if the sum is not a distribution.
         """
-        total = self._sum(self.sites)
-        check_proper(total, "the posterior of the ledger")
-        return total
+        check_proper(self.total, "the posterior of the ledger")
+        return self.total
+
+    @functools.cached_property
+    def total(self) -> ExponentialFamily:
+        """Prior plus all factors, be that a distribution or not."""
+        return self._sum(self.sites)
 
     @property
     def independent(self) -> bool:
@@ -137,21 +143,26 @@ class Ledger:
 
         Without numbers the version is the next in the site's epoch; to let a forgotten site
         rejoin, name a higher epoch. Say ``independent=True`` if the factor was found without
-        knowledge of the other sites' factors (:class:`Entry`).
+        knowledge of the other sites' factors (:class:`Entry`). Many sites at once are cheaper by
+        :meth:`extend`.
 
         Raises:
             LedgerError: if the version is not above the one held.
             ParameterError: if the factor has NaN or infinite parameters.
             StructureError: if the factor is not of the prior's family and shape.
         """
-        held = self.entries.get(site, Entry(0, -1, factor))
-        epoch = held.epoch if epoch is None else epoch
-        if sequence is None:
-            sequence = held.sequence + 1 if epoch == held.epoch else 0
-        entry = Entry(epoch, sequence, factor, independent)
-        if entry.rank <= held.rank:
-            raise _stale(site, entry, held)
-        return Ledger(self.prior, {**self.entries, site: entry})
+        return self._updated({site: self._next(site, factor, epoch, sequence, independent)})
+
+    def extend(
+        self, factors: Mapping[str, ExponentialFamily], *, independent: bool = False
+    ) -> "Ledger":
+        """:meth:`update` for many sites at once, whose cost grows with their number alone.
+
+        Raises:
+            LedgerError, ParameterError, StructureError: as ``update``; nothing is updated then.
+        """
+        new = {s: self._next(s, factor, None, None, independent) for s, factor in factors.items()}
+        return self._updated(new)
 
     def forget(self, *sites: str) -> "Ledger":
         """A ledger without these sites' factors, which remembers that they left.
@@ -162,7 +173,7 @@ class Ledger:
         for site in sites:
             self.factor(site)
         left = {s: Entry(self.entries[s].epoch, self.entries[s].sequence, None) for s in sites}
-        return Ledger(self.prior, {**self.entries, **left})
+        return self._with({**self.entries, **left})
 
     def merge(self, other: "Ledger") -> "Ledger":
         """Each site's highest entry of the two ledgers; also written ``self | other``.
@@ -172,13 +183,13 @@ class Ledger:
             StructureError: if the priors are not of one family and shape.
         """
         check_same_structure(self.prior, other.prior, "the prior of the other ledger")
-        if not same_parameters(self.prior, other.prior):
+        if self.prior != other.prior:
             raise LedgerError(
                 found="two ledgers with different priors",
                 expected="one prior, shared by all sites",
                 fix="Fit every site with the same prior, or fuse with rule='barycenter'.",
             )
-        return Ledger(self.prior, merge_entries(self.entries, other.entries))
+        return self._with(merge_entries(self.entries, other.entries))
 
     __or__ = merge
 
@@ -187,41 +198,73 @@ class Ledger:
 
         Use it when no copy with the forgotten factors is left to be merged.
         """
-        return Ledger(self.prior, {site: self.entries[site] for site in self.sites})
+        return self._with({site: self.entries[site] for site in self.sites})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ledger) or self.entries.keys() != other.entries.keys():
             return False
         pairs = ((self.entries[site], other.entries[site]) for site in self.entries)
-        return same_parameters(self.prior, other.prior) and all(
-            _same(mine, theirs) for mine, theirs in pairs
-        )
+        return self.prior == other.prior and all(mine == theirs for mine, theirs in pairs)
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is arrays
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"prior": self.prior, "entries": dict(self.entries)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, entries=MappingProxyType(state["entries"]))
+
+    def _next(
+        self,
+        site: str,
+        factor: ExponentialFamily,
+        epoch: int | None,
+        sequence: int | None,
+        independent: bool,
+    ) -> Entry:
+        held = self.entries.get(site, Entry(0, -1, factor))
+        epoch = held.epoch if epoch is None else epoch
+        if sequence is None:
+            sequence = held.sequence + 1 if epoch == held.epoch else 0
+        entry = Entry(epoch, sequence, factor, independent)
+        if entry.rank <= held.rank:
+            raise _stale(site, entry, held)
+        return entry
+
+    def _updated(self, new: Mapping[str, Entry]) -> "Ledger":
+        return self._with({**self.entries, **self._rested(new)})
+
+    def _with(self, entries: Mapping[str, Entry]) -> Self:
+        """With entries that were checked before, by this ledger or another of the same prior."""
+        ledger = object.__new__(type(self))
+        ledger.__dict__.update(prior=self.prior, entries=_sorted(entries))
+        return ledger
+
+    def _rested(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+        """The entries, checked and at rest."""
+        rested = {}
+        for site, entry in entries.items():
+            if entry.factor is not None:
+                check_same_structure(self.prior, entry.factor, f"the factor of site {site!r}")
+                check_finite(entry.factor, f"the factor of site {site!r}")
+                entry = entry._replace(factor=at_rest(entry.factor))
+            rested[site] = entry
+        return rested
+
     def _sum(self, sites: Iterable[str]) -> ExponentialFamily:
-        # One canonical order: floating-point addition does not associate.
-        return functools.reduce(lambda total, site: total + self.factor(site), sites, self.prior)
+        # One after the other, in one canonical order: floating-point addition does not associate.
+        factors, total = [self.factor(site) for site in sites], self.prior
+        for start in range(0, len(factors), CHUNK):
+            total = map_leaves(_running_sum, total, *factors[start : start + CHUNK])
+        return total
 
     def _unknown(self, site: str) -> PosterityError:
         past = " (it was forgotten)" if site in self.forgotten else ""
         return LedgerError(
             found=f"no factor of site {site!r}{past}",
-            expected=f"one of {list(self.sites)}",
+            expected=f"one of {list(self.sites[:10])}" + " and others" * (len(self.sites) > 10),
             fix="Check the name of the site.",
         )
-
-
-def _rested(entry: Entry) -> Entry:
-    return entry if entry.factor is None else entry._replace(factor=at_rest(entry.factor))
-
-
-def _same(mine: Entry, theirs: Entry) -> bool:
-    return (
-        mine.rank == theirs.rank
-        and mine.independent == theirs.independent
-        and same_parameters(mine.factor, theirs.factor)
-    )
 
 
 def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -237,7 +280,7 @@ def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dic
 
 
 def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
-    if mine.rank == theirs.rank and not _same(mine, theirs):
+    if mine.rank == theirs.rank and mine != theirs:
         raise LedgerError(
             found=f"two different factors of site {site!r} at epoch {mine.epoch}, "
             f"sequence {mine.sequence}",
@@ -245,6 +288,18 @@ def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
             fix="Find which copy is genuine; the site must raise its sequence with each change.",
         )
     return max(mine, theirs, key=lambda entry: entry.rank)
+
+
+def _sorted(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
+    """By name, and not to be written to."""
+    names = list(entries)
+    ordered = sorted(names)
+    return MappingProxyType(dict(entries) if names == ordered else {s: entries[s] for s in ordered})
+
+
+def _running_sum(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
+    """The last of the partial sums: what adding one after the other gives, to the last bit."""
+    return np.add.accumulate(np.stack([first, *others]), axis=0)[-1].copy()
 
 
 def _stale(site: str, entry: Entry, held: Entry) -> PosterityError:

@@ -25,7 +25,7 @@ from posterity import (
     fuse,
     save,
 )
-from posterity.checks import same_parameters
+from posterity.arrays.tree import identical
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
 from posterity.families import concatenate, stack
 from posterity.fusion.rules import barycenter
@@ -250,7 +250,7 @@ def test_a_product_can_forget_what_it_fused() -> None:
     ]
     fused = fuse(ledgers, rule="product")
     assert fused.ledger is not None and fused.ledger.sites == ("s0", "s1", "s2")
-    assert same_parameters(fused.ledger.posterior, fused.posterior)
+    assert identical(fused.ledger.posterior, fused.posterior)
     without = fused.ledger.forget("s1").posterior
     again = fuse([ledgers[0], ledgers[2]], rule="product").posterior
     order = np.argsort(without.members.mean[:, 0])  # type: ignore[attr-defined]
@@ -305,7 +305,7 @@ def test_files_and_ledgers_and_families_are_one(tmp_path: Path) -> None:
         save(plate, tmp_path / f"{name}.safetensors")
     read = fuse([tmp_path / f"{name}.safetensors" for name in original])
     assert set(read.matching) == set(original)
-    assert same_parameters(read.posterior, fuse(original).posterior)
+    assert identical(read.posterior, fuse(original).posterior)
 
 
 def test_a_thousand_components_go_beyond_the_sample_that_is_compared_in_pairs() -> None:
@@ -517,4 +517,4 @@ def test_priors_of_plates_must_be_exchangeable_and_shared() -> None:
 
 def test_one_posterior_given_twice_has_itself_as_barycentre() -> None:
     q: ExponentialFamily = stack([Gamma.from_standard(2.0, 3.0)])[0]
-    assert same_parameters(fuse({"a": q, "b": q}).posterior, q)
+    assert identical(fuse({"a": q, "b": q}).posterior, q)

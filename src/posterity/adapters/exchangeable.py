@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from posterity.arrays.namespace import Real
+from posterity.arrays.typing import Real
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily, Plate
 

@@ -18,7 +18,7 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.validation import check_is_fitted
 
 from posterity.adapters.exchangeable import shared_member, shared_value
-from posterity.arrays.namespace import outer, symmetric
+from posterity.arrays.linear_algebra import outer, symmetric
 from posterity.errors import StructureError, UsageError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, NormalGamma, NormalWishart, Plate
 

@@ -4,6 +4,7 @@ from posterity.families.base import ExponentialFamily, at_rest, concatenate, sta
 from posterity.families.beta import Beta
 from posterity.families.categorical import Categorical
 from posterity.families.dirichlet import Dirichlet
+from posterity.families.distribution import Distribution
 from posterity.families.gamma import Gamma
 from posterity.families.gaussian import DiagonalGaussian, Gaussian
 from posterity.families.mixture import Mixture
@@ -18,6 +19,7 @@ __all__ = [
     "Categorical",
     "DiagonalGaussian",
     "Dirichlet",
+    "Distribution",
     "ExponentialFamily",
     "Gamma",
     "Gaussian",

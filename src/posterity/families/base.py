@@ -8,35 +8,49 @@ measure ``h`` that does not depend on ``z``.
 
 import abc
 import operator
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Bool, Float, Key
 
-from posterity.arrays.namespace import (
-    Namespace,
-    Real,
-    half_vectorize,
-    namespace,
-    unhalf_vectorize,
-)
+from posterity.arrays.leaves import as_leaf, frozen
+from posterity.arrays.namespace import Namespace, namespace
+from posterity.arrays.tree import leaves, map_leaves
+from posterity.arrays.typing import Bool, Float, Int, Real
 from posterity.errors import StructureError
-
-SCALAR, VECTOR, SYMMETRIC = 0, 1, 2
-"""Shapes of a natural parameter: the number of its own axes, after those of the batch."""
-
+from posterity.families.coordinates import (
+    Coordinates,
+    checked,
+    common_batch,
+    common_size,
+    symmetrized,
+)
+from posterity.families.distribution import Distribution
 
 Family = TypeVar("Family", bound="ExponentialFamily")
 
 
-class ExponentialFamily(eqx.Module):
+class Line(NamedTuple):
+    """A law over one number, seen along a line on which its density decays at both ends.
+
+    ``at(offset)`` gives event, sufficient statistics and log density (up to a constant) at
+    offsets from the middle; ``scale`` is the width of the middle, and beyond ``left`` and
+    ``right`` the density is negligible.
+    """
+
+    scale: Real
+    left: Real
+    right: Real
+    at: Any
+
+
+class ExponentialFamily(Distribution):
     """Natural parameters of one exponential family, for a batch of members at once.
 
-    Leaves are the natural parameters, NumPy or JAX arrays of shape ``batch + own``. Authors
-    of a family list their leaves in ``coordinates`` and write the formulas marked abstract,
-    over any leading batch axes; all else is derived here. See ``docs/new-family.md``.
+    Leaves are the natural parameters, NumPy or JAX arrays of shape ``batch + own``; members own
+    them, and nobody can write to them. Authors of a family list their leaves in ``coordinates``,
+    the textbook's parameters in ``standard``, and write the formulas marked abstract, over any
+    leading batch axes; all else is derived here. See ``docs/new-family.md``.
 
     Flat vectors (``natural_parameters``, ``mean_parameters``, ``sufficient_statistics``) hold
     a symmetric matrix as its upper triangle, scaled so that inner products are kept.
@@ -44,24 +58,14 @@ class ExponentialFamily(eqx.Module):
     Source: wainwright2008, chapter 3.
     """
 
-    coordinates: ClassVar[dict[str, int]]
+    coordinates: ClassVar[Coordinates]
+    standard: ClassVar[Coordinates]
     reparameterized: ClassVar[bool] = True
     """Whether draws are differentiable functions of the parameters."""
 
-    # Equinox wraps every access of a method in a new Module, which costs more than the formulas
-    # themselves on small members; a plain bound method does (docs/decisions.md).
-    __getattribute__ = object.__getattribute__
+    __array_ufunc__ = None  # a NumPy scalar or array on the left leaves the product to us
 
     # --- what the author of a family writes -------------------------------------------------
-
-    @classmethod
-    @abc.abstractmethod
-    def from_standard(cls, *args: Any, **kwargs: Any) -> Self:
-        """From the parameters that textbooks use."""
-
-    @abc.abstractmethod
-    def standard_parameters(self) -> dict[str, Real]:
-        """The parameters that textbooks use, by the names that ``from_standard`` takes."""
 
     @abc.abstractmethod
     def log_normalizer(self) -> Float[Real, "*batch"]:
@@ -84,73 +88,136 @@ class ExponentialFamily(eqx.Module):
     def log_base_measure(self) -> float:
         """``log h``, in nats."""
 
-    @abc.abstractmethod
-    def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether each member is a distribution; a factor may well not be."""
+    # --- what a family may know beside -------------------------------------------------------
 
-    @abc.abstractmethod
-    def sample(self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()) -> Any:
-        """Independent draws, of shape ``shape + batch + event``; needs proper members."""
+    def location(self) -> Any:
+        """Where :meth:`translate` would move it from, (..., d); None where nothing moves."""
+        return None
 
-    def __check_init__(self) -> None:
-        shapes = {name: np.shape(getattr(self, name)) for name in self.coordinates}
-        if not _fits(shapes, self.coordinates):
-            raise StructureError(
-                found=f"{type(self).__name__} with natural parameters of shapes {shapes}",
-                expected="one batch shape followed by vectors of one length d, d x d matrices "
-                "where symmetric, and nothing for scalars",
-                fix="Check the shapes of the parameters that it was made from.",
-            )
+    def translate(self, offset: Any) -> Self:
+        """The law of the event moved by ``offset``, shaped as :meth:`location`; None moves nothing.
+
+        Raises:
+            StructureError: if the family has no location.
+        """
+        if offset is None:
+            return self
+        raise StructureError(
+            found=f"an offset for a {type(self).__name__}",
+            expected="None: it has no location",
+            fix="Translate only what has a location().",
+        )
+
+    def line(self, drop: float) -> Line | None:
+        """The line to integrate along, to where the density is ``drop`` nats below its peak.
+
+        None for what is not over one number, for which sums over few nodes do not serve.
+        """
+        del drop
+        return None
+
+    # --- making one --------------------------------------------------------------------------
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        made = {name: as_leaf(getattr(self, name)) for name in self.coordinates}
+        common_size(self.coordinates, made, owner)
+        common_batch(self.coordinates, made, owner)
+        for name, leaf in made.items():
+            leaf = symmetrized(leaf, self.coordinates[name], f"{name} of a {owner}")
+            object.__setattr__(self, name, leaf)
+
+    @classmethod
+    def _of(cls, **parts: Real) -> Self:
+        """From fresh arrays of fitting shapes, which nobody else holds: unchecked."""
+        return cls.of_children([frozen(parts[name]) for name in cls.coordinates])
+
+    @classmethod
+    def _checked(cls, **values: Any) -> dict[str, Real]:
+        """Textbook parameters as arrays; errors as :func:`checked`."""
+        return checked(cls.standard, values, cls.__name__)
 
     # --- shapes ------------------------------------------------------------------------------
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The axes before those of one member."""
-        name, own = next(iter(self.coordinates.items()))
+        name, coordinate = next(iter(self.coordinates.items()))
         shape = np.shape(getattr(self, name))
-        return shape[: len(shape) - own]
+        return shape[: len(shape) - coordinate.axes]
+
+    @property
+    def own_size(self) -> int:
+        """``d``, the length of a member's own axes; 1 where there are none."""
+        for name, coordinate in self.coordinates.items():
+            if coordinate.axes:
+                return np.shape(getattr(self, name))[-1]
+        return 1
 
     @property
     def dimension(self) -> int:
         """Length of the flat vector of natural parameters."""
-        return self.natural_parameters.shape[-1]
+        return sum(coordinate.length(self.own_size) for coordinate in self.coordinates.values())
+
+    def outline(self, *, plates: bool = True) -> Any:
+        """What two members must share to be added, the batch aside; comparable by ``==``.
+
+        With ``plates=False`` the number of members of a plate is left open.
+        """
+        del plates
+        return (type(self), self.own_size)
 
     @property
     def xp(self) -> Namespace:
         """The array functions that fit the leaves."""
         if self.coordinates:
             return namespace(getattr(self, next(iter(self.coordinates))))
-        return namespace(*jax.tree.leaves(self))
+        return namespace(*leaves(self))
 
     def __getitem__(self, index: Any) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
         index = _batch_index(index, self.batch_shape)
-        return jax.tree.map(lambda leaf: _array(leaf[index]), self)
+        return map_leaves(lambda leaf: leaf[index], self)
 
     # --- the vector space --------------------------------------------------------------------
 
     def __add__(self, other: Self) -> Self:
-        return _zip(operator.add, self, other)
+        return self._zip(operator.add, other)
 
     def __sub__(self, other: Self) -> Self:
-        return _zip(operator.sub, self, other)
+        return self._zip(operator.sub, other)
 
     def __mul__(self, scalar: int | float | Real) -> Self:
         return self._scale(operator.mul, scalar)
 
     __rmul__ = __mul__
-    __array_ufunc__ = None  # a NumPy scalar or array on the left leaves the product to us
 
     def __truediv__(self, scalar: int | float | Real) -> Self:
         return self._scale(operator.truediv, scalar)
 
     def __neg__(self) -> Self:
-        return jax.tree.map(lambda leaf: _array(-leaf), self)
+        return map_leaves(operator.neg, self)
 
     def zero(self) -> Self:
         """The factor that changes nothing."""
-        return jax.tree.map(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
+        return map_leaves(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
+
+    def _zip(self, operation: Any, other: Any) -> Any:
+        if type(self) is not type(other):
+            return NotImplemented
+        self._check_alike(other)
+        return map_leaves(operation, self, other)
+
+    def _check_alike(self, other: Any) -> None:
+        """Batches broadcast, own axes never."""
+        mine, theirs = self.batch_shape, other.batch_shape
+        if self.outline() == other.outline() and (mine == theirs or _broadcast(mine, theirs)):
+            return
+        raise StructureError(
+            found=f"{self!r} and {other!r}",
+            expected="members of one family, blocks and dimensions, whose batch shapes broadcast",
+            fix="Compare and add members of one model only.",
+        )
 
     def _scale(self, operation: Any, scalar: Any) -> Self:
         # An array of scalars goes along the batch, never along a member's own axes.
@@ -158,9 +225,44 @@ class ExponentialFamily(eqx.Module):
 
         def one(leaf: Real) -> Real:
             own = (1,) * (np.ndim(leaf) - batch) if axes else ()
-            return _array(operation(leaf, scalar.reshape(scalar.shape + own) if own else scalar))
+            return operation(leaf, scalar.reshape(scalar.shape + own) if own else scalar)
 
-        return jax.tree.map(one, self)
+        return map_leaves(one, self)
+
+    def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
+        """A factor whose entries ``k`` along ``axes`` are called ``labels[k]`` instead.
+
+        Several axes move together, as the rows and columns of transitions between states do. Axes
+        are counted from the first of the batch on, a member's own after these. Afterwards each has
+        ``size`` entries; those that nobody goes to are zero, which adds nothing; what is labelled
+        -1 is left out.
+
+        Raises:
+            StructureError: if an axis is none of the member's, or has other than ``k`` entries.
+        """
+        relabelled = self
+        for axis in axes:
+            relabelled = relabelled._relabel_axis(np.asarray(labels), size, axis)
+        return relabelled
+
+    def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
+        batch = len(self.batch_shape)
+        shape = (*self.batch_shape, self.own_size)
+        own = any(coordinate.axes for coordinate in self.coordinates.values())
+        if not 0 <= axis < batch + own or shape[axis] != len(labels):
+            raise StructureError(
+                found=f"{len(labels)} labels for axis {axis} of {self!r}",
+                expected=f"a label for each entry of one of the axes of {shape[: batch + own]}",
+                fix="Count axes from the first of the batch on.",
+            )
+        parts = {}
+        for name, coordinate in self.coordinates.items():
+            # A matrix has its own axis twice.
+            moved = [axis] if axis < batch else [batch + n for n in range(coordinate.axes)]
+            parts[name] = getattr(self, name)
+            for one in moved:
+                parts[name] = place(parts[name], labels, size, one)
+        return type(self)._of(**parts)
 
     @property
     def natural_parameters(self) -> Float[Real, "*batch dim"]:
@@ -169,30 +271,46 @@ class ExponentialFamily(eqx.Module):
 
     def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """A member of the same family from a flat vector: inverse of ``natural_parameters``."""
+        self._check_length(vector)
         return type(self)(**self.unflatten(vector))
+
+    def _check_length(self, vector: Any) -> None:
+        if np.shape(vector)[-1:] != (self.dimension,):
+            raise StructureError(
+                found=f"a flat vector of shape {np.shape(vector)} for {self!r}",
+                expected=f"{self.dimension} numbers on its last axis",
+                fix="Take it from a member of the same family and dimensions.",
+            )
 
     def flatten(self, **parts: Real) -> Float[Real, "*batch dim"]:
         """One flat vector from arrays named and shaped like the leaves."""
         xp = namespace(*parts.values()).np
-        columns = [_to_columns(parts[name], own) for name, own in self.coordinates.items()]
+        columns = [kind.to_columns(parts[name]) for name, kind in self.coordinates.items()]
         batch = np.broadcast_shapes(*(column.shape[:-1] for column in columns))
         columns = [xp.broadcast_to(column, batch + column.shape[-1:]) for column in columns]
         return xp.concatenate(columns, axis=-1)
 
     def unflatten(self, vector: Float[Real, "*batch dim"]) -> dict[str, Real]:
         """Arrays named and shaped like the leaves from one flat vector."""
-        parts, start = {}, 0
-        for name, own in self.coordinates.items():
-            event = np.shape(getattr(self, name))[len(self.batch_shape) :]
-            size = 1 if own == SCALAR else event[0] if own == VECTOR else triangle(event[0])
-            parts[name] = _from_columns(vector[..., start : start + size], own, event)
-            start += size
+        parts, start, size = {}, 0, self.own_size
+        for name, coordinate in self.coordinates.items():
+            length = coordinate.length(size)
+            parts[name] = coordinate.from_columns(vector[..., start : start + length], size)
+            start += length
         return parts
 
     # --- derived from the author's formulas --------------------------------------------------
 
-    def log_prob(self, z: Any) -> Float[Real, "..."]:
-        """Log density at ``z``, in nats."""
+    def is_proper(self) -> Bool[Real, "*batch"]:
+        """Whether each member is a distribution: every natural parameter is in its domain."""
+        xp, size = self.xp, self.own_size
+        proper: Any = True
+        for name, coordinate in self.coordinates.items():
+            inside = coordinate.domain.contains(xp, getattr(self, name), coordinate.axes, size)
+            proper = proper & inside
+        return proper
+
+    def _log_prob(self, z: Any) -> Float[Real, "..."]:
         inner = (self.natural_parameters * self.sufficient_statistics(z)).sum(-1)
         return inner + self.log_base_measure() - self.log_normalizer()
 
@@ -208,16 +326,24 @@ class ExponentialFamily(eqx.Module):
     def kl(self, other: Self) -> Float[Real, "*batch"]:
         """``KL(self || other)`` in nats, member by member; never negative but for rounding.
 
-        The Bregman divergence of ``A`` (wainwright2008, section 5.2.2).
+        Raises:
+            StructureError: if the other is of another family, or its own axes differ.
         """
+        self._check_alike(other)
+        return self._kl(other)
+
+    def _kl(self, other: Self) -> Float[Real, "*batch"]:
+        """The Bregman divergence of ``A`` (wainwright2008, section 5.2.2)."""
         step = other.natural_parameters - self.natural_parameters
         gap = other.log_normalizer() - self.log_normalizer()
         return gap - (step * self.mean_parameters).sum(-1)
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """``hessian A(eta) = Cov[s(z)]``, in flat coordinates."""
+        import jax
+
         vector = self.natural_parameters
-        template = _template(self)
+        template = self[(0,) * len(self.batch_shape)] if self.batch_shape else self
 
         def log_normalizer(eta: jax.Array) -> jax.Array:
             return template.with_natural_parameters(eta).log_normalizer()
@@ -235,39 +361,69 @@ class ExponentialFamily(eqx.Module):
         return self.xp.solve_vectors(self.fisher_information(), vector)
 
 
-def concatenate(members: list[Family]) -> Family:
-    """One batch from several, along the first batch axis."""
+def concatenate(members: Sequence[Family]) -> Family:
+    """One batch from several, along the first batch axis.
+
+    Raises:
+        StructureError: if there are none, or they are not of one family and dimensions.
+    """
+    _check_all_alike(members)
     xp = members[0].xp.np
-    return jax.tree.map(lambda *leaves: xp.concatenate(leaves), *members)
+    return map_leaves(lambda *arrays: xp.concatenate(arrays), *members)
 
 
-def stack(members: list[Family]) -> Family:
-    """One batch, with a new first axis, from several members of equal shape."""
+def stack(members: Sequence[Family]) -> Family:
+    """One batch, with a new first axis, from several members of equal shape.
+
+    Raises:
+        StructureError: if there are none, or they are not of one family and shape.
+    """
+    _check_all_alike(members, batch=True)
     xp = members[0].xp.np
-    return jax.tree.map(lambda *leaves: xp.stack(leaves), *members)
+    return map_leaves(lambda *arrays: xp.stack(arrays), *members)
 
 
 def at_rest(family: Family) -> Family:
-    """The same parameters as NumPy float64 arrays, copied; no zero has a sign."""
+    """The same parameters as NumPy float64 arrays; no zero has a sign."""
+    return map_leaves(_rested, family)
+
+
+def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
+    """The entries of ``leaf`` along an axis at the places ``labels`` of ``size``; else zero."""
+    kept = labels >= 0
+    front = namespace(leaf).np.moveaxis(leaf, axis, 0)
+    if namespace(leaf).np is np:
+        out = np.zeros((size, *front.shape[1:]), front.dtype)
+        out[labels[kept]] = front[kept]
+    else:
+        out = namespace(leaf).np.zeros((size, *front.shape[1:]), front.dtype)
+        out = out.at[labels[kept]].set(front[kept])
+    return namespace(leaf).np.moveaxis(out, 0, axis)
+
+
+def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
+    kind = lambda member: (member.outline(), member.batch_shape if batch else None)
+    if not members or any(kind(member) != kind(members[0]) for member in members[1:]):
+        raise StructureError(
+            found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
+            expected="members of one family, blocks and dimensions, at least one",
+            fix="Put together only what one model made.",
+        )
+
+
+def _rested(leaf: Any) -> np.ndarray:
+    array = np.asarray(leaf, dtype=np.float64)
     # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
-    return jax.tree.map(lambda leaf: np.asarray(np.array(leaf, dtype=np.float64) + 0.0), family)
+    signed = bool(np.any((array == 0) & np.signbit(array)))
+    return as_leaf(array + 0.0 if signed else array)
 
 
-def triangle(dimension: int) -> int:
-    """Entries in the upper triangle of a square matrix."""
-    return dimension * (dimension + 1) // 2
-
-
-def _fits(shapes: dict[str, tuple[int, ...]], coordinates: dict[str, int]) -> bool:
-    """Whether leaves share their batch shape and their own size."""
-    batches, sizes = set(), set()
-    for name, own in coordinates.items():
-        shape = shapes[name]
-        if len(shape) < own:
-            return False
-        batches.add(shape[: len(shape) - own])
-        sizes.update(shape[len(shape) - own :])
-    return len(batches) <= 1 and len(sizes) <= 1
+def _broadcast(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
+    try:
+        np.broadcast_shapes(mine, theirs)
+    except ValueError:
+        return False
+    return True
 
 
 def _batch_index(index: Any, batch: tuple[int, ...]) -> tuple[Any, ...]:
@@ -287,30 +443,3 @@ def _axes(index: Any) -> int:
         return 1
     kind = index.dtype if hasattr(index, "dtype") else np.asarray(index).dtype
     return np.ndim(index) if np.issubdtype(kind, np.bool_) else 1
-
-
-def _array(value: Any) -> Any:
-    return value if isinstance(value, jax.Array) else np.asarray(value)
-
-
-def _zip(operation: Any, left: Any, right: Any) -> Any:
-    if type(left) is not type(right):
-        return NotImplemented
-    return jax.tree.map(lambda a, b: _array(operation(a, b)), left, right)
-
-
-def _to_columns(leaf: Real, own: int) -> Real:
-    if own == SCALAR:
-        return leaf[..., None]
-    return half_vectorize(leaf) if own == SYMMETRIC else leaf
-
-
-def _from_columns(columns: Real, own: int, event: tuple[int, ...]) -> Real:
-    if own == SCALAR:
-        return columns[..., 0]
-    return unhalf_vectorize(columns, event[0]) if own == SYMMETRIC else columns
-
-
-def _template(family: Family) -> Family:
-    """One unbatched member, to take shapes from."""
-    return family[(0,) * len(family.batch_shape)] if family.batch_shape else family

@@ -2,34 +2,41 @@
 
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Bool, Float, Key
+import numpy as np
 
-from posterity.arrays.namespace import Real, as_leaf, namespace
-from posterity.families.base import SCALAR, ExponentialFamily
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Float, Int, KeyArray, Real
+from posterity.families.base import Line, place
+from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
+from posterity.families.mixing import MixingWeights, check_exchangeable
 
 
-class Beta(ExponentialFamily):
+class Beta(MixingWeights):
     """``Beta(z | a, b)``; statistics ``(log z, log(1 - z))``.
 
-    Natural parameters: ``a_minus_one`` and ``b_minus_one``.
+    Natural parameters: ``a_minus_one`` and ``b_minus_one``. A batch (..., K) can be the sticks
+    of a truncated Dirichlet process, in order, which are weights of components (blei2006).
 
     >>> float(Beta.from_standard(a=2.0, b=6.0).mean)
     0.25
     """
 
-    a_minus_one: Float[Real, "*batch"] = eqx.field(converter=as_leaf)
-    b_minus_one: Float[Real, "*batch"] = eqx.field(converter=as_leaf)
+    a_minus_one: Float[Real, "*batch"]
+    b_minus_one: Float[Real, "*batch"]
 
-    coordinates: ClassVar[dict[str, int]] = {"a_minus_one": SCALAR, "b_minus_one": SCALAR}
+    coordinates: ClassVar[Coordinates] = {
+        "a_minus_one": scalar(ABOVE_MINUS_ONE),
+        "b_minus_one": scalar(ABOVE_MINUS_ONE),
+    }
+    standard: ClassVar[Coordinates] = {"a": scalar(POSITIVE), "b": scalar(POSITIVE)}
+    shows_prior: ClassVar[bool] = True
 
     @classmethod
     def from_standard(cls, a: Any, b: Any) -> Self:
         """From the two concentrations."""
-        return cls(as_leaf(a) - 1, as_leaf(b) - 1)
+        known = cls._checked(a=a, b=b)
+        return cls._of(a_minus_one=known["a"] - 1, b_minus_one=known["b"] - 1)
 
     def standard_parameters(self) -> dict[str, Real]:
         """``a`` and ``b``."""
@@ -49,6 +56,30 @@ class Beta(ExponentialFamily):
     def mean(self) -> Float[Real, "*batch"]:
         """``a / (a + b)``."""
         return self.a / (self.a + self.b)
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """``()``."""
+        return ()
+
+    def line(self, drop: float) -> Line:
+        """``x = logit z``, where the log density is ``a log σ(x) + b log σ(-x)``.
+
+        Its peak is at ``log(a/b)``, its curvature ``ab/(a + b)``, and it is no more than ``a x``
+        and ``-b x``, which say where the tails have run out.
+        """
+        np_, a, b = self.xp.np, self.a, self.b
+        peak = -a * np_.log1p(b / a) - b * np_.log1p(a / b)
+        centre, scale = np_.log(a) - np_.log(b), 1 / np_.sqrt(1 + a / (1 + a / b))
+
+        def at(offset: Any) -> tuple[Any, Any, Any]:
+            x = centre + offset
+            statistics = -np_.stack([np_.logaddexp(0.0, -x), np_.logaddexp(0.0, x)], axis=-1)
+            limits = np_.finfo(x.dtype)  # where z rounds to 0 or 1, take its neighbour inside
+            z = np_.clip(np_.exp(statistics[..., 0]), limits.tiny, 1 - limits.epsneg)
+            return z, statistics, statistics @ np_.stack([a, b])
+
+        return Line(scale, (peak - drop) / a - centre, (drop - peak) / b - centre, at)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log B(a, b)``."""
@@ -81,8 +112,9 @@ class Beta(ExponentialFamily):
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """By the Dirichlet's Newton iteration, in two dimensions."""
-        concentration = invert_mean_log(vector)
-        return self.from_standard(concentration[..., 0], concentration[..., 1])
+        self._check_length(vector)
+        natural = invert_mean_log(vector) - 1
+        return self._of(a_minus_one=natural[..., 0], b_minus_one=natural[..., 1])
 
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
         """``(log z, log(1 - z))``."""
@@ -93,14 +125,57 @@ class Beta(ExponentialFamily):
         """Zero."""
         return 0.0
 
-    def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether both concentrations are positive and finite."""
-        isfinite = self.xp.np.isfinite
-        return (self.a > 0) & (self.b > 0) & isfinite(self.a) & isfinite(self.b)
-
-    def sample(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> Float[jax.Array, "*shape"]:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """Draws by JAX's gamma sampler."""
+        import jax
+        import jax.numpy as jnp
+
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
         return jax.random.beta(key, a, b, shape + a.shape, a.dtype)
+
+    # --- as sticks -------------------------------------------------------------------------------
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """The batch: a stick a component."""
+        return self.batch_shape
+
+    def mean_weights(self) -> Float[Real, "*batch k"]:
+        """Each stick breaks off its share of what those before it left; made to sum to one."""
+        np_, stick = self.xp.np, self.mean
+        left = np_.cumprod(1 - stick[..., :-1], axis=-1)
+        weights = stick * np_.concatenate([np_.ones_like(stick[..., :1]), left], axis=-1)
+        return weights / weights.sum(-1, keepdims=True)
+
+    def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
+        """``a - 1``: the first parameter is one in any prior."""
+        del prior
+        return np.asarray(self.a) - 1
+
+    @classmethod
+    def of_counts(cls, counts: Float[np.ndarray, " k"]) -> Self:
+        """Its own count, and those of all later sticks."""
+        later = np.concatenate([np.cumsum(counts[::-1])[::-1][1:], [0.0]])
+        return cls(counts, later)
+
+    @classmethod
+    def exchangeable(cls, total: float, categories: int) -> Self:
+        """``Beta(1, total)`` for every stick."""
+        return cls(np.zeros(categories), np.full(categories, total - 1))
+
+    def total(self, prior: Self | None) -> float:
+        """The prior's second parameter, which the last stick shows: nothing comes after it."""
+        total = float(self.b[-1])
+        if prior is not None:
+            fair = bool((np.asarray(prior.a) == 1).all() and np.allclose(prior.b, total))
+            check_exchangeable(fair, prior.standard_parameters())
+        return total
+
+    def relabelled(self, labels: Int[np.ndarray, " k"], size: int) -> Self:
+        """Later sticks are others then, so their counts are summed anew."""
+        return self.of_counts(place(np.asarray(self.a_minus_one), labels, size, 0))
+
+    def among(self, rows: Any) -> Self | None:
+        """None: which stick came first decides."""
+        del rows
+        return None

@@ -2,13 +2,10 @@
 
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int, Key
-
-from posterity.arrays.namespace import Real, as_leaf, namespace
-from posterity.families.base import VECTOR, ExponentialFamily
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Float, Int, KeyArray, Real
+from posterity.families.base import ExponentialFamily
+from posterity.families.coordinates import POSITIVE, Coordinates, vector
 
 
 class Categorical(ExponentialFamily):
@@ -21,17 +18,18 @@ class Categorical(ExponentialFamily):
     array([0.25, 0.75])
     """
 
-    log_odds: Float[Real, "*batch k"] = eqx.field(converter=as_leaf)
+    log_odds: Float[Real, "*batch k"]
 
-    coordinates: ClassVar[dict[str, int]] = {"log_odds": VECTOR}
+    coordinates: ClassVar[Coordinates] = {"log_odds": vector()}
+    standard: ClassVar[Coordinates] = {"probabilities": vector(POSITIVE)}
     reparameterized: ClassVar[bool] = False
 
     @classmethod
     def from_standard(cls, probabilities: Any) -> Self:
-        """From probabilities (..., K), all positive."""
-        probabilities = as_leaf(probabilities)
-        log = namespace(probabilities).np.log
-        return cls(log(probabilities[..., :-1]) - log(probabilities[..., -1:]))
+        """From probabilities (..., K), all positive; a common factor of theirs does not matter."""
+        known = cls._checked(probabilities=probabilities)["probabilities"]
+        log = namespace(known).np.log
+        return cls._of(log_odds=log(known[..., :-1]) - log(known[..., -1:]))
 
     def standard_parameters(self) -> dict[str, Real]:
         """``probabilities``."""
@@ -48,6 +46,11 @@ class Categorical(ExponentialFamily):
         logits = self._logits()
         return logits - self.xp.logsumexp(logits)[..., None]
 
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """``()``."""
+        return ()
+
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log(1 + Σ exp(log odds))``."""
         return self.xp.logsumexp(self._logits())
@@ -59,8 +62,9 @@ class Categorical(ExponentialFamily):
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """From the probabilities without the last."""
+        self._check_length(vector)
         last = 1 - vector.sum(-1, keepdims=True)
-        return type(self)(namespace(vector).np.log(vector) - namespace(last).np.log(last))
+        return self._of(log_odds=namespace(vector).np.log(vector) - namespace(last).np.log(last))
 
     def sufficient_statistics(self, z: Int[Real, "*shape"]) -> Float[Real, "*shape dim"]:
         """One-hot, without the last label."""
@@ -72,14 +76,11 @@ class Categorical(ExponentialFamily):
         """Zero, against counting measure."""
         return 0.0
 
-    def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether all log odds are finite."""
-        return self.xp.np.isfinite(self.log_odds).all(-1)
-
-    def sample(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> Int[jax.Array, "*shape"]:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Int[Real, "*shape"]:
         """Labels ``0 .. K - 1``."""
+        import jax
+        import jax.numpy as jnp
+
         logits = jnp.asarray(self._logits())
         return jax.random.categorical(key, logits, shape=shape + logits.shape[:-1])
 

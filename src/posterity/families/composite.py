@@ -1,14 +1,15 @@
 """What families built out of families share: they add up over their parts."""
 
+import abc
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-import jax
 import numpy as np
-from jaxtyping import Bool, Float
 
-from posterity.arrays.namespace import Real, namespace
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
+from posterity.families.coordinates import Coordinates
 
 
 class Composite(ExponentialFamily):
@@ -18,28 +19,37 @@ class Composite(ExponentialFamily):
     with the composite's, and rebuilds itself from new parts.
     """
 
-    coordinates: ClassVar[dict[str, int]] = {}
+    coordinates: ClassVar[Coordinates] = {}
+    standard: ClassVar[Coordinates] = {}
 
+    def __post_init__(self) -> None:
+        """Parts have checked themselves."""
+
+    @abc.abstractmethod
     def parts(self) -> Sequence[ExponentialFamily]:
         """The independent parts."""
-        raise TypeError(f"{type(self).__name__} is abstract: it names no parts")
 
+    @abc.abstractmethod
     def rebuild(self, parts: Sequence[ExponentialFamily]) -> Self:
         """The same composite made of other parts."""
-        raise TypeError(f"{type(self).__name__} is abstract: it names no parts")
 
+    @abc.abstractmethod
     def split_event(self, z: Any) -> Sequence[Any]:
         """The event of each part."""
-        raise TypeError(f"{type(self).__name__} is abstract: it names no parts")
 
+    @abc.abstractmethod
     def join_event(self, events: Sequence[Any]) -> Any:
         """One event from the events of the parts."""
-        raise TypeError(f"{type(self).__name__} is abstract: it names no parts")
 
     @property
     def reparameterized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether draws of all parts are differentiable functions of the parameters."""
         return all(part.reparameterized for part in self.parts())
+
+    @property
+    def dimension(self) -> int:
+        """That of all members of all parts."""
+        return sum(int(np.prod(self._inner(part))) * part.dimension for part in self.parts())
 
     @property
     def natural_parameters(self) -> Float[Real, "*batch dim"]:
@@ -48,8 +58,7 @@ class Composite(ExponentialFamily):
 
     def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Cut the flat vector into the parts'."""
-        pieces = self._cut(vector)
-        pairs = zip(self.parts(), pieces, strict=True)
+        pairs = zip(self.parts(), self._cut(vector), strict=True)
         return self.rebuild([part.with_natural_parameters(piece) for part, piece in pairs])
 
     @property
@@ -71,12 +80,10 @@ class Composite(ExponentialFamily):
 
     def sufficient_statistics(self, z: Any) -> Float[Real, "*shape dim"]:
         """Those of the parts, one after the other."""
-        pairs = zip(self.parts(), self.split_event(z), strict=True)
-        own = len(self.batch_shape)
         flat = []
-        for part, event in pairs:
+        for part, event in zip(self.parts(), self.split_event(z), strict=True):
             statistics = part.sufficient_statistics(event)
-            inner = len(part.batch_shape) - own
+            inner = len(self._inner(part))
             flat.append(statistics.reshape(*statistics.shape[: -1 - inner], -1))
         return self.xp.np.concatenate(flat, axis=-1)
 
@@ -88,40 +95,38 @@ class Composite(ExponentialFamily):
         """The sum over parts."""
         return self._total([part.negative_entropy() for part in self.parts()])
 
-    def kl(self, other: Self) -> Float[Real, "*batch"]:
-        """The sum over parts."""
+    def _kl(self, other: Self) -> Float[Real, "*batch"]:
         pairs = zip(self.parts(), other.parts(), strict=True)
         return self._total([mine.kl(theirs) for mine, theirs in pairs])
 
-    def log_prob(self, z: Any) -> Float[Real, "..."]:
-        """The sum over parts."""
-        own = len(self.batch_shape)
-        terms = []
-        for part, event in zip(self.parts(), self.split_event(z), strict=True):
-            value, inner = part.log_prob(event), len(part.batch_shape) - own
-            terms.append(value.sum(tuple(range(-inner, 0))) if inner else value)
-        return sum(terms[1:], start=terms[0])
+    def _log_prob(self, z: Any) -> Float[Real, "..."]:
+        pairs = zip(self.parts(), self.split_event(z), strict=True)
+        return self._total([part.log_prob(event) for part, event in pairs])
 
     def log_base_measure(self) -> float:
         """The sum over parts."""
-        own = len(self.batch_shape)
-        copies = [int(np.prod(part.batch_shape[own:])) for part in self.parts()]
-        pairs = zip(copies, self.parts(), strict=True)
-        return float(sum(n * part.log_base_measure() for n, part in pairs))
+        copies = ((int(np.prod(self._inner(part))), part) for part in self.parts())
+        return float(sum(n * part.log_base_measure() for n, part in copies))
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """Whether all parts are."""
-        own, flags = len(self.batch_shape), []
+        flags = []
         for part in self.parts():
-            flag, inner = part.is_proper(), len(part.batch_shape) - own
+            flag, inner = part.is_proper(), len(self._inner(part))
             flags.append(flag.all(tuple(range(-inner, 0))) if inner else flag)
         return namespace(*flags).np.stack(flags).all(0)
 
-    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> Any:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws of the parts."""
+        import jax
+
         parts = self.parts()
         keys = jax.random.split(key, len(parts))
         return self.join_event([part.sample(k, shape) for k, part in zip(keys, parts, strict=True)])
+
+    def _inner(self, part: ExponentialFamily) -> tuple[int, ...]:
+        """The axes of a part's batch that the composite's lacks."""
+        return part.batch_shape[len(self.batch_shape) :]
 
     def _line_up(self, vectors: list[Real]) -> Real:
         own = len(self.batch_shape)
@@ -129,16 +134,20 @@ class Composite(ExponentialFamily):
         return namespace(*flat).np.concatenate(flat, axis=-1)
 
     def _cut(self, vector: Real) -> list[Real]:
-        own, start, pieces = len(self.batch_shape), 0, []
+        self._check_length(vector)
+        start, pieces = 0, []
         for part in self.parts():
-            inner = part.batch_shape[own:]
-            size = int(np.prod(inner)) * part.dimension
-            piece = vector[..., start : start + size]
+            inner = self._inner(part)
+            length = int(np.prod(inner)) * part.dimension
+            piece = vector[..., start : start + length]
             pieces.append(piece.reshape(*vector.shape[:-1], *inner, part.dimension))
-            start += size
+            start += length
         return pieces
 
     def _total(self, terms: list[Real]) -> Real:
-        own = len(self.batch_shape)
-        sums = [t.sum(tuple(range(own, t.ndim))) if t.ndim > own else t for t in terms]
+        """The sum of the parts' terms, those of a part's own batch added up."""
+        sums = []
+        for part, term in zip(self.parts(), terms, strict=True):
+            inner = len(self._inner(part))
+            sums.append(term.sum(tuple(range(-inner, 0))) if inner else term)
         return sum(sums[1:], start=sums[0])

@@ -2,17 +2,15 @@
 
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Key
 
-from posterity.arrays.namespace import Namespace, Real, as_leaf, namespace
-from posterity.families.base import VECTOR, ExponentialFamily
+from posterity.arrays.namespace import Namespace, namespace
+from posterity.arrays.typing import Float, Int, KeyArray, Real
+from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
+from posterity.families.mixing import MixingWeights, check_exchangeable
 
 
-class Dirichlet(ExponentialFamily):
+class Dirichlet(MixingWeights):
     """``Dirichlet(z | α)`` over ``K`` categories; statistics ``log z``.
 
     Natural parameter: ``concentration_minus_one`` ``α - 1``.
@@ -21,14 +19,17 @@ class Dirichlet(ExponentialFamily):
     array([0.25, 0.75])
     """
 
-    concentration_minus_one: Float[Real, "*batch k"] = eqx.field(converter=as_leaf)
+    concentration_minus_one: Float[Real, "*batch k"]
 
-    coordinates: ClassVar[dict[str, int]] = {"concentration_minus_one": VECTOR}
+    coordinates: ClassVar[Coordinates] = {"concentration_minus_one": vector(ABOVE_MINUS_ONE)}
+    standard: ClassVar[Coordinates] = {"concentration": vector(POSITIVE)}
+    shows_prior: ClassVar[bool] = False
 
     @classmethod
     def from_standard(cls, concentration: Any) -> Self:
         """From the concentrations (..., K)."""
-        return cls(as_leaf(concentration) - 1)
+        known = cls._checked(concentration=concentration)
+        return cls._of(concentration_minus_one=known["concentration"] - 1)
 
     def standard_parameters(self) -> dict[str, Real]:
         """``concentration``."""
@@ -43,6 +44,11 @@ class Dirichlet(ExponentialFamily):
     def mean(self) -> Float[Real, "*batch k"]:
         """``α / Σ α``."""
         return self.concentration / self.concentration.sum(-1, keepdims=True)
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """``(K,)``."""
+        return (self.own_size,)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``Σ log Γ(α_k) - log Γ(Σ α_k)``."""
@@ -72,7 +78,8 @@ class Dirichlet(ExponentialFamily):
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """By Newton's method (minka2000)."""
-        return self.from_standard(invert_mean_log(vector))
+        self._check_length(vector)
+        return self._of(concentration_minus_one=invert_mean_log(vector) - 1)
 
     def sufficient_statistics(self, z: Float[Real, "*shape k"]) -> Float[Real, "*shape dim"]:
         """``log z``."""
@@ -82,17 +89,56 @@ class Dirichlet(ExponentialFamily):
         """Zero, against the Lebesgue measure of the first ``K - 1`` coordinates."""
         return 0.0
 
-    def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether all concentrations are positive and finite."""
-        alpha = self.concentration
-        return ((alpha > 0) & self.xp.np.isfinite(alpha)).all(-1)
-
-    def sample(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> Float[jax.Array, "*shape k"]:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape k"]:
         """Draws by JAX's log-space gamma sampler."""
+        import jax
+        import jax.numpy as jnp
+
         alpha = jnp.asarray(self.concentration)
         return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)
+
+    # --- as mixing weights -----------------------------------------------------------------------
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """The batch, and ``K``."""
+        return (*self.batch_shape, self.own_size)
+
+    def mean_weights(self) -> Float[Real, "*batch k"]:
+        """The mean."""
+        return self.mean
+
+    def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
+        """``α`` less the prior's, which plates of any size share."""
+        each = 0.0 if prior is None else prior.concentration[..., :1]
+        return np.asarray(self.concentration - each)
+
+    @classmethod
+    def of_counts(cls, counts: Float[np.ndarray, " k"]) -> Self:
+        """The counts themselves."""
+        return cls(counts)
+
+    @classmethod
+    def exchangeable(cls, total: float, categories: int) -> Self:
+        """An equal share of the total for each."""
+        return cls(np.full(categories, total / categories - 1))
+
+    def total(self, prior: Self | None) -> float:
+        """The prior's concentration, for as many categories as there are here."""
+        if prior is None:
+            return 0.0
+        alpha = np.asarray(prior.concentration)
+        fair = bool(np.allclose(alpha, alpha[0], rtol=1e-12, atol=0.0))
+        check_exchangeable(fair, prior.standard_parameters())
+        return float(alpha[0]) * self.own_size
+
+    def relabelled(self, labels: Int[np.ndarray, " k"], size: int) -> Self:
+        """Each count in its new place."""
+        return self.relabel(labels, size)
+
+    def among(self, rows: Any) -> Self:
+        """Dirichlet again, with the same concentrations."""
+        return type(self)(np.asarray(self.concentration_minus_one)[..., rows])
 
 
 def solve_diagonal_minus_constant(

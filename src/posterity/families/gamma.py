@@ -2,13 +2,10 @@
 
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Bool, Float, Key
-
-from posterity.arrays.namespace import Real, as_leaf, namespace
-from posterity.families.base import SCALAR, ExponentialFamily
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Float, KeyArray, Real
+from posterity.families.base import ExponentialFamily, Line
+from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 
 
 class Gamma(ExponentialFamily):
@@ -20,15 +17,23 @@ class Gamma(ExponentialFamily):
     1.5
     """
 
-    shape_minus_one: Float[Real, "*batch"] = eqx.field(converter=as_leaf)
-    rate: Float[Real, "*batch"] = eqx.field(converter=as_leaf)
+    shape_minus_one: Float[Real, "*batch"]
+    rate: Float[Real, "*batch"]
 
-    coordinates: ClassVar[dict[str, int]] = {"shape_minus_one": SCALAR, "rate": SCALAR}
+    coordinates: ClassVar[Coordinates] = {
+        "shape_minus_one": scalar(ABOVE_MINUS_ONE),
+        "rate": scalar(POSITIVE),
+    }
+    standard: ClassVar[Coordinates] = {"shape": scalar(POSITIVE), "rate": scalar(POSITIVE)}
 
     @classmethod
     def from_standard(cls, shape: Any, rate: Any) -> Self:
         """From the shape and the rate (the inverse of the scale)."""
-        return cls(as_leaf(shape) - 1, as_leaf(rate))
+        return cls._from_shape(**cls._checked(shape=shape, rate=rate))
+
+    @classmethod
+    def _from_shape(cls, shape: Real, rate: Real) -> Self:
+        return cls._of(shape_minus_one=shape - 1, rate=rate)
 
     def standard_parameters(self) -> dict[str, Real]:
         """``shape`` and ``rate``."""
@@ -43,6 +48,23 @@ class Gamma(ExponentialFamily):
     def mean(self) -> Float[Real, "*batch"]:
         """``a / b``."""
         return self.shape / self.rate
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """``()``."""
+        return ()
+
+    def line(self, drop: float) -> Line:
+        """``y = log(z b / a)``, where the log density is ``a (y - exp y)``."""
+        np_, a, b = self.xp.np, self.shape, self.rate
+        depth = drop / a
+
+        def at(y: Any) -> tuple[Any, Any, Any]:
+            x = y + np_.log(a) - np_.log(b)
+            z = np_.maximum(np_.exp(x), np_.finfo(x.dtype).tiny)
+            return z, np_.stack([x, -z], axis=-1), a * (y - np_.expm1(y))
+
+        return Line(1 / np_.sqrt(1 + a), -1 - depth, np_.log1p(depth + np_.sqrt(2 * depth)), at)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log Γ(a) - a log b``."""
@@ -73,10 +95,11 @@ class Gamma(ExponentialFamily):
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Solve ``log a - ψ(a) = log E[z] - E[log z]``, then ``b = a / E[z]``."""
+        self._check_length(vector)
         mean = -vector[..., 1]
         gap = namespace(vector).np.log(mean) - vector[..., 0]
         shape = solve_log_minus_digamma(gap)
-        return self.from_standard(shape, shape / mean)
+        return self._from_shape(shape, shape / mean)
 
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
         """``(log z, -z)``."""
@@ -86,15 +109,11 @@ class Gamma(ExponentialFamily):
         """Zero."""
         return 0.0
 
-    def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether shape and rate are positive and finite."""
-        isfinite = self.xp.np.isfinite
-        return (self.shape > 0) & (self.rate > 0) & isfinite(self.shape) & isfinite(self.rate)
-
-    def sample(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> Float[jax.Array, "*shape"]:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """Draws by JAX's rejection sampler."""
+        import jax
+        import jax.numpy as jnp
+
         a, rate = jnp.asarray(self.shape), jnp.asarray(self.rate)
         return jax.random.gamma(key, a, shape + a.shape, a.dtype) / rate
 

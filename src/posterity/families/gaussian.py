@@ -1,27 +1,109 @@
 """Gaussians in information form: full and diagonal covariance."""
 
+import abc
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Key
 
-from posterity.arrays.namespace import (
-    Real,
-    as_leaf,
-    namespace,
-    outer,
-    quadratic,
-    symmetric,
+from posterity.arrays.leaves import as_leaf
+from posterity.arrays.linear_algebra import outer, quadratic, symmetric
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Float, KeyArray, Real
+from posterity.families.base import ExponentialFamily, Line
+from posterity.families.coordinates import (
+    POSITIVE,
+    POSITIVE_DEFINITE,
+    Coordinates,
+    matrix,
+    vector,
 )
-from posterity.families.base import SYMMETRIC, VECTOR, ExponentialFamily
 
 LOG_2PI = float(np.log(2 * np.pi))
 
 
-class Gaussian(ExponentialFamily):
+class AnyGaussian(ExponentialFamily):
+    """What Gaussians share, whatever the shape of their covariance.
+
+    Gradients and curvatures of a log likelihood are natural gradients here (opper2009): the
+    methods below are what estimators and safeguarded steps need of a Gaussian.
+    """
+
+    precision_mean: Float[Real, "..."]
+    precision: Float[Real, "..."]
+
+    diagonal: ClassVar[bool]
+    """Whether coordinates are independent."""
+
+    @property
+    @abc.abstractmethod
+    def mean(self) -> Float[Real, "*batch d"]:
+        """The mean."""
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """``(d,)``."""
+        return (self.own_size,)
+
+    def log_base_measure(self) -> float:
+        """``-d/2 log 2π``."""
+        return -self.own_size / 2 * LOG_2PI
+
+    def location(self) -> Float[Real, "*batch d"]:
+        """The mean."""
+        return self.mean
+
+    def line(self, drop: float) -> Line | None:
+        """In one dimension: the event itself."""
+        if self.own_size != 1:
+            return None
+        np_ = namespace(self.precision).np
+        deviation, mean = 1 / np_.sqrt(self.precision.reshape(())), self.mean[0]
+        end = np.sqrt(2 * drop) * deviation
+
+        def at(offset: Any) -> tuple[Any, Any, Any]:
+            z = (mean + offset)[:, None]
+            return z, self.sufficient_statistics(z), -((offset / deviation) ** 2) / 2
+
+        return Line(deviation, -end, end, at)
+
+    @abc.abstractmethod
+    def times_precision(self, vector: Float[Real, "*batch d"]) -> Float[Real, "*batch d"]:
+        """``Λ v``."""
+
+    def at_mean(self, slope: Float[Real, " d"], precision: Float[Real, "..."]) -> Self:
+        """The factor of this slope at the mean and this precision: ``(slope + Λ' m, Λ')``."""
+        moved = type(self)._of(precision_mean=self.precision_mean, precision=precision)
+        return type(self)._of(
+            precision_mean=slope + moved.times_precision(self.mean), precision=precision
+        )
+
+    @abc.abstractmethod
+    def curvature(self, hessian: Float[Real, "d d"]) -> Float[Real, "..."]:
+        """Minus a Hessian, in the shape of the precision."""
+
+    @abc.abstractmethod
+    def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
+        """Mean and variance of ``x · z``, row by row."""
+
+    @abc.abstractmethod
+    def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "..."]:
+        """``Xᵀ W X``, in the shape of the precision."""
+
+    @abc.abstractmethod
+    def retract(self, direction: Self, rate: Any) -> Self:
+        """A natural-gradient step that cannot leave the Gaussians (lin2020, section 4).
+
+        With the direction ``(h, D)`` of ``(Λ m, Λ)``, the mean moves by ``ρ Λ⁻¹ (h - D m)``, as
+        it does to first order along ``ρ (h, D)``, and the precision to
+        ``Λ + ρ D + ρ²/2 D Λ⁻¹ D = ((Λ + ρ D) Λ⁻¹ (Λ + ρ D) + Λ)/2``, positive definite for every
+        ``ρ``.
+
+        The term of second order is positive whatever the sign of ``D``, so noise in ``D`` would
+        drive precisions up without bound: ``ρ`` is lowered until ``ρ D`` is no longer than ``Λ``.
+        """
+
+
+class Gaussian(AnyGaussian):
     """``N(z | m, C)`` with full covariance; statistics ``(z, -z zᵀ/2)``.
 
     Natural parameters: ``precision_mean`` ``C⁻¹ m`` and ``precision`` ``C⁻¹``.
@@ -31,17 +113,25 @@ class Gaussian(ExponentialFamily):
     array([0., 1.])
     """
 
-    precision_mean: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
-    precision: Float[Real, "*batch d d"] = eqx.field(converter=as_leaf)
+    precision_mean: Float[Real, "*batch d"]
+    precision: Float[Real, "*batch d d"]
 
-    coordinates: ClassVar[dict[str, int]] = {"precision_mean": VECTOR, "precision": SYMMETRIC}
+    coordinates: ClassVar[Coordinates] = {
+        "precision_mean": vector(),
+        "precision": matrix(POSITIVE_DEFINITE),
+    }
+    standard: ClassVar[Coordinates] = {"mean": vector(), "covariance": matrix(POSITIVE_DEFINITE)}
+    diagonal: ClassVar[bool] = False
 
     @classmethod
     def from_standard(cls, mean: Any, covariance: Any) -> Self:
         """From the mean (..., d) and the covariance (..., d, d)."""
-        mean, covariance = as_leaf(mean), as_leaf(covariance)
+        return cls._from_moments(**cls._checked(mean=mean, covariance=covariance))
+
+    @classmethod
+    def _from_moments(cls, mean: Real, covariance: Real) -> Self:
         precision = symmetric(namespace(covariance).np.linalg.inv(covariance))
-        return cls((precision @ mean[..., None])[..., 0], precision)
+        return cls._of(precision_mean=(precision @ mean[..., None])[..., 0], precision=precision)
 
     def standard_parameters(self) -> dict[str, Real]:
         """``mean`` and ``covariance``."""
@@ -82,26 +172,17 @@ class Gaussian(ExponentialFamily):
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Moment matching."""
+        self._check_length(vector)
         parts = self.unflatten(vector)
         mean = parts["precision_mean"]
-        return self.from_standard(mean, -2 * parts["precision"] - outer(mean))
+        return self._from_moments(mean, -2 * parts["precision"] - outer(mean))
 
     def sufficient_statistics(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape dim"]:
         """``(z, -z zᵀ/2)``."""
         return self.flatten(precision_mean=z, precision=-outer(z) / 2)
 
-    def log_base_measure(self) -> float:
-        """``-d/2 log 2π``."""
-        return -self.precision_mean.shape[-1] / 2 * LOG_2PI
-
-    def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether the precision is positive definite and all is finite."""
-        xp = self.xp
-        finite = xp.np.isfinite(self.precision_mean).all(-1)
-        return finite & xp.np.isfinite(xp.cholesky(self.precision)).all((-2, -1))
-
-    def log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
-        """Log density, centred: it keeps its digits with means far from the origin."""
+    def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
+        """Centred: it keeps its digits with means far from the origin."""
         logdet = self.xp.logdet(self.xp.cholesky(self.precision))
         return self.log_base_measure() + (logdet - quadratic(self.precision, z - self.mean)) / 2
 
@@ -110,8 +191,8 @@ class Gaussian(ExponentialFamily):
         logdet = self.xp.logdet(self.xp.cholesky(self.precision))
         return (logdet - self.precision.shape[-1]) / 2
 
-    def kl(self, other: Self) -> Float[Real, "*batch"]:
-        """``KL(self || other)``, centred and by Cholesky (bishop2006, exercise 2.13)."""
+    def _kl(self, other: Self) -> Float[Real, "*batch"]:
+        """Centred and by Cholesky (bishop2006, exercise 2.13)."""
         xp = namespace(self.precision, other.precision)
         mine, theirs = xp.cholesky(self.precision), xp.cholesky(other.precision)
         ratio = xp.np.linalg.solve(mine, theirs)  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
@@ -121,17 +202,14 @@ class Gaussian(ExponentialFamily):
 
     def translate(self, offset: Float[Real, "*batch d"]) -> Self:
         """The law of ``z + offset``."""
-        moved = (self.precision @ as_leaf(offset)[..., None])[..., 0]
-        return type(self)(self.precision_mean + moved, self.precision)
+        moved = self.precision_mean + self.times_precision(as_leaf(offset))
+        return type(self)(moved, self.precision)
 
-    def location(self) -> Float[Real, "*batch d"]:
-        """Where ``translate`` would move it from: the mean."""
-        return self.mean
-
-    def sample(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> Float[jax.Array, "*shape d"]:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
+        import jax
+        import jax.numpy as jnp
+
         factor = jnp.linalg.cholesky(jnp.asarray(self.precision))
         noise = jax.random.normal(key, shape + self.precision_mean.shape, factor.dtype)
         factor = jnp.broadcast_to(factor, noise.shape[:-1] + factor.shape[-2:])
@@ -140,8 +218,36 @@ class Gaussian(ExponentialFamily):
         )
         return jnp.asarray(self.mean) + scaled[..., 0]
 
+    def times_precision(self, vector: Float[Real, "*batch d"]) -> Float[Real, "*batch d"]:
+        """``Λ v``."""
+        return (self.precision @ vector[..., None])[..., 0]
 
-class DiagonalGaussian(ExponentialFamily):
+    def curvature(self, hessian: Float[Real, "d d"]) -> Float[Real, "d d"]:
+        """Minus the Hessian."""
+        return -hessian
+
+    def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
+        """Mean and variance of ``x · z``, row by row."""
+        return x @ self.mean, namespace(x).np.einsum("ni,ij,nj->n", x, self.covariance, x)
+
+    def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "d d"]:
+        """``Xᵀ W X``."""
+        return (x.T * weights) @ x
+
+    def retract(self, direction: Self, rate: Any) -> Self:
+        """The length of ``D`` is taken relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""
+        np_, mean = self.xp.np, self.mean
+        slope = direction.precision_mean - direction.precision @ mean
+        relative = np_.linalg.solve(self.precision, direction.precision)
+        rate = _trusted(rate, np_.sqrt(np_.maximum((relative * relative.T).sum(), 0.0)))
+        change = rate * direction.precision
+        bend = rate * change @ relative / 2
+        precision = symmetric(self.precision + change + bend)
+        step = rate * np_.linalg.solve(self.precision, slope)
+        return type(self)._of(precision_mean=precision @ (mean + step), precision=precision)
+
+
+class DiagonalGaussian(AnyGaussian):
     """``N(z | m, diag(v))``; statistics ``(z, -z²/2)``.
 
     Natural parameters: ``precision_mean`` ``m/v`` and ``precision`` ``1/v``.
@@ -150,16 +256,24 @@ class DiagonalGaussian(ExponentialFamily):
     array([4.])
     """
 
-    precision_mean: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
-    precision: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
+    precision_mean: Float[Real, "*batch d"]
+    precision: Float[Real, "*batch d"]
 
-    coordinates: ClassVar[dict[str, int]] = {"precision_mean": VECTOR, "precision": VECTOR}
+    coordinates: ClassVar[Coordinates] = {
+        "precision_mean": vector(),
+        "precision": vector(POSITIVE),
+    }
+    standard: ClassVar[Coordinates] = {"mean": vector(), "variance": vector(POSITIVE)}
+    diagonal: ClassVar[bool] = True
 
     @classmethod
     def from_standard(cls, mean: Any, variance: Any) -> Self:
         """From the mean and the variance, both (..., d)."""
-        mean, variance = as_leaf(mean), as_leaf(variance)
-        return cls(mean / variance, 1 / variance)
+        return cls._from_moments(**cls._checked(mean=mean, variance=variance))
+
+    @classmethod
+    def _from_moments(cls, mean: Real, variance: Real) -> Self:
+        return cls._of(precision_mean=mean / variance, precision=1 / variance)
 
     def standard_parameters(self) -> dict[str, Real]:
         """``mean`` and ``variance``."""
@@ -198,26 +312,17 @@ class DiagonalGaussian(ExponentialFamily):
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Moment matching."""
+        self._check_length(vector)
         parts = self.unflatten(vector)
         mean = parts["precision_mean"]
-        return self.from_standard(mean, -2 * parts["precision"] - mean**2)
+        return self._from_moments(mean, -2 * parts["precision"] - mean**2)
 
     def sufficient_statistics(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape dim"]:
         """``(z, -z²/2)``."""
         return self.flatten(precision_mean=z, precision=-(z**2) / 2)
 
-    def log_base_measure(self) -> float:
-        """``-d/2 log 2π``."""
-        return -self.precision_mean.shape[-1] / 2 * LOG_2PI
-
-    def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether every variance is positive and all is finite."""
-        np_ = self.xp.np
-        finite = np_.isfinite(self.precision_mean) & np_.isfinite(self.precision)
-        return (finite & (self.precision > 0)).all(-1)
-
-    def log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
-        """Log density, centred."""
+    def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
+        """Centred."""
         standardized = self.precision * (z - self.mean) ** 2
         logdet = self.xp.np.log(self.precision)
         return self.log_base_measure() + (logdet - standardized).sum(-1) / 2
@@ -226,8 +331,8 @@ class DiagonalGaussian(ExponentialFamily):
         """``Σ (log 1/v - 1) / 2``, whatever the mean."""
         return (self.xp.np.log(self.precision) - 1).sum(-1) / 2
 
-    def kl(self, other: Self) -> Float[Real, "*batch"]:
-        """``KL(self || other)``, centred."""
+    def _kl(self, other: Self) -> Float[Real, "*batch"]:
+        """Centred."""
         xp = namespace(self.precision, other.precision).np
         # log1p of a small difference: near-equal variances keep their digits, and far ones too.
         excess = (other.precision - self.precision) / self.precision
@@ -238,16 +343,45 @@ class DiagonalGaussian(ExponentialFamily):
 
     def translate(self, offset: Float[Real, "*batch d"]) -> Self:
         """The law of ``z + offset``."""
-        return type(self)(self.precision_mean + self.precision * offset, self.precision)
+        moved = self.precision_mean + self.times_precision(as_leaf(offset))
+        return type(self)(moved, self.precision)
 
-    def location(self) -> Float[Real, "*batch d"]:
-        """Where ``translate`` would move it from: the mean."""
-        return self.mean
-
-    def sample(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> Float[jax.Array, "*shape d"]:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """``m + sqrt(v) ε``."""
+        import jax
+        import jax.numpy as jnp
+
         mean, variance = jnp.asarray(self.mean), jnp.asarray(self.variance)
         noise = jax.random.normal(key, shape + mean.shape, mean.dtype)
         return mean + jnp.sqrt(variance) * noise
+
+    def times_precision(self, vector: Float[Real, "*batch d"]) -> Float[Real, "*batch d"]:
+        """``v / variance``."""
+        return self.precision * vector
+
+    def curvature(self, hessian: Float[Real, "d d"]) -> Float[Real, " d"]:
+        """Minus the diagonal of the Hessian."""
+        return -namespace(hessian).np.diagonal(hessian)
+
+    def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
+        """Mean and variance of ``x · z``, row by row."""
+        return x @ self.mean, x**2 @ self.variance
+
+    def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, " d"]:
+        """The diagonal of ``Xᵀ W X``."""
+        return weights @ x**2
+
+    def retract(self, direction: Self, rate: Any) -> Self:
+        """The length of ``D`` is that of its largest entry relative to ``Λ``."""
+        np_, mean = self.xp.np, self.mean
+        slope = direction.precision_mean - direction.precision * mean
+        relative = direction.precision / self.precision
+        rate = _trusted(rate, np_.abs(relative).max())
+        precision = self.precision * (1 + rate * relative + (rate * relative) ** 2 / 2)
+        moved = mean + rate * slope / self.precision
+        return type(self)._of(precision_mean=precision * moved, precision=precision)
+
+
+def _trusted(rate: Any, relative: Real) -> Real:
+    """The rate, lowered where the precision would change by more than itself."""
+    return rate / namespace(relative).np.maximum(1.0, rate * relative)

@@ -2,14 +2,14 @@
 
 from typing import Any, NamedTuple, Self
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Bool, Float, Key
-
-from posterity.arrays.namespace import Real, as_leaf, namespace
+from posterity.arrays.leaves import as_leaf
+from posterity.arrays.namespace import namespace
+from posterity.arrays.tree import leaves
+from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
+from posterity.families.coordinates import POSITIVE, checked, vector
+from posterity.families.distribution import Distribution
 
 
 class Estimate(NamedTuple):
@@ -19,7 +19,7 @@ class Estimate(NamedTuple):
     standard_error: Real
 
 
-class Mixture(eqx.Module):
+class Mixture(Distribution):
     """``Σ_k w_k q_k(z)`` with ``q_k`` of one family, ``components`` of batch shape ``(K,)``.
 
     ``log_weights`` (K,) need not be normalised. Entropy and KL have no closed form: they are
@@ -32,22 +32,25 @@ class Mixture(eqx.Module):
     array([0.25, 0.75])
     """
 
-    log_weights: Float[Real, " k"] = eqx.field(converter=as_leaf)
+    log_weights: Float[Real, " k"]
     components: ExponentialFamily
 
-    def __check_init__(self) -> None:
-        if self.components.batch_shape != self.log_weights.shape:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "log_weights", as_leaf(self.log_weights))
+        shape = self.log_weights.shape
+        if len(shape) != 1 or not shape[0] or self.components.batch_shape != shape:
             raise StructureError(
-                found=f"weights of shape {self.log_weights.shape} for components of batch shape "
+                found=f"weights of shape {shape} for components of batch shape "
                 f"{self.components.batch_shape}",
-                expected="one weight a component",
+                expected="one weight a component, and at least one component",
                 fix="Give log_weights of shape (K,) and components of batch shape (K,).",
             )
 
     @classmethod
     def from_standard(cls, weights: Any, components: ExponentialFamily) -> Self:
-        """From weights, which are normalised, and components."""
-        weights = as_leaf(weights)
+        """From weights, all positive, which are normalised, and components."""
+        known = checked({"weights": vector(POSITIVE)}, {"weights": weights}, cls.__name__)
+        weights = known["weights"]
         return cls(namespace(weights).np.log(weights / weights.sum()), components)
 
     def standard_parameters(self) -> dict[str, Any]:
@@ -60,14 +63,29 @@ class Mixture(eqx.Module):
         xp = namespace(self.log_weights)
         return xp.np.exp(self.log_weights - xp.logsumexp(self.log_weights))
 
+    @property
+    def size(self) -> int:
+        """``K``."""
+        return self.log_weights.shape[0]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """``()``: one law."""
+        return ()
+
+    @property
+    def event_shape(self) -> Any:
+        """That of each component."""
+        return self.components.event_shape
+
     def is_proper(self) -> Bool[Real, ""]:
         """Whether the log weights are finite and all components are distributions."""
         finite = namespace(self.log_weights).np.isfinite(self.log_weights).all()
         return finite & self.components.is_proper().all()
 
-    def log_prob(self, z: Any) -> Float[Real, "..."]:
-        """Log density in nats at ``z``, of shape ``shape + event``."""
-        return namespace(*jax.tree.leaves((self, z))).logsumexp(self._joint(z))
+    def _log_prob(self, z: Any) -> Float[Real, "..."]:
+        joint = self._joint(z)
+        return namespace(joint).logsumexp(joint)
 
     def responsibilities(self, z: Any) -> Float[Real, "*shape k"]:
         """Posterior probability of each component given ``z``."""
@@ -75,41 +93,41 @@ class Mixture(eqx.Module):
         xp = namespace(joint)
         return xp.np.exp(joint - xp.logsumexp(joint)[..., None])
 
-    def sample(self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()) -> Any:
-        """Independent draws, of shape ``shape + event``."""
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
+        """Independent draws, of shape ``shape + event``: first of the component, then from it."""
+        import jax
+        import jax.numpy as jnp
+
         first, second = jax.random.split(key)
         labels = jax.random.categorical(first, jnp.asarray(self.log_weights), shape=shape)
-        draws = self.components.sample(second, shape)
+        chosen = jax.tree.map(jnp.asarray, self.components)[labels]
+        return chosen.sample(second)
 
-        def pick(draw: jax.Array) -> jax.Array:
-            index = labels.reshape(shape + (1,) * (draw.ndim - len(shape)))
-            return jnp.take_along_axis(draw, index, axis=len(shape)).squeeze(len(shape))
-
-        return jax.tree.map(pick, draws)
-
-    def entropy(self, *, key: Key[jax.Array, ""], num_samples: int = 1024) -> Estimate:
+    def entropy(self, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
         """Differential entropy in nats, by Monte Carlo."""
         return _estimate(-self.log_prob(self.sample(key, (num_samples,))))
 
-    def kl(self, other: "Mixture", *, key: Key[jax.Array, ""], num_samples: int = 1024) -> Estimate:
+    def kl(self, other: Distribution, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
         """``KL(self || other)`` in nats, by Monte Carlo; may come out negative when small."""
         z = self.sample(key, (num_samples,))
         return _estimate(self.log_prob(z) - other.log_prob(z))
 
     def _joint(self, z: Any) -> Real:
-        event_axes = _event_axes(self.components)
-        spread = jax.tree.map(
-            lambda leaf, own: namespace(leaf).np.expand_dims(leaf, leaf.ndim - own), z, event_axes
-        )
+        """``log w_k q_k(z)``, of shape ``shape + (K,)``."""
+        spread = _spread(z, self.event_shape)
         total = namespace(self.log_weights).logsumexp(self.log_weights)
         return self.components.log_prob(spread) + (self.log_weights - total)
 
 
-def _event_axes(components: ExponentialFamily) -> Any:
-    """The number of axes of each leaf of one event."""
-    member = components[0]
-    event = jax.eval_shape(member.sample, jax.random.key(0))
-    return jax.tree.map(lambda leaf: leaf.ndim, event)
+def _spread(z: Any, shape: Any) -> Any:
+    """Events with an axis of one before their own, for the components to lie along."""
+    if shape is None:
+        return None
+    if isinstance(shape, dict):
+        return {name: _spread(z[name], own) for name, own in shape.items()}
+    if any(not isinstance(axis, int) for axis in shape):
+        return tuple(_spread(part, own) for part, own in zip(z, shape, strict=True))
+    return namespace(*leaves(z)).np.expand_dims(z, z.ndim - len(shape))
 
 
 def _estimate(values: Real) -> Estimate:

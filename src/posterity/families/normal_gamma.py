@@ -2,12 +2,16 @@
 
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
-import jax
-from jaxtyping import Bool, Float, Key
-
-from posterity.arrays.namespace import Real, as_leaf, namespace
-from posterity.families.base import VECTOR, ExponentialFamily
+from posterity.arrays.leaves import as_leaf
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.families.base import ExponentialFamily
+from posterity.families.coordinates import (
+    ABOVE_MINUS_ONE,
+    POSITIVE,
+    Coordinates,
+    vector,
+)
 from posterity.families.normal_wishart import NormalWishart
 
 
@@ -24,16 +28,22 @@ class NormalGamma(ExponentialFamily):
     array([1.])
     """
 
-    mean_precision: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
-    degrees: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
-    precision_mean: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
-    scatter: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
+    mean_precision: Float[Real, "*batch d"]
+    degrees: Float[Real, "*batch d"]
+    precision_mean: Float[Real, "*batch d"]
+    scatter: Float[Real, "*batch d"]
 
-    coordinates: ClassVar[dict[str, int]] = {
-        "mean_precision": VECTOR,
-        "degrees": VECTOR,
-        "precision_mean": VECTOR,
-        "scatter": VECTOR,
+    coordinates: ClassVar[Coordinates] = {
+        "mean_precision": vector(POSITIVE),
+        "degrees": vector(ABOVE_MINUS_ONE),
+        "precision_mean": vector(),
+        "scatter": vector(POSITIVE),
+    }
+    standard: ClassVar[Coordinates] = {
+        "mean": vector(),
+        "mean_precision": vector(POSITIVE),
+        "inverse_scale": vector(POSITIVE),
+        "degrees_of_freedom": vector(POSITIVE),
     }
 
     @classmethod
@@ -41,9 +51,19 @@ class NormalGamma(ExponentialFamily):
         cls, mean: Any, mean_precision: Any, inverse_scale: Any, degrees_of_freedom: Any
     ) -> Self:
         """From ``m``, ``κ``, ``s`` and ``ν``, each (..., d)."""
-        mean, kappa = as_leaf(mean), as_leaf(mean_precision)
-        scatter = as_leaf(inverse_scale) + kappa * mean**2
-        return cls(kappa, as_leaf(degrees_of_freedom) - 1, kappa * mean, scatter)
+        known = cls._checked(
+            mean=mean,
+            mean_precision=mean_precision,
+            inverse_scale=inverse_scale,
+            degrees_of_freedom=degrees_of_freedom,
+        )
+        mean, kappa = known["mean"], known["mean_precision"]
+        return cls._of(
+            mean_precision=kappa,
+            degrees=known["degrees_of_freedom"] - 1,
+            precision_mean=kappa * mean,
+            scatter=known["inverse_scale"] + kappa * mean**2,
+        )
 
     def standard_parameters(self) -> dict[str, Real]:
         """``mean``, ``mean_precision``, ``inverse_scale`` and ``degrees_of_freedom``."""
@@ -72,12 +92,17 @@ class NormalGamma(ExponentialFamily):
     @property
     def coordinatewise(self) -> NormalWishart:
         """The same, as a batch (..., d) of one-dimensional Normal-Wisharts."""
-        return NormalWishart(
-            self.mean_precision,
-            self.degrees,
-            self.precision_mean[..., None],
-            self.scatter[..., None, None],
+        return NormalWishart._of(
+            mean_precision=self.mean_precision,
+            degrees=self.degrees,
+            precision_mean=self.precision_mean[..., None],
+            scatter=self.scatter[..., None, None],
         )
+
+    @property
+    def event_shape(self) -> tuple[Any, ...]:
+        """``((d,), (d,))``."""
+        return ((self.own_size,), (self.own_size,))
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """The sum over coordinates."""
@@ -90,9 +115,13 @@ class NormalGamma(ExponentialFamily):
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Coordinate by coordinate."""
+        self._check_length(vector)
         one = self.coordinatewise.with_mean_parameters(_statistics_last(vector))
-        return type(self)(
-            one.mean_precision, one.degrees, one.precision_mean[..., 0], one.scatter[..., 0, 0]
+        return type(self)._of(
+            mean_precision=one.mean_precision,
+            degrees=one.degrees,
+            precision_mean=one.precision_mean[..., 0],
+            scatter=one.scatter[..., 0, 0],
         )
 
     def sufficient_statistics(
@@ -109,7 +138,7 @@ class NormalGamma(ExponentialFamily):
         """Whether every coordinate is."""
         return self.coordinatewise.is_proper().all(-1)
 
-    def log_prob(
+    def _log_prob(
         self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
     ) -> Float[Real, "..."]:
         """Log density of ``(μ, λ)``, centred."""
@@ -119,7 +148,7 @@ class NormalGamma(ExponentialFamily):
         """The sum over coordinates."""
         return self.coordinatewise.negative_entropy().sum(-1)
 
-    def kl(self, other: Self) -> Float[Real, "*batch"]:
+    def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """The sum over coordinates, each centred."""
         return self.coordinatewise.kl(other.coordinatewise).sum(-1)
 
@@ -129,17 +158,16 @@ class NormalGamma(ExponentialFamily):
 
     def translate(self, offset: Float[Real, "*batch d"]) -> Self:
         """The law of ``(μ + offset, λ)``."""
-        return self.from_standard(
-            self.mean + offset, self.mean_precision, self.inverse_scale, self.degrees_of_freedom
-        )
+        kappa, mean = self.mean_precision, self.mean + as_leaf(offset)
+        return type(self)(kappa, self.degrees, kappa * mean, self.inverse_scale + kappa * mean**2)
 
     def location(self) -> Float[Real, "*batch d"]:
         """Where ``translate`` would move it from: ``m``."""
         return self.mean
 
     def sample(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> tuple[Float[jax.Array, "*shape d"], Float[jax.Array, "*shape d"]]:
+        self, key: KeyArray, shape: tuple[int, ...] = ()
+    ) -> tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]:
         """Coordinate by coordinate."""
         mean, precision = self.coordinatewise.sample(key, shape)
         return mean[..., 0], precision[..., 0, 0]

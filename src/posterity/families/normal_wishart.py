@@ -2,16 +2,25 @@
 
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Key
 
-from posterity.arrays.namespace import Real, as_leaf, namespace, outer, quadratic, symmetric
-from posterity.families.base import SCALAR, SYMMETRIC, VECTOR, ExponentialFamily
+from posterity.arrays.leaves import as_leaf
+from posterity.arrays.linear_algebra import outer, quadratic, symmetric
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.families.base import ExponentialFamily
+from posterity.families.coordinates import (
+    ABOVE_MINUS_ONE,
+    POSITIVE,
+    POSITIVE_DEFINITE,
+    Coordinates,
+    checked,
+    matrix,
+    scalar,
+    vector,
+)
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.wishart import Wishart
+from posterity.families.wishart import MORE_THAN_SIZE, Wishart
 
 
 class NormalWishart(ExponentialFamily):
@@ -30,16 +39,22 @@ class NormalWishart(ExponentialFamily):
     array([1., 2.])
     """
 
-    mean_precision: Float[Real, "*batch"] = eqx.field(converter=as_leaf)
-    degrees: Float[Real, "*batch"] = eqx.field(converter=as_leaf)
-    precision_mean: Float[Real, "*batch d"] = eqx.field(converter=as_leaf)
-    scatter: Float[Real, "*batch d d"] = eqx.field(converter=as_leaf)
+    mean_precision: Float[Real, "*batch"]
+    degrees: Float[Real, "*batch"]
+    precision_mean: Float[Real, "*batch d"]
+    scatter: Float[Real, "*batch d d"]
 
-    coordinates: ClassVar[dict[str, int]] = {
-        "mean_precision": SCALAR,
-        "degrees": SCALAR,
-        "precision_mean": VECTOR,
-        "scatter": SYMMETRIC,
+    coordinates: ClassVar[Coordinates] = {
+        "mean_precision": scalar(POSITIVE),
+        "degrees": scalar(ABOVE_MINUS_ONE),
+        "precision_mean": vector(),
+        "scatter": matrix(POSITIVE_DEFINITE),
+    }
+    standard: ClassVar[Coordinates] = {
+        "mean": vector(),
+        "mean_precision": scalar(POSITIVE),
+        "scale": matrix(POSITIVE_DEFINITE),
+        "degrees_of_freedom": scalar(MORE_THAN_SIZE),
     }
 
     @classmethod
@@ -47,18 +62,42 @@ class NormalWishart(ExponentialFamily):
         cls, mean: Any, mean_precision: Any, scale: Any, degrees_of_freedom: Any
     ) -> Self:
         """From ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
-        scale = as_leaf(scale)
-        inverse = symmetric(namespace(scale).np.linalg.inv(scale))
-        return cls.from_inverse_scale(mean, mean_precision, inverse, degrees_of_freedom)
+        known = cls._checked(
+            mean=mean,
+            mean_precision=mean_precision,
+            scale=scale,
+            degrees_of_freedom=degrees_of_freedom,
+        )
+        inverse = symmetric(namespace(known["scale"]).np.linalg.inv(known.pop("scale")))
+        return cls._about_mean(inverse_scale=inverse, **known)
 
     @classmethod
     def from_inverse_scale(
         cls, mean: Any, mean_precision: Any, inverse_scale: Any, degrees_of_freedom: Any
     ) -> Self:
         """As :meth:`from_standard`, from ``S⁻¹``, so that nothing is inverted."""
-        mean, kappa, nu = as_leaf(mean), as_leaf(mean_precision), as_leaf(degrees_of_freedom)
-        scatter = as_leaf(inverse_scale) + kappa[..., None, None] * outer(mean)
-        return cls(kappa, nu - mean.shape[-1], kappa[..., None] * mean, scatter)
+        kinds = {name: kind for name, kind in cls.standard.items() if name != "scale"}
+        values = {
+            "mean": mean,
+            "mean_precision": mean_precision,
+            "inverse_scale": inverse_scale,
+            "degrees_of_freedom": degrees_of_freedom,
+        }
+        return cls._about_mean(
+            **checked({**kinds, "inverse_scale": cls.standard["scale"]}, values, cls.__name__)
+        )
+
+    @classmethod
+    def _about_mean(
+        cls, mean: Real, mean_precision: Real, inverse_scale: Real, degrees_of_freedom: Real
+    ) -> Self:
+        kappa = mean_precision
+        return cls._of(
+            mean_precision=kappa,
+            degrees=degrees_of_freedom - mean.shape[-1],
+            precision_mean=kappa[..., None] * mean,
+            scatter=inverse_scale + kappa[..., None, None] * outer(mean),
+        )
 
     def standard_parameters(self) -> dict[str, Real]:
         """``mean``, ``mean_precision``, ``scale`` and ``degrees_of_freedom``."""
@@ -77,7 +116,7 @@ class NormalWishart(ExponentialFamily):
     @property
     def degrees_of_freedom(self) -> Float[Real, "*batch"]:
         """``ν``."""
-        return self.degrees + self.size
+        return self.degrees + self.own_size
 
     @property
     def inverse_scale(self) -> Float[Real, "*batch d d"]:
@@ -87,17 +126,17 @@ class NormalWishart(ExponentialFamily):
     @property
     def wishart(self) -> Wishart:
         """The marginal of the precision ``Λ``."""
-        return Wishart(self.degrees - 1, self.inverse_scale)
+        return Wishart._of(degrees=self.degrees - 1, inverse_scale=self.inverse_scale)
 
     @property
-    def size(self) -> int:
-        """``d``."""
-        return self.precision_mean.shape[-1]
+    def event_shape(self) -> tuple[Any, ...]:
+        """``((d,), (d, d))``."""
+        return ((self.own_size,), (self.own_size, self.own_size))
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """The Wishart's, and ``-d/2 log κ`` for the mean given the precision."""
         log = self.xp.np.log
-        return self.wishart.log_normalizer() - self.size / 2 * log(self.mean_precision)
+        return self.wishart.log_normalizer() - self.own_size / 2 * log(self.mean_precision)
 
     @property
     def mean_parameters(self) -> Float[Real, "*batch dim"]:
@@ -105,7 +144,7 @@ class NormalWishart(ExponentialFamily):
         wishart, mean = self.wishart, self.mean
         precision = wishart.mean
         return self.flatten(
-            mean_precision=-(self.size / self.mean_precision + quadratic(precision, mean)) / 2,
+            mean_precision=-(self.own_size / self.mean_precision + quadratic(precision, mean)) / 2,
             degrees=wishart.expected_log_determinant() / 2,
             precision_mean=(precision @ mean[..., None])[..., 0],
             scatter=-precision / 2,
@@ -113,18 +152,17 @@ class NormalWishart(ExponentialFamily):
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Precision first, as for the Wishart; then ``m`` and ``κ``."""
+        self._check_length(vector)
         parts = self.unflatten(vector)
         xp = namespace(vector)
         precision = -2 * parts["scatter"]
         mean = xp.solve_vectors(precision, parts["precision_mean"])
-        kappa = self.size / (-2 * parts["mean_precision"] - quadratic(precision, mean))
+        kappa = self.own_size / (-2 * parts["mean_precision"] - quadratic(precision, mean))
         marginal = self.wishart
         wishart = marginal.with_mean_parameters(
             marginal.flatten(degrees=parts["degrees"], inverse_scale=parts["scatter"])
         )
-        return self.from_inverse_scale(
-            mean, kappa, wishart.inverse_scale, wishart.degrees_of_freedom
-        )
+        return self._about_mean(mean, kappa, wishart.inverse_scale, wishart.degrees_of_freedom)
 
     def sufficient_statistics(
         self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]
@@ -141,48 +179,49 @@ class NormalWishart(ExponentialFamily):
 
     def log_base_measure(self) -> float:
         """``-d/2 log 2π``."""
-        return -self.size / 2 * LOG_2PI
+        return -self.own_size / 2 * LOG_2PI
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """Whether ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
         np_, kappa = self.xp.np, self.mean_precision
         finite = np_.isfinite(kappa) & np_.isfinite(self.precision_mean).all(-1)
         located = finite & (kappa > 0)
-        safe = type(self)(
-            np_.where(located, kappa, 1.0),
-            self.degrees,
-            np_.where(located[..., None], self.precision_mean, 0.0),
-            self.scatter,
+        safe = type(self)._of(
+            mean_precision=np_.where(located, kappa, 1.0),
+            degrees=self.degrees,
+            precision_mean=np_.where(located[..., None], self.precision_mean, 0.0),
+            scatter=self.scatter,
         )
         return located & safe.wishart.is_proper()
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
         """That of the precision, plus that of the mean given the precision: both centred."""
         wishart, log = self.wishart, self.xp.np.log
-        conditional = self.size * (log(self.mean_precision) - 1)
+        conditional = self.own_size * (log(self.mean_precision) - 1)
         return wishart.negative_entropy() + (conditional + wishart.expected_log_determinant()) / 2
 
-    def kl(self, other: Self) -> Float[Real, "*batch"]:
+    def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """``KL(self || other)``: the precision's, plus the mean's given the precision."""
         ratio = other.mean_precision / self.mean_precision
         log = namespace(ratio).np.log
         distance = quadratic(self.wishart.mean, self.mean - other.mean)
-        means = self.size * (ratio - 1 - log(ratio)) + other.mean_precision * distance
+        means = self.own_size * (ratio - 1 - log(ratio)) + other.mean_precision * distance
         return self.wishart.kl(other.wishart) + means / 2
 
-    def log_prob(
+    def _log_prob(
         self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]
     ) -> Float[Real, "..."]:
         """Log density of ``(μ, Λ)``, centred."""
         mean, precision = z
         xp = namespace(mean, precision, self.mean_precision)
-        logdet = xp.logdet(xp.cholesky(precision)) + self.size * xp.np.log(self.mean_precision)
+        logdet = xp.logdet(xp.cholesky(precision)) + self.own_size * xp.np.log(self.mean_precision)
         distance = self.mean_precision * quadratic(precision, mean - self.mean)
-        return self.wishart.log_prob(precision) + (logdet - distance) / 2 - self.size / 2 * LOG_2PI
+        conditional = (logdet - distance - self.own_size * LOG_2PI) / 2
+        return self.wishart.log_prob(precision) + conditional
 
     def predictive_log_prob(self, x: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Log density of a new observation: Student's t (bishop2006, equation 10.81)."""
-        xp, d = self.xp, self.size
+        xp, d = self.xp, self.own_size
         t = self.degrees_of_freedom + 1 - d
         shape = self.inverse_scale * ((1 + 1 / self.mean_precision) / t)[..., None, None]
         gap = x - self.mean
@@ -198,18 +237,21 @@ class NormalWishart(ExponentialFamily):
 
     def translate(self, offset: Float[Real, "*batch d"]) -> Self:
         """The law of ``(μ + offset, Λ)``."""
-        return self.from_inverse_scale(
-            self.mean + offset, self.mean_precision, self.inverse_scale, self.degrees_of_freedom
-        )
+        kappa, mean = self.mean_precision, self.mean + as_leaf(offset)
+        scatter = self.inverse_scale + kappa[..., None, None] * outer(mean)
+        return type(self)(kappa, self.degrees, kappa[..., None] * mean, scatter)
 
     def location(self) -> Float[Real, "*batch d"]:
         """Where ``translate`` would move it from: ``m``."""
         return self.mean
 
     def sample(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> tuple[Float[jax.Array, "*shape d"], Float[jax.Array, "*shape d d"]]:
+        self, key: KeyArray, shape: tuple[int, ...] = ()
+    ) -> tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]:
         """``Λ`` from its marginal, then ``μ`` given ``Λ``."""
+        import jax
+        import jax.numpy as jnp
+
         first, second = jax.random.split(key)
         root = self.wishart.sample_root(first, shape)
         transposed = jnp.swapaxes(root, -1, -2)

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Self
 
-import equinox as eqx
-from jaxtyping import Float
+import numpy as np
 
-from posterity.arrays.namespace import Real
+from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
-from posterity.families.beta import Beta
 from posterity.families.composite import Composite
-from posterity.families.dirichlet import Dirichlet
+from posterity.families.mixing import MixingWeights
 
 
 class Plate(Composite):
@@ -29,25 +27,28 @@ class Plate(Composite):
     """
 
     members: ExponentialFamily
-    weights: Dirichlet | Beta | None = eqx.field(default=None)
+    weights: MixingWeights | None = None
 
-    def __check_init__(self) -> None:
-        if not self.members.batch_shape:
+    def __post_init__(self) -> None:
+        if not isinstance(self.members, ExponentialFamily) or not self.members.batch_shape:
             raise StructureError(
-                found="members without a batch axis",
+                found=f"members {self.members!r} without a batch axis",
                 expected="members of batch shape (..., K)",
                 fix="Stack the members with posterity.families.stack.",
             )
-        if self.weights is not None and _weight_count(self.weights) != self.size:
+        weights = self.weights
+        if weights is not None and not (
+            isinstance(weights, MixingWeights) and weights.weights_shape == self.members.batch_shape
+        ):
             raise StructureError(
-                found=f"{self.size} members but weights over {_weight_count(self.weights)}",
+                found=f"{self.size} members but weights {weights!r}",
                 expected="one weight a member",
                 fix="Give the weights the same number of categories as there are members.",
             )
 
     @classmethod
     def from_standard(
-        cls, members: ExponentialFamily, weights: Dirichlet | Beta | None = None
+        cls, members: ExponentialFamily, weights: MixingWeights | None = None
     ) -> Self:
         """From the members and their weights."""
         return cls(members, weights)
@@ -65,6 +66,48 @@ class Plate(Composite):
     def batch_shape(self) -> tuple[int, ...]:
         """The members', without ``K``."""
         return self.members.batch_shape[:-1]
+
+    @property
+    def event_shape(self) -> tuple[Any, Any]:
+        """The members', with an axis for ``K``, and the weights'."""
+        weights = None if self.weights is None else self._with_copies(self.weights)
+        return (self._with_copies(self.members), weights)
+
+    def _with_copies(self, part: ExponentialFamily) -> Any:
+        return _prefixed(part.event_shape, self._inner(part))
+
+    def outline(self, *, plates: bool = True) -> Any:
+        """The members' and the weights', and ``K`` unless it is left open."""
+        weights = None
+        if self.weights is not None:
+            weights = self.weights.outline(plates=plates) if plates else type(self.weights)
+        size = self.size if plates else None
+        return (type(self), size, self.members.outline(plates=plates), weights)
+
+    def location(self) -> Any:
+        """The middle of the members' locations."""
+        return _averaged(self.members.location(), len(self.batch_shape))
+
+    def translate(self, offset: Any) -> Self:
+        """All members moved by one offset."""
+        return type(self)(
+            self.members.translate(_for_each(offset, len(self.batch_shape))), self.weights
+        )
+
+    def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
+        """A factor whose member ``k``, with its weight, is called ``labels[k]`` instead.
+
+        Afterwards there are ``size`` members; those that nobody goes to are zero, which adds
+        nothing, and what is labelled -1 is left out.
+        """
+        if tuple(axes) != (0,) or self.batch_shape or len(labels) != self.size:
+            raise StructureError(
+                found=f"{len(labels)} labels along axes {tuple(axes)} of {self!r}",
+                expected="one label a member of one plate",
+                fix="Label the members of one plate at a time: relabel(labels, size).",
+            )
+        weights = None if self.weights is None else self.weights.relabelled(labels, size)
+        return type(self)(self.members.relabel(labels, size), weights)
 
     def parts(self) -> Sequence[ExponentialFamily]:
         """The members and, if there are any, the weights."""
@@ -84,15 +127,9 @@ class Plate(Composite):
 
     def mean_weights(self) -> Float[Real, "*batch k"]:
         """Expected mixing weights; equal ones without a posterior over them."""
-        xp = self.xp.np
-        if isinstance(self.weights, Dirichlet):
-            return self.weights.mean
-        if isinstance(self.weights, Beta):
-            stick, ones = self.weights.mean, xp.ones_like(self.weights.mean[..., :1])
-            left = xp.cumprod(1 - stick[..., :-1], axis=-1)
-            weights = stick * xp.concatenate([ones, left], axis=-1)
-            return weights / weights.sum(-1, keepdims=True)
-        return xp.full((*self.batch_shape, self.size), 1 / self.size)
+        if self.weights is not None:
+            return self.weights.mean_weights()
+        return self.xp.np.full((*self.batch_shape, self.size), 1 / self.size)
 
     def predictive_log_prob(self, x: Float[Real, "n d"]) -> Float[Real, " n"]:
         """Log density, in nats, of new observations under the mixture of the members."""
@@ -100,7 +137,25 @@ class Plate(Composite):
         return self.xp.logsumexp(members + self.xp.np.log(self.mean_weights()))
 
 
-def _weight_count(weights: Dirichlet | Beta) -> int:
-    if isinstance(weights, Dirichlet):
-        return weights.concentration_minus_one.shape[-1]
-    return weights.batch_shape[-1]
+def _prefixed(shape: Any, copies: tuple[int, ...]) -> Any:
+    """The shape of one event with leading axes, throughout a tree of shapes."""
+    if shape is None:
+        return None
+    if isinstance(shape, dict):
+        return {name: _prefixed(own, copies) for name, own in shape.items()}
+    if all(isinstance(axis, int) for axis in shape):
+        return (*copies, *shape)
+    return tuple(_prefixed(own, copies) for own in shape)
+
+
+def _averaged(place: Any, axis: int) -> Any:
+    if isinstance(place, dict):
+        return {name: _averaged(own, axis) for name, own in place.items()}
+    return None if place is None else place.mean(axis)
+
+
+def _for_each(offset: Any, axis: int) -> Any:
+    """An offset for all members alike."""
+    if isinstance(offset, dict):
+        return {name: _for_each(own, axis) for name, own in offset.items()}
+    return None if offset is None else np.expand_dims(offset, np.ndim(offset) - 1)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import equinox as eqx
+import numpy as np
 
+from posterity.arrays.typing import Int
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
@@ -22,21 +23,22 @@ class Product(Composite):
     ['noise', 'weight']
     """
 
-    blocks: dict[str, ExponentialFamily] = eqx.field()
+    blocks: dict[str, ExponentialFamily]
 
     def __init__(
         self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily
     ):
         """From a mapping, keyword arguments, or both."""
         merged = {**(blocks or {}), **named}
-        self.blocks = {name: merged[name] for name in sorted(merged)}
-
-    def __check_init__(self) -> None:
-        shapes = {name: block.batch_shape for name, block in self.blocks.items()}
-        if len(set(shapes.values())) != 1:
+        object.__setattr__(self, "blocks", {name: merged[name] for name in sorted(merged)})
+        strange = {n: type(b) for n, b in merged.items() if not isinstance(b, ExponentialFamily)}
+        shapes = {} if strange else {name: b.batch_shape for name, b in self.blocks.items()}
+        if strange or len(set(shapes.values())) != 1:
             raise StructureError(
-                found=f"blocks of batch shapes {shapes}",
-                expected="at least one named block, all of one batch shape",
+                found=f"blocks of types {strange}"
+                if strange
+                else f"blocks of batch shapes {shapes}",
+                expected="at least one named block, all exponential families of one batch shape",
                 fix="Give every block the same leading axes.",
             )
 
@@ -59,6 +61,66 @@ class Product(Composite):
     def batch_shape(self) -> tuple[int, ...]:
         """That of every block."""
         return next(iter(self.blocks.values())).batch_shape
+
+    @property
+    def event_shape(self) -> dict[str, Any]:
+        """The blocks', by name."""
+        return {name: block.event_shape for name, block in self.blocks.items()}
+
+    def outline(self, *, plates: bool = True) -> Any:
+        """The blocks', by name."""
+        inner = ((name, block.outline(plates=plates)) for name, block in self.blocks.items())
+        return (type(self), *inner)
+
+    def location(self) -> dict[str, Any] | None:
+        """The blocks', by name; None where no block has one."""
+        places = {name: block.location() for name, block in self.blocks.items()}
+        return None if all(place is None for place in places.values()) else places
+
+    def translate(self, offset: Mapping[str, Any] | None) -> Self:
+        """Each block moved by its own offset; those without one stay."""
+        offset = offset or {}
+        if strangers := sorted(set(offset) - set(self.blocks)):
+            raise StructureError(
+                found=f"offsets for {strangers}",
+                expected=f"offsets for blocks among {list(self.blocks)}",
+                fix="Shape the offset as location() is.",
+            )
+        return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
+
+    def relabel(
+        self,
+        labels: Int[np.ndarray, " k"],
+        size: int,
+        axes: Sequence[int] | Mapping[str, Sequence[int]] = (0,),
+    ) -> Self:
+        """Each block along its own axes; those that ``axes`` does not name stay.
+
+        The states of a hidden Markov model are the first axis of emissions and of initial
+        probabilities, and both axes of transitions; the units of a layer are an axis of the
+        weights before it and one of those after it.
+
+        >>> from posterity.families import Dirichlet
+        >>> rows = Dirichlet(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        >>> q = Product(initial=Dirichlet(np.array([5.0, 6.0])), transitions=rows)
+        >>> q = q.relabel(np.array([1, 0]), 2, {"initial": (0,), "transitions": (0, 1)})
+        >>> q.transitions.concentration_minus_one
+        array([[4., 3.],
+               [2., 1.]])
+        """
+        named = axes if isinstance(axes, Mapping) else dict.fromkeys(self.blocks, axes)
+        if strangers := sorted(set(named) - set(self.blocks)):
+            raise StructureError(
+                found=f"axes of {strangers}",
+                expected=f"axes of blocks among {list(self.blocks)}",
+                fix="Name blocks of this product.",
+            )
+        return type(self)(
+            {
+                name: block.relabel(labels, size, named[name]) if name in named else block
+                for name, block in self.blocks.items()
+            }
+        )
 
     def parts(self) -> Sequence[ExponentialFamily]:
         """The blocks."""

@@ -2,16 +2,23 @@
 
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Key
 
-from posterity.arrays.namespace import Real, as_leaf, namespace, symmetric
-from posterity.families.base import SCALAR, SYMMETRIC, ExponentialFamily
+from posterity.arrays.linear_algebra import symmetric
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Float, KeyArray, Real
+from posterity.families.base import ExponentialFamily
+from posterity.families.coordinates import (
+    POSITIVE_DEFINITE,
+    Coordinates,
+    Domain,
+    matrix,
+    scalar,
+)
 
 LOG_2 = float(np.log(2))
+MORE_THAN_SIZE = Domain("more than d - 1", above=lambda size: size - 1)
+"""Degrees of freedom of a distribution over ``d x d`` matrices."""
 
 
 class Wishart(ExponentialFamily):
@@ -23,17 +30,27 @@ class Wishart(ExponentialFamily):
     array([[2.]])
     """
 
-    degrees: Float[Real, "*batch"] = eqx.field(converter=as_leaf)
-    inverse_scale: Float[Real, "*batch d d"] = eqx.field(converter=as_leaf)
+    degrees: Float[Real, "*batch"]
+    inverse_scale: Float[Real, "*batch d d"]
 
-    coordinates: ClassVar[dict[str, int]] = {"degrees": SCALAR, "inverse_scale": SYMMETRIC}
+    coordinates: ClassVar[Coordinates] = {
+        "degrees": scalar(Domain("above -2", above=-2.0)),
+        "inverse_scale": matrix(POSITIVE_DEFINITE),
+    }
+    standard: ClassVar[Coordinates] = {
+        "scale": matrix(POSITIVE_DEFINITE),
+        "degrees_of_freedom": scalar(MORE_THAN_SIZE),
+    }
 
     @classmethod
     def from_standard(cls, scale: Any, degrees_of_freedom: Any) -> Self:
         """From the scale (..., d, d) and the degrees of freedom, more than ``d - 1``."""
-        scale, degrees_of_freedom = as_leaf(scale), as_leaf(degrees_of_freedom)
+        return cls._from_scale(**cls._checked(scale=scale, degrees_of_freedom=degrees_of_freedom))
+
+    @classmethod
+    def _from_scale(cls, scale: Real, degrees_of_freedom: Real) -> Self:
         inverse = symmetric(namespace(scale).np.linalg.inv(scale))
-        return cls(degrees_of_freedom - scale.shape[-1] - 1, inverse)
+        return cls._of(degrees=degrees_of_freedom - scale.shape[-1] - 1, inverse_scale=inverse)
 
     def standard_parameters(self) -> dict[str, Real]:
         """``scale`` and ``degrees_of_freedom``."""
@@ -47,31 +64,31 @@ class Wishart(ExponentialFamily):
     @property
     def degrees_of_freedom(self) -> Float[Real, "*batch"]:
         """The degrees of freedom ``ν``."""
-        return self.degrees + self.size + 1
+        return self.degrees + self.own_size + 1
 
     @property
     def mean(self) -> Float[Real, "*batch d d"]:
         """``ν S``."""
         return self.degrees_of_freedom[..., None, None] * self.scale
 
-    @property
-    def size(self) -> int:
-        """``d``, the side of the matrices."""
-        return self.inverse_scale.shape[-1]
-
     def expected_log_determinant(self) -> Float[Real, "*batch"]:
         """``E log|Λ|`` (bishop2006, B.81)."""
         return (
-            self.xp.multidigamma(self.degrees_of_freedom / 2, self.size)
-            + self.size * LOG_2
+            self.xp.multidigamma(self.degrees_of_freedom / 2, self.own_size)
+            + self.own_size * LOG_2
             - self.xp.logdet(self.xp.cholesky(self.inverse_scale))
         )
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """``(d, d)``."""
+        return (self.own_size, self.own_size)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
         half = self.degrees_of_freedom / 2
         logdet = self.xp.logdet(self.xp.cholesky(self.inverse_scale))
-        return half * (self.size * LOG_2 - logdet) + self.xp.multigammaln(half, self.size)
+        return half * (self.own_size * LOG_2 - logdet) + self.xp.multigammaln(half, self.own_size)
 
     @property
     def mean_parameters(self) -> Float[Real, "*batch dim"]:
@@ -82,12 +99,13 @@ class Wishart(ExponentialFamily):
 
     def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """Solve for ``ν`` from ``log|E Λ| - E log|Λ|``, then ``S = E[Λ]/ν``."""
+        self._check_length(vector)
         parts = self.unflatten(vector)
         mean = -2 * parts["inverse_scale"]
         xp = namespace(mean)
         gap = xp.logdet(xp.cholesky(mean)) - 2 * parts["degrees"]
-        nu = solve_degrees_of_freedom(gap, self.size)
-        return self.from_standard(mean / nu[..., None, None], nu)
+        nu = solve_degrees_of_freedom(gap, self.own_size)
+        return self._from_scale(mean / nu[..., None, None], nu)
 
     def sufficient_statistics(self, z: Float[Real, "*shape d d"]) -> Float[Real, "*shape dim"]:
         """``(log|Λ|/2, -Λ/2)``."""
@@ -98,39 +116,32 @@ class Wishart(ExponentialFamily):
         """Zero, against the Lebesgue measure of the upper triangle."""
         return 0.0
 
-    def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether ``ν > d - 1`` and the scale is positive definite."""
-        np_ = self.xp.np
-        degrees = (self.degrees_of_freedom > self.size - 1) & np_.isfinite(self.degrees)
-        return degrees & np_.isfinite(self.xp.cholesky(self.inverse_scale)).all((-2, -1))
-
-    def kl(self, other: Self) -> Float[Real, "*batch"]:
+    def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """``KL(self || other)``, by Cholesky factors."""
         xp = namespace(self.inverse_scale, other.inverse_scale)
         mine, theirs = xp.cholesky(self.inverse_scale), xp.cholesky(other.inverse_scale)
         ratio = xp.np.linalg.solve(mine, theirs)  # tr(S'⁻¹ S) = ||L⁻¹ L'||²
-        trace_excess = (ratio**2).sum((-2, -1)) - self.size
+        trace_excess = (ratio**2).sum((-2, -1)) - self.own_size
         logdet_gap = xp.logdet(theirs) - xp.logdet(mine)
         nu, other_nu = self.degrees_of_freedom, other.degrees_of_freedom
         return (
             (nu * trace_excess - other_nu * logdet_gap) / 2
-            + xp.multigammaln(other_nu / 2, self.size)
-            - xp.multigammaln(nu / 2, self.size)
-            + (nu - other_nu) / 2 * xp.multidigamma(nu / 2, self.size)
+            + xp.multigammaln(other_nu / 2, self.own_size)
+            - xp.multigammaln(nu / 2, self.own_size)
+            + (nu - other_nu) / 2 * xp.multidigamma(nu / 2, self.own_size)
         )
 
-    def sample(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> Float[jax.Array, "*shape d d"]:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d d"]:
         """Draws by Bartlett's decomposition."""
         root = self.sample_root(key, shape)
-        return root @ jnp.swapaxes(root, -1, -2)
+        return root @ root.swapaxes(-1, -2)
 
-    def sample_root(
-        self, key: Key[jax.Array, ""], shape: tuple[int, ...] = ()
-    ) -> Float[jax.Array, "*shape d d"]:
+    def sample_root(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d d"]:
         """Lower Cholesky factors of draws: sound where the draws are singular to rounding."""
-        nu, d = jnp.asarray(self.degrees_of_freedom), self.size
+        import jax
+        import jax.numpy as jnp
+
+        nu, d = jnp.asarray(self.degrees_of_freedom), self.own_size
         full = shape + nu.shape
         below, diagonal = jax.random.split(key)
         chi2 = jax.random.gamma(diagonal, (nu[..., None] - jnp.arange(d)) / 2, (*full, d), nu.dtype)

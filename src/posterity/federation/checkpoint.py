@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from posterity.artifact import inspect, load, save
-from posterity.checks import same_parameters
 from posterity.errors import ArtifactError, LedgerError, UsageError
 from posterity.federation.run import Run
 from posterity.federation.state import Visit
@@ -106,7 +105,7 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
         LedgerError: if the prior or the sites are others, or factors are off the run's grid.
     """
     grid, strangers = run.problem.grid, sorted(set(ledger.entries) - set(run.problem.sites))
-    if strangers or not same_parameters(ledger.prior, run.state.prior):
+    if strangers or ledger.prior != run.state.prior:
         raise LedgerError(
             found=f"a ledger of sites {sorted(ledger.entries)} with "
             + ("another prior" if not strangers else f"{strangers} among them"),
@@ -114,7 +113,7 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
             fix="Set the federation up with the prior and the sites that made the ledger.",
         )
     for site in ledger.sites:
-        if not same_parameters(ledger.factor(site), grid.round(ledger.factor(site))):
+        if ledger.factor(site) != grid.round(ledger.factor(site)):
             raise LedgerError(
                 found=f"a factor of site {site!r} that is off the grid",
                 expected="factors that a federation of this prior and reach made",

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from posterity.checks import check_proper, describe
+from posterity.checks import check_proper
 from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.checkpoint import check_saveable, resumed, save_checkpoint
@@ -221,7 +221,7 @@ def _check_fit(problem: Problem, prior: ExponentialFamily) -> None:
 def _misfit(site: str, leaves: list[Any], prior: Any, error: Exception) -> StructureError:
     return StructureError(
         found=f"records of shapes {[np.shape(leaf) for leaf in leaves]} at site {site!r}, which do "
-        f"not go together with {describe(prior)} ({str(error).splitlines()[0]})",
+        f"not go together with {prior!r} ({str(error).splitlines()[0]})",
         expected="data, model and prior of matching dimensions",
         fix="Compare the number of columns with the dimension of the prior.",
     )

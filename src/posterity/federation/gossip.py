@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from posterity.checks import same_parameters
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily
 from posterity.federation.schedules import Schedule, Step
@@ -115,7 +114,7 @@ def is_answered(state: State, token: Token, site: str) -> bool:
             expected=f"epoch {current[0]}, sequence {current[1]}, the newest",
             fix="Drop it: it is a replay, was overtaken, or belongs to another federation.",
         )
-    if not same_parameters(token.posterior, state.posterior):
+    if token.posterior != state.posterior:
         raise LedgerError(
             found=f"another posterior in the token of epoch {version[0]}, sequence {version[1]}",
             expected="one content for one version",

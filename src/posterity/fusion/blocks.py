@@ -4,14 +4,15 @@ import dataclasses
 from collections.abc import Sequence
 from urllib.parse import quote
 
-import jax
 import numpy as np
-from jaxtyping import Float, Int
 
-from posterity.checks import check_proper, same_parameters, structure
+from posterity.arrays.tree import leaves
+from posterity.arrays.typing import Float, Int
+from posterity.checks import check_proper, kind
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily, Plate, Product, at_rest, stack
-from posterity.fusion import mixing
+from posterity.families import ExponentialFamily, Plate, Product, at_rest, concatenate, stack
+from posterity.families.base import place
+from posterity.families.mixing import MixingWeights
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, content_keys, match
 from posterity.fusion.rules import Rule, barycenter
@@ -112,10 +113,7 @@ def _barycenter(
 def _plate_barycenter(block: Block, aligned: Aligned, divergence: Divergence) -> Plate:
     kept = [label >= 0 for label in aligned.matching.values()]
     pairs = list(zip(block.posteriors, kept, strict=True))
-    members = jax.tree.map(
-        lambda *leaves: np.concatenate(leaves),
-        *(plate.members[keep] for plate, keep in pairs),  # pyright: ignore
-    )
+    members = concatenate([plate.members[keep] for plate, keep in pairs])  # pyright: ignore
     labels = np.concatenate(list(aligned.matching.values()))
     sites = np.repeat(block.weights, [int(keep.sum()) for keep in kept])
     fused = barycenter(members, labels[labels >= 0], divergence, sites)
@@ -152,49 +150,36 @@ def _plate_product(block: Block, aligned: Aligned, path: str) -> Ledger:
     prior = _common(members, block.names, path)
     size = aligned.components
     base, added = _mixing(block, aligned, Rule.PRODUCT)
-    everyone = jax.tree.map(lambda leaf: np.repeat(leaf[None], size, 0), prior)
+    everyone = stack([prior] * size)
     ledger = Ledger(Plate(everyone, base))
     for index, (site, label) in enumerate(aligned.matching.items()):
         plate: Plate = block.posteriors[index]  # type: ignore[assignment]
         kept = label >= 0
-        contribution = plate.members[kept] - everyone[label[kept]]
-        factor = Plate(_place(contribution, label[kept], size), added[index] if added else None)
+        contribution = (plate.members[kept] - prior).relabel(label[kept], size)
+        factor = Plate(contribution, added[index] if added else None)
         ledger = ledger.update(site, factor)  # its rows were found in the others' company
     return ledger
 
 
-def _place(contribution: ExponentialFamily, label: Array, size: int) -> ExponentialFamily:
-    """Contributions in the rows of their global labels; zero, adding nothing, elsewhere."""
-
-    def put(leaf: Array) -> Array:
-        out = np.zeros((size, *leaf.shape[1:]))
-        out[label] = leaf
-        return out
-
-    return jax.tree.map(put, contribution)
-
-
 def _mixing(
     block: Block, aligned: Aligned, rule: Rule
-) -> tuple[mixing.Weights | None, list[mixing.Weights]]:
+) -> tuple[MixingWeights | None, list[MixingWeights]]:
     """The prior of the fused mixing weights and what each site adds to it."""
     pairs = list(_pairs(block))
     like = pairs[0][0].weights
     if like is None:
         return None, []
     totals = [
-        mixing.total_concentration(_weights(q), _prior_weights(p), name)
+        _total(_weights(q), _prior_weights(p), name)
         for (q, p), name in zip(pairs, block.names, strict=True)
     ]
     if rule is Rule.PRODUCT:
-        mixing.check_equal(totals, block.names)
-    base = mixing.prior_weights(like, float(np.mean(totals)), aligned.components)
+        _check_equal(totals, block.names)
+    base = like.exchangeable(float(np.mean(totals)), aligned.components)
     added = []
     for (plate, prior), label in zip(pairs, aligned.matching.values(), strict=True):
-        counted = mixing.counts(_weights(plate), _prior_weights(prior))
-        placed = np.zeros(aligned.components)
-        placed[label[label >= 0]] = counted[label >= 0]
-        added.append(mixing.contribution(like, placed))
+        counted = _weights(plate).counts(_prior_weights(prior))
+        added.append(like.of_counts(place(counted, label, aligned.components, 0)))
     return base, added
 
 
@@ -209,19 +194,39 @@ def _named_priors(block: Block) -> list[tuple[ExponentialFamily | None, str]]:
     return list(zip(block.priors, block.names, strict=True))
 
 
-def _weights(plate: Plate) -> mixing.Weights:
+def _total(weights: MixingWeights, prior: MixingWeights | None, site: str) -> float:
+    try:
+        return weights.total(prior)
+    except StructureError as error:
+        raise error.at(f"site {site!r}") from error
+
+
+def _check_equal(totals: list[float], names: list[str]) -> None:
+    """Refuse sites whose priors over mixing weights differ in total concentration."""
+    for total, name in zip(totals, names, strict=True):
+        if not np.isclose(total, totals[0], rtol=1e-9, atol=0.0):
+            raise StructureError(
+                found=f"prior concentrations {totals[0]:g} at {names[0]!r} and {total:g} at "
+                f"{name!r}, over all components together",
+                expected="one prior, counted once",
+                fix="Give all sites one total (each component's is the total over their number), "
+                "or use rule='barycenter'.",
+            )
+
+
+def _weights(plate: Plate) -> MixingWeights:
     assert plate.weights is not None  # the sites' structures agree
     return plate.weights
 
 
-def _prior_weights(prior: Plate | None) -> mixing.Weights | None:
+def _prior_weights(prior: Plate | None) -> MixingWeights | None:
     return None if prior is None else prior.weights
 
 
 def _used(plate: Plate, prior: Plate | None) -> Array:
-    if plate.weights is None or (prior is None and isinstance(plate.weights, mixing.Dirichlet)):
+    if plate.weights is None or (prior is None and not plate.weights.shows_prior):
         return np.ones(plate.size, dtype=bool)
-    return mixing.counts(plate.weights, _prior_weights(prior)) >= UNUSED
+    return plate.weights.counts(_prior_weights(prior)) >= UNUSED
 
 
 def _check_used(block: Block, used: list[Array], path: str) -> None:
@@ -244,7 +249,7 @@ def _by_weight(block: Block, labels: list[Array]) -> list[Array]:
         kept = label >= 0
         counted = np.ones(plate.size)
         if plate.weights is not None:
-            counted = mixing.counts(plate.weights, _prior_weights(prior))
+            counted = plate.weights.counts(_prior_weights(prior))
         np.add.at(weight, label[kept], importance * counted[kept])
         keys = content_keys(plate.members)
         for row in np.flatnonzero(kept):
@@ -260,7 +265,7 @@ def _prior_member(prior: ExponentialFamily | None, name: str) -> ExponentialFami
     assert isinstance(prior, Plate)  # fuse has checked that priors look like posteriors
     check_proper(prior, f"the prior of site {name!r}")
     first = prior.members[0]
-    if not all(same_parameters(first, prior.members[k]) for k in range(prior.size)):
+    if any(first != prior.members[k] for k in range(prior.size)):
         raise StructureError(
             found=f"members of the prior that differ, at site {name!r}",
             expected="exchangeable members: one prior for all components of a plate",
@@ -275,7 +280,7 @@ def _common(
     """The prior that all sites share, to twelve digits."""
     first = priors[0]
     for name, prior in zip(names, priors, strict=True):
-        if structure(prior) != structure(first) or not _close(prior, first):
+        if kind(prior) != kind(first) or not _close(prior, first):
             raise StructureError(
                 found=f"different priors at sites {names[0]!r} and {name!r}"
                 + (f" in block {path!r}" if path else ""),
@@ -289,7 +294,7 @@ def _common(
 
 
 def _close(left: object, right: object) -> bool:
-    pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
+    pairs = zip(leaves(left), leaves(right), strict=True)
     return all(np.allclose(a, b, rtol=1e-12, atol=0.0) for a, b in pairs)
 
 

@@ -5,9 +5,9 @@ import functools
 import itertools
 
 import numpy as np
-from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
+from posterity.arrays.typing import Float, Int
 from posterity.errors import ParameterError
 from posterity.fusion.criterion import description_length
 from posterity.fusion.geometry import Centroids, Points

@@ -10,8 +10,9 @@ else was measured, and where it errs is in ``docs/decisions.md``.
 """
 
 import numpy as np
-from jaxtyping import Float
 from scipy.special import gammaln
+
+from posterity.arrays.typing import Float
 
 Array = np.ndarray
 SPREADS = np.exp(np.arange(-3.0, 60.0, 0.5))

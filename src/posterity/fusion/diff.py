@@ -9,9 +9,9 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import rel_entr
 
 from posterity.artifact import Posterior
-from posterity.checks import check_proper, describe, structure
+from posterity.checks import check_proper, kind
 from posterity.errors import StructureError
-from posterity.families import Dirichlet, ExponentialFamily, Plate, Product
+from posterity.families import ExponentialFamily, Plate, Product
 from posterity.fusion.geometry import kl_matrix
 from posterity.ledger import Ledger, at_rest
 
@@ -142,8 +142,8 @@ def _check_alike(a: ExponentialFamily, b: ExponentialFamily, path: str) -> None:
     if _outline(a) != _outline(b):
         place = f"block {path!r} of " if path else ""
         raise StructureError(
-            found=f"{describe(b)} in {place}the second posterior",
-            expected=f"the family, blocks and dimensions of the first: {describe(a)} "
+            found=f"{b!r} in {place}the second posterior",
+            expected=f"the family, blocks and dimensions of the first: {a!r} "
             "(plates may differ in size)",
             fix="Compare posteriors of one model.",
         )
@@ -154,8 +154,8 @@ def _outline(family: ExponentialFamily) -> object:
     if isinstance(family, Product):
         return (Product, family.batch_shape, tuple(family.blocks))
     if isinstance(family, Plate) and not family.batch_shape:
-        return (Plate, type(family.weights), structure(family.members[0]))
-    return structure(family)
+        return family.outline(plates=False)
+    return kind(family)
 
 
 def _kl(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
@@ -215,16 +215,11 @@ def _alone(plate: Plate, matched: Array) -> dict[int, float]:
 def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | None:
     if a.weights is None or b.weights is None:
         return None
-    if isinstance(a.weights, Dirichlet) and isinstance(b.weights, Dirichlet):
-        matched = _part(a.weights, rows), _part(b.weights, columns)
-        return Divergences.between(*matched)
+    mine, theirs = a.weights.among(rows), b.weights.among(columns)
+    if mine is not None and theirs is not None:
+        return Divergences.between(mine, theirs)
     if a.size == b.size and np.array_equal(rows, columns):
         return Divergences.between(a.weights, b.weights)
     p, q = np.asarray(a.mean_weights())[rows], np.asarray(b.mean_weights())[columns]
     p, q = p / p.sum(), q / q.sum()
     return Divergences(float(rel_entr(p, q).sum()), float(rel_entr(q, p).sum()))
-
-
-def _part(weights: Dirichlet, rows: Array) -> Dirichlet:
-    """The shares of some categories among each other."""
-    return Dirichlet(np.asarray(weights.concentration_minus_one)[rows])

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-from jaxtyping import Int
 
+from posterity.arrays.tree import leaves
+from posterity.arrays.typing import Int
 from posterity.artifact import load
-from posterity.checks import check_proper, describe, structure
+from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Mixture, Plate, Product, at_rest
 from posterity.fusion.blocks import Aligned, Block, align_plate, at, fuse_block
@@ -151,7 +151,7 @@ def fuse(
     }
     if components is not None and not plates:
         raise UsageError(
-            found=f"components={components} for {describe(block.posteriors[0])}",
+            found=f"components={components} for {block.posteriors[0]!r}",
             expected="components only where there is a Plate",
             fix="Leave components out.",
         )
@@ -241,20 +241,20 @@ def _check_structure(posteriors: Mapping[str, ExponentialFamily]) -> None:
     (first, expected), *rest = posteriors.items()
     _check_single(first, expected)
     for name, posterior in rest:
-        if _shape(posterior) != _shape(expected):
+        if posterior.outline(plates=False) != expected.outline(plates=False):
             raise StructureError(
-                found=f"{describe(posterior)} at site {name!r}",
+                found=f"{posterior!r} at site {name!r}",
                 expected=f"the family, blocks and dimensions of site {first!r}: "
-                f"{describe(expected)} (plates may differ in size)",
+                f"{expected!r} (plates may differ in size)",
                 fix="Fit the same model at every site.",
             )
 
 
 def _check_prior(prior: ExponentialFamily | None, posterior: ExponentialFamily) -> None:
-    if prior is not None and _shape(prior) != _shape(posterior):
+    if prior is not None and prior.outline(plates=False) != posterior.outline(plates=False):
         raise StructureError(
-            found=f"prior {describe(prior)}",
-            expected=f"the family, blocks and dimensions of the posteriors: {describe(posterior)} "
+            found=f"prior {prior!r}",
+            expected=f"the family, blocks and dimensions of the posteriors: {posterior!r} "
             "(plates may differ in size)",
             fix="Give the prior that the posteriors were fitted with; wrap that of one component "
             "as posterity.Plate(stack([member])).",
@@ -270,22 +270,6 @@ def _check_single(name: str, posterior: ExponentialFamily) -> None:
             expected="one posterior a site",
             fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
         )
-
-
-def _shape(posterior: ExponentialFamily) -> Any:
-    """Structure, with the sizes of plates left open."""
-    if isinstance(posterior, Product):
-        return {name: _shape(block) for name, block in posterior.blocks.items()}
-    if isinstance(posterior, Plate):
-        return (type(posterior.weights), _member_shape(posterior.members))
-    return structure(posterior)
-
-
-def _member_shape(members: ExponentialFamily) -> Any:
-    """Structure of one member, without taking one: a plate may turn out to be empty."""
-    batch = len(members.batch_shape)
-    leaves, tree = jax.tree.flatten(members)
-    return (tree, *(np.shape(leaf)[batch:] for leaf in leaves))
 
 
 def _check_product(
@@ -329,7 +313,7 @@ def _warn_of_twins(sites: Mapping[str, Site]) -> None:
 
 
 def _content(posterior: ExponentialFamily) -> bytes:
-    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(posterior))
+    return b"".join(np.asarray(leaf).tobytes() for leaf in leaves(posterior))
 
 
 def _counted_twice(key: str | bytes, first: str, second: str) -> UsageError:

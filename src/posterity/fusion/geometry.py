@@ -9,11 +9,12 @@ group's plain average, and what remains is a Jensen gap.
 import dataclasses
 import enum
 import functools
-from typing import Literal
+import operator
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
 
+from posterity.arrays.typing import Float
 from posterity.families import ExponentialFamily, at_rest
 
 Array = np.ndarray
@@ -153,8 +154,7 @@ def kl_matrix(
            [2., 0.]])
     """
     globals_ = at_rest(globals_)
-    origin = location(globals_)
-    origin = None if origin is None else origin.mean(0)
+    origin = middle(globals_)
     shape = Points.of(moved(globals_, origin), divergence)
     centroids = shape.centroids(shape.coordinates)
     out = np.empty((locals_.batch_shape[0], len(shape)))
@@ -178,17 +178,26 @@ def _coordinates(members: ExponentialFamily, divergence: Divergence) -> tuple[Ar
     return members.mean_parameters, members.negative_entropy()
 
 
-def location(members: ExponentialFamily) -> Array | None:
-    """Where members (N,) of a family that has a location lie (N, d); None if it has none."""
-    # The class is asked, not the object: a block of a product may bear any name.
-    if not hasattr(type(members), "translate"):
-        return None
-    return members.location()  # pyright: ignore[reportAttributeAccessIssue]
+def middle(members: ExponentialFamily) -> Any:
+    """The average location of members (N,), to be moved to the origin; None if they have none."""
+    return _each(lambda place: place.mean(0), members.location())
 
 
-def moved(members: ExponentialFamily, origin: Array | None) -> ExponentialFamily:
+def moved(members: ExponentialFamily, origin: Any) -> ExponentialFamily:
     """The same laws seen from ``origin``: divergences stay, and so do their digits."""
-    return members if origin is None else members.translate(-origin)  # pyright: ignore
+    return members.translate(opposite(origin))
+
+
+def opposite(offset: Any) -> Any:
+    """The way back."""
+    return _each(operator.neg, offset)
+
+
+def _each(function: Any, offset: Any) -> Any:
+    """``function`` of every array of an offset, which may be a tree."""
+    if isinstance(offset, dict):
+        return {name: _each(function, own) for name, own in offset.items()}
+    return None if offset is None else function(offset)
 
 
 def _recompute_cancelled(out: Array, locals_: Points, globals_: Points, budget: int) -> None:

@@ -5,12 +5,12 @@ import hashlib
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Int
 
+from posterity.arrays.typing import Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, concatenate
 from posterity.fusion.clustering import Clustering, Problem, assign, polish, refine
-from posterity.fusion.geometry import Divergence, Points, location, moved
+from posterity.fusion.geometry import Divergence, Points, middle, moved
 from posterity.fusion.kl_fusion.setting import Setting, kl_fusion
 from posterity.fusion.search import Found, search
 
@@ -90,11 +90,10 @@ def _split(labels: Array, problem: Problem) -> list[Array]:
 
 def _translate(sites: list[ExponentialFamily]) -> list[ExponentialFamily]:
     """Move the origin amid the components: divergences stay, and so do their digits."""
-    places = [location(site) for site in sites]
-    if any(place is None for place in places):
-        return sites
-    # A sorted sum, so that the order of sites cannot show in the last bit.
-    origin = np.sort(np.concatenate(places), axis=0).mean(0)  # pyright: ignore
+    together = concatenate(sites)
+    # In an order of their own, so that that of sites cannot show in the last bit.
+    keys = content_keys(together)
+    origin = middle(together[np.array(sorted(range(len(keys)), key=keys.__getitem__))])
     return [moved(site, origin) for site in sites]
 
 

@@ -4,11 +4,11 @@ import enum
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import sums
-from posterity.fusion.geometry import Divergence, DivergenceName, location, moved
+from posterity.fusion.geometry import Divergence, DivergenceName, middle, moved, opposite
 
 Array = np.ndarray
 
@@ -50,8 +50,7 @@ def barycenter(
     """
     reverse = Divergence(divergence) is Divergence.REVERSE
     # Squared means cancel in moments: they are averaged about a point amid the members.
-    origin = None if reverse else location(members)
-    origin = None if origin is None else origin.mean(0)
+    origin = None if reverse else middle(members)
     members = moved(members, origin)
     coordinates = members.natural_parameters if reverse else members.mean_parameters
     weights = np.ones(len(coordinates)) if weights is None else np.asarray(weights, float)
@@ -64,4 +63,4 @@ def barycenter(
     template = members[:1]
     if reverse:
         return template.with_natural_parameters(mean)
-    return moved(template.with_mean_parameters(mean), None if origin is None else -origin)
+    return moved(template.with_mean_parameters(mean), opposite(origin))

@@ -7,8 +7,8 @@ the result does not depend on the order in which they came.
 import dataclasses
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from posterity.arrays.typing import Float, Int
 from posterity.fusion.clustering import Clustering, Problem, assign, polish, refine
 from posterity.fusion.criterion import buffet, description_length
 

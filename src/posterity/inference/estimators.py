@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
-from posterity.arrays.namespace import half_vectorize
 from posterity.errors import UsageError
-from posterity.families import Beta, DiagonalGaussian, ExponentialFamily, Gamma, Gaussian
-from posterity.inference.quadrature import expectation_nodes, normal_nodes
+from posterity.families import ExponentialFamily
+from posterity.families.gaussian import AnyGaussian
+from posterity.inference.quadrature import TAIL, expectation_nodes, normal_nodes
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 
 Q = TypeVar("Q", bound=ExponentialFamily)
@@ -90,9 +90,8 @@ class Quadrature(Estimator):
     fitting: ClassVar[str] = "Beta, Gamma and one-dimensional Gaussian posteriors"
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Families over one number."""
-        size = q.precision_mean.shape[-1] if isinstance(q, Gaussian | DiagonalGaussian) else 1
-        return isinstance(q, Beta | Gamma | Gaussian | DiagonalGaussian) and size == 1
+        """Families over one number, which have a line to integrate along."""
+        return q.line(TAIL) is not None
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``F⁻¹ Σ p f (s - μ)``."""
@@ -119,23 +118,21 @@ class PredictorQuadrature(Estimator):
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
         """Gaussian posteriors of :class:`PredictorModel`."""
-        return isinstance(model, PredictorModel) and isinstance(q, Gaussian | DiagonalGaussian)
+        return isinstance(model, PredictorModel) and isinstance(q, AnyGaussian)
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
-        (x, y), full = records.data, isinstance(q, Gaussian)
-        variance = jnp.einsum("ni,ij,nj->n", x, q.covariance, x) if full else x**2 @ q.variance
+        x, y = records.data
+        mean, variance = q.predictor(x)
         deviation = jnp.sqrt(variance)
         epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
-        predictor = (x @ q.mean)[:, None] + deviation[:, None] * epsilon
+        predictor = mean[:, None] + deviation[:, None] * epsilon
         along_nodes = jax.vmap(jax.grad(model.predictor_log_likelihood), (0, None))
         slopes = jax.vmap(along_nodes)(predictor, jnp.asarray(y, predictor.dtype))
         gradient = (records.weights * (slopes @ chances)) @ x
         # Where x = 0 the deviation is zero, and the curvature is multiplied by zero below.
         curvature = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
-        weights = -records.weights * curvature
-        precision = (x.T * weights) @ x if full else weights @ x**2
-        return _information_form(q, gradient, precision)
+        return q.at_mean(gradient, q.gram(x, -records.weights * curvature))
 
 
 class Reinforce(Estimator):
@@ -247,7 +244,7 @@ class BonnetPrice(Estimator):
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
         """Gaussians."""
-        return isinstance(q, Gaussian | DiagonalGaussian)
+        return isinstance(q, AnyGaussian)
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``-E[∇²f]``, and ``E[∇f]`` about the mean."""
@@ -255,8 +252,7 @@ class BonnetPrice(Estimator):
         draws = _antithetic(q, self.samples, key)
         gradient = jax.vmap(jax.grad(f))(draws).mean(0)
         hessian = jax.vmap(jax.hessian(f))(draws).mean(0)
-        precision = -hessian if isinstance(q, Gaussian) else -jnp.diagonal(hessian)
-        return _information_form(q, gradient, precision)
+        return q.at_mean(gradient, q.curvature(hessian))
 
 
 class VariationalOnlineNewton(Estimator):
@@ -278,14 +274,14 @@ class VariationalOnlineNewton(Estimator):
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
         """Diagonal Gaussians."""
-        return isinstance(q, DiagonalGaussian)
+        return isinstance(q, AnyGaussian) and q.diagonal
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``-E[∇f (z - m)] / v``, and ``E[∇f]`` about the mean."""
         draws = _antithetic(q, self.samples, key)
         slopes = jax.vmap(jax.grad(lambda z: model.total(z, records)))(draws)
         curvature = (slopes * (draws - q.mean)).mean(0) * q.precision
-        return _information_form(q, slopes.mean(0), -curvature)
+        return q.at_mean(slopes.mean(0), -curvature)
 
 
 ESTIMATORS: dict[str, type[Estimator]] = {
@@ -316,7 +312,7 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     for kind in (Exact, ClosedForm, PredictorQuadrature, Quadrature):
         if kind().fits(model, q):
             return kind()
-    if isinstance(q, DiagonalGaussian) and q.precision.shape[-1] > HESSIAN_LIMIT:
+    if VariationalOnlineNewton().fits(model, q) and q.own_size > HESSIAN_LIMIT:
         return VariationalOnlineNewton()
     for kind in (BonnetPrice, Reparameterization):
         if kind().fits(model, q):
@@ -339,14 +335,6 @@ def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) ->
 def _natural(q: Q, gradient: Float[jax.Array, " dim"]) -> Q:
     """The gradient in ``η`` as the one in ``μ``, in the form of a factor."""
     return q.with_natural_parameters(q.inverse_fisher_product(gradient))
-
-
-def _information_form(q: Q, gradient: jax.Array, precision: jax.Array) -> Q:
-    """The Gaussian factor of slope ``gradient`` at the mean of ``q`` and this precision."""
-    full = isinstance(q, Gaussian)
-    shift = precision @ q.mean if full else precision * q.mean
-    flat = half_vectorize(precision) if full else precision
-    return q.with_natural_parameters(jnp.concatenate([gradient + shift, flat]))
 
 
 def _draw(model: Any, q: Any, records: Records, samples: int, key: Any) -> tuple[Any, jax.Array]:

@@ -4,10 +4,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
-from posterity.families import Beta, Gamma
+from posterity.families import ExponentialFamily
 
 TAIL = 300.0
 """How far the nodes reach: to where the density is this many nats below its peak. Functions that
@@ -24,49 +23,20 @@ class Nodes(NamedTuple):
     chances: Float[jax.Array, " nodes"]
 
 
-def expectation_nodes(q: Any, nodes: int) -> Nodes:
-    """Nodes with ``E_q[f] ≈ Σ p f(z)``.
+def expectation_nodes(q: ExponentialFamily, nodes: int) -> Nodes:
+    """Nodes with ``E_q[f] ≈ Σ p f(z)``, for a member that has a :meth:`line`.
 
-    The support is mapped to the whole line (logit for the Beta, logarithm for the Gamma), where
-    densities decay at least exponentially, and then by ``sinh``, under which they decay doubly
-    so while the middle keeps its scale. Equidistant nodes then converge exponentially in their
-    number, also for densities that pile up at the ends of their support (trefethen2014).
+    Along that line (of logits for the Beta, of logarithms for the Gamma) densities decay at least
+    exponentially; mapped by ``sinh`` they do so doubly, while the middle keeps its scale.
+    Equidistant nodes then converge exponentially in their number, also for densities that pile up
+    at the ends of their support (trefethen2014).
     """
-    if isinstance(q, Beta):
-        return _beta_nodes(jnp.asarray(q.a), jnp.asarray(q.b), nodes)
-    if isinstance(q, Gamma):
-        return _gamma_nodes(jnp.asarray(q.shape), jnp.asarray(q.rate), nodes)
-    mean, deviation = q.mean[0], 1 / jnp.sqrt(jnp.asarray(q.precision).reshape(()))
-    end = np.sqrt(2 * TAIL)
-    offset, log_spacing = _line(deviation, -end * deviation, end * deviation, nodes)
-    chances = jax.nn.softmax(log_spacing - (offset / deviation) ** 2 / 2)
-    z = (mean + offset)[:, None]
-    return Nodes(z, q.sufficient_statistics(z), chances)
-
-
-def _beta_nodes(a: jax.Array, b: jax.Array, nodes: int) -> Nodes:
-    # In x = logit z the log density is a log σ(x) + b log σ(-x): peak at log(a/b), curvature
-    # ab/(a + b), and no more than a x and -b x, which say where the tails have run out.
-    peak = -a * jnp.log1p(b / a) - b * jnp.log1p(a / b)
-    centre, scale = jnp.log(a) - jnp.log(b), 1 / jnp.sqrt(1 + a / (1 + a / b))
-    ends = (peak - TAIL) / a - centre, (TAIL - peak) / b - centre
-    offset, log_spacing = _line(scale, *ends, nodes)
-    x = centre + offset
-    statistics = jnp.stack([jax.nn.log_sigmoid(x), jax.nn.log_sigmoid(-x)], axis=-1)
-    limits = jnp.finfo(x.dtype)  # where z rounds to 0 or 1, take its neighbour inside
-    z = jnp.clip(jax.nn.sigmoid(x), limits.tiny, 1 - limits.epsneg)
-    return Nodes(z, statistics, jax.nn.softmax(statistics @ jnp.stack([a, b]) + log_spacing))
-
-
-def _gamma_nodes(shape: jax.Array, rate: jax.Array, nodes: int) -> Nodes:
-    # In y = log(z rate/shape) the log density is shape (y - exp y).
-    drop = TAIL / shape
-    ends = -1 - drop, jnp.log1p(drop + jnp.sqrt(2 * drop))
-    y, log_spacing = _line(1 / jnp.sqrt(1 + shape), *ends, nodes)
-    x = y + jnp.log(shape) - jnp.log(rate)
-    z = jnp.maximum(jnp.exp(x), jnp.finfo(x.dtype).tiny)
-    chances = jax.nn.softmax(shape * (y - jnp.expm1(y)) + log_spacing)
-    return Nodes(z, jnp.stack([x, -z], axis=-1), chances)
+    line = jax.tree.map(jnp.asarray, q).line(TAIL)
+    low, high = jnp.arcsinh(line.left / line.scale), jnp.arcsinh(line.right / line.scale)
+    u = low + (high - low) * jnp.linspace(0.0, 1.0, nodes)
+    z, statistics, log_density = line.at(line.scale * jnp.sinh(u))
+    log_spacing = jnp.logaddexp(u, -u)
+    return Nodes(z, statistics, jax.nn.softmax(log_density + log_spacing))
 
 
 def normal_nodes(
@@ -79,10 +49,3 @@ def normal_nodes(
     """
     x = jnp.linspace(-REACH, REACH, nodes, dtype=dtype)
     return x, jax.nn.softmax(-(x**2) / 2)
-
-
-def _line(scale: Any, left: Any, right: Any, nodes: int) -> tuple[jax.Array, jax.Array]:
-    """Points ``scale · sinh u`` from ``left`` to ``right``, and the logs of their spacings."""
-    low, high = jnp.arcsinh(left / scale), jnp.arcsinh(right / scale)
-    u = low + (high - low) * jnp.linspace(0.0, 1.0, nodes)
-    return scale * jnp.sinh(u), jnp.logaddexp(u, -u)

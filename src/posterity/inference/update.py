@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Key
 
-from posterity.arrays.namespace import symmetric
 from posterity.errors import UsageError
-from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
+from posterity.families import ExponentialFamily
+from posterity.families.gaussian import AnyGaussian
 from posterity.inference.estimators import ESTIMATORS, Estimator, Exact, best_estimator
 from posterity.inference.estimators import check_estimator as _check_estimator
 from posterity.models import Model, Records
@@ -111,7 +111,7 @@ class LocalUpdate(eqx.Module):
         _check_estimator(estimator, model, q)
         domain = self.domain or estimator.domain
         _require(
-            domain == "halve" or isinstance(q, Gaussian | DiagonalGaussian),
+            domain == "halve" or isinstance(q, AnyGaussian),
             f"domain={domain!r} and a posterior of {type(q).__name__}",
             "a Gaussian posterior for it",
         )
@@ -184,7 +184,9 @@ class LocalUpdate(eqx.Module):
 
     def _advance(self, model: Model, q: Q, direction: Q, rate: Any) -> tuple[Q, jax.Array]:
         """The posterior after one step that stays in the domain, and how often it was halved."""
-        move = retract if self.domain == "retract" else lambda q, d, r: q + d * r
+        straight = lambda q, direction, rate: q + direction * rate
+        curved = lambda q, direction, rate: q.retract(direction, rate)
+        move = curved if self.domain == "retract" else straight
         inside = lambda q: q.is_proper() & model.admits(q)
 
         def outside(state: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -207,39 +209,6 @@ def quickly_decaying(count: Any) -> Any:
 def slowly_decaying(count: Any) -> Any:
     """``1/5 / (1 + t/100)^(3/4)``: smaller first steps, for posteriors with many optima."""
     return 0.2 / (1 + count / 100) ** 0.75
-
-
-def retract(q: Any, direction: Any, rate: Any) -> Any:
-    """A natural-gradient step that cannot leave the Gaussians (lin2020, section 4).
-
-    With the direction ``(h, D)`` of ``(Λ m, Λ)``, the mean moves by ``ρ Λ⁻¹ (h - D m)``, as it
-    does to first order along ``ρ (h, D)``, and the precision to ``Λ + ρ D + ρ²/2 D Λ⁻¹ D``, which
-    is ``((Λ + ρ D) Λ⁻¹ (Λ + ρ D) + Λ)/2``, positive definite for every ``ρ``.
-
-    The term of second order is positive whatever the sign of ``D``, so noise in ``D`` would drive
-    precisions up without bound: ``ρ`` is lowered until ``ρ D`` is no longer than ``Λ``.
-    """
-    full, mean = isinstance(q, Gaussian), q.mean
-    if full:
-        slope = direction.precision_mean - direction.precision @ mean
-        relative = jnp.linalg.solve(q.precision, direction.precision)
-        # tr((Λ⁻¹ D)²), the squared length of D relative to Λ
-        rate = _trusted(rate, jnp.sqrt(jnp.maximum((relative * relative.T).sum(), 0.0)))
-        change = rate * direction.precision
-        bend = rate * change @ relative / 2
-        precision = symmetric(q.precision + change + bend)
-        step = rate * jnp.linalg.solve(q.precision, slope)
-        return type(q)(precision @ (mean + step), precision)
-    slope = direction.precision_mean - direction.precision * mean
-    relative = direction.precision / q.precision
-    rate = _trusted(rate, jnp.abs(relative).max())
-    precision = q.precision * (1 + rate * relative + (rate * relative) ** 2 / 2)
-    return type(q)(precision * (mean + rate * slope / q.precision), precision)
-
-
-def _trusted(rate: Any, relative: jax.Array) -> jax.Array:
-    """The rate, lowered where the precision would change by more than itself."""
-    return rate / jnp.maximum(1.0, rate * relative)
 
 
 def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> jax.Array:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from posterity.arrays.namespace import Real
+from posterity.arrays.typing import Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import ExponentialFamily
 

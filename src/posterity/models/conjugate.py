@@ -7,7 +7,10 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arrays.namespace import Real, as_leaf, namespace, quadratic, symmetric
+from posterity.arrays.leaves import as_leaf
+from posterity.arrays.linear_algebra import quadratic, symmetric
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Real
 from posterity.errors import ParameterError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
 from posterity.families.gaussian import LOG_2PI

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from posterity.arrays.namespace import Real, namespace
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Real
 from posterity.families import Beta, ExponentialFamily
 from posterity.models.base import ExpectedModel, check_shape, check_values
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
-from posterity.arrays.namespace import Real
+from posterity.arrays.typing import Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily
 from posterity.families.gaussian import LOG_2PI

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arrays.namespace import Real, namespace
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Real
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.models.base import PredictorModel, check_regression, check_values
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Num
 
+from posterity.arrays.typing import Float, Num
 from posterity.errors import UsageError
 
 # What comes in is checked by `check_costs`, whose errors name the site: the annotation lets any

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
+from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.fusion.kl_fusion.costs import Sites, check_costs
 

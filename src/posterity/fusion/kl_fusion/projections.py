@@ -1,7 +1,8 @@
 """Projections that the primal-dual method of the relaxed matching is made of."""
 
 import numpy as np
-from jaxtyping import Float
+
+from posterity.arrays.typing import Float
 
 ROW_ERROR = 1e-13  # Newton's tolerance on the sum of a row
 

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
+from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.fusion.kl_fusion.costs import Sites, check_costs
 from posterity.fusion.kl_fusion.projections import project_balls, project_simplex

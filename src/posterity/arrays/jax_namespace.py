@@ -1,0 +1,43 @@
+"""The functions that families need, in JAX."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.special
+
+from posterity.arrays.namespace import Namespace
+from posterity.arrays.special import digamma, trigamma
+from posterity.arrays.typing import Real
+
+
+class JaxNamespace(Namespace):
+    """Traceable, and in the precision of the arguments."""
+
+    np = jnp
+
+    @property
+    def special(self) -> Any:
+        """Special functions by SciPy's names."""
+        return jax.scipy.special
+
+    def digamma(self, x: Real) -> Real:
+        """Derivative of ``log Γ``, for positive ``x``."""
+        return digamma(x)
+
+    def trigamma(self, x: Real) -> Real:
+        """Second derivative of ``log Γ``, for positive ``x``."""
+        return trigamma(x)
+
+    def cholesky(self, matrices: Real) -> Real:
+        """Lower Cholesky factors; NaN where there is none."""
+        return jnp.linalg.cholesky(matrices)
+
+    def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
+        """``matrices⁻¹ vectors`` for stacked matrices and vectors."""
+        return jnp.linalg.solve(matrices, vectors[..., None])[..., 0]
+
+    def iterate(self, step: Callable[[Any], Any], state: Any, times: int) -> Any:
+        """A loop that is compiled once."""
+        return jax.lax.fori_loop(0, times, lambda _, carry: step(carry), state)

@@ -1,0 +1,180 @@
+"""Trees of arrays: walked without JAX, and pytrees to JAX from the moment that it is loaded.
+
+Files are read, added and written without JAX, whose import takes longer than all of that. So a
+:class:`Node` is a plain frozen dataclass; its class is registered as a pytree when it is defined,
+if JAX is there, and else by a finder that waits for the import of JAX.
+"""
+
+import dataclasses
+import functools
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Self, dataclass_transform
+
+import numpy as np
+
+from posterity.arrays.leaves import frozen
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+class Node:
+    """Base of what is made of arrays and other nodes; subclasses become frozen dataclasses.
+
+    Equal if types, shapes and contents are. JAX may rebuild one around anything (tracers, shapes,
+    None), so unflattening runs no checks: those belong to construction.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        _register(cls)
+
+    @classmethod
+    def of_children(cls, children: Any) -> Self:
+        """Around these values of the fields, in their order, unchecked."""
+        node = object.__new__(cls)
+        node.__dict__.update(zip(_names(cls), children, strict=True))
+        return node
+
+    def children(self) -> tuple[Any, ...]:
+        """The values of the fields, in their order."""
+        return tuple(self.__dict__[name] for name in _names(type(self)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for leaf in leaves(self):  # arrays that were pickled or copied are writable
+            frozen(leaf)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and identical(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is arrays
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{n}={_outline(v)}' for n, v in _items(self))})"
+
+
+def leaves(tree: Any) -> list[Any]:
+    """All that is neither a node nor a container, in the order of fields and sorted keys."""
+    return [leaf for _, leaf in leaves_with_path(tree)]
+
+
+def leaves_with_path(
+    tree: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Leaves, each with the names of the fields and keys that lead to it."""
+    if not _branches(tree):
+        yield path, tree
+        return
+    for name, child in _items(tree):
+        yield from leaves_with_path(child, (*path, name))
+
+
+def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """The same tree with ``function`` of the corresponding leaves; its arrays are frozen."""
+    if isinstance(tree, Node):
+        rows = zip(tree.children(), *(other.children() for other in others), strict=True)
+        return type(tree).of_children([map_leaves(function, *row) for row in rows])
+    if isinstance(tree, dict):
+        return {k: map_leaves(function, tree[k], *(other[k] for other in others)) for k in tree}
+    if isinstance(tree, list | tuple):
+        return type(tree)(map_leaves(function, *row) for row in zip(tree, *others, strict=True))
+    return None if tree is None else frozen(function(tree, *others))
+
+
+def structure(tree: Any) -> Any:
+    """Types, names and shapes: what two trees of equal structure share."""
+    if not _branches(tree):
+        return np.shape(tree)
+    return (type(tree), *((name, structure(child)) for name, child in _items(tree)))
+
+
+def identical(left: Any, right: Any) -> bool:
+    """Equal in structure and content; to the last bit but for the sign of zero."""
+    if structure(left) != structure(right):
+        return False
+    pairs = zip(leaves(left), leaves(right), strict=True)
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
+
+
+def _branches(tree: Any) -> bool:
+    return tree is None or isinstance(tree, Node | dict | list | tuple)
+
+
+def _items(tree: Any) -> list[tuple[str, Any]]:
+    if isinstance(tree, Node):
+        return list(zip(_names(type(tree)), tree.children(), strict=True))
+    if isinstance(tree, dict):
+        return [(str(key), tree[key]) for key in sorted(tree)]
+    return [] if tree is None else [(str(index), child) for index, child in enumerate(tree)]
+
+
+def _outline(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_outline(child)}" for name, child in value.items()) + "}"
+    return repr(value) if value is None or isinstance(value, Node) else f"{np.shape(value)}"
+
+
+@functools.cache
+def _names(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))
+
+
+# --- pytrees, once there is JAX ------------------------------------------------------------------
+
+_waiting: list[type[Node]] = []
+
+
+def _register(cls: type[Node]) -> None:
+    if "jax" in sys.modules:
+        _register_now(cls)
+    else:
+        _waiting.append(cls)
+
+
+def _register_now(cls: type[Node]) -> None:
+    from jax.tree_util import GetAttrKey, register_pytree_with_keys
+
+    def flatten_with_keys(node: Node) -> Any:
+        return [(GetAttrKey(name), child) for name, child in _items(node)], None
+
+    register_pytree_with_keys(
+        cls,
+        flatten_with_keys,
+        lambda _, children: cls.of_children(children),
+        lambda node: (node.children(), None),
+    )
+
+
+class _WhenJaxIsLoaded(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds JAX as everybody else would, and registers what waits for it once it is loaded."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "jax":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            sys.meta_path.insert(0, self)
+            return spec
+        self.loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec: Any) -> Any:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        module.__loader__ = module.__spec__.loader = self.loader
+        try:
+            self.loader.exec_module(module)
+        except BaseException:
+            sys.meta_path.insert(0, self)
+            raise
+        while _waiting:
+            _register_now(_waiting.pop())
+
+
+if "jax" not in sys.modules:
+    sys.meta_path.insert(0, _WhenJaxIsLoaded())

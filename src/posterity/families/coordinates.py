@@ -1,0 +1,193 @@
+"""What a parameter is: the shape of its own axes, and the domain that its values lie in."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.arrays.leaves import as_leaf, frozen
+from posterity.arrays.linear_algebra import half_vectorize, symmetric, triangle, unhalf_vectorize
+from posterity.arrays.namespace import Namespace, is_traced, namespace
+from posterity.arrays.typing import Bool, Real
+from posterity.errors import ParameterError, StructureError
+
+
+@dataclasses.dataclass(frozen=True)
+class Domain:
+    """Finite numbers above a bound, which may depend on the size ``d`` of the member."""
+
+    name: str
+    above: float | Callable[[int], float] = -np.inf
+
+    def contains(self, xp: Namespace, leaf: Real, axes: int, size: int) -> Bool[Real, "*batch"]:
+        """Whether all entries along a member's own ``axes`` are in the domain."""
+        bound = self.above(size) if callable(self.above) else self.above
+        inside = xp.np.isfinite(leaf) & (leaf > bound)
+        return inside.all(tuple(range(-axes, 0))) if axes else inside
+
+
+class _PositiveDefinite(Domain):
+    def contains(self, xp: Namespace, leaf: Real, axes: int, size: int) -> Bool[Real, "*batch"]:
+        return xp.np.isfinite(xp.cholesky(leaf)).all((-2, -1))
+
+
+REAL = Domain("finite")
+POSITIVE = Domain("positive", above=0.0)
+ABOVE_MINUS_ONE = Domain("above -1", above=-1.0)
+POSITIVE_DEFINITE = _PositiveDefinite("positive definite")
+
+
+@dataclasses.dataclass(frozen=True)
+class Coordinate:
+    """One array of parameters.
+
+    ``axes`` counts a member's own axes, after those of the batch: 0 for a number, 1 for a vector of
+    length ``d``, 2 for a symmetric ``d x d`` matrix.
+    """
+
+    axes: int
+    domain: Domain = REAL
+
+    def shape(self, size: int) -> tuple[int, ...]:
+        """A member's own axes."""
+        return (size,) * self.axes
+
+    def length(self, size: int) -> int:
+        """Entries in a flat vector."""
+        return triangle(size) if self.axes == 2 else size**self.axes
+
+    def to_columns(self, leaf: Real) -> Real:
+        """(..., own axes) to (..., length); inner products stay."""
+        if self.axes == 0:
+            return leaf[..., None]
+        return half_vectorize(leaf) if self.axes == 2 else leaf
+
+    def from_columns(self, columns: Real, size: int) -> Real:
+        """The inverse of :meth:`to_columns`."""
+        if self.axes == 0:
+            return columns[..., 0]
+        return unhalf_vectorize(columns, size) if self.axes == 2 else columns
+
+
+def scalar(domain: Domain = REAL) -> Coordinate:
+    """A number."""
+    return Coordinate(0, domain)
+
+
+def vector(domain: Domain = REAL) -> Coordinate:
+    """``d`` numbers."""
+    return Coordinate(1, domain)
+
+
+def matrix(domain: Domain = REAL) -> Coordinate:
+    """A symmetric ``d x d`` matrix."""
+    return Coordinate(2, domain)
+
+
+Coordinates = Mapping[str, Coordinate]
+
+
+def checked(coordinates: Coordinates, values: Mapping[str, Any], owner: str) -> dict[str, Real]:
+    """``values`` as arrays of one size and one batch shape, each within its domain.
+
+    Batches broadcast. Values that are traced are not known, and pass.
+
+    Raises:
+        StructureError: if own axes, sizes or batches do not fit together.
+        ParameterError: for NaN, infinities, complex numbers, asymmetric matrices, and what lies
+            outside the domain.
+    """
+    leaves = {name: as_leaf(values[name]) for name in coordinates}
+    size = common_size(coordinates, leaves, owner)
+    for name, coordinate in coordinates.items():
+        if not is_traced(leaves[name]):
+            leaves[name] = symmetrized(leaves[name], coordinate, f"{name} of a {owner}")
+            _check_domain(leaves[name], coordinate, size, f"{name} of a {owner}")
+    return _broadcast(coordinates, leaves, size, owner)
+
+
+def common_size(coordinates: Coordinates, leaves: Mapping[str, Real], owner: str) -> int:
+    """The size ``d`` that all vectors and matrices share; 1 where there are none."""
+    sizes = set()
+    for name, coordinate in coordinates.items():
+        shape = np.shape(leaves[name])
+        sizes.update(shape[len(shape) - coordinate.axes :])
+        if len(shape) < coordinate.axes or len(sizes) > 1:
+            raise _misfit({n: np.shape(leaf) for n, leaf in leaves.items()}, owner)
+    return sizes.pop() if sizes else 1
+
+
+def common_batch(coordinates: Coordinates, leaves: Mapping[str, Real], owner: str) -> tuple:
+    """The batch shape that all leaves share, without broadcasting."""
+    batches = {np.shape(leaf)[: np.ndim(leaf) - coordinates[n].axes] for n, leaf in leaves.items()}
+    if len(batches) > 1:
+        raise _misfit({n: np.shape(leaf) for n, leaf in leaves.items()}, owner)
+    return batches.pop()
+
+
+def symmetrized(leaf: Real, coordinate: Coordinate, place: str) -> Real:
+    """The matrix without the asymmetry that rounding leaves; more than that is refused."""
+    if coordinate.axes != 2 or is_traced(leaf):
+        return leaf
+    values = np.asarray(leaf)
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(values - np.swapaxes(values, -1, -2)).max(initial=0.0)
+        if gap == 0 or np.isnan(gap):
+            return leaf
+        tolerance = np.sqrt(np.finfo(values.dtype).eps) * np.abs(values).max(initial=0.0)
+    if gap > tolerance:
+        raise ParameterError(
+            found=f"an asymmetric {place}, by up to {gap:.3g}",
+            expected="a symmetric matrix",
+            fix="If the asymmetry is rounding, pass (m + m.T) / 2; else look for what is wrong.",
+        )
+    return frozen(symmetric(leaf))
+
+
+def _check_domain(leaf: Real, coordinate: Coordinate, size: int, place: str) -> None:
+    values = np.asarray(leaf)
+    unit = _correlations(values) if coordinate.domain is POSITIVE_DEFINITE else values
+    good = coordinate.domain.contains(namespace(unit), unit, coordinate.axes, size)
+    if coordinate.domain is POSITIVE_DEFINITE and good.all():
+        pivots = np.diagonal(np.linalg.cholesky(unit), axis1=-2, axis2=-1)
+        good = (pivots**2 > size * np.finfo(unit.dtype).eps).all(-1)
+    if not good.all():
+        at = [int(i) for i in np.argwhere(~np.asarray(good))[0]]
+        raise ParameterError(
+            found=f"{place}{f', member {at},' if at else ''} that is "
+            f"{np.array2string(values[tuple(at)], threshold=9, precision=6)}",
+            expected=f"{coordinate.domain.name} numbers"
+            if coordinate.axes < 2
+            else f"a finite, {coordinate.domain.name} matrix",
+            fix="Check the fit that it came from, and its units.",
+        )
+
+
+def _correlations(values: np.ndarray) -> np.ndarray:
+    """Matrices scaled to a unit diagonal: whether one is singular does not depend on units."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        deviations = np.sqrt(np.diagonal(values, axis1=-2, axis2=-1))
+        return values / deviations[..., :, None] / deviations[..., None, :]
+
+
+def _broadcast(coordinates: Coordinates, leaves: dict[str, Real], size: int, owner: str) -> dict:
+    shapes = {name: np.shape(leaf) for name, leaf in leaves.items()}
+    try:
+        batch = np.broadcast_shapes(*(s[: len(s) - coordinates[n].axes] for n, s in shapes.items()))
+    except ValueError:
+        raise _misfit(shapes, owner) from None
+    for name, leaf in leaves.items():
+        full = batch + coordinates[name].shape(size)
+        if np.shape(leaf) != full:
+            leaves[name] = namespace(leaf).np.broadcast_to(leaf, full)
+    return leaves
+
+
+def _misfit(shapes: Mapping[str, tuple[int, ...]], owner: str) -> StructureError:
+    return StructureError(
+        found=f"a {owner} of parameters of shapes {dict(shapes)}",
+        expected="one batch shape followed by vectors of one length d, d x d matrices where "
+        "symmetric, and nothing for numbers",
+        fix="Check the shapes of the parameters that it was made from.",
+    )

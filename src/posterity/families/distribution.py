@@ -1,0 +1,98 @@
+"""What every law offers: an exponential family, what is built from several, and mixtures."""
+
+import abc
+from typing import Any, Self
+
+import numpy as np
+
+from posterity.arrays.namespace import namespace
+from posterity.arrays.tree import Node, leaves
+from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.errors import StructureError
+
+
+class Distribution(Node, abc.ABC):
+    """A law, or a batch of laws, whose parameters are the leaves of a tree.
+
+    An *event* is an array, or a tree of arrays, of the shapes of ``event_shape``.
+    """
+
+    @classmethod
+    @abc.abstractmethod
+    def from_standard(cls, *args: Any, **kwargs: Any) -> Self:
+        """From the parameters that textbooks use."""
+
+    @abc.abstractmethod
+    def standard_parameters(self) -> dict[str, Any]:
+        """The parameters that textbooks use, by the names that ``from_standard`` takes."""
+
+    @property
+    @abc.abstractmethod
+    def batch_shape(self) -> tuple[int, ...]:
+        """The axes before those of one member."""
+
+    @property
+    @abc.abstractmethod
+    def event_shape(self) -> Any:
+        """The shape of one event: a tuple, or a tree of tuples."""
+
+    @abc.abstractmethod
+    def is_proper(self) -> Bool[Real, "*batch"]:
+        """Whether each member is a distribution; a factor may well not be."""
+
+    @abc.abstractmethod
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
+        """Independent draws, of shape ``shape + batch + event``; needs proper members."""
+
+    def log_prob(self, z: Any) -> Float[Real, "..."]:
+        """Log density at ``z``, of shape ``shape + batch + event``, in nats.
+
+        Raises:
+            StructureError: if ``z`` has other axes than an event.
+        """
+        return self._log_prob(check_event(self, z))
+
+    @abc.abstractmethod
+    def _log_prob(self, z: Any) -> Float[Real, "..."]:
+        """As :meth:`log_prob`, for events of the right shape."""
+
+
+def check_event(law: Distribution, z: Any) -> Any:
+    """``z`` as arrays; a StructureError unless its last axes are those of an event."""
+    found, fits = _fitted(law.event_shape, z)
+    try:
+        together = fits and np.broadcast_shapes(law.batch_shape, *fits)
+    except ValueError:
+        together = None
+    if together is None:
+        raise StructureError(
+            found=f"values of shapes {[np.shape(leaf) for leaf in leaves(z)]} for {law!r}",
+            expected=f"events of shape {law.event_shape}, with leading axes that fit the batch "
+            f"shape {law.batch_shape}",
+            fix="Put the axes of one event last.",
+        )
+    return found
+
+
+def _fitted(shape: Any, z: Any) -> tuple[Any, list[tuple[int, ...]] | None]:
+    """The event as arrays, and the axes before the event's own; None where it does not fit."""
+    if shape is None:
+        return None, []
+    if isinstance(shape, dict):
+        if not isinstance(z, dict) or set(z) != set(shape):
+            return z, None
+        pairs = {name: _fitted(shape[name], z[name]) for name in shape}
+        return {name: found for name, (found, _) in pairs.items()}, _joined(pairs.values())
+    if any(not isinstance(axis, int) for axis in shape):
+        if not isinstance(z, tuple | list) or len(z) != len(shape):
+            return z, None
+        parts = [_fitted(own, part) for own, part in zip(shape, z, strict=True)]
+        return tuple(found for found, _ in parts), _joined(parts)
+    array = z if hasattr(z, "shape") else namespace(z).np.asarray(z)
+    axes = len(array.shape) - len(shape)
+    return array, [array.shape[:axes]] if axes >= 0 and array.shape[axes:] == shape else None
+
+
+def _joined(parts: Any) -> list[tuple[int, ...]] | None:
+    batches = [batch for _, batch in parts]
+    return None if any(b is None for b in batches) else [axes for b in batches for axes in b]
