@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.tree import leaves_with_path
+from posterity.arrays.tree import leaves_with_path, structure
 from posterity.errors import ParameterError, StructureError
-from posterity.families import Distribution, ExponentialFamily
+from posterity.families import Distribution
 
 
 def check_finite(family: Any, place: str) -> None:
@@ -36,19 +36,14 @@ def check_proper(law: Distribution, place: str) -> None:
         )
 
 
-def check_same_structure(expected: ExponentialFamily, found: Any, place: str) -> None:
+def check_same_structure(expected: Distribution, found: Any, place: str) -> None:
     """Raise a StructureError unless both are of one family, with the same shapes."""
-    if not isinstance(found, ExponentialFamily) or kind(expected) != kind(found):
+    if structure(expected) != structure(found):
         raise StructureError(
             found=f"{found!r} in {place}",
             expected=repr(expected),
             fix="Give every site the same family, blocks and dimensions.",
         )
-
-
-def kind(family: ExponentialFamily) -> Any:
-    """What must agree for two members to be added without broadcasting."""
-    return family.outline(), family.batch_shape
 
 
 def _improper_part(law: Any) -> str:

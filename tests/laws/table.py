@@ -15,6 +15,7 @@ from posterity.families import (
     Categorical,
     DiagonalGaussian,
     Dirichlet,
+    Distribution,
     ExponentialFamily,
     Gamma,
     Gaussian,
@@ -149,17 +150,17 @@ TABLE: dict[str, Row] = {
 NAMES = [name for name, row in TABLE.items() if issubclass(row.family, ExponentialFamily)]
 """Rows that are exponential families: all but mixtures."""
 
-TRANSLATED = [name for name in NAMES if hasattr(TABLE[name].family, "translate")]
-"""Rows with a location to move."""
-
 
 def exported() -> set[type]:
     """Every family that ``posterity.families`` exports, bar the abstract base."""
     members = (getattr(families, name) for name in families.__all__)
-    kinds = {
-        m for m in members if isinstance(m, type) and issubclass(m, (ExponentialFamily, Mixture))
-    }
-    return kinds - {ExponentialFamily}
+    kinds = {m for m in members if isinstance(m, type) and issubclass(m, Distribution)}
+    return kinds - {Distribution, ExponentialFamily}
+
+
+def located() -> list[str]:
+    """Rows with a location to move."""
+    return [name for name in NAMES if some(name)[0].location() is not None]
 
 
 def some(

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from posterity.families.base import half_vectorize, unhalf_vectorize
+from posterity.arrays.linear_algebra import half_vectorize, unhalf_vectorize
 from tests.laws.table import NAMES, some, to_jax
 
 EPS = np.finfo(np.float64).eps

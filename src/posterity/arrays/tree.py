@@ -29,6 +29,8 @@ class Node:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        # What comes in is whatever can be converted; fields say what it is converted to.
+        cls.__init__.__annotations__ = dict.fromkeys(cls.__init__.__annotations__, Any)
         _register(cls)
 
     @classmethod

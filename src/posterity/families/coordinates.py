@@ -133,7 +133,7 @@ def symmetrized(leaf: Real, coordinate: Coordinate, place: str) -> Real:
     values = np.asarray(leaf)
     with np.errstate(invalid="ignore"):
         gap = np.abs(values - np.swapaxes(values, -1, -2)).max(initial=0.0)
-        if gap == 0 or np.isnan(gap):
+        if gap == 0 or not np.isfinite(gap):
             return leaf
         tolerance = np.sqrt(np.finfo(values.dtype).eps) * np.abs(values).max(initial=0.0)
     if gap > tolerance:

@@ -67,7 +67,7 @@ class AnyGaussian(ExponentialFamily):
         return Line(deviation, -end, end, at)
 
     @abc.abstractmethod
-    def times_precision(self, vector: Float[Real, "*batch d"]) -> Float[Real, "*batch d"]:
+    def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
         """``Λ v``."""
 
     def at_mean(self, slope: Float[Real, " d"], precision: Float[Real, "..."]) -> Self:
@@ -200,7 +200,7 @@ class Gaussian(AnyGaussian):
         distance = quadratic(other.precision, self.mean - other.mean)
         return (eigenvalue_excess - xp.logdet(theirs) + xp.logdet(mine) + distance) / 2
 
-    def translate(self, offset: Float[Real, "*batch d"]) -> Self:
+    def translate(self, offset: Float[Real, "..."]) -> Self:
         """The law of ``z + offset``."""
         moved = self.precision_mean + self.times_precision(as_leaf(offset))
         return type(self)(moved, self.precision)
@@ -218,7 +218,7 @@ class Gaussian(AnyGaussian):
         )
         return jnp.asarray(self.mean) + scaled[..., 0]
 
-    def times_precision(self, vector: Float[Real, "*batch d"]) -> Float[Real, "*batch d"]:
+    def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
         """``Λ v``."""
         return (self.precision @ vector[..., None])[..., 0]
 
@@ -341,7 +341,7 @@ class DiagonalGaussian(AnyGaussian):
         distance = other.precision * (self.mean - other.mean) ** 2
         return (excess - log + distance).sum(-1) / 2
 
-    def translate(self, offset: Float[Real, "*batch d"]) -> Self:
+    def translate(self, offset: Float[Real, "..."]) -> Self:
         """The law of ``z + offset``."""
         moved = self.precision_mean + self.times_precision(as_leaf(offset))
         return type(self)(moved, self.precision)
@@ -355,7 +355,7 @@ class DiagonalGaussian(AnyGaussian):
         noise = jax.random.normal(key, shape + mean.shape, mean.dtype)
         return mean + jnp.sqrt(variance) * noise
 
-    def times_precision(self, vector: Float[Real, "*batch d"]) -> Float[Real, "*batch d"]:
+    def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
         """``v / variance``."""
         return self.precision * vector
 

@@ -156,7 +156,7 @@ class NormalGamma(ExponentialFamily):
         """Log density of a new observation: a product of Student's t."""
         return self.coordinatewise.predictive_log_prob(as_leaf(x)[..., None]).sum(-1)
 
-    def translate(self, offset: Float[Real, "*batch d"]) -> Self:
+    def translate(self, offset: Float[Real, "..."]) -> Self:
         """The law of ``(μ + offset, λ)``."""
         kappa, mean = self.mean_precision, self.mean + as_leaf(offset)
         return type(self)(kappa, self.degrees, kappa * mean, self.inverse_scale + kappa * mean**2)

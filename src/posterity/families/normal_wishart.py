@@ -235,7 +235,7 @@ class NormalWishart(ExponentialFamily):
             - (t + d) / 2 * xp.np.log1p(squared / t)
         )
 
-    def translate(self, offset: Float[Real, "*batch d"]) -> Self:
+    def translate(self, offset: Float[Real, "..."]) -> Self:
         """The law of ``(μ + offset, Λ)``."""
         kappa, mean = self.mean_precision, self.mean + as_leaf(offset)
         scatter = self.inverse_scale + kappa[..., None, None] * outer(mean)

@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from posterity.arrays.tree import leaves
+from posterity.arrays.tree import leaves, structure
 from posterity.arrays.typing import Float, Int
-from posterity.checks import check_proper, kind
+from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Plate, Product, at_rest, concatenate, stack
 from posterity.families.base import place
@@ -280,7 +280,7 @@ def _common(
     """The prior that all sites share, to twelve digits."""
     first = priors[0]
     for name, prior in zip(names, priors, strict=True):
-        if kind(prior) != kind(first) or not _close(prior, first):
+        if structure(prior) != structure(first) or not _close(prior, first):
             raise StructureError(
                 found=f"different priors at sites {names[0]!r} and {name!r}"
                 + (f" in block {path!r}" if path else ""),

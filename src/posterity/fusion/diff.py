@@ -8,8 +8,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import rel_entr
 
+from posterity.arrays.tree import structure
 from posterity.artifact import Posterior
-from posterity.checks import check_proper, kind
+from posterity.checks import check_proper
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily, Plate, Product
 from posterity.fusion.geometry import kl_matrix
@@ -155,7 +156,7 @@ def _outline(family: ExponentialFamily) -> object:
         return (Product, family.batch_shape, tuple(family.blocks))
     if isinstance(family, Plate) and not family.batch_shape:
         return family.outline(plates=False)
-    return kind(family)
+    return structure(family)
 
 
 def _kl(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
