@@ -299,7 +299,7 @@ def _sorted(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
 
 def _running_sum(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
     """The last of the partial sums: what adding one after the other gives, to the last bit."""
-    return np.add.accumulate(np.stack([first, *others]), axis=0)[-1].copy()
+    return np.array(np.add.accumulate(np.stack([first, *others]), axis=0)[-1])
 
 
 def _stale(site: str, entry: Entry, held: Entry) -> PosterityError:

@@ -4,21 +4,65 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+import re
+import reprlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
 
 from posterity.artifact import digest, write_file
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, PosterityError
 from posterity.ledger import Ledger
 
 FORMAT_VERSION = 1
 
+# --- the document ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Refinement:
+    """What the sites that stay did after the subtraction.
+
+    ``updates``: by site, how often it changed its factor. ``joined``: who contributes for the
+    first time, as a walk had not met them before. ``restarted``: whether all factors were set to
+    zero first. ``residuals``, in sqrt(nats), and the distance are what the issuer measured
+    (:func:`posterity.federation.certify`), None where it could not.
+    """
+
+    updates: Mapping[str, int]
+    joined: tuple[str, ...]
+    restarted: bool
+    residuals: Mapping[str, float | None]
+    estimated_distance_nats: float | None
+
+    @classmethod
+    def between(cls, before: Ledger, after: Ledger, restarted: bool, **measured: Any) -> Self:
+        """What the versions in two ledgers tell of it, and what was ``measured``."""
+        updates = _updates(before, after, restarted)
+        return cls(updates, _joined(before, after), restarted, **measured)
+
+    @property
+    def statement(self) -> str:
+        """What was done, in words."""
+        counts = [count for count in self.updates.values() if count]
+        distance = self.estimated_distance_nats
+        zeroed = "the others were set to zero, and " if self.restarted else ""
+        joined = f", for the first time {_named(self.joined)}" if self.joined else ""
+        nats = "an unknown number of" if distance is None else f"{distance:.2g}"
+        return (
+            f"{zeroed}{len(counts)} sites refined theirs, {max(counts, default=0)} times at most"
+            f"{joined}; the issuer estimates {nats} nats to the nearest optimum without them, "
+            "which a receipt cannot show"
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Receipt:
-    """What a forgetting did, as data.
+    """What a forgetting did, as data, and what that shows, in words.
 
     ``before`` and ``after`` are digests of the two ledgers. ``refinement`` is None if nothing
     but a subtraction was done. Its own digest tells a receipt that was altered by accident; it is
@@ -31,12 +75,18 @@ class Receipt:
     after: str
     time: str
     version: str
-    refinement: Mapping[str, Any] | None = None
+    refinement: Refinement | None = None
+
+    @property
+    def statement(self) -> str:
+        """What the receipt shows, and what it does not. The wording is part of the format."""
+        done = self.refinement.statement if self.refinement else "nothing else was changed"
+        shown = _EXACT if self.exact else _NOT_EXACT
+        return f"The factors of {_named(self.sites)} were subtracted; {done}. {shown}"
 
     def to_json(self) -> str:
         """One JSON document, keys sorted."""
-        content = {"receipt": FORMAT_VERSION, **dataclasses.asdict(self)}
-        return json.dumps(content | {"digest": _checksum(content)}, indent=2, sort_keys=True) + "\n"
+        return json.dumps(self._document(), indent=2, sort_keys=True) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON document, whole or not at all; an ArtifactError if that fails."""
@@ -46,30 +96,136 @@ class Receipt:
     def load(cls, path: str | os.PathLike[str]) -> "Receipt":
         """Read what :meth:`save` wrote; an ArtifactError if it is missing, foreign or altered."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            checksum = content.pop("digest")
-            version = content.pop("receipt")
-            receipt = cls(**{**content, "sites": tuple(content["sites"])})
-            if not all(isinstance(text, str) for text in (*receipt.sites, receipt.time)):
-                raise TypeError("sites or time are no text")
-            intact = checksum == _checksum({"receipt": version, **dataclasses.asdict(receipt)})
+            text = Path(path).read_text(encoding="utf-8")
+            document = json.loads(text, object_pairs_hook=_unique)
+            receipt = cls._of(document)
+        except ArtifactError as error:
+            raise error.at(f"file {os.fspath(path)!r}") from error
         except OSError as error:
             raise _unreadable(path, error.strerror or str(error)) from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _unreadable(path, f"not a receipt: {error}") from error
-        if version != FORMAT_VERSION or not intact:
+        if _canonical(document) != _canonical(receipt._document()):
             raise _unreadable(path, "altered, or of another version")
         return receipt
 
+    @classmethod
+    def _of(cls, document: Any) -> "Receipt":
+        content = _checked(document, _RECEIPT)
+        content["sites"] = tuple(content["sites"])
+        if content["refinement"] is not None:
+            refined = _checked(content["refinement"], _REFINEMENT)
+            content["refinement"] = Refinement(**{**refined, "joined": tuple(refined["joined"])})
+        return cls(**content)
 
-def issue(
-    before: Ledger, after: Ledger, sites: tuple[str, ...], refinement: Mapping[str, Any] | None
-) -> Receipt:
-    """The receipt of a forgetting that just happened."""
+    def _document(self) -> dict[str, Any]:
+        content = dataclasses.asdict(self)
+        content |= {"receipt": FORMAT_VERSION, "statement": self.statement}
+        return content | {"digest": hashlib.sha256(_canonical(content).encode()).hexdigest()}
+
+
+_EXACT = (
+    "Every factor that stays is marked as found from its own site's data alone: if that is so, "
+    "the posterior is, to the last bit, one that never saw theirs."
+)
+_NOT_EXACT = (
+    "This does not prove that nothing of them is left: what stays may have been fitted in their "
+    "company."
+)
+
+
+def _named(sites: tuple[str, ...]) -> str:
+    return ", ".join(map(json.dumps, sites))  # in quotes: no name can pass for a sentence
+
+
+def _canonical(document: Any) -> str:
+    return json.dumps(document, sort_keys=True)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; a key that comes twice would tell two readers two things."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key that comes twice")
+    return dict(pairs)
+
+
+def _unreadable(path: str | os.PathLike[str], why: str) -> ArtifactError:
+    return ArtifactError(
+        found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
+        expected="a JSON document as `posterity forget` writes it",
+        fix="Fetch the receipt again from who issued it.",
+    )
+
+
+# --- what its fields have to be ----------------------------------------------------------------
+
+
+def _are_names(value: Any) -> bool:
+    texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return texts and value == sorted(set(value))
+
+
+def _is_length(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and 0 <= value < math.inf)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_time(value: Any) -> bool:
+    time = datetime.datetime.fromisoformat(value).astimezone(datetime.UTC)
+    return time.year >= 2020 and time.isoformat(timespec="seconds") == value
+
+
+Constraints = Mapping[str, tuple[str, Callable[[Any], Any]]]
+
+_FLAG = ("true or false", lambda value: isinstance(value, bool))
+_DIGEST = ("64 hexadecimal digits", lambda value: re.fullmatch("[0-9a-f]{64}", value))
+_RECEIPT: Constraints = {
+    "sites": ("names, sorted, at least one", lambda value: value and _are_names(value)),
+    "exact": _FLAG,
+    "before": _DIGEST,
+    "after": _DIGEST,
+    "time": ("a time in UTC from 2020 on, as 2026-11-21T09:00:00+00:00", _is_time),
+    "version": ("a version number", lambda value: re.fullmatch(r"\d+\.\d+[\w.+-]*", value)),
+    "refinement": ("an object, or null", lambda value: isinstance(value, dict | None)),
+}
+_REFINEMENT: Constraints = {
+    "updates": ("counts by site", lambda value: all(map(_is_count, value.values()))),
+    "joined": ("names, sorted", _are_names),
+    "restarted": _FLAG,
+    "residuals": ("lengths by site, or null", lambda value: all(map(_is_length, value.values()))),
+    "estimated_distance_nats": ("a finite number from zero on, or null", _is_length),
+}
+
+
+def _checked(document: Any, constraints: Constraints) -> dict[str, Any]:
+    """The fields of a document, each of which is what it has to be."""
+    content = {name: document[name] for name in constraints}
+    for name, (expected, holds) in constraints.items():
+        try:
+            good = holds(content[name])
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            good = False
+        if not good:
+            raise ArtifactError(
+                found=f"{name} {reprlib.repr(content[name])} in a receipt",
+                expected=expected,
+                fix="Fetch the receipt again from who issued it.",
+            )
+    return content
+
+
+# --- issuing and verifying ---------------------------------------------------------------------
+
+
+def issue(before: Ledger, after: Ledger, refinement: Refinement | None) -> Receipt:
+    """The receipt of a forgetting that just happened, which names all who left in it."""
     from posterity import __version__
 
     return Receipt(
-        sites=tuple(sorted(sites)),
+        sites=tuple(sorted(set(before.sites) & set(after.forgotten))),
         exact=after.independent and refinement is None,
         before=digest(before),
         after=digest(after),
@@ -86,9 +242,14 @@ class Verification:
     claims: Mapping[str, bool]
 
     @property
+    def broken(self) -> tuple[str, ...]:
+        """The claims that they do not bear out."""
+        return tuple(claim for claim, holds in self.claims.items() if not holds)
+
+    @property
     def passed(self) -> bool:
-        """Whether all do."""
-        return all(self.claims.values())
+        """Whether they bear out all."""
+        return not self.broken
 
 
 def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
@@ -102,51 +263,110 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
     >>> verify(done.receipt, ledger, done.ledger).passed
     True
     """
-    sites, left, stay = receipt.sites, _others(receipt, before), _others(receipt, after)
-    claims = {
+    claims = _of_the_files(receipt, before, after)
+    claims |= _of_who_left(receipt, before, after)
+    claims |= _of_who_stays(receipt, before, after)
+    if receipt.refinement is None:
+        return Verification(claims | _of_a_subtraction(receipt, before, after))
+    return Verification(claims | _of_a_refinement(receipt, receipt.refinement, before, after))
+
+
+def _of_the_files(receipt: Receipt, before: Ledger, after: Ledger) -> dict[str, bool]:
+    return {
         "the ledger before is the one that the receipt names": digest(before) == receipt.before,
         "the ledger after is the one that the receipt names": digest(after) == receipt.after,
-        "sites are named, none of which was forgotten before": bool(sites)
-        and not set(sites) & set(before.forgotten),
-        "the sites do not contribute after": not set(sites) & set(after.sites),
-        "the sites are barred from coming back by an old message": set(sites)
-        <= set(after.forgotten)
-        and all(_newer(site, before, after) for site in sites),
-        "nobody else left or came back": left.forgotten == stay.forgotten
-        and set(left.sites) <= set(stay.sites),
-        "no other site went back to an older version": not any(
-            _newer(site, after, before) for site in left.entries
-        ),
         "the prior is the same": before.prior == after.prior,
     }
-    if receipt.exact:
-        claims["every other factor is the same, to the last bit"] = left == stay
-        claims["every other factor was found without the sites"] = after.independent
-    else:
-        claims["it says exact where it could"] = not (left == stay and after.independent)
-    return Verification(claims)
 
 
-def _others(receipt: Receipt, ledger: Ledger) -> Ledger:
-    """The ledger without what it says of the receipt's sites."""
-    kept = {site: entry for site, entry in ledger.entries.items() if site not in receipt.sites}
-    return Ledger(ledger.prior, kept)
+def _of_who_left(receipt: Receipt, before: Ledger, after: Ledger) -> dict[str, bool]:
+    restarted = receipt.refinement is not None and receipt.refinement.restarted
+
+    def barred(site: str) -> bool:
+        old, new = before.entries.get(site), after.entries.get(site)
+        held = old is not None and (old.epoch, True, old.sequence + restarted)
+        return new is not None and new.rank == held
+
+    return {
+        "sites are named, each of which contributed before": (
+            bool(receipt.sites) and set(receipt.sites) <= set(before.sites)
+        ),
+        "none of the sites contributes after": set(receipt.sites).isdisjoint(after.sites),
+        "each of the sites is barred, at the version that it had": all(map(barred, receipt.sites)),
+    }
 
 
-def _newer(site: str, old: Ledger, new: Ledger) -> bool:
-    """Whether ``new`` says of the site what beats all that ``old`` says."""
-    if site not in new.entries:
+def _of_who_stays(receipt: Receipt, before: Ledger, after: Ledger) -> dict[str, bool]:
+    epochs = {site: entry.epoch for site, entry in before.entries.items()}
+    same_epochs = all(entry.epoch == epochs.get(s, 0) for s, entry in after.entries.items())
+    return {
+        "nobody else left": set(before.sites) <= {*receipt.sites, *after.sites},
+        "nobody came back": same_epochs and set(before.forgotten) <= set(after.forgotten),
+        "no version went back, vanished or has two contents": _follows(before, after),
+    }
+
+
+def _of_a_subtraction(receipt: Receipt, before: Ledger, after: Ledger) -> dict[str, bool]:
+    def others(ledger: Ledger) -> Ledger:
+        names = ledger.entries.keys() - {*receipt.sites}
+        return Ledger(ledger.prior, {site: ledger.entries[site] for site in names})
+
+    return {
+        "every other factor is the same, to the last bit": others(before) == others(after),
+        "it is called exact if and only if every factor that stays is marked as independent": (
+            receipt.exact == after.independent
+        ),
+    }
+
+
+def _of_a_refinement(
+    receipt: Receipt, refined: Refinement, before: Ledger, after: Ledger
+) -> dict[str, bool]:
+    updates = _updates(before, after, refined.restarted)
+    same_prior = before.prior == after.prior
+    return {
+        "what was refined is not called exact": not receipt.exact,
+        "every other site refined as often as the receipt says": updates == refined.updates,
+        "nobody joined but whom the receipt names": _joined(before, after) == refined.joined,
+        "what left was not handed on": same_prior and not _handed_on(receipt.sites, before, after),
+    }
+
+
+def _follows(before: Ledger, after: Ledger) -> bool:
+    """Whether ``after`` already knows all that ``before`` says."""
+    try:
+        return before.merge(after) == after
+    except PosterityError:
         return False
-    return site not in old.entries or new.entries[site].rank > old.entries[site].rank
 
 
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _updates(before: Ledger, after: Ledger, restarted: bool) -> dict[str, int]:
+    """How often each site that contributes after changed its factor; its version counts that."""
+    held = {site: entry.sequence + restarted for site, entry in before.entries.items()}
+    return {site: after.entries[site].sequence - held.get(site, -1) for site in after.sites}
 
 
-def _unreadable(path: str | os.PathLike[str], why: str) -> ArtifactError:
-    return ArtifactError(
-        found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
-        expected="a JSON document as `posterity forget` writes it",
-        fix="Fetch the receipt again from who issued it.",
-    )
+def _joined(before: Ledger, after: Ledger) -> tuple[str, ...]:
+    return tuple(sorted(set(after.sites) - set(before.sites)))
+
+
+def _handed_on(leavers: tuple[str, ...], before: Ledger, after: Ledger) -> bool:
+    """Whether a site, or all together, gained what a leaver, or all leavers, held: to rounding.
+
+    Factors so small that they vanish in the rounding of the sum are not looked for.
+    """
+    held = np.array([_flat(before, site) for site in after.sites])
+    gains = np.array([_flat(after, site) for site in after.sites]) - held
+    lost = np.array([_flat(before, site) for site in leavers])
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounding = 64 * np.finfo(float).eps * sum(abs(part).sum(0) for part in (held, gains, lost))
+        gains = np.array([*gains, gains.sum(0)])
+        losses = [loss for loss in (*lost, lost.sum(0)) if (abs(loss) > rounding).any()]
+        return any((abs(gains - loss) <= rounding).all(-1).any() for loss in losses)
+
+
+def _flat(ledger: Ledger, site: str) -> np.ndarray:
+    """The site's factor as one vector; zero if it has none."""
+    entry = ledger.entries.get(site)
+    factor = None if entry is None else entry.factor
+    return np.ravel((ledger.prior.zero() if factor is None else factor).natural_parameters)

@@ -54,13 +54,14 @@ def test_conjugate_runs_forget_to_the_last_bit(name, gone):
     assert snapshot(run) == before
 
 
-def test_a_site_that_was_never_visited_is_forgotten_too():
+def test_of_a_site_that_was_never_visited_there_is_nothing_to_forget():
     model, prior, data = CONJUGATE["Beta"]
     run = start(data, model, prior, schedule=Gossip(ring(list(NAMES)), start="ash")).advance(1)
-    done = forget(run, "fir")
-    assert done.exact
-    assert verify(done.receipt, run.ledger, done.ledger).passed
-    assert identical(done.run.advance(30).posterior, forget(run.advance(30), "fir").run.posterior)
+    for target in (run, run.ledger):
+        with pytest.raises(LedgerError, match="'fir'"):
+            forget(target, "ash", "fir")
+    barred = run.forget("fir").advance(30)
+    assert identical(barred.posterior, forget(run.advance(30), "fir").run.posterior)
 
 
 def test_rejoining_does_not_spoil_exactness():
@@ -146,8 +147,9 @@ def test_the_distance_is_estimated_to_a_factor_of_three(trained, retrained, swee
     assert not done.exact
     assert true / 3 < done.distance < true * 3
     assert verify(done.receipt, trained.ledger, done.ledger).passed
-    assert done.receipt.refinement["sweeps"] == sweeps
-    assert done.receipt.refinement["estimated_distance_nats"] == done.distance
+    refinement = done.receipt.refinement
+    assert refinement.updates == dict.fromkeys(STAY, sweeps)
+    assert refinement.estimated_distance_nats == done.distance
 
 
 def test_refinement_comes_closer_and_closer(trained, retrained):
@@ -158,7 +160,7 @@ def test_refinement_comes_closer_and_closer(trained, retrained):
         true.append(float(done.ledger.posterior.kl(retrained)))
     assert all(later < earlier / 10 for earlier, later in pairwise(distances))
     assert all(later < earlier / 10 for earlier, later in pairwise(true))
-    assert forget(trained, "oak").receipt.refinement["sweeps"] == 2
+    assert set(forget(trained, "oak").receipt.refinement.updates.values()) == {2}
     assert true[0] > 0.05  # the leaver left its mark
 
 
@@ -166,7 +168,8 @@ def test_training_anew_forgets_as_retraining_does(trained):
     done = forget(trained, "oak", sweeps=3, restart=True)
     never = federate(STAY, LogisticRegression(), NORMAL, steps=3)
     assert identical(done.ledger.posterior, never.posterior)
-    assert done.receipt.refinement["restarted"]
+    assert done.receipt.refinement.restarted
+    assert done.receipt.refinement.updates == dict.fromkeys(STAY, 3)
     assert verify(done.receipt, trained.ledger, done.ledger).passed
 
 
@@ -178,6 +181,18 @@ def test_several_sites_leave_at_once(trained):
     assert done.ledger.forgotten == ("ash", "oak")
     assert forget(trained, *NAMES).exact
     assert identical(forget(trained, *NAMES).ledger.posterior, trained.state.prior)
+    none = forget(trained, *NAMES, restart=True)
+    assert none.exact
+    assert verify(none.receipt, trained.ledger, none.ledger).passed
+
+
+def test_who_was_to_leave_in_turn_is_on_the_receipt(trained):
+    schedule = Gossip(complete(list(NAMES)))
+    run = start(SITES, LogisticRegression(), NORMAL, schedule=schedule)
+    run = with_ledger(run, trained.ledger).forget("ash", when="visit")
+    done = forget(run, "oak")
+    assert done.receipt.sites == done.ledger.forgotten == ("ash", "oak")
+    assert verify(done.receipt, run.ledger, done.ledger).passed
 
 
 def test_a_walk_that_had_not_met_everyone(retrained):
@@ -186,6 +201,7 @@ def test_a_walk_that_had_not_met_everyone(retrained):
     assert 1 < len(run.ledger.sites) < 4
     done = forget(run, "oak", sweeps=6)
     assert float(done.ledger.posterior.kl(retrained)) < 1e-6
+    assert set(done.receipt.refinement.joined) == set(STAY) - set(run.ledger.sites)
     assert verify(done.receipt, run.ledger, done.ledger).passed
     later = done.run.advance(20)
     assert later.ledger.forgotten == ("oak",)
@@ -263,7 +279,9 @@ def test_a_site_that_fails_while_others_refine():
         else:
             done = forget(sick, "a")
             assert done.distance is None
-            assert done.receipt.refinement["residuals"] == {"b": None}
+            assert done.receipt.refinement.residuals == {"b": None}
+            assert done.receipt.refinement.updates == {"b": 0}
+            assert verify(done.receipt, run.ledger, done.ledger).passed
             assert done.run.history[-1].outcome == "failed"
         assert snapshot(sick) == before
 

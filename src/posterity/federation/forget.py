@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from posterity.checks import check_proper
-from posterity.errors import UsageError
+from posterity.errors import LedgerError, UsageError
 from posterity.federation.run import Run
 from posterity.federation.state import failure_of, padded, site_key
 from posterity.inference.update import LocalUpdate, fisher_length
 from posterity.ledger import Ledger
 from posterity.models import ConjugateModel
-from posterity.receipt import Receipt, issue
+from posterity.receipt import Receipt, Refinement, issue
 
 SWEEPS, NOISY_SWEEPS = 2, 20
 """Sweeps of refinement over the sites that stay: with exact gradients, and with noisy ones."""
@@ -64,7 +64,7 @@ def forget(
             The way out where what is left after the subtraction is no distribution.
 
     Raises:
-        LedgerError: if a site is unknown or was forgotten before.
+        LedgerError: if a site is unknown, was forgotten before, or contributed nothing yet.
         ParameterError: if what is left is no distribution.
         UsageError: if no site is named, or refinement is asked of a ledger, or of a run that
             forgets exactly.
@@ -103,27 +103,33 @@ def forget(
 def _from_ledger(before: Ledger, sites: tuple[str, ...]) -> Forgotten:
     after = before.forget(*sites)
     check_proper(after.posterior, "what is left of the ledger")
-    receipt = issue(before, after, sites, None)
+    receipt = issue(before, after, None)
     return Forgotten(after, receipt, None, 0.0 if receipt.exact else None)
 
 
-def _from_run(before: Run, sites: tuple[str, ...], sweeps: int, restart: bool) -> Forgotten:
-    run = (before.restarted() if restart else before).forget(*sites)
-    alone = run.ledger.independent  # conjugate, or nobody is left
-    if alone and not (restart and run.ledger.sites):
-        receipt = issue(before.ledger, run.ledger, sites, None)
-        return Forgotten(run.ledger, receipt, run, 0.0)
+def _from_run(target: Run, sites: tuple[str, ...], sweeps: int, restart: bool) -> Forgotten:
+    before = target.ledger
+    restart = restart and bool(set(before.sites) - set(sites))  # else no factor is left to zero
+    run = (target.restarted() if restart else target).forget(*sites)
+    _check_contributed(before, sites)
+    if run.ledger.independent and not restart:  # conjugate, or nobody is left
+        return Forgotten(run.ledger, issue(before, run.ledger, None), run, 0.0)
     run = run.sweep(sweeps)
     certificate = certify(run)
     distance = _known(certificate.distance)
-    refinement = {
-        "sweeps": sweeps,
-        "restarted": restart,
-        "estimated_distance_nats": distance,
-        "residuals": {site: _known(length) for site, length in certificate.residuals.items()},
-    }
-    receipt = issue(before.ledger, run.ledger, sites, refinement)
-    return Forgotten(run.ledger, receipt, run, distance)
+    residuals = {site: _known(length) for site, length in certificate.residuals.items()}
+    measured = {"residuals": residuals, "estimated_distance_nats": distance}
+    refinement = Refinement.between(before, run.ledger, restart, **measured)
+    return Forgotten(run.ledger, issue(before, run.ledger, refinement), run, distance)
+
+
+def _check_contributed(before: Ledger, sites: tuple[str, ...]) -> None:
+    if strangers := sorted(set(sites) - set(before.sites)):
+        raise LedgerError(
+            found=f"sites {strangers}, which have contributed nothing yet",
+            expected=f"some of {list(before.sites)}",
+            fix="Bar them from joining by `run.forget`: there is nothing to give a receipt for.",
+        )
 
 
 def _known(number: float) -> float | None:
