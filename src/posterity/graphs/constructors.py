@@ -45,16 +45,17 @@ def random_regular(sites: Any, degree: int, seed: int) -> Any:
         UsageError: if no such graph exists, or none turned up.
     """
     names, networkx = _names(sites), _networkx()
-    _check_degree(len(names), degree)
-    for attempt in range(CONNECTION_ATTEMPTS):
-        graph = networkx.random_regular_graph(degree, len(names), seed=seed + attempt)
+    size = len(names)
+    possible = 0 <= degree < size and size * degree % 2 == 0
+    connected = degree >= 2 or size == degree + 1
+    for attempt in range(CONNECTION_ATTEMPTS if possible and connected else 0):
+        graph = networkx.random_regular_graph(degree, size, seed=seed + attempt)
         if networkx.is_connected(graph):
             return networkx.relabel_nodes(graph, dict(enumerate(names)))
     raise UsageError(
-        found=f"no connected graph in {CONNECTION_ATTEMPTS} draws of {len(names)} sites with "
-        f"{degree} links each",
-        expected="a connected graph",
-        fix="Ask for three links or more a site, or use ring.",
+        found=f"no connected graph of {size} sites with {degree} links each",
+        expected="at least 2 links a site and fewer than there are sites, their product even",
+        fix="Change the degree, or add or drop a site; for many sites ask for 3 links or more.",
     )
 
 
@@ -75,14 +76,3 @@ def _names(sites: Any) -> list[str]:
             fix="Give each site a name of its own, or say how many sites there are.",
         )
     return names
-
-
-def _check_degree(size: int, degree: int) -> None:
-    possible = 0 <= degree < size and size * degree % 2 == 0
-    connected = degree >= 2 or size == degree + 1
-    if not (possible and connected):
-        raise UsageError(
-            found=f"{degree} links a site for {size} sites",
-            expected="at least 2 and fewer than the sites, their product even",
-            fix="Change the degree, or add or drop a site.",
-        )
