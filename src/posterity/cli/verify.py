@@ -29,8 +29,9 @@ def _verify(path: Path, before: Path, after: Path) -> dict[str, Any]:
     receipt = Receipt.load(path)
     verification = verify(receipt, files.read_ledger(before), files.read_ledger(after))
     if not verification.passed:
+        broken = "; nor that ".join(verification.broken)
         raise LedgerError(
-            found=f"a receipt that does not hold: not true that {'; nor that '.join(verification.broken)}",
+            found=f"a receipt that does not hold: not true that {broken}",
             expected="every claim borne out by the two ledgers",
             fix="Check that these are the files that the receipt was issued for.",
         )

@@ -35,13 +35,7 @@ MODELS: dict[str, Callable[..., Any]] = {
     "linear-regression": models.LinearRegression,
     "logistic-regression": models.LogisticRegression,
 }
-FAMILIES = {
-    name: getattr(families, name)
-    for name in (
-        *("Beta", "Categorical", "DiagonalGaussian", "Dirichlet", "Gamma", "Gaussian"),
-        *("NormalGamma", "NormalWishart", "Wishart"),
-    )
-}
+FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}
 """Those whose standard parameters are numbers."""
 SCHEDULES: dict[str, Callable[..., Any]] = {
     "sequential": federation.Sequential,
