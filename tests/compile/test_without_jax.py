@@ -65,6 +65,8 @@ def test_members_made_before_jax_was_imported_are_pytrees(tmp_path: Path) -> Non
         "import sys, posterity\n"
         "q = posterity.Gaussian.from_standard([0.0, 1.0], [[2.0, 0.0], [0.0, 1.0]])\n"
         "assert 'jax' not in sys.modules and len(sys.meta_path) > 3\n"
+        "import importlib.util\n"
+        "assert importlib.util.find_spec('jax').loader.get_source('jax')\n"  # a mere look
         "import jax\n"
         "assert [leaf.shape for leaf in jax.tree.leaves(q)] == [(2,), (2, 2)]\n"
         "assert jax.jit(lambda q: q.log_normalizer())(q).shape == ()\n"
@@ -83,5 +85,36 @@ def test_what_is_no_family_is_refused_without_a_type_checker(tmp_path: Path) -> 
         "    try: make()\n"
         "    except posterity.errors.StructureError: continue\n"
         "    raise AssertionError(make)\n",
+        cwd=tmp_path,
+    )
+
+
+def test_posterity_works_where_jax_is_barred(tmp_path: Path) -> None:
+    run(
+        "import sys\n"
+        "sys.modules['jax'] = None\n"
+        "import posterity\n"
+        "q = posterity.Gamma.from_standard(1.0, 1.0)\n"
+        "posterity.save(q + q, 'q.st')\n"
+        "assert posterity.load('q.st') == q + q\n",
+        cwd=tmp_path,
+    )
+
+
+def test_arithmetic_goes_on_while_another_thread_imports_jax(tmp_path: Path) -> None:
+    run(
+        "import threading, posterity\n"
+        "q, failed, done = posterity.Gamma(1.0, 1.0), [], False\n"
+        "def work():\n"
+        "    while not done:\n"
+        "        try: (q + q).kl(q)\n"
+        "        except Exception as error: failed.append(error)\n"
+        "    class Later(posterity.Gamma): pass\n"
+        "thread = threading.Thread(target=work); thread.start()\n"
+        "class During(posterity.Gamma): pass\n"
+        "import jax\n"
+        "done = True; thread.join()\n"
+        "assert not failed, failed[:1]\n"
+        "assert len(jax.tree.leaves([q, During(1.0, 1.0)])) == 4\n",
         cwd=tmp_path,
     )

@@ -60,6 +60,18 @@ def test_batches_broadcast_or_are_refused(name: str) -> None:
 
 
 @families
+def test_what_is_no_member_is_refused(name: str) -> None:
+    (p,) = some(name)
+    for stranger in (3.0, None, some("Mixture")[0], Gamma(1.0, 1.0) if name != "Gamma" else "p"):
+        with pytest.raises(StructureError):
+            p.kl(stranger)
+    with pytest.raises(TypeError):
+        p * p
+    with pytest.raises(StructureError):
+        concatenate([p, p])  # no batch to put together
+
+
+@families
 def test_flat_vectors_of_another_length_are_refused(name: str) -> None:
     (p,) = some(name)
     for vector in (p.natural_parameters[:-1], np.append(p.natural_parameters, 1.0)):
@@ -131,6 +143,11 @@ def test_asymmetric_matrices_are_refused(make: Any, home: Any) -> None:
     assert all(np.array_equal(m, np.swapaxes(m, -1, -2)) for m in leaves(rounded) if m.ndim == 2)
 
 
+def test_an_asymmetry_beside_a_bad_member_is_still_seen() -> None:
+    with pytest.raises(ParameterError, match="asymmetric"):
+        Gaussian(np.zeros((2, 2)), np.stack([np.nan * EYE, ASYMMETRIC]))
+
+
 def test_a_large_asymmetry_beside_a_huge_number_is_still_seen() -> None:
     with pytest.raises(ParameterError, match="asymmetric"):
         Gaussian(np.zeros((2, 2)), np.stack([1e9 * EYE, ASYMMETRIC]))
@@ -167,6 +184,16 @@ STANDARD: dict[str, tuple[Any, str]] = {
     "Beta": (lambda: Beta.from_standard(1.0, 0.0), "positive"),
     "no concentration": (lambda: Dirichlet.from_standard([1.0, 0.0]), "positive"),
     "no probability": (lambda: Categorical.from_standard([1.0, 0.0]), "positive"),
+    "shape that rounds away": (lambda: Gamma.from_standard(1e-17, 1.0), "rounded"),
+    "variance whose inverse overflows": (
+        lambda: DiagonalGaussian.from_standard([1.0], [1e-310]),
+        "rounded",
+    ),
+    "mean too far for its scatter": (
+        lambda: NormalWishart.from_standard([1e9, 1.0], 1.0, EYE, 4.0),
+        "rounded",
+    ),
+    "rows of several lengths": (lambda: Dirichlet.from_standard([[1.0], [1.0, 2.0]]), "real"),
     "few degrees": (lambda: Wishart.from_standard(EYE, 1.0), "more than d - 1"),
     "few degrees of a pair": (
         lambda: NormalWishart.from_standard(ONES, 1.0, EYE, 0.5),
@@ -182,6 +209,7 @@ MISSHAPEN: dict[str, Any] = {
     "a rectangle": lambda: Gaussian.from_standard(ONES, np.ones((2, 3))),
     "batches": lambda: Gamma.from_standard(np.ones(3), np.ones(2)),
     "mean and variance": lambda: DiagonalGaussian.from_standard(ONES, np.ones(3)),
+    "no entries": lambda: Categorical.from_standard([]),
     "a number for a vector": lambda: Dirichlet.from_standard(1.0),
     "leaves of two batches": lambda: Gaussian(np.zeros((4, 2)), EYE),
     "leaves of two sizes": lambda: Gaussian(np.zeros(2), np.eye(3)),
@@ -199,7 +227,7 @@ MISSHAPEN: dict[str, Any] = {
 
 @pytest.mark.parametrize("make,words", STANDARD.values(), ids=STANDARD)
 def test_values_outside_the_domain_are_refused(make: Any, words: str) -> None:
-    with pytest.raises(ParameterError, match=words):
+    with np.errstate(over="ignore"), pytest.raises(ParameterError, match=words):
         make()
 
 
@@ -237,6 +265,26 @@ def test_nobody_can_write_to_a_member(name: str) -> None:
                 leaf[...] = 0.0
     with pytest.raises(AttributeError):
         p.anything = 1
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda a: memoryview(a),
+        lambda a: np.ma.array(a, copy=False),
+        lambda a: np.frombuffer(bytearray(a.tobytes())),
+        lambda a: np.lib.stride_tricks.as_strided(a),
+        lambda a: np.broadcast_to(a, (1, 3))[0],
+    ],
+)
+def test_whatever_holds_the_numbers_cannot_change_them(wrap: Any) -> None:
+    source = np.zeros(3)
+    held = wrap(source)
+    q = DiagonalGaussian(held, np.ones(3))
+    if not isinstance(held, np.ndarray) or held.flags.writeable:
+        held[0] = 7.0
+    source[0] = 7.0
+    assert q == DiagonalGaussian(np.zeros(3), np.ones(3))
 
 
 def test_a_callers_array_stays_the_callers() -> None:
@@ -292,3 +340,32 @@ def test_jax_sees_a_tree_of_the_same_leaves(name: str) -> None:
     assert [leaf.shape for leaf in jax.tree.leaves(shapes)] == [leaf.shape for leaf in leaves(p)]
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(p)]
     assert len(set(paths)) == len(paths)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda r: Gamma.from_standard(2.0, r),
+        lambda r: Gamma.from_standard(r, 2.0),
+        lambda r: Beta.from_standard(2.0, r),
+        lambda r: Gaussian.from_standard(np.ones(2), r * np.eye(2)),
+        lambda r: Wishart.from_standard(r * np.eye(2), 4.0),
+        lambda r: NormalWishart.from_standard(r * np.ones(2), 1.0, np.eye(2), 4.0),
+        lambda r: NormalGamma.from_standard(np.ones(2), r * np.ones(2), np.ones(2), np.ones(2)),
+        lambda r: Plate(DiagonalGaussian(r * np.ones((2, 1)), np.ones((2, 1)))).translate([1.0]),
+    ],
+)
+def test_numbers_and_traced_values_mix(value: Any) -> None:
+    slope = jax.grad(
+        lambda r: value(r).kl(value(jax.numpy.float32(1.5))).sum() + value(r).entropy().sum()
+    )(1.0)
+    assert np.isfinite(slope)
+
+
+def test_a_constructor_written_by_hand_is_inherited() -> None:
+    class Named(Product):
+        """A product by another name."""
+
+    assert Named(a=Gamma(1.0, 1.0)).blocks["a"] == Gamma(1.0, 1.0)
+    with pytest.raises(TypeError):
+        Named(a=Gamma(1.0, 1.0)).blocks["b"] = Gamma(1.0, 1.0)

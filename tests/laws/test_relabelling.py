@@ -108,10 +108,19 @@ def test_both_axes_of_a_matrix_are_one() -> None:
         lambda: some("Gamma")[0].relabel(np.array([0]), 1),
         lambda: some("Gaussian", batch=(2,))[0].relabel(np.array([0, 1, 2]), 3),
         lambda: some("Gaussian", batch=(2,))[0].relabel(np.array([0, 1]), 2, (2,)),
-        lambda: some("Plate", batch=(2,))[0].relabel(np.array([0, 1]), 2),
         lambda: chain(0).relabel(np.arange(SIZE), SIZE, {"exits": (0,)}),
+        lambda: some("Gamma", batch=(2,))[0].relabel(np.array([0, 2]), 2),
+        lambda: some("Gamma", batch=(2,))[0].relabel(np.array([1, 1]), 2),
+        lambda: some("Gamma", batch=(2,))[0].relabel(np.array([-2, 1]), 2),
+        lambda: some("Categorical", size=2)[0].relabel(np.array([1, 0]), 2),
     ],
 )
 def test_labels_for_what_has_none_are_refused(relabel: object) -> None:
     with pytest.raises(StructureError):
         relabel()  # type: ignore[operator]
+
+
+def test_plates_within_plates_are_moved_whole() -> None:
+    inner = some("Plate-Dirichlet", batch=(3,))[0]
+    moved = Plate(inner).relabel(np.array([2, 0, 1]), 3)
+    assert identical(moved.members[np.array([2, 0, 1])], inner)

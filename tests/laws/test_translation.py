@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posterity.errors import StructureError
 from posterity.families import DiagonalGaussian, ExponentialFamily
-from tests.laws.table import EPS, cast, identical, laws, located, members
+from tests.laws.table import EPS, NAMES, cast, identical, laws, located, members, some
 
 SLACK = 8
 """Constant of the first-order bounds, times the dimension: a few operations a digit."""
@@ -191,15 +192,43 @@ def test_what_is_composed_loses_no_more_digits_than_its_parts(
     p, q = data.draw(members(name, 2))
     offset = far_offset(p.location(), distance)
     far, other = p.translate(offset), q.translate(offset)
-    alone = [leaf.kl(twin) for leaf, twin in zip(leaf_parts(far), leaf_parts(other), strict=True)]
-    np.testing.assert_allclose(far.kl(other).sum(), sum(kl.sum() for kl in alone), rtol=1e-12)
+    assert np.any(far.natural_parameters != p.natural_parameters)
+    for moved, part, twin, mirror in zip(*map(leaf_parts, (far, p, other, q)), strict=True):
+        if part.location() is None:
+            assert identical(moved, part) and identical(twin, mirror)
+            continue
+        step = np.full(part.own_size, distance)
+        assert identical(moved, part.translate(step)) and identical(twin, mirror.translate(step))
     back = far.translate(far_offset(p.location(), -distance))
-    for moved, original in zip(leaf_parts(back), leaf_parts(p), strict=True):
-        if original.location() is None:
-            assert identical(moved, original)
-        else:
-            gap = np.abs(moved.location() - original.location())
-            assert gap.max() <= 1e-11 * distance
+    for place, origin in zip(places(back), places(p), strict=True):
+        assert np.abs(place - origin).max() <= 1e-11 * distance
+
+
+def places(law: Any) -> list[np.ndarray]:
+    """Locations of all parts that have one."""
+    found = [part.location() for part in leaf_parts(law)]
+    return [place for place in found if place is not None]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_offset_moves_nothing(name: str) -> None:
+    (p,) = some(name)
+    assert p.translate(None) is p
+    if p.location() is None:
+        with pytest.raises(StructureError, match="location"):
+            p.translate(np.ones(2))
+    elif not isinstance(p.location(), dict):
+        for strange in (np.ones(()), np.ones(1), np.ones(p.location().shape[-1] + 1)):
+            with pytest.raises(StructureError, match="own axes"):
+                p.translate(strange)
+    else:
+        with pytest.raises(StructureError):
+            p.translate({"another": np.ones(2)})
+        one = next(name for name, place in p.location().items() if place is not None)
+        moved = p.translate({one: p.location()[one]})
+        others = [n for n, place in p.location().items() if place is not None and n != one]
+        gaps = [moved.location()[n] - p.location()[n] for n in others]
+        assert all(np.abs(gap).max() < 1e-12 for gap in gaps)
 
 
 def leaf_parts(law: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 """What an array of parameters is: floating-point numbers that nobody can write to."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,29 @@ def as_leaf(value: Any) -> Real:
     """
     if is_jax(value):
         return value if value.dtype in (np.float32, np.float64) else _widened(value)
-    array = np.asarray(value)
-    if array.dtype in (np.float32, np.float64):
-        return frozen(array if array is not value else _owned(array))
-    _check_real(array.dtype, array.dtype.kind in "biuf")
-    return frozen(array.astype(np.float64))
+    if type(value) is np.ndarray and _of_bytes(value):
+        array = value
+    else:
+        try:
+            array = np.array(value)  # a copy: views and buffers can be written to elsewhere
+        except ValueError as error:
+            raise _unreal(f"parameters that are no array ({error})") from error
+    if array.dtype not in (np.float32, np.float64):
+        if array.dtype.kind not in "biuf":
+            raise _unreal(f"parameters of dtype {array.dtype}")
+        array = array.astype(np.float64)
+    return frozen(array)
+
+
+def as_leaves(values: Mapping[str, Any]) -> dict[str, Real]:
+    """Each value :func:`as_leaf`; all of them JAX's, in its precision, if one is."""
+    made = {name: as_leaf(value) for name, value in values.items()}
+    one = next((leaf for leaf in made.values() if is_jax(leaf)), None)
+    if one is None:
+        return made
+    import jax.numpy as jnp
+
+    return {n: leaf if is_jax(leaf) else jnp.asarray(leaf, one.dtype) for n, leaf in made.items()}
 
 
 def frozen(array: Any) -> Any:
@@ -35,27 +54,25 @@ def frozen(array: Any) -> Any:
     return array if is_jax(array) else frozen(np.asarray(array))
 
 
-def _owned(array: np.ndarray) -> np.ndarray:
-    """The array itself where nobody can write to its memory, else a copy."""
+def _of_bytes(array: np.ndarray) -> bool:
+    """Whether the memory is that of immutable bytes, as of a file that was read."""
     memory: Any = array
     while isinstance(memory, np.ndarray):
-        if memory.flags.writeable:
-            return array.copy()
         memory = memory.base
-    return array if memory is None or isinstance(memory, bytes) else array.copy()
+    return isinstance(memory, bytes)
 
 
 def _widened(value: Any) -> Any:
     import jax.numpy as jnp
 
-    _check_real(value.dtype, not jnp.issubdtype(value.dtype, jnp.complexfloating))
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise _unreal(f"parameters of dtype {value.dtype}")
     return value.astype(float)  # float32 or float64, as JAX is set
 
 
-def _check_real(dtype: Any, fine: bool) -> None:
-    if not fine:
-        raise ParameterError(
-            found=f"parameters of dtype {dtype}",
-            expected="real numbers",
-            fix="Convert them to floating point first.",
-        )
+def _unreal(found: str) -> ParameterError:
+    return ParameterError(
+        found=found,
+        expected="real numbers, as many in every row",
+        fix="Convert them to an array of floating point first.",
+    )

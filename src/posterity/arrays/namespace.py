@@ -119,16 +119,21 @@ def namespace(*arrays: Any) -> Namespace:
     return _jax() if any(is_jax(array) for array in arrays) else _NUMPY
 
 
+def jax_module() -> Any:
+    """JAX, if somebody has imported it to the end; None otherwise."""
+    module = sys.modules.get("jax")
+    return module if hasattr(module, "Array") else None
+
+
 def is_jax(value: Any) -> bool:
     """Whether ``value`` is an array of JAX, traced or not."""
-    jax = sys.modules.get("jax")
+    jax = jax_module()
     return jax is not None and isinstance(value, jax.Array)
 
 
 def is_traced(value: Any) -> bool:
     """Whether ``value`` stands for numbers that are not known yet."""
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(value, jax.core.Tracer)
+    return is_jax(value) and isinstance(value, jax_module().core.Tracer)
 
 
 @functools.cache

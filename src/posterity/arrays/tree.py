@@ -8,14 +8,15 @@ if JAX is there, and else by a finder that waits for the import of JAX.
 import dataclasses
 import functools
 import importlib.abc
-import importlib.util
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Self, dataclass_transform
 
 import numpy as np
 
 from posterity.arrays.leaves import frozen
+from posterity.arrays.namespace import jax_module
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -28,9 +29,13 @@ class Node:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
-        # What comes in is whatever can be converted; fields say what it is converted to.
-        cls.__init__.__annotations__ = dict.fromkeys(cls.__init__.__annotations__, Any)
+        # A constructor that was written by hand, here or in a base, stays.
+        generated = getattr(cls.__init__, "generated", cls.__init__ is object.__init__)
+        dataclasses.dataclass(frozen=True, eq=False, repr=False, init=generated)(cls)
+        if generated:
+            # What comes in is whatever can be converted; fields say what it is converted to.
+            cls.__init__.__annotations__ = dict.fromkeys(cls.__init__.__annotations__, Any)
+            cls.__init__.generated = True  # type: ignore[attr-defined]
         _register(cls)
 
     @classmethod
@@ -94,7 +99,7 @@ def structure(tree: Any) -> Any:
 
 
 def identical(left: Any, right: Any) -> bool:
-    """Equal in structure and content; to the last bit but for the sign of zero."""
+    """Equal in types, shapes and numbers; what is NaN equals nothing."""
     if structure(left) != structure(right):
         return False
     pairs = zip(leaves(left), leaves(right), strict=True)
@@ -126,14 +131,16 @@ def _names(cls: type) -> tuple[str, ...]:
 
 # --- pytrees, once there is JAX ------------------------------------------------------------------
 
+_lock = threading.Lock()
 _waiting: list[type[Node]] = []
 
 
 def _register(cls: type[Node]) -> None:
-    if "jax" in sys.modules:
-        _register_now(cls)
-    else:
-        _waiting.append(cls)
+    with _lock:
+        if _finder not in sys.meta_path:
+            _register_now(cls)
+        else:
+            _waiting.append(cls)
 
 
 def _register_now(cls: type[Node]) -> None:
@@ -150,33 +157,46 @@ def _register_now(cls: type[Node]) -> None:
     )
 
 
-class _WhenJaxIsLoaded(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds JAX as everybody else would, and registers what waits for it once it is loaded."""
+def _register_waiting() -> None:
+    with _lock:
+        sys.meta_path.remove(_finder)
+        while _waiting:
+            _register_now(_waiting.pop())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds JAX where everybody else would; merely to look for it changes nothing."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "jax":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)
-            return spec
-        self.loader, spec.loader = spec.loader, self
-        return spec
+        others = (finder for finder in sys.meta_path if finder is not self)
+        for finder in others:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                spec.loader = spec.loader and _Loader(spec.loader)
+                return spec
+        return None
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads JAX as its own loader does, and then registers what waits for it."""
+
+    def __init__(self, loader: Any):
+        self.loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
 
     def create_module(self, spec: Any) -> Any:
         return self.loader.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
         module.__loader__ = module.__spec__.loader = self.loader
-        try:
-            self.loader.exec_module(module)
-        except BaseException:
-            sys.meta_path.insert(0, self)
-            raise
-        while _waiting:
-            _register_now(_waiting.pop())
+        self.loader.exec_module(module)
+        _register_waiting()
 
 
-if "jax" not in sys.modules:
-    sys.meta_path.insert(0, _WhenJaxIsLoaded())
+_finder = _Finder()
+if jax_module() is None:
+    sys.meta_path.insert(0, _finder)

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from posterity.arrays.leaves import as_leaf, frozen
-from posterity.arrays.namespace import Namespace, namespace
-from posterity.arrays.tree import leaves, map_leaves
+from posterity.arrays.leaves import as_leaves, frozen
+from posterity.arrays.namespace import Namespace, is_traced, namespace
+from posterity.arrays.tree import Node, leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int, Real
-from posterity.errors import StructureError
+from posterity.errors import ParameterError, StructureError
 from posterity.families.coordinates import (
     Coordinates,
     checked,
@@ -98,21 +98,45 @@ class ExponentialFamily(Distribution):
         """The law of the event moved by ``offset``, shaped as :meth:`location`; None moves nothing.
 
         Raises:
-            StructureError: if the family has no location.
+            StructureError: if the offset has other axes, or the family no location.
         """
         if offset is None:
             return self
-        raise StructureError(
-            found=f"an offset for a {type(self).__name__}",
-            expected="None: it has no location",
-            fix="Translate only what has a location().",
-        )
+        if self.location() is None:
+            raise StructureError(
+                found=f"an offset for a {type(self).__name__}",
+                expected="None: it has no location",
+                fix="Translate only what has a location().",
+            )
+        return self._translate(offset)
+
+    def _translate(self, offset: Any) -> Self:
+        """As :meth:`translate`; families with a location write it."""
+        raise TypeError(f"{type(self).__name__} has a location but no _translate")
+
+    def _own_offset(self, offset: Any) -> Real:
+        """An offset for each of a member's own coordinates, in the member's precision."""
+        if not hasattr(offset, "shape"):
+            offset = np.asarray(offset, self.xp.np.result_type(*leaves(self)))
+        if offset.shape[-1:] != (self.own_size,) or not _broadcast(
+            offset.shape[:-1], self.batch_shape
+        ):
+            raise StructureError(
+                found=f"an offset of shape {offset.shape} for {self!r}",
+                expected=f"{self.own_size} numbers a member, as location() has them",
+                fix="Offsets broadcast over batches, never along a member's own axes.",
+            )
+        return offset
 
     def line(self, drop: float) -> Line | None:
         """The line to integrate along, to where the density is ``drop`` nats below its peak.
 
-        None for what is not over one number, for which sums over few nodes do not serve.
+        None for a batch, and for what is not over one number: sums over few nodes do not serve.
         """
+        return None if self.batch_shape else self._line(drop)
+
+    def _line(self, drop: float) -> Line | None:
+        """As :meth:`line`, for one member."""
         del drop
         return None
 
@@ -120,7 +144,7 @@ class ExponentialFamily(Distribution):
 
     def __post_init__(self) -> None:
         owner = type(self).__name__
-        made = {name: as_leaf(getattr(self, name)) for name in self.coordinates}
+        made = as_leaves({name: self.__dict__[name] for name in self.coordinates})
         common_size(self.coordinates, made, owner)
         common_batch(self.coordinates, made, owner)
         for name, leaf in made.items():
@@ -136,6 +160,17 @@ class ExponentialFamily(Distribution):
     def _checked(cls, **values: Any) -> dict[str, Real]:
         """Textbook parameters as arrays; errors as :func:`checked`."""
         return checked(cls.standard, values, cls.__name__)
+
+    def _held(self) -> Self:
+        """Itself, once natural parameters were found to hold the distribution asked for."""
+        if not any(map(is_traced, leaves(self))) and not np.all(self.is_proper()):
+            raise ParameterError(
+                found=f"parameters of a {type(self).__name__} so large or small that its natural "
+                "parameters are improper once rounded",
+                expected="magnitudes that floating point can hold together",
+                fix="Change units or, where it has a location, move the origin nearer.",
+            )
+        return self
 
     # --- shapes ------------------------------------------------------------------------------
 
@@ -171,7 +206,7 @@ class ExponentialFamily(Distribution):
     def xp(self) -> Namespace:
         """The array functions that fit the leaves."""
         if self.coordinates:
-            return namespace(getattr(self, next(iter(self.coordinates))))
+            return namespace(*(self.__dict__[name] for name in self.coordinates))
         return namespace(*leaves(self))
 
     def __getitem__(self, index: Any) -> Self:
@@ -188,12 +223,12 @@ class ExponentialFamily(Distribution):
         return self._zip(operator.sub, other)
 
     def __mul__(self, scalar: int | float | Real) -> Self:
-        return self._scale(operator.mul, scalar)
+        return NotImplemented if isinstance(scalar, Node) else self._scale(operator.mul, scalar)
 
     __rmul__ = __mul__
 
     def __truediv__(self, scalar: int | float | Real) -> Self:
-        return self._scale(operator.truediv, scalar)
+        return NotImplemented if isinstance(scalar, Node) else self._scale(operator.truediv, scalar)
 
     def __neg__(self) -> Self:
         return map_leaves(operator.neg, self)
@@ -210,9 +245,10 @@ class ExponentialFamily(Distribution):
 
     def _check_alike(self, other: Any) -> None:
         """Batches broadcast, own axes never."""
-        mine, theirs = self.batch_shape, other.batch_shape
-        if self.outline() == other.outline() and (mine == theirs or _broadcast(mine, theirs)):
-            return
+        if type(self) is type(other):
+            mine, theirs = self.batch_shape, other.batch_shape
+            if self.outline() == other.outline() and (mine == theirs or _broadcast(mine, theirs)):
+                return
         raise StructureError(
             found=f"{self!r} and {other!r}",
             expected="members of one family, blocks and dimensions, whose batch shapes broadcast",
@@ -368,6 +404,12 @@ def concatenate(members: Sequence[Family]) -> Family:
         StructureError: if there are none, or they are not of one family and dimensions.
     """
     _check_all_alike(members)
+    if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
+        raise StructureError(
+            found=f"members of batch shapes {[member.batch_shape for member in members[:3]]}",
+            expected="batches that agree but for their first axis",
+            fix="Put single members together by stack.",
+        )
     xp = members[0].xp.np
     return map_leaves(lambda *arrays: xp.concatenate(arrays), *members)
 
@@ -391,6 +433,16 @@ def at_rest(family: Family) -> Family:
 def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
     """The entries of ``leaf`` along an axis at the places ``labels`` of ``size``; else zero."""
     kept = labels >= 0
+    if (
+        labels.min(initial=0) < -1
+        or labels.max(initial=-1) >= size
+        or (len(set(labels[kept].tolist())) < kept.sum())
+    ):
+        raise StructureError(
+            found=f"labels {labels.tolist()}",
+            expected=f"different numbers below {size}, or -1 for what is left out",
+            fix="Give every entry a place of its own.",
+        )
     front = namespace(leaf).np.moveaxis(leaf, axis, 0)
     if namespace(leaf).np is np:
         out = np.zeros((size, *front.shape[1:]), front.dtype)
@@ -415,7 +467,7 @@ def _rested(leaf: Any) -> np.ndarray:
     array = np.asarray(leaf, dtype=np.float64)
     # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
     signed = bool(np.any((array == 0) & np.signbit(array)))
-    return as_leaf(array + 0.0 if signed else array)
+    return np.asarray(array + 0.0) if signed else array
 
 
 def _broadcast(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:

@@ -36,7 +36,7 @@ class Beta(MixingWeights):
     def from_standard(cls, a: Any, b: Any) -> Self:
         """From the two concentrations."""
         known = cls._checked(a=a, b=b)
-        return cls._of(a_minus_one=known["a"] - 1, b_minus_one=known["b"] - 1)
+        return cls._of(a_minus_one=known["a"] - 1, b_minus_one=known["b"] - 1)._held()
 
     def standard_parameters(self) -> dict[str, Real]:
         """``a`` and ``b``."""
@@ -62,7 +62,7 @@ class Beta(MixingWeights):
         """``()``."""
         return ()
 
-    def line(self, drop: float) -> Line:
+    def _line(self, drop: float) -> Line:
         """``x = logit z``, where the log density is ``a log σ(x) + b log σ(-x)``.
 
         Its peak is at ``log(a/b)``, its curvature ``ab/(a + b)``, and it is no more than ``a x``
@@ -155,8 +155,8 @@ class Beta(MixingWeights):
     @classmethod
     def of_counts(cls, counts: Float[np.ndarray, " k"]) -> Self:
         """Its own count, and those of all later sticks."""
-        later = np.concatenate([np.cumsum(counts[::-1])[::-1][1:], [0.0]])
-        return cls(counts, later)
+        later = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1][..., 1:]
+        return cls(counts, np.concatenate([later, np.zeros_like(counts[..., :1])], axis=-1))
 
     @classmethod
     def exchangeable(cls, total: float, categories: int) -> Self:
@@ -173,7 +173,7 @@ class Beta(MixingWeights):
 
     def relabelled(self, labels: Int[np.ndarray, " k"], size: int) -> Self:
         """Later sticks are others then, so their counts are summed anew."""
-        return self.of_counts(place(np.asarray(self.a_minus_one), labels, size, 0))
+        return self.of_counts(place(np.asarray(self.a_minus_one), labels, size, -1))
 
     def among(self, rows: Any) -> Self | None:
         """None: which stick came first decides."""

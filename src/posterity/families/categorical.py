@@ -2,8 +2,11 @@
 
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, Int, KeyArray, Real
+from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 
@@ -29,7 +32,7 @@ class Categorical(ExponentialFamily):
         """From probabilities (..., K), all positive; a common factor of theirs does not matter."""
         known = cls._checked(probabilities=probabilities)["probabilities"]
         log = namespace(known).np.log
-        return cls._of(log_odds=log(known[..., :-1]) - log(known[..., -1:]))
+        return cls._of(log_odds=log(known[..., :-1]) - log(known[..., -1:]))._held()
 
     def standard_parameters(self) -> dict[str, Real]:
         """``probabilities``."""
@@ -75,6 +78,15 @@ class Categorical(ExponentialFamily):
     def log_base_measure(self) -> float:
         """Zero, against counting measure."""
         return 0.0
+
+    def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
+        if axis == len(self.batch_shape):
+            raise StructureError(
+                found=f"new names for the labels of {self!r}",
+                expected="an axis of the batch: log odds are held against the last label",
+                fix="Make one from the probabilities in their new order.",
+            )
+        return super()._relabel_axis(labels, size, axis)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Int[Real, "*shape"]:
         """Labels ``0 .. K - 1``."""

@@ -97,11 +97,11 @@ class Composite(ExponentialFamily):
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         pairs = zip(self.parts(), other.parts(), strict=True)
-        return self._total([mine.kl(theirs) for mine, theirs in pairs])
+        return self._total([mine._kl(theirs) for mine, theirs in pairs])
 
     def _log_prob(self, z: Any) -> Float[Real, "..."]:
         pairs = zip(self.parts(), self.split_event(z), strict=True)
-        return self._total([part.log_prob(event) for part, event in pairs])
+        return self._total([part._log_prob(event) for part, event in pairs])
 
     def log_base_measure(self) -> float:
         """The sum over parts."""

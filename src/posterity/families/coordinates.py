@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.leaves import as_leaf, frozen
+from posterity.arrays.leaves import as_leaves, frozen
 from posterity.arrays.linear_algebra import half_vectorize, symmetric, triangle, unhalf_vectorize
 from posterity.arrays.namespace import Namespace, is_traced, namespace
 from posterity.arrays.typing import Bool, Real
@@ -98,7 +98,7 @@ def checked(coordinates: Coordinates, values: Mapping[str, Any], owner: str) -> 
         ParameterError: for NaN, infinities, complex numbers, asymmetric matrices, and what lies
             outside the domain.
     """
-    leaves = {name: as_leaf(values[name]) for name in coordinates}
+    leaves = as_leaves({name: values[name] for name in coordinates})
     size = common_size(coordinates, leaves, owner)
     for name, coordinate in coordinates.items():
         if not is_traced(leaves[name]):
@@ -113,7 +113,7 @@ def common_size(coordinates: Coordinates, leaves: Mapping[str, Real], owner: str
     for name, coordinate in coordinates.items():
         shape = np.shape(leaves[name])
         sizes.update(shape[len(shape) - coordinate.axes :])
-        if len(shape) < coordinate.axes or len(sizes) > 1:
+        if len(shape) < coordinate.axes or len(sizes) > 1 or 0 in sizes:
             raise _misfit({n: np.shape(leaf) for n, leaf in leaves.items()}, owner)
     return sizes.pop() if sizes else 1
 
@@ -127,32 +127,41 @@ def common_batch(coordinates: Coordinates, leaves: Mapping[str, Real], owner: st
 
 
 def symmetrized(leaf: Real, coordinate: Coordinate, place: str) -> Real:
-    """The matrix without the asymmetry that rounding leaves; more than that is refused."""
+    """The matrix without the asymmetry that rounding leaves; more than that is refused.
+
+    Rounding may leave a millionth (a few thousandths in float32) of an entry, or of the geometric
+    mean of its two diagonal entries, as the inverse of an ill-conditioned matrix does.
+    """
     if coordinate.axes != 2 or is_traced(leaf):
         return leaf
     values = np.asarray(leaf)
+    mirrored = np.swapaxes(values, -1, -2)
+    if np.array_equal(values, mirrored):
+        return leaf
     with np.errstate(invalid="ignore", over="ignore"):
-        gap = np.abs(values - np.swapaxes(values, -1, -2))
-        if not gap.any() or not np.isfinite(gap).all():
-            return leaf
+        gap = np.abs(values - mirrored)
         diagonal = np.sqrt(np.abs(np.diagonal(values, axis1=-2, axis2=-1)))
         scale = np.maximum(np.abs(values), diagonal[..., :, None] * diagonal[..., None, :])
-    if (gap > np.sqrt(np.finfo(values.dtype).eps) * scale).any():
+        wrong = gap > np.finfo(values.dtype).eps ** 0.375 * scale
+    if wrong.any():
         raise ParameterError(
-            found=f"an asymmetric {place}, by up to {gap.max():.3g}",
+            found=f"an asymmetric {place}, by up to {gap[wrong].max():.3g}",
             expected="a symmetric matrix",
             fix="If the asymmetry is rounding, pass (m + m.T) / 2; else look for what is wrong.",
         )
-    return frozen(symmetric(leaf))
+    np_ = namespace(leaf).np
+    return frozen(np_.where(np_.isfinite(gap), symmetric(leaf), leaf))
 
 
 def _check_domain(leaf: Real, coordinate: Coordinate, size: int, place: str) -> None:
     values = np.asarray(leaf)
-    unit = _correlations(values) if coordinate.domain is POSITIVE_DEFINITE else values
-    good = coordinate.domain.contains(namespace(unit), unit, coordinate.axes, size)
-    if coordinate.domain is POSITIVE_DEFINITE and good.all():
-        pivots = np.diagonal(np.linalg.cholesky(unit), axis1=-2, axis2=-1)
-        good = (pivots**2 > size * np.finfo(unit.dtype).eps).all(-1)
+    if coordinate.domain is POSITIVE_DEFINITE:
+        # Pivots of correlations: whether a matrix is singular does not depend on units.
+        factors = namespace(values).cholesky(_correlations(values))
+        pivots = np.diagonal(factors, axis1=-2, axis2=-1) ** 2
+        good = (pivots > size * np.finfo(values.dtype).eps).all(-1)
+    else:
+        good = coordinate.domain.contains(namespace(values), values, coordinate.axes, size)
     if not good.all():
         at = [int(i) for i in np.argwhere(~np.asarray(good))[0]]
         raise ParameterError(
@@ -166,7 +175,7 @@ def _check_domain(leaf: Real, coordinate: Coordinate, size: int, place: str) -> 
 
 
 def _correlations(values: np.ndarray) -> np.ndarray:
-    """Matrices scaled to a unit diagonal: whether one is singular does not depend on units."""
+    """Matrices scaled to a unit diagonal."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         deviations = np.sqrt(np.diagonal(values, axis1=-2, axis2=-1))
         return values / deviations[..., :, None] / deviations[..., None, :]

@@ -29,7 +29,7 @@ class Dirichlet(MixingWeights):
     def from_standard(cls, concentration: Any) -> Self:
         """From the concentrations (..., K)."""
         known = cls._checked(concentration=concentration)
-        return cls._of(concentration_minus_one=known["concentration"] - 1)
+        return cls._of(concentration_minus_one=known["concentration"] - 1)._held()
 
     def standard_parameters(self) -> dict[str, Real]:
         """``concentration``."""
@@ -134,7 +134,7 @@ class Dirichlet(MixingWeights):
 
     def relabelled(self, labels: Int[np.ndarray, " k"], size: int) -> Self:
         """Each count in its new place."""
-        return self.relabel(labels, size)
+        return self.relabel(labels, size, (len(self.batch_shape),))
 
     def among(self, rows: Any) -> Self:
         """Dirichlet again, with the same concentrations."""

@@ -1,11 +1,12 @@
 """What every law offers: an exponential family, what is built from several, and mixtures."""
 
 import abc
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.tree import Node, leaves
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import StructureError
@@ -79,7 +80,7 @@ def _fitted(shape: Any, z: Any) -> tuple[Any, list[tuple[int, ...]] | None]:
     if shape is None:
         return None, []
     if isinstance(shape, dict):
-        if not isinstance(z, dict) or set(z) != set(shape):
+        if not isinstance(z, Mapping) or set(z) != set(shape):
             return z, None
         pairs = {name: _fitted(shape[name], z[name]) for name in shape}
         return {name: found for name, (found, _) in pairs.items()}, _joined(pairs.values())
@@ -89,7 +90,7 @@ def _fitted(shape: Any, z: Any) -> tuple[Any, list[tuple[int, ...]] | None]:
         parts = [_fitted(own, part) for own, part in zip(shape, z, strict=True)]
         return tuple(found for found, _ in parts), _joined(parts)
     array = z if hasattr(z, "shape") else namespace(z).np.asarray(z)
-    axes, number = len(array.shape) - len(shape), np.dtype(array.dtype).kind in "biuf"
+    axes, number = len(array.shape) - len(shape), is_jax(array) or array.dtype.kind in "biuf"
     fits = number and axes >= 0 and array.shape[axes:] == shape
     return array, [array.shape[:axes]] if fits else None
 

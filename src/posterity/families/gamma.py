@@ -29,7 +29,7 @@ class Gamma(ExponentialFamily):
     @classmethod
     def from_standard(cls, shape: Any, rate: Any) -> Self:
         """From the shape and the rate (the inverse of the scale)."""
-        return cls._from_shape(**cls._checked(shape=shape, rate=rate))
+        return cls._from_shape(**cls._checked(shape=shape, rate=rate))._held()
 
     @classmethod
     def _from_shape(cls, shape: Real, rate: Real) -> Self:
@@ -54,7 +54,7 @@ class Gamma(ExponentialFamily):
         """``()``."""
         return ()
 
-    def line(self, drop: float) -> Line:
+    def _line(self, drop: float) -> Line:
         """``y = log(z b / a)``, where the log density is ``a (y - exp y)``."""
         np_, a, b = self.xp.np, self.shape, self.rate
         depth = drop / a

@@ -52,7 +52,11 @@ class AnyGaussian(ExponentialFamily):
         """The mean."""
         return self.mean
 
-    def line(self, drop: float) -> Line | None:
+    def _translate(self, offset: Any) -> Self:
+        moved = self.precision_mean + self.times_precision(self._own_offset(offset))
+        return type(self)(moved, self.precision)
+
+    def _line(self, drop: float) -> Line | None:
         """In one dimension: the event itself."""
         if self.own_size != 1:
             return None
@@ -72,6 +76,7 @@ class AnyGaussian(ExponentialFamily):
 
     def at_mean(self, slope: Float[Real, " d"], precision: Float[Real, "..."]) -> Self:
         """The factor of this slope at the mean and this precision: ``(slope + Λ' m, Λ')``."""
+        precision = as_leaf(precision)
         moved = type(self)._of(precision_mean=self.precision_mean, precision=precision)
         return type(self)._of(
             precision_mean=slope + moved.times_precision(self.mean), precision=precision
@@ -126,7 +131,7 @@ class Gaussian(AnyGaussian):
     @classmethod
     def from_standard(cls, mean: Any, covariance: Any) -> Self:
         """From the mean (..., d) and the covariance (..., d, d)."""
-        return cls._from_moments(**cls._checked(mean=mean, covariance=covariance))
+        return cls._from_moments(**cls._checked(mean=mean, covariance=covariance))._held()
 
     @classmethod
     def _from_moments(cls, mean: Real, covariance: Real) -> Self:
@@ -200,11 +205,6 @@ class Gaussian(AnyGaussian):
         distance = quadratic(other.precision, self.mean - other.mean)
         return (eigenvalue_excess - xp.logdet(theirs) + xp.logdet(mine) + distance) / 2
 
-    def translate(self, offset: Float[Real, "..."]) -> Self:
-        """The law of ``z + offset``."""
-        moved = self.precision_mean + self.times_precision(as_leaf(offset))
-        return type(self)(moved, self.precision)
-
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
         import jax
@@ -269,7 +269,7 @@ class DiagonalGaussian(AnyGaussian):
     @classmethod
     def from_standard(cls, mean: Any, variance: Any) -> Self:
         """From the mean and the variance, both (..., d)."""
-        return cls._from_moments(**cls._checked(mean=mean, variance=variance))
+        return cls._from_moments(**cls._checked(mean=mean, variance=variance))._held()
 
     @classmethod
     def _from_moments(cls, mean: Real, variance: Real) -> Self:
@@ -340,11 +340,6 @@ class DiagonalGaussian(AnyGaussian):
         log = xp.where(near == excess, xp.log1p(near), xp.log(other.precision / self.precision))
         distance = other.precision * (self.mean - other.mean) ** 2
         return (excess - log + distance).sum(-1) / 2
-
-    def translate(self, offset: Float[Real, "..."]) -> Self:
-        """The law of ``z + offset``."""
-        moved = self.precision_mean + self.times_precision(as_leaf(offset))
-        return type(self)(moved, self.precision)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """``m + sqrt(v) ε``."""

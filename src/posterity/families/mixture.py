@@ -38,10 +38,10 @@ class Mixture(Distribution):
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_weights", as_leaf(self.log_weights))
         shape = self.log_weights.shape
-        if len(shape) != 1 or not shape[0] or self.components.batch_shape != shape:
+        whole = len(shape) == 1 and shape[0] and isinstance(self.components, ExponentialFamily)
+        if not whole or self.components.batch_shape != shape:
             raise StructureError(
-                found=f"weights of shape {shape} for components of batch shape "
-                f"{self.components.batch_shape}",
+                found=f"weights of shape {shape} for components {self.components!r}",
                 expected="one weight a component, and at least one component",
                 fix="Give log_weights of shape (K,) and components of batch shape (K,).",
             )

@@ -63,7 +63,7 @@ class NormalGamma(ExponentialFamily):
             degrees=known["degrees_of_freedom"] - 1,
             precision_mean=kappa * mean,
             scatter=known["inverse_scale"] + kappa * mean**2,
-        )
+        )._held()
 
     def standard_parameters(self) -> dict[str, Real]:
         """``mean``, ``mean_precision``, ``inverse_scale`` and ``degrees_of_freedom``."""
@@ -156,9 +156,8 @@ class NormalGamma(ExponentialFamily):
         """Log density of a new observation: a product of Student's t."""
         return self.coordinatewise.predictive_log_prob(as_leaf(x)[..., None]).sum(-1)
 
-    def translate(self, offset: Float[Real, "..."]) -> Self:
-        """The law of ``(μ + offset, λ)``."""
-        kappa, mean = self.mean_precision, self.mean + as_leaf(offset)
+    def _translate(self, offset: Any) -> Self:
+        kappa, mean = self.mean_precision, self.mean + self._own_offset(offset)
         return type(self)(kappa, self.degrees, kappa * mean, self.inverse_scale + kappa * mean**2)
 
     def location(self) -> Float[Real, "*batch d"]:

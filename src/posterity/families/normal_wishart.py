@@ -4,7 +4,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
@@ -69,7 +68,7 @@ class NormalWishart(ExponentialFamily):
             degrees_of_freedom=degrees_of_freedom,
         )
         inverse = symmetric(namespace(known["scale"]).np.linalg.inv(known.pop("scale")))
-        return cls._about_mean(inverse_scale=inverse, **known)
+        return cls._about_mean(inverse_scale=inverse, **known)._held()
 
     @classmethod
     def from_inverse_scale(
@@ -85,7 +84,7 @@ class NormalWishart(ExponentialFamily):
         }
         return cls._about_mean(
             **checked({**kinds, "inverse_scale": cls.standard["scale"]}, values, cls.__name__)
-        )
+        )._held()
 
     @classmethod
     def _about_mean(
@@ -235,9 +234,8 @@ class NormalWishart(ExponentialFamily):
             - (t + d) / 2 * xp.np.log1p(squared / t)
         )
 
-    def translate(self, offset: Float[Real, "..."]) -> Self:
-        """The law of ``(μ + offset, Λ)``."""
-        kappa, mean = self.mean_precision, self.mean + as_leaf(offset)
+    def _translate(self, offset: Any) -> Self:
+        kappa, mean = self.mean_precision, self.mean + self._own_offset(offset)
         scatter = self.inverse_scale + kappa[..., None, None] * outer(mean)
         return type(self)(kappa, self.degrees, kappa[..., None] * mean, scatter)
 

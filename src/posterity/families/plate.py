@@ -1,6 +1,6 @@
 """Plate: exchangeable copies of one family, the marker that labels mean nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -88,27 +88,22 @@ class Plate(Composite):
         """The middle of the members' locations."""
         return _averaged(self.members.location(), len(self.batch_shape))
 
-    def translate(self, offset: Any) -> Self:
-        """All members moved by one offset."""
-        return type(self)(
-            self.members.translate(_for_each(offset, len(self.batch_shape))), self.weights
-        )
+    def _translate(self, offset: Any) -> Self:
+        """All members are moved by one offset."""
+        return type(self)(self.members.translate(_for_each(offset)), self.weights)
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
         """A factor whose entries ``k`` along ``axes`` are called ``labels[k]`` instead.
 
-        Axis 0 is that of the members, whose weights go with them; axis 1 is a member's own, as of
-        the transitions from each state to all others.
+        Axes are those of the batch, then that of the members, whose weights go with them, then a
+        member's own: of one plate of transitions, the states come from axis 0 and go to axis 1.
         """
-        if self.batch_shape:
-            raise StructureError(
-                found=f"labels for {self!r}, a batch of plates",
-                expected="one plate",
-                fix="Index it first: labels of different plates mean different things.",
-            )
-        weights = self.weights
-        if weights is not None and 0 in axes:
-            weights = weights.relabelled(np.asarray(labels), size)
+        weights, batch = self.weights, len(self.batch_shape)
+        for axis in axes:
+            if weights is not None and axis < batch:
+                weights = weights.relabel(labels, size, (axis,))
+            elif weights is not None and axis == batch:
+                weights = weights.relabelled(np.asarray(labels), size)
         return type(self)(self.members.relabel(labels, size, axes), weights)
 
     def parts(self) -> Sequence[ExponentialFamily]:
@@ -156,8 +151,10 @@ def _averaged(place: Any, axis: int) -> Any:
     return None if place is None else place.mean(axis)
 
 
-def _for_each(offset: Any, axis: int) -> Any:
+def _for_each(offset: Any) -> Any:
     """An offset for all members alike."""
-    if isinstance(offset, dict):
-        return {name: _for_each(own, axis) for name, own in offset.items()}
-    return None if offset is None else np.expand_dims(offset, np.ndim(offset) - 1)
+    if isinstance(offset, Mapping):
+        return {name: _for_each(own) for name, own in offset.items()}
+    if offset is None or not np.ndim(offset):
+        return offset  # a number is no offset, which the members will say
+    return (offset if hasattr(offset, "shape") else np.asarray(offset, float))[..., None, :]

@@ -1,6 +1,7 @@
 """Product: named, independent blocks (a mean-field posterior)."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -23,14 +24,14 @@ class Product(Composite):
     ['noise', 'weight']
     """
 
-    blocks: dict[str, ExponentialFamily]
+    blocks: Mapping[str, ExponentialFamily]
 
     def __init__(
         self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily
     ):
         """From a mapping, keyword arguments, or both."""
         merged = {**(blocks or {}), **named}
-        object.__setattr__(self, "blocks", {name: merged[name] for name in sorted(merged)})
+        self.__dict__["blocks"] = MappingProxyType({name: merged[name] for name in sorted(merged)})
         strange = {n: type(b) for n, b in merged.items() if not isinstance(b, ExponentialFamily)}
         shapes = {} if strange else {name: b.batch_shape for name, b in self.blocks.items()}
         if strange or len(set(shapes.values())) != 1:
@@ -41,6 +42,20 @@ class Product(Composite):
                 expected="at least one named block, all exponential families of one batch shape",
                 fix="Give every block the same leading axes.",
             )
+
+    @classmethod
+    def of_children(cls, children: Any) -> Self:
+        """Around these blocks, unchecked."""
+        (blocks,) = children
+        return super().of_children([MappingProxyType(blocks) if type(blocks) is dict else blocks])
+
+    def children(self) -> tuple[Any, ...]:
+        """The blocks, as the dictionary that JAX knows."""
+        blocks = self.__dict__["blocks"]
+        return (dict(blocks) if isinstance(blocks, MappingProxyType) else blocks,)
+
+    def __reduce__(self) -> Any:
+        return type(self), (dict(self.blocks),)
 
     @classmethod
     def from_standard(cls, **blocks: ExponentialFamily) -> Self:
@@ -77,14 +92,15 @@ class Product(Composite):
         places = {name: block.location() for name, block in self.blocks.items()}
         return None if all(place is None for place in places.values()) else places
 
-    def translate(self, offset: Mapping[str, Any] | None) -> Self:
-        """Each block moved by its own offset; those without one stay."""
-        offset = offset or {}
-        if strangers := sorted(set(offset) - set(self.blocks)):
+    def _translate(self, offset: Mapping[str, Any]) -> Self:
+        strangers = (
+            sorted(set(offset) - set(self.blocks)) if isinstance(offset, Mapping) else offset
+        )
+        if not isinstance(offset, Mapping) or strangers:
             raise StructureError(
                 found=f"offsets for {strangers}",
-                expected=f"offsets for blocks among {list(self.blocks)}",
-                fix="Shape the offset as location() is.",
+                expected=f"offsets by name, for blocks among {list(self.blocks)}",
+                fix="Shape the offset as location() is; blocks without one stay.",
             )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 

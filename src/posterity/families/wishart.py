@@ -45,7 +45,9 @@ class Wishart(ExponentialFamily):
     @classmethod
     def from_standard(cls, scale: Any, degrees_of_freedom: Any) -> Self:
         """From the scale (..., d, d) and the degrees of freedom, more than ``d - 1``."""
-        return cls._from_scale(**cls._checked(scale=scale, degrees_of_freedom=degrees_of_freedom))
+        return cls._from_scale(
+            **cls._checked(scale=scale, degrees_of_freedom=degrees_of_freedom)
+        )._held()
 
     @classmethod
     def _from_scale(cls, scale: Real, degrees_of_freedom: Real) -> Self:
