@@ -1,8 +1,8 @@
 """What all components of a plate start from, for estimators that hold one prior for all."""
 
-import jax
 import numpy as np
 
+from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily, Plate
@@ -15,7 +15,7 @@ def shared_member(prior: Plate) -> ExponentialFamily:
         StructureError: if the members differ by more than rounding.
     """
     first = prior.members[0]
-    if not all(shared_value(leaf) is not None for leaf in jax.tree.leaves(prior.members)):
+    if not all(shared_value(leaf) is not None for leaf in leaves(prior.members)):
         raise StructureError(
             found="a prior whose components differ",
             expected="exchangeable components: one prior for all",

@@ -86,7 +86,10 @@ class Product(Composite):
                 expected=f"offsets for blocks among {list(self.blocks)}",
                 fix="Shape the offset as location() is.",
             )
-        return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
+        own = {n: offset.get(n) for n in self.blocks}
+        return type(self)(
+            {n: b if own[n] is None else b.translate(own[n]) for n, b in self.blocks.items()}
+        )
 
     def relabel(
         self,

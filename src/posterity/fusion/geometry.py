@@ -185,7 +185,7 @@ def middle(members: ExponentialFamily) -> Any:
 
 def moved(members: ExponentialFamily, origin: Any) -> ExponentialFamily:
     """The same laws seen from ``origin``: divergences stay, and so do their digits."""
-    return members.translate(opposite(origin))
+    return members if origin is None else members.translate(opposite(origin))
 
 
 def opposite(offset: Any) -> Any:
