@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 import posterity.families as families
+from posterity.arrays.namespace import is_jax
 from posterity.checks import check_finite
 from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily, Mixture
@@ -142,7 +142,7 @@ def digest(posterior: Posterior) -> str:
 def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if value is None:
         return None
-    if isinstance(value, np.ndarray | np.generic | jax.Array):
+    if isinstance(value, np.ndarray | np.generic) or is_jax(value):
         arrays[path] = np.asarray(value, order="C")  # ascontiguousarray would add an axis
         return "array"
     if isinstance(value, Ledger):
