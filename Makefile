@@ -1,25 +1,41 @@
-# Everything runs from a virtual environment that these commands make themselves.
-PYTHON ?= python3
+# Everything runs from a virtual environment that these commands make themselves: .venv, or one that
+# is named after the version where another Python is asked for (make test PYTHON=python3.13).
+ifeq ($(origin PYTHON),undefined)
+PYTHON := python3
+VENV ?= .venv
+else
+VENV ?= .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+endif
+VENV := $(VENV)
 PYTEST_FLAGS ?= -n 2 --dist worksteal
-VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types docs dev clean
+.PHONY: help demo test test-offline test-data test-wheel lint format types docs dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.demo ## fuse posteriors trained at several sites and show what came out
 	$(BIN)/posterity demo
 
 test: $(VENV)/.test ## run the tests (PYTEST_FLAGS="-n 0 -k ledger" for a few)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(PYTEST) $(PYTEST_FLAGS)
+
+test-offline: $(VENV)/.test ## run the tests without a network (on Linux)
+	.ci/offline $(PYTEST) $(PYTEST_FLAGS)
+
+test-data: $(VENV)/.test ## run the tests that need the larger data sets (POSTERITY_DATA)
+	$(PYTEST) $(PYTEST_FLAGS) -m data
+
+test-wheel: $(VENV)/.test ## build a wheel, install it elsewhere and run its demo
+	$(PYTEST) -n 0 -m wheel
 
 lint: $(VENV)/.lint ## check style
 	$(BIN)/ruff check .
@@ -37,8 +53,8 @@ docs: $(VENV)/.docs ## build the documentation into site/
 
 dev: $(VENV)/.dev ## install everything that development needs
 
-clean: ## remove what these commands made, the environment too
-	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache build dist site posterity-demo
+clean: ## remove what these commands made, the environments too
+	rm -rf $(VENV) .venv .venv-* .cache .hypothesis .pytest_cache .ruff_cache build dist site posterity-demo
 	find src tests experiments -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # One stamp an extra, so that the demo does not wait for what only the tests need.

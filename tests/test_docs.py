@@ -4,8 +4,10 @@ The ``python`` blocks of a page run in order as one script, whose line numbers a
 then the ``$ posterity ...`` commands of its ``console`` blocks run, in the same directory.
 """
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -46,7 +48,7 @@ def blocks(page, language):
 def script(page):
     """All Python of a page, every line where the page has it; empty if there is none."""
     lines = [""] * page.count("\n")
-    for start, code in blocks(page, "python"):
+    for start, code in blocks(page.replace('```python title="one line"', "```text"), "python"):
         code = code.splitlines()
         lines[start : start + len(code)] = code
     return "\n".join(lines).rstrip()
@@ -101,6 +103,32 @@ def test_code_of_the_page_runs(name, page, tmp_path):
         assert [line for line in printed if line in promised(code)] == promised(code)
     for arguments in commands(page):
         run(directory, shlex.join(["posterity", *arguments]), "-m", "posterity", *arguments)
+
+
+def test_a_family_in_the_tree_takes_its_file_and_one_line(tmp_path):
+    """The page's own recipe, in a copy of the tree; the laws then hold for it."""
+    family, _, line = (
+        code for _, code in blocks((ROOT / "docs/new-family.md").read_text(), "python")
+    )
+    for part in ("src/posterity", "tests/laws"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("pyproject.toml", "tests/conftest.py", "tests/typechecker.py"):
+        shutil.copy(ROOT / part, tmp_path / part)
+    families = tmp_path / "src/posterity/families"
+    (families / "exponential.py").write_text(family)
+    with (families / "__init__.py").open("a") as file:
+        file.write(line)
+    wanted = ["-k", "Exponential and not Family", "tests/laws/test_vector_space.py"]
+    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *wanted]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
+    done = subprocess.run(
+        [sys.executable, *arguments, "tests/laws/test_coordinates.py", "tests/laws/test_table.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout
 
 
 EXAMPLE = """\

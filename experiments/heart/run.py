@@ -31,7 +31,7 @@ RESULTS = Path(__file__).parent / "results"
 CACHE = REPOSITORY / ".cache" / "heart"
 SEEDS = 10
 NUTS_SEEDS = 2
-LIBRARY = ("families", "federation", "models")
+LIBRARY = ("arrays", "families", "federation", "graphs", "inference", "models")
 
 Part = Callable[[dict[str, Split], int, bool], dict[str, Any]]
 
@@ -121,9 +121,7 @@ def _digest() -> str:
     """Of all code that a result depends on: other code, other results."""
     library = Path(posterity.__file__).parent
     here = Path(__file__).parent
-    sources = [
-        p for name in ("families", "federation", "models") for p in library.glob(f"{name}/*")
-    ]
+    sources = [p for name in LIBRARY for p in library.glob(f"{name}/*")]
     sources += [p for p in here.glob("*.py") if p.stem not in ("run", "summary", "figures")]
     content = b"".join(path.read_bytes() for path in sorted(sources) if path.suffix == ".py")
     return hashlib.sha256(content).hexdigest()[:12]

@@ -19,7 +19,6 @@ import safetensors
 import safetensors.numpy
 
 import posterity.families as families
-from posterity.arrays.namespace import is_jax
 from posterity.checks import check_finite
 from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily, Mixture
@@ -27,11 +26,7 @@ from posterity.ledger import Entry, Ledger
 
 FORMAT_VERSION = 1
 _KEY = "posterity"
-_REGISTRY: dict[str, type] = {
-    name: getattr(families, name)
-    for name in families.__all__
-    if isinstance(getattr(families, name), type) and name != "ExponentialFamily"
-}
+_REGISTRY: dict[str, type] = dict(families.exported())
 
 Posterior = ExponentialFamily | Mixture | Ledger
 """What a file can hold."""
@@ -142,7 +137,7 @@ def digest(posterior: Posterior) -> str:
 def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if value is None:
         return None
-    if isinstance(value, np.ndarray | np.generic) or is_jax(value):
+    if isinstance(value, np.ndarray | np.generic):
         arrays[path] = np.asarray(value, order="C")  # ascontiguousarray would add an axis
         return "array"
     if isinstance(value, Ledger):

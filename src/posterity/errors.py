@@ -1,6 +1,6 @@
 """Errors that say what was found, what was expected, and what to do next."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class PosterityError(Exception):
@@ -15,6 +15,10 @@ class PosterityError(Exception):
     def __init__(self, *, found: str, expected: str, fix: str):
         super().__init__(f"found {found}; expected {expected}. {fix}")
         self.found, self.expected, self.fix = found, expected, fix
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keywords alone make one; what was attached to it (`error.run`) travels along.
+        return _rebuilt, (type(self), self.found, self.expected, self.fix), self.__dict__
 
     def at(self, place: str) -> "PosterityError":
         """The same error, naming where (a site, a block, a file) it came up."""
@@ -70,3 +74,7 @@ class SiteError(PosterityError):
     """A site that could not do its part of a federation; nothing of it was committed."""
 
     exit_code = 8
+
+
+def _rebuilt(kind: type[PosterityError], found: str, expected: str, fix: str) -> PosterityError:
+    return kind(found=found, expected=expected, fix=fix)

@@ -14,22 +14,7 @@ NAN = np.nan
 
 @pytest.fixture(scope="module")
 def heart() -> data.HeartDisease:
-    """The real data where they are; else patients of the same hospitals, made up."""
-    if data.data_folder() is not None:
-        return data.heart_disease()
-    return made_up_hospitals()
-
-
-def made_up_hospitals() -> data.HeartDisease:
-    rng = np.random.default_rng(0)
-    center = np.repeat(np.arange(4), [303, 294, 123, 200])
-    y = (rng.random(920) < np.array([0.46, 0.36, 0.93, 0.74])[center]).astype(np.int64)
-    X = rng.normal(size=(920, 13)).round(2)
-    X[:, 2], X[:, 6] = rng.integers(1, 5, 920), rng.integers(0, 3, 920)
-    for name in ("trestbps", "chol", "fbs", "thalach", "exang", "oldpeak"):
-        X[rng.random(920) < 0.2, data.FEATURES.index(name)] = NAN
-    names = tuple(name for name, _, _ in data.HOSPITALS)
-    return data.HeartDisease(X, y, center, names, data.FEATURES, rng.integers(-1, 2, 920))
+    return data.heart_disease()
 
 
 # --- preparation ---------------------------------------------------------------------------

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from posterity.errors import UsageError
-from posterity.graphs import times
+from posterity.graphs import Network, complete, grid, ring, star, times
 from posterity.graphs.times import (
     cover_times,
     expected_cover_time,
     expected_hitting_time,
     hitting_times,
 )
-from posterity.graphs.topology import Network, complete, grid, ring, star
 from posterity.graphs.walks import (
     MetropolisHastings,
     NonBacktracking,

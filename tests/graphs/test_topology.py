@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posterity.errors import StructureError, UsageError
-from posterity.graphs.topology import (
-    Network,
-    complete,
-    grid,
-    random_regular,
-    ring,
-    star,
-)
+from posterity.graphs import Network, ring, star
 
 
 @st.composite
@@ -127,69 +120,6 @@ def test_sites_are_found_by_name():
     for name in ("12", "", "zebra"):
         with pytest.raises(UsageError, match=f"site '{name}'.*and 7 more"):
             network.index(name)
-
-
-@given(st.integers(1, 12))
-def test_graphs_by_name_have_the_shapes_they_are_called_after(size):
-    same = nx.utils.graphs_equal
-    names = [f"{k:0{len(str(size - 1))}}" for k in range(size)]
-    numbered = dict(enumerate(names))
-    peers = {
-        star: nx.star_graph(size - 1),
-        ring: nx.cycle_graph(size) if size > 1 else nx.empty_graph(1),
-        complete: nx.complete_graph(size),
-    }
-    for build, peer in peers.items():
-        assert same(build(size), nx.relabel_nodes(peer, numbered))
-        assert Network.from_graph(build(names)).names == tuple(sorted(names))
-
-
-def test_numbered_names_sort_by_number():
-    assert Network.from_graph(ring(101)).names[:3] == ("000", "001", "002")
-    assert Network.from_graph(grid(2, 11)).names[:3] == ("0-00", "0-01", "0-02")
-
-
-def test_a_grid_links_what_touches():
-    peer = nx.grid_2d_graph(3, 4)
-    peer = nx.relabel_nodes(peer, {(row, column): f"{row}-{column}" for row, column in peer})
-    assert nx.utils.graphs_equal(grid(3, 4), peer)
-
-
-@pytest.mark.parametrize(("size", "degree"), [(1, 0), (2, 1), (20, 2), (20, 3), (7, 6)])
-def test_random_regular_graphs_are_regular_and_connected(size, degree):
-    graph = random_regular(size, degree, seed=3)
-    assert set(dict(graph.degree).values()) == {degree}
-    assert nx.is_connected(graph)
-    assert nx.utils.graphs_equal(graph, random_regular(size, degree, seed=3))
-
-
-def test_seeds_are_retried_until_connected():
-    seed = next(
-        n for n in range(100) if not nx.is_connected(nx.random_regular_graph(2, 20, seed=n))
-    )
-    assert nx.is_connected(random_regular(20, 2, seed=seed))
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: ring(0),
-        lambda: star(-2),
-        lambda: complete(["a", "a"]),
-        lambda: ring([]),
-        lambda: ring("abc"),
-        lambda: ring(True),
-        lambda: ring(2.5),
-        lambda: grid(0, 3),
-        lambda: random_regular(5, 3, seed=0),
-        lambda: random_regular(4, 4, seed=0),
-        lambda: random_regular(4, 1, seed=0),
-        lambda: random_regular(4, -2, seed=0),
-    ],
-)
-def test_arguments_that_make_no_graph_are_refused(build):
-    with pytest.raises(UsageError):
-        build()
 
 
 def test_a_hundred_thousand_sites():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.graphs.topology import Network, complete, random_regular, ring, star
+from posterity.graphs import Network, complete, random_regular, ring, star
 from posterity.graphs.walks import (
     BLOCK,
     NOWHERE,

@@ -15,17 +15,15 @@ from posterity.families import (
     Categorical,
     DiagonalGaussian,
     Dirichlet,
-    Distribution,
     ExponentialFamily,
     Gamma,
     Gaussian,
     Mixture,
-    NormalGamma,
     NormalWishart,
     Plate,
     Product,
-    Wishart,
 )
+from posterity.families.coordinates import Coordinate
 
 Rng = np.random.Generator
 Batch = tuple[int, ...]
@@ -48,52 +46,32 @@ def covariance(rng: Rng, *shape: int) -> np.ndarray:
     return root @ np.swapaxes(root, -1, -2) / shape[-1] + 0.3 * np.eye(shape[-1])
 
 
-def diagonal_gaussian(rng: Rng, batch: Batch, size: int) -> DiagonalGaussian:
-    return DiagonalGaussian.from_standard(
-        3 * rng.normal(size=(*batch, size)), positive(rng, *batch, size)
-    )
+def parameter(rng: Rng, coordinate: Coordinate, batch: Batch, size: int) -> np.ndarray:
+    """A textbook parameter within its domain, whatever that is."""
+    shape = (*batch, *coordinate.shape(size))
+    if coordinate.axes == 2:
+        return covariance(rng, *batch, size)
+    above = coordinate.domain.above
+    bound = above(size) if callable(above) else above
+    return bound + positive(rng, *shape) if np.isfinite(bound) else 3 * rng.normal(size=shape)
 
 
-def gaussian(rng: Rng, batch: Batch, size: int) -> Gaussian:
-    return Gaussian.from_standard(
-        3 * rng.normal(size=(*batch, size)), covariance(rng, *batch, size)
-    )
+def by_standard(family: Any) -> Draw:
+    """A draw of a family's textbook parameters, as their domains say; ``size`` counts from one."""
+
+    def draw(rng: Rng, batch: Batch, size: int) -> Any:
+        own = size + 1 if family in SIMPLICES else size
+        kinds = family.standard.items()
+        return family.from_standard(**{n: parameter(rng, kind, batch, own) for n, kind in kinds})
+
+    return draw
 
 
-def gamma(rng: Rng, batch: Batch, size: int) -> Gamma:
-    return Gamma.from_standard(positive(rng, *batch), positive(rng, *batch))
-
-
-def beta(rng: Rng, batch: Batch, size: int) -> Beta:
-    return Beta.from_standard(positive(rng, *batch), positive(rng, *batch))
-
-
-def dirichlet(rng: Rng, batch: Batch, size: int) -> Dirichlet:
-    return Dirichlet.from_standard(positive(rng, *batch, size + 1))
-
-
-def categorical(rng: Rng, batch: Batch, size: int) -> Categorical:
-    return Categorical.from_standard(rng.dirichlet(np.full(size + 1, 2.0), batch))
-
-
-def wishart(rng: Rng, batch: Batch, size: int) -> Wishart:
-    degrees_of_freedom = size - 1 + positive(rng, *batch)
-    return Wishart.from_standard(covariance(rng, *batch, size), degrees_of_freedom)
-
-
-def normal_wishart(rng: Rng, batch: Batch, size: int) -> NormalWishart:
-    return NormalWishart.from_standard(
-        mean=rng.normal(size=(*batch, size)),
-        mean_precision=positive(rng, *batch),
-        scale=covariance(rng, *batch, size),
-        degrees_of_freedom=size - 1 + positive(rng, *batch),
-    )
-
-
-def normal_gamma(rng: Rng, batch: Batch, size: int) -> NormalGamma:
-    names = ("mean_precision", "inverse_scale", "degrees_of_freedom")
-    scales = {name: positive(rng, *batch, size) for name in names}
-    return NormalGamma.from_standard(mean=rng.normal(size=(*batch, size)), **scales)
+SIMPLICES = (Categorical, Dirichlet)
+"""Families whose vectors have an entry more than they have dimensions."""
+gaussian, diagonal_gaussian = by_standard(Gaussian), by_standard(DiagonalGaussian)
+gamma, beta, dirichlet = by_standard(Gamma), by_standard(Beta), by_standard(Dirichlet)
+categorical, normal_wishart = by_standard(Categorical), by_standard(NormalWishart)
 
 
 def product(rng: Rng, batch: Batch, size: int) -> Product:
@@ -118,6 +96,14 @@ def product_of_plates(rng: Rng, batch: Batch, size: int) -> Product:
     return Product(topics=topics, rate=gamma(rng, batch, size))
 
 
+def product_of_locations(rng: Rng, batch: Batch, size: int) -> Product:
+    return Product(a=diagonal_gaussian(rng, batch, size), b=gaussian(rng, batch, 1))
+
+
+def plate_of_products(rng: Rng, batch: Batch, size: int) -> Plate:
+    return Plate(product_of_locations(rng, (*batch, size + 1), 2))
+
+
 def mixture(rng: Rng, batch: Batch, size: int) -> Mixture:
     return Mixture.from_standard(rng.dirichlet(np.full(3, 2.0)), gaussian(rng, (3,), size))
 
@@ -130,32 +116,24 @@ class Row(NamedTuple):
 
 
 TABLE: dict[str, Row] = {
-    "DiagonalGaussian": Row(DiagonalGaussian, diagonal_gaussian),
-    "Gaussian": Row(Gaussian, gaussian),
-    "Gamma": Row(Gamma, gamma),
-    "Beta": Row(Beta, beta),
-    "Dirichlet": Row(Dirichlet, dirichlet),
-    "Categorical": Row(Categorical, categorical),
-    "Wishart": Row(Wishart, wishart),
-    "NormalWishart": Row(NormalWishart, normal_wishart),
-    "NormalGamma": Row(NormalGamma, normal_gamma),
+    **{
+        name: Row(law, by_standard(law))
+        for name, law in families.exported().items()
+        if getattr(law, "standard", None)
+    },
     "Product": Row(Product, product),
+    "Product-located": Row(Product, product_of_locations),
     "Plate": Row(Plate, plate),
     "Plate-Dirichlet": Row(Plate, plate_with_dirichlet),
     "Plate-sticks": Row(Plate, plate_with_sticks),
+    "Plate-Product": Row(Plate, plate_of_products),
     "Product-Plate": Row(Product, product_of_plates),
     "Mixture": Row(Mixture, mixture),
 }
+"""Families that list their textbook parameters enrol themselves."""
 
 NAMES = [name for name, row in TABLE.items() if issubclass(row.family, ExponentialFamily)]
 """Rows that are exponential families: all but mixtures."""
-
-
-def exported() -> set[type]:
-    """Every family that ``posterity.families`` exports, bar the abstract base."""
-    members = (getattr(families, name) for name in families.__all__)
-    kinds = {m for m in members if isinstance(m, type) and issubclass(m, Distribution)}
-    return kinds - {Distribution, ExponentialFamily}
 
 
 def located() -> list[str]:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posterity.errors import StructureError
-from posterity.families import Gamma, Gaussian
+from posterity.families import Gamma
 from tests.laws.table import NAMES, close, identical, laws, members, some, to_jax
 
 SCALARS = st.floats(-8, 8, allow_subnormal=False)
@@ -96,10 +95,3 @@ def test_only_members_of_one_family_add(other: Any) -> None:
         p + other
     with pytest.raises(TypeError):
         p - other
-
-
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(StructureError, match="shapes"):
-        Gaussian(np.zeros(2), np.eye(3))
-    with pytest.raises(StructureError, match="shapes"):
-        Gaussian(np.zeros((4, 2)), np.eye(2))

@@ -15,7 +15,7 @@ def multidigamma(a: float, dimension: int) -> float:
 def textbook_kl(p: NormalWishart, q: NormalWishart) -> float:
     """The Gaussian's part given the precision, averaged, plus the Wishart's part."""
     zero, one = p.standard_parameters(), q.standard_parameters()
-    d = p.size
+    d = p.own_size
     k0, k1 = zero["mean_precision"], one["mean_precision"]
     n0, n1 = zero["degrees_of_freedom"], one["degrees_of_freedom"]
     gap = zero["mean"] - one["mean"]

@@ -1,6 +1,6 @@
-"""The command line: one file a group of commands."""
+"""The command line: one file a verb, which registers its command when it is imported."""
 
-from posterity.cli import demo, federate, forget, fuse  # noqa: F401 (registers the commands)
+from posterity.cli import demo, diff, federate, forget, fuse, inspect, verify  # noqa: F401
 from posterity.cli.app import app, main
 from posterity.cli.failures import DEBUG, printable
 

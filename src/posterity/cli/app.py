@@ -45,19 +45,12 @@ class _Group(TyperGroup):
     """Turns every way to fail into one message and an exit code."""
 
     def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> Any:
         """Parse and run; always exits."""
         args = list(sys.argv[1:] if args is None else args) or ["--help"]
-        call = functools.partial(
-            super().main, args, prog_name or "posterity", standalone_mode=False, **extra
-        )
+        extra["standalone_mode"] = False
+        call = functools.partial(super().main, args, prog_name or "posterity", **extra)
         sys.exit(guarded(call, as_json="--json" in args))
 
 

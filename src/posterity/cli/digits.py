@@ -16,18 +16,16 @@ from typing import Any
 import numpy as np
 import scipy.fft
 from jaxtyping import Float, Int
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 import posterity
-from posterity.errors import ArtifactError, MissingExtraError, UsageError
-from posterity.fusion import Fusion
-from posterity.ledger import Ledger
+from posterity.adapters.sklearn import to_estimator, to_ledger
+from posterity.cli.streams import bar
+from posterity.errors import ArtifactError, MissingExtraError
+from posterity.plots import plot_matching
 
 Array = np.ndarray
-SIDE, DIGITS, HELD_OUT = 8, 10, 450
-"""Pixels on a side of an image, digits, images that no site sees."""
+SITES, SIDE, DIGITS, HELD_OUT = 6, 8, 10, 450
+"""Sites, pixels on a side of an image, digits, images that no site sees."""
 HIGHEST = 4
 """Frequencies (i, j) with 0 < i + j <= 4 are kept: strokes, without lightness or fine detail, and
 few enough for full covariances at a site with 150 images."""
@@ -35,119 +33,52 @@ INK = 1 / 3
 """The lightness that pictures are given, as the features leave it out."""
 LOCAL, POOLED, RESTARTS = 12, 30, 4
 """Components offered to a site, and to the fit to all images; restarts of either."""
+FUSED, PICTURE, REPORT = "fused.safetensors", "matching.png", "report.json"
+"""Files besides one a site."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One line of the table.
-
-    ``mutual_information`` between components and digits, adjusted for chance, and
-    ``log_density`` in nats an image, higher better, are on held-out images of all ten digits.
-    """
-
-    name: str
-    digits: list[int]
-    images: int
-    components: int
-    mutual_information: float
-    log_density: float
-
-
-@dataclasses.dataclass(frozen=True)
-class DemoReport:
-    """What the demo found, and the folder with its files."""
-
-    seed: int
-    sites: list[Row]
-    fused: Row
-    pooled: Row
-    folder: Path
-
-    @property
-    def ratio(self) -> float:
-        """The fused posterior's mutual information over that of the fit to all images."""
-        return self.fused.mutual_information / self.pooled.mutual_information
-
-    def table(self) -> Table:
-        """For a rich console."""
-        table = Table(
-            title="Handwritten digits: posteriors of separate sites, fused from their files",
-            caption=f"On {HELD_OUT} held-out images of all ten digits. Fused from files alone, "
-            f"the posterior has {self.ratio:.0%} of the mutual information between components "
-            "and digits that a fit to all images pooled has.",
-        )
-        table.add_column("posterior")
-        table.add_column("digits seen")
-        for column in ("images", "components", "mutual information", "log density (nats)"):
-            table.add_column(column, justify="right")
-        for row in self.sites:
-            table.add_row(*_cells(row))
-        table.add_section()
-        table.add_row(*_cells(self.fused), style="bold")
-        table.add_row(*_cells(self.pooled), style="dim")
-        return table
-
-    def to_json(self) -> str:
-        """The same figures, for programs."""
-        rows = {
-            "sites": [dataclasses.asdict(row) for row in self.sites],
-            "fused": dataclasses.asdict(self.fused),
-            "pooled": dataclasses.asdict(self.pooled),
-        }
-        return json.dumps({"seed": self.seed, "ratio": self.ratio} | rows, indent=2) + "\n"
-
-
-def run(
-    output: Path, *, seed: int = 0, sites: int = 6, console: Console | None = None
-) -> DemoReport:
+def run(output: Path, *, seed: int = 0) -> dict[str, Any]:
     """Fit, write, read, fuse and compare; everything is left in the folder ``output``.
 
-    Args:
-        output: made if it is not there. Written are ``site-a.safetensors`` and so on,
-            ``fused.safetensors``, ``matching.png`` and ``report.json``.
-        seed: which images each site has.
-        sites: how many, 2 to 26.
-        console: where progress is shown; standard error if None.
+    Returns:
+        What is kept as ``report.json``: a row for each site and for two posteriors of all data,
+        ``fused`` and ``pooled``; and the ``ratio`` of their mutual information.
 
     Raises:
         MissingExtraError: scikit-learn or matplotlib is not installed.
-        UsageError: fewer than 2 sites or more than 26.
         ArtifactError: the folder cannot be made or written to.
     """
     _check_extras()
     from threadpoolctl import threadpool_limits
 
-    _make(output, sites)
-    console = console or Console(stderr=True)
+    _make(output)
     # The matrices are tiny: on several threads, waiting takes far longer than multiplying.
-    with threadpool_limits(1), Progress(console=console, transient=True) as progress:
-        data = deal(seed, sites)
-        for name in progress.track(data.seen, description="each site fits its own images"):
+    with threadpool_limits(1), bar("Sites fit their images", SITES + 2) as moved:
+        data = deal(seed, SITES)
+        for step, name in enumerate(data.seen):
             _write(name, data, output)
-        task = progress.add_task("fusing the files", total=3)
-        fusion, locals_ = _fuse_files(output, list(data.seen))
-        progress.update(task, advance=1, description="one fit to all images, to compare")
-        pooled = _ledger(fit(data.together, POOLED), "pooled")
-        progress.update(task, advance=1, description="scoring held-out images")
-        report = _report(seed, data, locals_, fusion, pooled, output)
-        _draw(fusion, locals_, output)
-        progress.update(task, advance=1)
-    (output / "report.json").write_text(report.to_json(), encoding="utf-8")
+            moved(step + 1)
+        found, fused = _fuse_files(output, list(data.seen))
+        moved(SITES + 1)
+        rows = [_score(name, ledger, data) for name, ledger in found.items()]
+        total = {"fused": fused, "pooled": to_ledger(fit(data.together, POOLED), "pooled")}
+        last = {name: _score(name, ledger, data) for name, ledger in total.items()}
+    ratio = last["fused"]["mutual_information"] / last["pooled"]["mutual_information"]
+    report = {"seed": seed, "held_out": HELD_OUT, "ratio": ratio, "sites": rows, **last}
+    (output / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
 
-def _fuse_files(output: Path, names: list[str]) -> tuple[Fusion, dict[str, Ledger]]:
-    """What somebody does who has the files only: the fusion, and what was in each file."""
-    paths = {name: output / f"{name}.safetensors" for name in names}
-    fusion = posterity.fuse(list(paths.values()), rule="product")
-    posterity.save(_fused(fusion), output / "fused.safetensors")
-    locals_: dict[str, Any] = {name: posterity.load(path) for name, path in paths.items()}
-    return fusion, locals_
-
-
-def _fused(fusion: Fusion) -> Ledger:
-    assert fusion.ledger is not None  # as always with a product
-    return fusion.ledger
+def _fuse_files(output: Path, names: list[str]) -> tuple[dict[str, Any], Any]:
+    """What somebody does who has the files only: a ledger from each, and all of them fused."""
+    found = {name: posterity.load(output / f"{name}.safetensors") for name in names}
+    fusion = posterity.fuse(found, rule="product")
+    fused: Any = fusion.ledger
+    posterity.save(fused, output / FUSED)
+    images = {name: _means(ledger) for name, ledger in found.items()}
+    title = "Columns: fused components, not digits; k/n of the sites have one"
+    plot_matching(fusion, images, _means(fused), output / PICTURE, title=title)
+    return found, fused
 
 
 # --- images and their features -------------------------------------------------------------------
@@ -258,12 +189,6 @@ def fit(x: Float[Array, "n d"], components: int) -> Any:
     return model.fit(x)
 
 
-def _ledger(model: Any, name: str) -> Ledger:
-    from posterity.adapters.sklearn import to_ledger
-
-    return to_ledger(model, name)
-
-
 def _write(name: str, data: Deal, output: Path) -> None:
     """The only thing that leaves a site."""
     provenance = {
@@ -271,74 +196,37 @@ def _write(name: str, data: Deal, output: Path) -> None:
         "digits": " ".join(map(str, data.digits[name])),
         "model": "sklearn.mixture.BayesianGaussianMixture",
     }
-    ledger = _ledger(fit(data.seen[name], LOCAL), name)
+    ledger = to_ledger(fit(data.seen[name], LOCAL), name)
     posterity.save(ledger, output / f"{name}.safetensors", provenance=provenance)
 
 
 # --- the comparison ------------------------------------------------------------------------------
 
 
-def _score(ledger: Ledger, data: Deal, digits: list[int], images: int, name: str) -> Row:
+def _score(name: str, ledger: Any, data: Deal) -> dict[str, Any]:
+    """A row of the table.
+
+    ``mutual_information`` between components and digits, adjusted for chance, and
+    ``log_density`` in nats an image, higher better, are on held-out images of all ten digits.
+    """
     from sklearn.metrics import adjusted_mutual_info_score
 
-    from posterity.adapters.sklearn import to_estimator
-
-    posterior: Any = ledger.posterior
-    prior: Any = ledger.prior
-    counts = posterior.weights.concentration - prior.weights.concentration
+    posterior = ledger.posterior
+    counts = posterior.weights.concentration - ledger.prior.weights.concentration
     labels = to_estimator(ledger).predict(data.held_out)
-    return Row(
-        name=name,
-        digits=digits,
-        images=images,
-        components=int((counts >= 1).sum()),
-        mutual_information=float(adjusted_mutual_info_score(data.truth, labels)),
-        log_density=float(posterior.predictive_log_prob(data.held_out).mean()),
-    )
+    return {
+        "name": name,
+        "digits": data.digits.get(name, list(range(DIGITS))),
+        "images": len(data.seen.get(name, data.together)),
+        "components": int((counts >= 1).sum()),
+        "mutual_information": float(adjusted_mutual_info_score(data.truth, labels)),
+        "log_density": float(posterior.predictive_log_prob(data.held_out).mean()),
+    }
 
 
-def _report(
-    seed: int,
-    data: Deal,
-    locals_: dict[str, Ledger],
-    fusion: Fusion,
-    pooled: Ledger,
-    output: Path,
-) -> DemoReport:
-    everything, images = list(range(DIGITS)), len(data.together)
-    return DemoReport(
-        seed=seed,
-        sites=[
-            _score(ledger, data, data.digits[name], len(data.seen[name]), name)
-            for name, ledger in locals_.items()
-        ],
-        fused=_score(_fused(fusion), data, everything, images, "fused"),
-        pooled=_score(pooled, data, everything, images, "pooled"),
-        folder=output,
-    )
-
-
-def _draw(fusion: Fusion, locals_: dict[str, Ledger], output: Path) -> None:
-    from posterity.plots import plot_matching
-
-    images = {name: _means(ledger) for name, ledger in locals_.items()}
-    plot_matching(fusion, images, _means(_fused(fusion)), output / "matching.png")
-
-
-def _means(ledger: Ledger) -> Float[Array, "k h w"]:
+def _means(ledger: Any) -> Float[Array, "k h w"]:
     """A picture of the mean of each component."""
-    return pictures(ledger.posterior.members.mean)  # pyright: ignore
-
-
-def _cells(row: Row) -> list[str]:
-    return [
-        row.name,
-        "all ten" if len(row.digits) == DIGITS else " ".join(map(str, row.digits)),
-        str(row.images),
-        str(row.components),
-        f"{row.mutual_information:.3f}",
-        f"{row.log_density:.2f}",
-    ]
+    return pictures(ledger.posterior.members.mean)
 
 
 # --- what can go wrong before anything is fitted -------------------------------------------------
@@ -352,14 +240,7 @@ def _check_extras() -> None:
             raise MissingExtraError.of(package, "demo") from error
 
 
-def _make(output: Path, sites: int) -> None:
-    most = len(string.ascii_lowercase)
-    if not 2 <= sites <= most:
-        raise UsageError(
-            found=f"{sites} sites",
-            expected=f"2 to {most}",
-            fix="Choose a number of sites in this range.",
-        )
+def _make(output: Path) -> None:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

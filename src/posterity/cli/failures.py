@@ -34,13 +34,8 @@ def guarded(call: Callable[[], Any], as_json: bool) -> int:
 def _problem(error: BaseException) -> dict[str, Any]:
     """An error as data: its type, what was found and expected, what to do next, the code."""
     found, expected, fix, code = _explain(error)
-    return {
-        "type": "UsageError" if code == USAGE else type(error).__name__,
-        "found": found,
-        "expected": expected,
-        "fix": fix,
-        "exit_code": code,
-    }
+    kind = "UsageError" if code == USAGE else type(error).__name__
+    return {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}
 
 
 def _explain(error: BaseException) -> tuple[str, str, str, int]:

@@ -1,16 +1,21 @@
 """``posterity federate``: a federation simulated from a configuration."""
 
-import contextlib
+import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from posterity.cli import files
 from posterity.cli.app import app, example
-from posterity.cli.streams import Json, check_outputs, present
+from posterity.cli.report.numbers import number
+from posterity.cli.streams import Json, bar, present
 from posterity.errors import UsageError
+
+if TYPE_CHECKING:
+    from posterity.federation import Run
 
 
 @app.command(epilog=example("posterity federate federation.toml"))
@@ -24,18 +29,17 @@ def federate(
     checkpoint is kept beside the output: a federation that was interrupted goes on where it was
     when the command is run again.
     """
-    present(lambda: _federate(config), "federation_text", as_json)
+    present(lambda: _federate(config), "federate", as_json)
 
 
 def _federate(path: Path) -> dict[str, Any]:
-    from posterity.artifact import inspect, save
+    from posterity.artifact import write_file
     from posterity.cli.config.federation import load_config
-    from posterity.cli.report import federation_data
     from posterity.federation.checkpoint import resumed
     from posterity.federation.federate import advance_safely
 
     config = load_config(path)
-    check_outputs(config.outputs, config.inputs)
+    files.check_outputs(config.outputs, config.inputs)
     run = resumed(config.start(), config.checkpoint)
     done = run.state.step
     if done > config.steps:
@@ -44,44 +48,41 @@ def _federate(path: Path) -> dict[str, Any]:
             expected="as many as the checkpoint has made, or more",
             fix="Raise schedule.steps, or remove the checkpoint to begin anew.",
         )
-    with _bar(done, config.steps, run.schedule.unit) as moved:
+    with bar(f"Federating, {config.steps} {run.schedule.unit}", config.steps, done) as moved:
         run = advance_safely(
             run, config.steps, config.checkpoint, config.every, lambda run: moved(run.state.step)
         )
-    provenance = {
-        "made by": f"posterity {_version()} federate",
+    written = files.write(run.ledger, config.output, "federate", _provenance(run))
+    if config.history is not None:
+        lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
+        write_file(config.history, "".join(lines).encode())
+    told = {"output": written.path, "digest": written.digest, "resumed": done}
+    return told | _data(run)
+
+
+def _provenance(run: "Run") -> dict[str, str]:
+    return {
         "schedule": type(run.schedule).__name__,
         "steps": str(run.state.step),
         "grid": json.dumps(run.problem.grid.exponents),
     }
-    save(run.ledger, config.output, provenance=provenance)
-    if config.history is not None:
-        _write_history(run, config.history)
-    return federation_data(run, inspect(config.output), done)
 
 
-@contextlib.contextmanager
-def _bar(done: int, steps: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where someone is looking."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"Federating, {steps} {unit}", total=steps, completed=done)
-        yield lambda step: progress.update(task, completed=step)
-
-
-def _write_history(run: Any, path: Path) -> None:
-    import dataclasses
-
-    from posterity.artifact import write_file
-
-    lines = "".join(json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
-    write_file(path, lines.encode())
-
-
-def _version() -> str:
-    from posterity import __version__
-
-    return __version__
+def _data(run: "Run") -> dict[str, Any]:
+    outcomes = Counter((visit.site, visit.outcome) for visit in run.history)
+    last = {visit.site: visit.residual for visit in run.history}
+    return {
+        "schedule": type(run.schedule).__name__,
+        "unit": run.schedule.unit,
+        "steps": run.state.step,
+        "exact": run.exact,
+        "sites": {
+            site: {
+                "records": records.size,
+                "updates": outcomes[site, "updated"],
+                "failures": outcomes[site, "failed"] + outcomes[site, "refused"],
+                "residual": number(last.get(site)),
+            }
+            for site, records in run.problem.sites.items()
+        },
+    }

@@ -1,35 +1,25 @@
-"""Exponential families as vector spaces, and what is built from them."""
+"""Exponential families as vector spaces, and what is built from them: a line a family."""
 
-from posterity.families.base import ExponentialFamily, at_rest, concatenate, stack
-from posterity.families.beta import Beta
-from posterity.families.categorical import Categorical
-from posterity.families.dirichlet import Dirichlet
-from posterity.families.distribution import Distribution
-from posterity.families.gamma import Gamma
-from posterity.families.gaussian import DiagonalGaussian, Gaussian
-from posterity.families.mixture import Mixture
-from posterity.families.normal_gamma import NormalGamma
-from posterity.families.normal_wishart import NormalWishart
-from posterity.families.plate import Plate
-from posterity.families.product import Product
-from posterity.families.wishart import Wishart
+from posterity.families.base import ExponentialFamily as ExponentialFamily
+from posterity.families.base import at_rest as at_rest
+from posterity.families.base import concatenate as concatenate
+from posterity.families.base import stack as stack
+from posterity.families.beta import Beta as Beta
+from posterity.families.categorical import Categorical as Categorical
+from posterity.families.dirichlet import Dirichlet as Dirichlet
+from posterity.families.distribution import Distribution as Distribution
+from posterity.families.gamma import Gamma as Gamma
+from posterity.families.gaussian import DiagonalGaussian as DiagonalGaussian
+from posterity.families.gaussian import Gaussian as Gaussian
+from posterity.families.mixture import Mixture as Mixture
+from posterity.families.normal_gamma import NormalGamma as NormalGamma
+from posterity.families.normal_wishart import NormalWishart as NormalWishart
+from posterity.families.plate import Plate as Plate
+from posterity.families.product import Product as Product
+from posterity.families.wishart import Wishart as Wishart
 
-__all__ = [
-    "Beta",
-    "Categorical",
-    "DiagonalGaussian",
-    "Dirichlet",
-    "Distribution",
-    "ExponentialFamily",
-    "Gamma",
-    "Gaussian",
-    "Mixture",
-    "NormalGamma",
-    "NormalWishart",
-    "Plate",
-    "Product",
-    "Wishart",
-    "at_rest",
-    "concatenate",
-    "stack",
-]
+
+def exported() -> dict[str, type[Distribution]]:
+    """Every law that is defined here, by its name; the abstract ones are not among them."""
+    laws = {n: law for n, law in globals().items() if isinstance(law, type)}
+    return {n: law for n, law in laws.items() if not law.__abstractmethods__}

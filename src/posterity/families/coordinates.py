@@ -131,14 +131,15 @@ def symmetrized(leaf: Real, coordinate: Coordinate, place: str) -> Real:
     if coordinate.axes != 2 or is_traced(leaf):
         return leaf
     values = np.asarray(leaf)
-    with np.errstate(invalid="ignore"):
-        gap = np.abs(values - np.swapaxes(values, -1, -2)).max(initial=0.0)
-        if gap == 0 or not np.isfinite(gap):
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.abs(values - np.swapaxes(values, -1, -2))
+        if not gap.any() or not np.isfinite(gap).all():
             return leaf
-        tolerance = np.sqrt(np.finfo(values.dtype).eps) * np.abs(values).max(initial=0.0)
-    if gap > tolerance:
+        diagonal = np.sqrt(np.abs(np.diagonal(values, axis1=-2, axis2=-1)))
+        scale = np.maximum(np.abs(values), diagonal[..., :, None] * diagonal[..., None, :])
+    if (gap > np.sqrt(np.finfo(values.dtype).eps) * scale).any():
         raise ParameterError(
-            found=f"an asymmetric {place}, by up to {gap:.3g}",
+            found=f"an asymmetric {place}, by up to {gap.max():.3g}",
             expected="a symmetric matrix",
             fix="If the asymmetry is rounding, pass (m + m.T) / 2; else look for what is wrong.",
         )

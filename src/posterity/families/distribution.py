@@ -89,8 +89,9 @@ def _fitted(shape: Any, z: Any) -> tuple[Any, list[tuple[int, ...]] | None]:
         parts = [_fitted(own, part) for own, part in zip(shape, z, strict=True)]
         return tuple(found for found, _ in parts), _joined(parts)
     array = z if hasattr(z, "shape") else namespace(z).np.asarray(z)
-    axes = len(array.shape) - len(shape)
-    return array, [array.shape[:axes]] if axes >= 0 and array.shape[axes:] == shape else None
+    axes, number = len(array.shape) - len(shape), np.dtype(array.dtype).kind in "biuf"
+    fits = number and axes >= 0 and array.shape[axes:] == shape
+    return array, [array.shape[:axes]] if fits else None
 
 
 def _joined(parts: Any) -> list[tuple[int, ...]] | None:

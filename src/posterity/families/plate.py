@@ -95,19 +95,21 @@ class Plate(Composite):
         )
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
-        """A factor whose member ``k``, with its weight, is called ``labels[k]`` instead.
+        """A factor whose entries ``k`` along ``axes`` are called ``labels[k]`` instead.
 
-        Afterwards there are ``size`` members; those that nobody goes to are zero, which adds
-        nothing, and what is labelled -1 is left out.
+        Axis 0 is that of the members, whose weights go with them; axis 1 is a member's own, as of
+        the transitions from each state to all others.
         """
-        if tuple(axes) != (0,) or self.batch_shape or len(labels) != self.size:
+        if self.batch_shape:
             raise StructureError(
-                found=f"{len(labels)} labels along axes {tuple(axes)} of {self!r}",
-                expected="one label a member of one plate",
-                fix="Label the members of one plate at a time: relabel(labels, size).",
+                found=f"labels for {self!r}, a batch of plates",
+                expected="one plate",
+                fix="Index it first: labels of different plates mean different things.",
             )
-        weights = None if self.weights is None else self.weights.relabelled(labels, size)
-        return type(self)(self.members.relabel(labels, size), weights)
+        weights = self.weights
+        if weights is not None and 0 in axes:
+            weights = weights.relabelled(np.asarray(labels), size)
+        return type(self)(self.members.relabel(labels, size, axes), weights)
 
     def parts(self) -> Sequence[ExponentialFamily]:
         """The members and, if there are any, the weights."""

@@ -99,15 +99,16 @@ class Product(Composite):
     ) -> Self:
         """Each block along its own axes; those that ``axes`` does not name stay.
 
-        The states of a hidden Markov model are the first axis of emissions and of initial
-        probabilities, and both axes of transitions; the units of a layer are an axis of the
-        weights before it and one of those after it.
+        The states of a hidden Markov model are the members of the plates of emissions and of
+        transitions, each state's own row, and the entries of those rows and of the initial
+        probabilities; the units of a layer are the members of the weights that come in, and
+        entries of those that go out.
 
-        >>> from posterity.families import Dirichlet
-        >>> rows = Dirichlet(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        >>> from posterity.families import Dirichlet, Plate
+        >>> rows = Plate(Dirichlet(np.array([[1.0, 2.0], [3.0, 4.0]])))
         >>> q = Product(initial=Dirichlet(np.array([5.0, 6.0])), transitions=rows)
         >>> q = q.relabel(np.array([1, 0]), 2, {"initial": (0,), "transitions": (0, 1)})
-        >>> q.transitions.concentration_minus_one
+        >>> q.transitions.members.concentration_minus_one
         array([[4., 3.],
                [2., 1.]])
         """

@@ -88,7 +88,7 @@ def expected_hitting_time(network: Network, walk: Walk, site: Any, start: Any = 
         UsageError: if there is no such site, the network is too large for a matrix, or the walk
             is not a Markov chain over sites.
 
-    >>> from posterity.graphs.topology import Network, complete
+    >>> from posterity.graphs import Network, complete
     >>> network = Network.from_graph(complete(10))
     >>> round(expected_hitting_time(network, MetropolisHastings(), "3") + 1, 6)
     9.1
@@ -111,7 +111,7 @@ def expected_cover_time(network: Network, walk: Walk, start: Any = None) -> floa
         UsageError: for another network of more than ``SUBSET_SITES`` sites, or if the walk is
             not a Markov chain over sites.
 
-    >>> from posterity.graphs.topology import Network, star
+    >>> from posterity.graphs import Network, star
     >>> round(expected_cover_time(Network.from_graph(star(10)), MetropolisHastings()), 1)
     244.7
     """

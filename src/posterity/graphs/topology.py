@@ -16,9 +16,6 @@ from scipy.sparse.csgraph import connected_components
 
 from posterity.errors import StructureError, UsageError
 
-CONNECTION_ATTEMPTS = 1000
-"""Seeds that ``random_regular`` tries before it gives up on a connected graph."""
-
 
 class Network(eqx.Module):
     """Sites and the links between them: a connected, undirected, simple graph.
@@ -27,6 +24,7 @@ class Network(eqx.Module):
     ``neighbours[offsets[k]:offsets[k + 1]]``, ascending (compressed sparse rows), so memory
     grows with the links, never with the square of the sites.
 
+    >>> from posterity.graphs import ring
     >>> network = Network.from_graph(ring(["east", "north", "south", "west"]))
     >>> network.size, network.names[0], network.neighbours_of("east")
     (4, 'east', ('north', 'west'))
@@ -76,7 +74,7 @@ class Network(eqx.Module):
         if place == len(self.names) or self.names[place] != name:
             raise UsageError(
                 found=f"site {name!r}",
-                expected=f"one of {_shorten(self.names)}",
+                expected=f"one of {shorten(self.names)}",
                 fix="Name a site of the network.",
             )
         return place
@@ -126,97 +124,6 @@ def at(array: jax.Array, index: Any) -> jax.Array:
     return array.at[index].get(mode="promise_in_bounds")
 
 
-# --- graphs by name ---------------------------------------------------------------------------
-
-
-def star(sites: Any) -> Any:
-    """A networkx graph: the first site is the hub, linked to every other.
-
-    Here and below ``sites`` is a list of names, or K for names ``"0"`` to ``"K-1"``, padded
-    with zeros so that they sort by number. A UsageError if there are none, or not distinct.
-    """
-    names = _site_names(sites)
-    return _graph(names, ((names[0], name) for name in names[1:]))
-
-
-def ring(sites: Any) -> Any:
-    """A networkx graph: each site is linked to the next, the last to the first."""
-    names = _site_names(sites)
-    links = zip(names, [*names[1:], names[0]], strict=True)
-    return _graph(names, links if len(names) > 1 else ())
-
-
-def complete(sites: Any) -> Any:
-    """A networkx graph: every site is linked to every other."""
-    names = _site_names(sites)
-    return _graph(names, ((a, b) for i, a in enumerate(names) for b in names[:i]))
-
-
-def grid(rows: int, columns: int) -> Any:
-    """A networkx graph: sites ``"row-column"``, linked to those above, below and beside."""
-    across, down = _site_names(columns), _site_names(rows)
-    lines = [[f"{row}-{column}" for column in across] for row in down]
-    links = [pair for line in (*lines, *zip(*lines, strict=True)) for pair in pairwise(line)]
-    return _graph([name for line in lines for name in line], links)
-
-
-def random_regular(sites: Any, degree: int, seed: int) -> Any:
-    """A connected networkx graph, drawn at random, in which every site has ``degree`` links.
-
-    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected.
-
-    Raises:
-        UsageError: if no such graph exists, or none turned up.
-    """
-    names = _site_names(sites)
-    _check_degree(len(names), degree)
-    import networkx
-
-    for attempt in range(CONNECTION_ATTEMPTS):
-        graph = networkx.random_regular_graph(degree, len(names), seed=seed + attempt)
-        if networkx.is_connected(graph):
-            return networkx.relabel_nodes(graph, dict(enumerate(names)))
-    raise UsageError(
-        found=f"no connected graph in {CONNECTION_ATTEMPTS} draws of {len(names)} sites with "
-        f"{degree} links each",
-        expected="a connected graph",
-        fix="Ask for three links or more a site, or use ring.",
-    )
-
-
-def _graph(names: Sequence[str], links: Iterable[tuple[str, str]]) -> Any:
-    import networkx
-
-    graph = networkx.Graph()
-    graph.add_nodes_from(names)
-    graph.add_edges_from(links)
-    return graph
-
-
-def _site_names(sites: Any) -> list[str]:
-    if isinstance(sites, int) and not isinstance(sites, bool):
-        sites = [f"{k:0{len(str(sites - 1))}}" for k in range(sites)]
-    names = [str(name) for name in sites] if isinstance(sites, list | tuple) else []
-    if not names or len(set(names)) < len(names):
-        raise UsageError(
-            found=_shorten(names) if names else repr(sites),
-            expected="a positive number of sites, or a list of distinct names",
-            fix="Give each site a name of its own, or say how many sites there are.",
-        )
-    return names
-
-
-def _check_degree(size: int, degree: int) -> None:
-    possible = 0 <= degree < size and size * degree % 2 == 0
-    connected = degree >= 2 or size == degree + 1
-    if not (possible and connected):
-        raise UsageError(
-            found=f"{degree} links a site for {size} sites",
-            expected="at least 2 and fewer than the sites, their product even",
-            fix="Change the degree, or add or drop a site.",
-        )
-
-
 # --- what makes a graph a network -------------------------------------------------------------
 
 
@@ -261,8 +168,8 @@ def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
     found, sites = set(found), set(sites)
     missing, extra = sorted(sites - found), sorted(found - sites)
     if missing or extra:
-        parts = [f"no {what} sites {_shorten(missing)}"] if missing else []
-        parts += [f"{what} {_shorten(extra)}, which are no sites"] if extra else []
+        parts = [f"no {what} sites {shorten(missing)}"] if missing else []
+        parts += [f"{what} {shorten(extra)}, which are no sites"] if extra else []
         raise StructureError(
             found=" and ".join(parts),
             expected=f"{what} each of the {len(sites)} sites and no other",
@@ -275,7 +182,7 @@ def _check_links(names: tuple[str, ...], links: np.ndarray) -> None:
     loops = links[links[:, 0] == links[:, 1], 0]
     if loops.size:
         raise StructureError(
-            found=f"links of a site to itself ({_shorten([names[k] for k in loops])})",
+            found=f"links of a site to itself ({shorten([names[k] for k in loops])})",
             expected="links between two sites",
             fix="Remove them: graph.remove_edges_from(list(networkx.selfloop_edges(graph))).",
         )
@@ -283,7 +190,7 @@ def _check_links(names: tuple[str, ...], links: np.ndarray) -> None:
     if alone.size and len(names) > 1:
         raise StructureError(
             found=f"{alone.size} of {len(names)} sites without links "
-            f"({_shorten([names[k] for k in alone])})",
+            f"({shorten([names[k] for k in alone])})",
             expected="a path from every site to every other",
             fix="Link them to another site, or leave them out.",
         )
@@ -299,13 +206,13 @@ def _check_connected(names: tuple[str, ...], offsets: np.ndarray, neighbours: np
         cut = np.flatnonzero(part == np.argmin(sizes))
         raise StructureError(
             found=f"{count} parts without a link between them, the smallest of {cut.size} of "
-            f"{len(names)} sites ({_shorten([names[k] for k in cut])})",
+            f"{len(names)} sites ({shorten([names[k] for k in cut])})",
             expected="a path from every site to every other",
             fix="Link the parts, or run one federation for each.",
         )
 
 
-def _shorten(names: Sequence[Any], shown: int = 5) -> str:
+def shorten(names: Sequence[Any], shown: int = 5) -> str:
     """The first few names, and how many more there are."""
     more = len(names) - shown
     listed = ", ".join(repr(str(name)) for name in names[:shown])

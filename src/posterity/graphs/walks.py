@@ -129,7 +129,7 @@ class MetropolisHastings(_Metropolis):
     From ``k`` a neighbour ``j`` is picked uniformly; the token moves there with probability
     ``min(1, deg k / deg j)`` and else stays for one hop. The stationary distribution is uniform.
 
-    >>> from posterity.graphs.topology import Network, star
+    >>> from posterity.graphs import Network, star
     >>> network = Network.from_graph(star(4))
     >>> MetropolisHastings().transition_matrix(network)[1].round(3).tolist()
     [0.333, 0.667, 0.0, 0.0]
@@ -255,7 +255,7 @@ def positions(
         UsageError: if ``hops`` is negative, ``repetitions`` not positive, or ``start`` no site.
         StructureError: if the walk belongs to another network.
 
-    >>> from posterity.graphs.topology import Network, ring
+    >>> from posterity.graphs import Network, ring
     >>> network = Network.from_graph(ring(5))
     >>> walk = positions(network, MetropolisHastings(), hops=3, key=jax.random.key(0), start="0")
     >>> walk.shape, int(walk[0])

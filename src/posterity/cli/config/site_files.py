@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from posterity.cli.files import check_regular
 from posterity.errors import ArtifactError
 
 
@@ -19,6 +20,7 @@ def read_site(path: Path) -> Any:
     Raises:
         ArtifactError: if the file cannot be read or holds something else.
     """
+    check_regular(path)
     try:
         columns = _npz(path) if path.suffix == ".npz" else _csv(path)
     except Exception as error:  # zipfile, zlib, csv and NumPy each raise their own

@@ -1,0 +1,98 @@
+"""The files that commands read and write; each is read once."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from posterity.errors import ArtifactError, StructureError, UsageError
+
+if TYPE_CHECKING:
+    from posterity.artifact import Inspection, Posterior
+    from posterity.families import ExponentialFamily
+    from posterity.ledger import Ledger
+
+
+def read(path: Path) -> "tuple[Posterior, Inspection]":
+    """What a file holds, and what is said about it; errors as of :func:`posterity.load`."""
+    from posterity.artifact import inspect, load
+
+    check_regular(path)
+    return load(path), inspect(path)
+
+
+def read_ledger(path: Path) -> "Ledger":
+    """The ledger in a file; a StructureError if there is something else in it."""
+    from posterity.ledger import Ledger
+
+    found, _ = read(path)
+    if not isinstance(found, Ledger):
+        raise StructureError(
+            found=f"a {type(found).__name__} in {str(path)!r}",
+            expected="a ledger, which knows what each site contributed",
+            fix="Use the ledger that the posterior was made of.",
+        )
+    return found
+
+
+def read_prior(path: Path) -> "tuple[ExponentialFamily, Inspection]":
+    """A posterior to start from, or what a ledger started from."""
+    from posterity.families import ExponentialFamily
+    from posterity.ledger import Ledger
+
+    found, inspection = read(path)
+    prior = found.prior if isinstance(found, Ledger) else found
+    if not isinstance(prior, ExponentialFamily):
+        raise StructureError(
+            found=f"a {type(prior).__name__} in {str(path)!r}",
+            expected="a posterior of one family, or a ledger, whose prior is taken",
+            fix="Name another file.",
+        )
+    return prior, inspection
+
+
+def write(
+    posterior: "Posterior", path: Path, verb: str, provenance: Mapping[str, str]
+) -> "Inspection":
+    """Save what ``posterity VERB`` made, and say what was written."""
+    from posterity import __version__
+    from posterity.artifact import inspect, save
+
+    save(posterior, path, provenance={"made by": f"posterity {__version__} {verb}", **provenance})
+    return inspect(path)
+
+
+def check_regular(path: Path) -> None:
+    """Raise an ArtifactError for a pipe or a device, which might never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ArtifactError(
+            found=f"{str(path)!r}, which is a pipe or a device",
+            expected="a regular file",
+            fix="Write its content to a file first.",
+        )
+
+
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Before any work: folders are there, and no file is written twice or over an input."""
+    for index, output in enumerate(outputs):
+        _check_place(output)
+        for files, what in ((inputs, "one of the inputs"), (outputs[:index], "another output too")):
+            if any(_same(output, file) for file in files):
+                raise UsageError(
+                    found=f"output {str(output)!r}, which is {what}",
+                    expected="a file for each output, and the inputs kept as they are",
+                    fix="Choose another output.",
+                )
+
+
+def _check_place(output: Path) -> None:
+    if not output.parent.is_dir() or (output.exists() and not output.is_file()):
+        what = "which is no file" if output.exists() else "in a folder that does not exist"
+        raise ArtifactError(
+            found=f"output {str(output)!r}, {what}",
+            expected="a file in a folder that exists",
+            fix="Make the folder, or choose another output; nothing was written.",
+        )
+
+
+def _same(a: Path, b: Path) -> bool:
+    return a.resolve() == b.resolve() or (a.exists() and b.exists() and a.samefile(b))

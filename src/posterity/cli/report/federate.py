@@ -1,0 +1,21 @@
+"""How a federation went, site by site."""
+
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from posterity.cli.failures import printable
+
+
+def text(data: dict[str, Any]) -> RenderableType:
+    """A row a site."""
+    table = Table("site", "records", "updates", "failures", "residual", box=SIMPLE)
+    for site, told in data["sites"].items():
+        residual = "" if told["residual"] is None else f"{told['residual']:.1e}"
+        counts = (str(told[name]) for name in ("records", "updates", "failures"))
+        table.add_row(printable(site), *counts, residual)
+    went_on = f", from {data['resumed']} on" if data["resumed"] else ""
+    headline = f"Federated {len(data['sites'])} sites: {data['steps']} {data['unit']}{went_on}."
+    return Group(headline, table, f"Wrote the ledger to {printable(data['output'])}")

@@ -1,0 +1,20 @@
+"""Who was forgotten, and how exactly."""
+
+from typing import Any
+
+from posterity.cli.failures import printable
+
+
+def text(data: dict[str, Any]) -> str:
+    """Three lines."""
+    if data["exact"]:
+        how = "Exact: the posterior is, to the last bit, that of a ledger that never saw them."
+    elif data["distance"] is None:
+        how = "Not exact: the factors that stay were fitted in their company. Refine by --config."
+    else:
+        how = f"Not exact: about {data['distance']:.2g} nats to the nearest optimum without them."
+    return (
+        f"Forgot {', '.join(map(printable, data['sites']))}; {len(data['left'])} sites are left.\n"
+        f"{how}\nWrote the ledger to {printable(data['output'])}, "
+        f"the receipt to {printable(data['receipt'])}"
+    )

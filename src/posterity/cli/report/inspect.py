@@ -1,0 +1,62 @@
+"""What a file holds: facts, the family as a tree, and a ledger's sites."""
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.tree import Tree
+
+from posterity.cli.failures import printable
+from posterity.cli.report.numbers import short
+
+MOST_NUMBERS = 8
+"""Weights that a person is shown."""
+
+
+def text(data: dict[str, Any]) -> RenderableType:
+    """Facts first."""
+    facts = Table.grid("", "", padding=(0, 2))
+    facts.columns[1].overflow = "fold"
+    for name in ("path", "kind", "format", "bytes", "digest", "prior_digest", "proper"):
+        if name in data:
+            facts.add_row(name, printable(data[name]))
+    for name, value in data["provenance"].items():
+        facts.add_row("provenance", printable(f"{name}: {value}"))
+    sites = ["", _sites(data["sites"])] if "sites" in data else []
+    return Group(facts, "", _tree(data["family"]), *sites)
+
+
+def _sites(sites: dict[str, Any]) -> Table:
+    table = Table("site", "epoch", "sequence", "contributes")
+    for site, entry in sites.items():
+        contributes = "no (forgotten)" if entry["forgotten"] else "yes"
+        table.add_row(printable(site), str(entry["epoch"]), str(entry["sequence"]), contributes)
+    return table
+
+
+def _tree(node: dict[str, Any], name: str = "") -> Tree:
+    tree = Tree(f"{printable(name)}: {_label(node)}" if name else _label(node))
+    for key, child in _children(node).items():
+        if isinstance(child, dict):
+            tree.add(_tree(child, key))
+        elif child is not None:
+            tree.add(f"{printable(key)} {tuple(child)}")
+    return tree
+
+
+def _children(node: dict[str, Any]) -> dict[str, Any]:
+    children = dict(node["parameters"])
+    return {**children.pop("blocks"), **children} if "blocks" in children else children
+
+
+def _label(node: dict[str, Any]) -> str:
+    label = node["type"]
+    if "components" in node:
+        label += f" of {node['components']} components"
+    if "batch" in node:
+        label += f", batch {tuple(node['batch'])}"
+    if "expected_weights" in node:
+        weights = node["expected_weights"]
+        more = " ..." if len(weights) > MOST_NUMBERS else ""
+        label += f", expected weights {' '.join(map(short, weights[:MOST_NUMBERS]))}{more}"
+    return label

@@ -1,0 +1,78 @@
+"""Graphs by name, for those who have none of their own: networkx's, over named sites.
+
+Everywhere ``sites`` is a list of names, or K for names ``"0"`` to ``"K-1"``, padded with zeros so
+that they sort by number; a UsageError if there are none, or not distinct. networkx is imported
+when a graph is asked for: who only reads one need not wait.
+"""
+
+from typing import Any
+
+from posterity.errors import UsageError
+from posterity.graphs.topology import shorten
+
+CONNECTION_ATTEMPTS = 1000
+"""Seeds that ``random_regular`` tries before it gives up on a connected graph."""
+
+
+def star(sites: Any) -> Any:
+    """A networkx graph: the first site is the hub, linked to every other."""
+    return _networkx().star_graph(_names(sites))
+
+
+def ring(sites: Any) -> Any:
+    """A networkx graph: each site is linked to the next, the last to the first."""
+    names = _names(sites)  # of one site networkx would make a loop
+    return _networkx().cycle_graph(names) if len(names) > 1 else star(names)
+
+
+def complete(sites: Any) -> Any:
+    """A networkx graph: every site is linked to every other."""
+    return _networkx().complete_graph(_names(sites))
+
+
+def grid(rows: int, columns: int) -> Any:
+    """A networkx graph: sites ``"row-column"``, linked to those above, below and beside."""
+    graph = _networkx().grid_2d_graph(_names(rows), _names(columns))
+    return _networkx().relabel_nodes(graph, {node: "-".join(node) for node in graph})
+
+
+def random_regular(sites: Any, degree: int, seed: int) -> Any:
+    """A connected networkx graph, drawn at random, in which every site has ``degree`` links.
+
+    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected.
+
+    Raises:
+        UsageError: if no such graph exists, or none turned up.
+    """
+    names, networkx = _names(sites), _networkx()
+    size = len(names)
+    possible = 0 <= degree < size and size * degree % 2 == 0
+    connected = degree >= 2 or size == degree + 1
+    for attempt in range(CONNECTION_ATTEMPTS if possible and connected else 0):
+        graph = networkx.random_regular_graph(degree, size, seed=seed + attempt)
+        if networkx.is_connected(graph):
+            return networkx.relabel_nodes(graph, dict(enumerate(names)))
+    raise UsageError(
+        found=f"no connected graph of {size} sites with {degree} links each",
+        expected="at least 2 links a site and fewer than there are sites, their product even",
+        fix="Change the degree, or add or drop a site; for many sites ask for 3 links or more.",
+    )
+
+
+def _networkx() -> Any:
+    import networkx
+
+    return networkx
+
+
+def _names(sites: Any) -> list[str]:
+    if isinstance(sites, int) and not isinstance(sites, bool):
+        sites = [f"{k:0{len(str(sites - 1))}}" for k in range(sites)]
+    names = [str(name) for name in sites] if isinstance(sites, list | tuple) else []
+    if not names or len(set(names)) < len(names):
+        raise UsageError(
+            found=shorten(names) if names else repr(sites),
+            expected="a positive number of sites, or a list of distinct names",
+            fix="Give each site a name of its own, or say how many sites there are.",
+        )
+    return names

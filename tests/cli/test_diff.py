@@ -1,0 +1,45 @@
+import numpy as np
+from cli.commands import document, ledger, refuse, succeed
+
+import posterity
+from posterity.families import Gamma
+
+
+def test_components_are_matched(files):
+    found = document("diff", "n.safetensors", "e.safetensors")
+    block = found["blocks"][""]
+    assert found["kl_ab"] == block["kl_ab"] > 0 < found["kl_ba"]
+    assert [(pair["a"], pair["b"]) for pair in block["components"]] == [(0, 2), (1, 1)]
+    assert [lone["component"] for lone in block["only_in_b"]] == [0, 3, 4]
+    assert block["only_in_a"] == []
+    assert (found["sites_a"], found["sites_b"]) == (["north"], ["east"])
+    text = succeed("diff", "n.safetensors", "e.safetensors").stdout
+    for part in ("only in b", "total, in nats", "sites of b: east"):
+        assert part in text
+
+
+def test_a_file_does_not_differ_from_itself(files):
+    found = document("diff", "n.safetensors", "n.safetensors")
+    assert (found["kl_ab"], found["kl_ba"]) == (0.0, 0.0)
+
+
+def test_wide_diffs_are_cut_for_people_only(files):
+    posterity.save(ledger("wide", *[10.0 * k for k in range(40)]), "w.safetensors")
+    assert "and 16 more" in succeed("diff", "w.safetensors", "w.safetensors").stdout
+    found = document("diff", "w.safetensors", "w.safetensors")
+    assert len(found["blocks"][""]["components"]) == 40
+
+
+def test_what_overflows_is_still_json(files):
+    narrow = Gamma.from_standard(1e300, 1e-300), Gamma.from_standard(1.0, 1e300)
+    for name, gamma in zip("ab", narrow, strict=True):
+        posterity.save(gamma, f"{name}.safetensors")
+    with np.errstate(all="ignore"):
+        found = document("diff", "a.safetensors", "b.safetensors")
+        assert found["kl_ab"] is None
+        assert "overflow" in succeed("diff", "a.safetensors", "b.safetensors").stdout
+
+
+def test_different_models_are_refused(strange):
+    refuse("diff n.safetensors gamma.safetensors", 4, "Gamma; second posterior")
+    refuse("diff n.safetensors pipe", 5, "'pipe'")

@@ -1,0 +1,311 @@
+"""``posterity federate``, as a user calls it."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from cli.commands import call, contents, document, fail, refuse
+from cli.configurations import CONJUGATE, COUNTS, LOGISTIC, NETWORK
+
+import posterity
+from posterity import models
+from posterity.checks import same_parameters
+from posterity.federation import Gossip
+from posterity.graphs import ring
+
+
+def test_federating_is_what_the_library_does(folder):
+    data = document("federate", "gossip.toml")
+    assert (data["steps"], data["unit"], data["resumed"], data["exact"]) == (30, "hops", 0, True)
+    assert {site: told["records"] for site, told in data["sites"].items()} == {
+        site: len(counts) for site, counts in COUNTS.items()
+    }
+    run = posterity.federate(
+        {site: np.array(counts) for site, counts in COUNTS.items()},
+        models.GammaPoisson(),
+        posterity.Gamma.from_standard(2.0, 1.0),
+        schedule=Gossip(ring(sorted(COUNTS))),
+        steps=30,
+        key=jax.random.key(3),
+    )
+    assert posterity.load("shared.safetensors") == run.ledger
+    assert float(run.posterior.shape) == 2 + sum(map(sum, COUNTS.values()))
+    history = [json.loads(line) for line in Path("history.jsonl").read_text().splitlines()]
+    assert [visit["site"] for visit in history] == [visit.site for visit in run.history]
+    assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == set()
+
+
+def test_another_call_goes_on_from_the_checkpoint(folder):
+    document("federate", "gossip.toml")
+    before = posterity.load("shared.safetensors")
+    longer = CONJUGATE.replace("steps = 30", "steps = 40")
+    Path("gossip.toml").write_text(longer)
+    data = document("federate", "gossip.toml")
+    assert (data["resumed"], data["steps"]) == (30, 40)
+    assert len(Path("history.jsonl").read_text().splitlines()) == 40
+    assert same_parameters(posterity.load("shared.safetensors").posterior, before.posterior)
+    Path("gossip.toml").write_text(longer.replace("seed = 3", "seed = 4"))
+    assert "another federation" in fail(5, "federate", "gossip.toml")["found"]
+
+
+def test_a_federation_survives_a_kill(folder):
+    """Killed at some hop and run again, it ends where it would have ended."""
+    config = CONJUGATE.replace("steps = 30", "steps = 80") + "every = 1\n"
+    Path("gossip.toml").write_text(config)
+    checkpoint = Path("shared.safetensors.checkpoint")
+    command = [sys.executable, "-m", "posterity", "federate", "gossip.toml"]
+    source = str(Path(posterity.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": source}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    while not checkpoint.exists() and process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert posterity.inspect(checkpoint).kind == "Ledger", "whole, whenever it was killed"
+    resumed = document("federate", "gossip.toml")["resumed"]
+    assert resumed > 0
+    killed = posterity.load("shared.safetensors")
+    checkpoint.unlink()
+    assert document("federate", "gossip.toml")["resumed"] == 0
+    assert posterity.load("shared.safetensors") == killed
+
+
+def test_an_interrupt_is_told_and_the_next_call_goes_on(folder, monkeypatch):
+    document("federate", "gossip.toml")
+    whole, update = posterity.load("shared.safetensors"), Gossip.step
+    checkpoint = Path("shared.safetensors.checkpoint")
+    checkpoint.unlink()
+
+    def step(self, problem, state, *, key):
+        if state.step == 17:
+            raise KeyboardInterrupt
+        return update(self, problem, state, key=key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Gossip, "step", step)
+        assert call("federate", "gossip.toml").exit_code == 130
+    assert posterity.inspect(checkpoint).kind == "Ledger"
+    assert document("federate", "gossip.toml")["resumed"] == 17
+    assert posterity.load("shared.safetensors") == whole
+
+
+@pytest.mark.parametrize("position", ["{}", "[]", "x", '{"fingerprint": 1}'])
+def test_checkpoints_that_were_tampered_with(folder, position):
+    document("federate", "gossip.toml")
+    checkpoint, ledger = Path("shared.safetensors.checkpoint"), posterity.load("shared.safetensors")
+    posterity.save(ledger, checkpoint, provenance={"federation": position})
+    before = checkpoint.read_bytes()
+    assert "another federation" in fail(5, "federate", "gossip.toml")["found"]
+    assert checkpoint.read_bytes() == before
+
+
+def test_tables_of_spreadsheets_and_sites_without_records(folder):
+    Path("east.csv").write_bytes('\ufeff"count"\r\n1\r\n2\r\n0\r\n4\r\n'.encode())
+    document("federate", "gossip.toml")
+    whole = posterity.load("shared.safetensors").posterior
+    assert float(whole.shape) == 2 + sum(map(sum, COUNTS.values()))
+    Path("east.csv").write_text("count\n")
+    Path("shared.safetensors.checkpoint").unlink()
+    assert document("federate", "gossip.toml")["sites"]["east"]["records"] == 0
+
+
+def test_paths_are_relative_to_the_configuration_and_priors_may_be_ledgers(folder):
+    Path("sub").mkdir()
+    document("federate", "gossip.toml")
+    Path("gossip.toml").write_text(
+        CONJUGATE.replace(
+            'family = "Gamma"\nshape = 2\nrate = 1.0', 'file = "shared.safetensors"'
+        ).replace('ledger = "shared', 'checkpoint = "sub/where"\nledger = "sub/again')
+    )
+    document("federate", "gossip.toml")
+    assert {path.name for path in Path("sub").iterdir()} == {"again.safetensors", "where"}
+    again = posterity.load("sub/again.safetensors")
+    assert same_parameters(again.prior, posterity.Gamma.from_standard(2.0, 1.0))
+
+
+def test_fewer_steps_than_were_made_are_refused(folder):
+    document("federate", "gossip.toml")
+    Path("gossip.toml").write_text(CONJUGATE.replace("steps = 30", "steps = 20"))
+    assert (
+        "schedule.steps = 20, of which 30 were made" in fail(2, "federate", "gossip.toml")["found"]
+    )
+
+
+def test_a_function_and_a_network_from_a_configuration(folder):
+    Path("my_model.py").write_text(
+        "import jax\ndef log_likelihood(z, data):\n    x, y = data\n    f = x @ z\n"
+        "    return y * f - jax.nn.softplus(f)\n"
+    )
+    function = 'kind = "function"\nfunction = "my_model:log_likelihood"'
+    own = LOGISTIC.replace('kind = "logistic-regression"', function)
+    Path("own.toml").write_text(own.replace("coupled", "own").replace("steps = 2", "steps = 40"))
+    document("federate", "logistic.toml")
+    document("federate", "own.toml")
+    exact, ours = (posterity.load(f"{name}.safetensors").posterior for name in ("coupled", "own"))
+    # The function is only known by its values: Bonnet and Price at draws, hence noise.
+    assert float(ours.kl(exact)) < 0.05
+    net = NETWORK.replace("coupled", "net")
+    Path("net.toml").write_text(
+        net + '[update]\nestimator = "variational-online-newton"\ndomain = "retract"\nrate = 0.1\n'
+    )
+    document("federate", "net.toml")
+    assert posterity.load("net.safetensors").posterior.precision.shape == (13,)
+
+
+@pytest.mark.parametrize(
+    "old, new, code, words",
+    [
+        # keys
+        ("seed = 3", "seed = 3\nsede = 4", 2, "sede, of which nothing is known"),
+        ("steps = 30", "steps = 30\nstep = 4", 2, "schedule.step, of which nothing is known"),
+        ("rate = 1.0", "rate = 1.0\nscale = 2", 2, "prior.scale, of which nothing is known"),
+        ("steps = 30", "", 2, "no schedule.steps"),
+        ("rate = 1.0", "", 2, "no prior.rate"),
+        ('family = "Gamma"', "", 2, "no prior.family"),
+        ('kind = "gamma-poisson"', "", 2, "no model.kind"),
+        ("[schedule]", "[schedule", 2, "cannot be read"),
+        # types and ranges
+        ("steps = 30", 'steps = "30"', 2, "schedule.steps = '30'"),
+        ("steps = 30", "steps = true", 2, "schedule.steps = True"),
+        ("steps = 30", "steps = 3.5", 2, "schedule.steps = 3.5"),
+        ("steps = 30", "steps = -1", 2, "schedule.steps = -1"),
+        ("seed = 3", f"seed = {2**70}", 2, f"seed = {2**70}"),
+        ("seed = 3", "seed = 3\nreach = nan", 2, "reach = nan"),
+        ("seed = 3", "seed = 3\nreach = inf", 2, "reach = inf"),
+        ('"east.csv"', "5", 2, "sites.east = 5; a string"),
+        ("rate = 1.0", 'rate = "one"', 2, "prior.rate = 'one'"),
+        ("rate = 1.0", "rate = [[1.0], [1.0, 2.0]]", 2, "rate"),
+        ("rate = 1.0", "rate = -1.0", 3, "prior"),
+        ("rate = 1.0", "rate = nan", 3, "nan"),
+        ("[output]", '[weights]\neast = 1\nwest = "2"\n[output]', 2, "weights.west = '2'"),
+        ("[output]", "[weights]\nnorth = 1\neast = -2\n[output]", 2, "weights.east = -2"),
+        ("[output]", "[weights]\nwest = 2\n[output]", 2, "west"),
+        ("[output]", "[output]\nevery = 0", 2, "output.every = 0"),
+        # models and priors
+        ("gamma-poisson", "poisson", 2, "model.kind = 'poisson'; one of ['beta-bernoulli'"),
+        ('"gamma-poisson"', '"gamma-poisson"\nnoise_variance = 2', 2, "noise_variance"),
+        ('kind = "gamma-poisson"', 'kind = "dirichlet-categorical"', 2, "categories"),
+        ('kind = "gamma-poisson"', 'kind = "function"\nfunction = "os:nothing"', 2, "os:nothing"),
+        ('family = "Gamma"', 'family = "Beta"', 2, "prior.shape, of which nothing is known"),
+        ('family = "Gamma"', 'family = "Product"', 2, "prior.family = 'Product'"),
+        ('family = "Gamma"', 'family = ["Gamma"]', 2, "prior.family = ['Gamma']"),
+        ('family = "Gamma"', 'file = "prior.safetensors"', 2, "prior.shape"),
+        # schedules
+        ('kind = "gossip"', 'kind = "gosip"', 2, "schedule.kind = 'gosip'; one of ['sequential'"),
+        ('kind = "gossip"', 'kind = "synchronous"', 2, "graph"),
+        ('kind = "gossip"\ngraph = "ring"', "damping = 0.5", 2, "damping"),
+        ('"gossip"\ngraph = "ring"', '"synchronous"\ndamping = 2', 2, "schedule.damping = 2"),
+        ('"gossip"\ngraph = "ring"', '"asynchronous"\nspeeds = 3', 2, "schedule.speeds = 3"),
+        ('graph = "ring"', "", 2, "a graph by its name, or links"),
+        ('graph = "ring"', 'graph = "wheel"', 2, "schedule.graph = 'wheel'"),
+        ('graph = "ring"', 'graph = "ring"\nwalk = "run"', 2, "schedule.walk = 'run'"),
+        ('graph = "ring"', 'graph = "ring"\nwalk = "weighted"', 2, "weights"),
+        ('graph = "ring"', 'graph = "ring"\nweights = {east = "x"}', 2, "schedule.weights.east"),
+        ('graph = "ring"', 'graph = "ring"\nweights = {east = 1}', 2, "weights"),
+        ('graph = "ring"', 'links = [["north"]]', 2, "schedule.links.0 = ['north']"),
+        ('graph = "ring"', 'links = [["north", ["south"]]]', 2, "schedule.links.0.1 = ['south']"),
+        ('graph = "ring"', 'links = [["north", "south"]]', 4, "east"),
+        # updates
+        ("[output]", '[update]\nestimator = "magic"\n[output]', 2, "update.estimator = 'magic'"),
+        ("[output]", "[update]\nsamples = 3\n[output]", 2, "no update.estimator"),
+        ("[output]", '[update]\nestimator = "exact"\nsamples = 3\n[output]', 2, "samples"),
+        ("[output]", "[update]\nrate = 7\n[output]", 2, "update.rate = 7"),
+        ("[output]", "[update]\ntemperature = 0\n[output]", 2, "update.temperature = 0"),
+        ("[output]", "[update]\nsteps = true\n[output]", 2, "update.steps = True"),
+        ("[output]", '[update]\ndomain = "cut"\n[output]', 2, "domain='cut'"),
+        ("[output]", "[update]\nspeed = 7\n[output]", 2, "update.speed"),
+        # files
+        ("north.npz", "nowhere.npz", 5, "nowhere.npz"),
+        ("north.npz", "pipe", 5, "'pipe', which is a pipe or a device"),
+        ("history.jsonl", "north.npz", 2, "one of the inputs"),
+        ('"history.jsonl"', '"shared.safetensors"', 2, "another output too"),
+        ("[output]", '[output]\ncheckpoint = "./shared.safetensors"', 2, "another output too"),
+    ],
+)
+def test_configurations_that_make_no_sense(folder, old, new, code, words):
+    assert CONJUGATE.count(old) == 1
+    os.mkfifo("pipe")
+    Path("gossip.toml").write_text(CONJUGATE.replace(old, new))
+    refuse("federate gossip.toml", code, words)
+
+
+@pytest.mark.parametrize(
+    "old, new, code, words",
+    [
+        ("width = 3", "width = -1", 2, "model.width = -1"),
+        ("width = 3", "depth = -1", 2, "model.depth = -1"),
+        ("width = 3", "widht = 3", 2, "model.widht, of which nothing is known"),
+        ("width = 3", 'noise_variance = "x"', 2, "model.noise_variance = 'x'"),
+        ('"bernoulli"', '"other"', 2, "likelihood 'other'"),
+        ("variance = 1.0", "variance = -1", 2, "prior.variance = -1"),
+        ("variance = 1.0", "mean = 0", 2, "prior.mean, of which nothing is known"),
+    ],
+)
+def test_networks_that_make_no_sense(folder, old, new, code, words):
+    Path("net.toml").write_text(NETWORK.replace(old, new))
+    refuse("federate net.toml", code, words)
+
+
+@pytest.mark.parametrize(
+    "name, content, words",
+    [
+        ("east.csv", "", "no header"),
+        ("east.csv", "1\n2\n", "no header"),
+        ("east.csv", "a,a\n1,2\n", "no header"),
+        ("east.csv", "a,b,c,d\n1,2\n3,4\n", "4 names above 2 columns"),
+        ("east.csv", "a\nmany\n", "many"),
+        ("east.csv", "a,b\n1,2\n1\n", "columns changed"),
+        ("north.npz", "", "not a whole archive"),
+        ("north.npz", "PK\x03\x04", "not a whole archive"),
+        ("north.npz", None, "Is a directory"),
+    ],
+)
+def test_files_of_data_that_cannot_be_read(folder, name, content, words):
+    Path(name).unlink()
+    Path(name).mkdir() if content is None else Path(name).write_text(content)
+    before = contents()
+    error = fail(5, "federate", "gossip.toml")
+    assert words in error["found"] and name in error["found"]
+    assert contents() == before
+
+
+@pytest.mark.parametrize(
+    "arrays, code, words",
+    [
+        ({"x": [1.0, -2.0]}, 3, "-2.0"),
+        ({"x": [1.0, math.nan]}, 3, "NaN"),
+        ({"x": [1.0], "y": [1.0]}, 4, "2 arrays"),
+        ({"z": [1.0]}, 5, "arrays ['z']"),
+    ],
+)
+def test_bad_data_names_the_site(folder, arrays, code, words):
+    np.savez("south.npz", **arrays)
+    error = fail(code, "federate", "gossip.toml")
+    assert words in error["found"] and "south" in error["found"]
+
+
+@pytest.mark.parametrize(
+    "code", ["def f(:", "raise RuntimeError", "import sys\nsys.exit()", "f = 3"]
+)
+def test_modules_that_cannot_be_imported(folder, code):
+    Path("broken_model.py").write_text(code)
+    sys.modules.pop("broken_model", None)
+    function = 'kind = "function"\nfunction = "broken_model:f"'
+    Path("own.toml").write_text(LOGISTIC.replace('kind = "logistic-regression"', function))
+    assert "broken_model:f" in fail(2, "federate", "own.toml")["found"]
+
+
+def test_without_msgspec_the_extra_is_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    for part in ("federation", "schema", "toml"):
+        monkeypatch.delitem(sys.modules, f"posterity.cli.config.{part}", raising=False)
+    assert "posterity[cli]" in fail(7, "federate", "gossip.toml")["fix"]

@@ -1,0 +1,90 @@
+"""``posterity forget`` and ``verify``, as a user calls them."""
+
+from pathlib import Path
+
+import pytest
+from cli.commands import document, fail, refuse, succeed
+from cli.configurations import COUNTS, LOGISTIC
+
+import posterity
+
+
+def test_forget_and_verify_exactly(folder):
+    document("federate", "gossip.toml")
+    text = succeed(
+        *("forget", "shared.safetensors", "--site", "south"),
+        *("-o", "left.safetensors", "--receipt", "receipt.json"),
+    ).stdout
+    assert "Exact" in text and "2 sites are left" in text
+    left = posterity.load("left.safetensors")
+    assert float(left.posterior.shape) == 2 + sum(COUNTS["north"]) + sum(COUNTS["east"])
+    assert left.forgotten == ("south",)
+    claims = document("verify", "receipt.json", "shared.safetensors", "left.safetensors")["claims"]
+    assert claims["every other factor is the same, to the last bit"] and all(claims.values())
+    wrong = fail(6, "verify", "receipt.json", "left.safetensors", "shared.safetensors")
+    assert "the ledger before is the one that the receipt names" in wrong["found"]
+    Path("receipt.json").write_text(Path("receipt.json").read_text().replace("true", "false"))
+    fail(5, "verify", "receipt.json", "shared.safetensors", "left.safetensors")
+
+
+def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folder):
+    document("federate", "logistic.toml")
+    arguments = ["forget", "coupled.safetensors", "--site", "b"]
+    plain = document(*arguments, "-o", "plain.safetensors", "--receipt", "plain.json")
+    assert (plain["exact"], plain["distance"]) == (False, None)
+    out = ["-o", "refined.safetensors", "--receipt", "r.json"]
+    refined = document(*arguments, *out, "--config", "logistic.toml")
+    assert not refined["exact"] and 0 <= refined["distance"] < 1e-6
+    succeed("verify", "r.json", "coupled.safetensors", "refined.safetensors")
+    Path("logistic.toml").write_text(
+        LOGISTIC.replace('b = "b.csv"\n', "")
+        .replace("coupled", "retrained")
+        .replace("steps = 2", "steps = 20")
+    )
+    document("federate", "logistic.toml")
+    distances = [
+        float(
+            posterity.load(f"{name}.safetensors").posterior.kl(
+                posterity.load("retrained.safetensors").posterior
+            )
+        )
+        for name in ("plain", "refined")
+    ]
+    assert distances[1] < 1e-6 < distances[0]
+
+
+@pytest.mark.parametrize(
+    "arguments, code, words",
+    [
+        ("--site nowhere", 6, "nowhere"),
+        ("--site south --site nowhere", 6, "nowhere"),
+        ("", 2, "site"),
+        ("--site south --sweeps 3", 2, "--sweeps 3 without --config"),
+        ("--site south --config logistic.toml", 6, "prior"),
+        ("--site south -o shared.safetensors", 2, "one of the inputs"),
+        ("--site south -o r.json", 2, "another output too"),
+        ("--site south -o no/where", 5, "in a folder that does not exist"),
+        ("--site south -o /dev/null", 5, "which is no file"),
+        ("--site south --receipt history.jsonl", 2, "which is there"),
+        ("--site south -o gossip.toml --config gossip.toml", 2, "one of the inputs"),
+        ("--site south -o north.npz --config gossip.toml", 2, "one of the inputs"),
+        ("--site south -o east.csv --config gossip.toml", 2, "one of the inputs"),
+    ],
+)
+def test_what_cannot_be_forgotten(folder, arguments, code, words):
+    document("federate", "gossip.toml")
+    output = "" if "-o" in arguments else "-o left.safetensors"
+    receipt = "" if "--receipt" in arguments else "--receipt r.json"
+    refuse(f"forget shared.safetensors {arguments} {output} {receipt}", code, words)
+
+
+def test_only_ledgers_can_forget(folder):
+    options = "--site south -o left.safetensors --receipt r.json"
+    refuse(f"forget prior.safetensors {options}", 4, "a Gaussian in 'prior.safetensors'")
+
+
+@pytest.mark.parametrize(
+    "receipt, words", [("text.safetensors", "not a receipt"), ("pipe", "pipe")]
+)
+def test_receipts_that_are_none(strange, receipt, words):
+    refuse(f"verify {receipt} n.safetensors n.safetensors", 5, words)

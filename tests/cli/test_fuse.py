@@ -1,0 +1,153 @@
+from pathlib import Path
+
+import pytest
+from cli.commands import call, document, ledger, plate, refuse, succeed
+
+import posterity
+from posterity import artifact
+from posterity.families import Plate
+from posterity.fusion import Divergence, Matching, Rule
+
+
+def test_the_barycentre_is_written_and_what_matched_is_told(files):
+    result = succeed("fuse", "n.safetensors", "s.safetensors", "-o", "out.safetensors")
+    assert "Fused 2 sites" in result.stdout
+    assert "2 components" in result.stdout
+    assert "Wrote Plate to out.safetensors" in result.stdout
+    assert isinstance(posterity.load("out.safetensors"), Plate)
+
+
+def test_a_product_is_a_ledger_that_can_forget(files):
+    found = document(
+        "fuse", "n.safetensors", "s.safetensors", "-o", "out.safetensors", "--rule", "product"
+    )
+    assert (found["kind"], found["rule"], found["divergence"]) == ("Ledger", "product", "reverse")
+    assert found["plates"][""]["components"] == 2
+    assert found["plates"][""]["matching"] in (
+        {"north": [0, 1], "south": [1, 0]},
+        {"north": [1, 0], "south": [0, 1]},
+    )
+    fused = posterity.load("out.safetensors")
+    assert fused.sites == ("north", "south")
+    assert fused.forget("south").sites == ("north",)
+
+
+def test_the_output_records_where_it_came_from(files):
+    found = document(
+        "fuse", "n.safetensors", "plain.safetensors", "-o", "out.safetensors",
+        "--divergence", "forward", "--matching", "hungarian", "--components", 2,
+        "--weight", "north=2", "--weight", "plain=0.5",
+    )  # fmt: skip
+    written = posterity.inspect("out.safetensors")
+    files = {"north": "n.safetensors", "plain": "plain.safetensors"}
+    inputs = {site: posterity.inspect(file).digest for site, file in files.items()}
+    assert found["sites"] == inputs
+    assert found["digest"] == written.digest
+    assert written.provenance == {
+        "made by": f"posterity {posterity.__version__} fuse",
+        "rule": "barycenter",
+        "divergence": "forward",
+        "matching": "hungarian",
+        "components": "2",
+        "input north": inputs["north"],
+        "input plain": inputs["plain"],
+        "weight north": "2.0",
+        "weight plain": "0.5",
+    }
+
+
+def test_fusing_is_what_the_library_does(files):
+    Path("out.safetensors").write_bytes(b"an older output, which is replaced")
+    succeed("fuse", "n.safetensors", "e.safetensors", "-o", "out.safetensors")
+    fused = posterity.fuse(["n.safetensors", "e.safetensors"]).posterior
+    assert artifact.digest(posterity.load("out.safetensors")) == artifact.digest(fused)
+
+
+def test_posteriors_that_are_no_ledgers_need_a_prior(strange):
+    posterity.save(plate([0.0, 0.0], 0.0, 0.5), "prior.safetensors")
+    product = "fuse plain.safetensors other.safetensors --rule product"
+    refuse(f"{product} -o out.safetensors", 2, "prior")
+    refuse(f"{product} --prior prior.safetensors -o prior.safetensors", 2, "one of the inputs")
+    found = document(*product.split(), "--prior", "prior.safetensors", "-o", "out.safetensors")
+    assert list(found["sites"]) == ["other", "plain"]
+    prior = posterity.inspect("prior.safetensors").digest
+    assert posterity.inspect("out.safetensors").provenance["prior"] == prior
+
+
+def test_wide_matchings_are_cut_for_people_only(files):
+    wide = [10.0 * k for k in range(30)]
+    posterity.save(ledger("wide", *wide), "w.safetensors")
+    arguments = ("fuse", "n.safetensors", "w.safetensors", "-o", "out.safetensors")
+    assert "more" in succeed(*arguments).stdout
+    assert len(document(*arguments)["plates"][""]["matching"]["wide"]) == 30
+
+
+def test_names_from_files_cannot_steer_the_terminal(files):
+    posterity.save(ledger("we\x1b[31mst", 0.0), "w.safetensors")
+    arguments = ("fuse", "n.safetensors", "w.safetensors", "-o", "out.safetensors")
+    shown = succeed(*arguments).stdout + succeed("inspect", "w.safetensors").stdout
+    assert "\x1b" not in shown
+    assert r"we\x1b[31mst" in shown
+    assert "\x1b" not in call(*arguments, "--weight", "a=1").stderr
+
+
+def test_one_site_s_data_under_two_names(files):
+    posterity.save(ledger("copy", 0.0, 5.0), "copy.safetensors")
+    names = ("n.safetensors", "copy.safetensors", "-o", "out.safetensors")
+    with pytest.warns(UserWarning, match="hold the same posterior"):
+        assert call("fuse", *names, "--rule", "product").exit_code == 0
+
+
+def test_help_has_every_choice():
+    text = succeed("fuse", "--help").stdout
+    for kind in (Rule, Divergence, Matching):
+        assert f"[{'|'.join(kind)}]" in text
+
+
+@pytest.mark.parametrize(
+    "arguments, code, words",
+    [
+        ("", 2, "missing argument"),
+        ("n.safetensors", 2, "1 site"),
+        ("n.safetensors n.safetensors", 2, "two files of site 'north'"),
+        ("plain.safetensors sub/plain.safetensors", 2, "two files of site 'plain'"),
+        ("n.safetensors e.safetensors --components 4", 2, "components=4; between 5 and 7"),
+        ("n.safetensors s.safetensors --rule other", 2, "'other'"),
+        ("n.safetensors s.safetensors --divergence other", 2, "'other'"),
+        ("n.safetensors s.safetensors --matching other", 2, "'other'"),
+        ("n.safetensors s.safetensors --weight north", 2, "--weight north; SITE=W"),
+        ("n.safetensors s.safetensors --weight =1", 2, "--weight =1; SITE=W"),
+        ("n.safetensors s.safetensors --weight north=x", 2, "--weight north=x; SITE=W"),
+        ("n.safetensors s.safetensors --weight south=1 --weight south=1", 2, "once a site"),
+        ("n.safetensors s.safetensors --weight north=1", 2, "south"),
+        ("n.safetensors s.safetensors --weight north=nan --weight south=1", 2, "nan"),
+        ("n.safetensors s.safetensors --weight north=0 --weight south=1", 2, "0.0"),
+        ("n.safetensors improper.safetensors", 3, "site 'improper'"),
+        ("n.safetensors gamma.safetensors", 4, "site 'gamma'"),
+        ("n.safetensors solid.safetensors", 4, "site 'solid'"),
+        ("n.safetensors mixture.safetensors", 4, "site 'mixture'"),
+        ("n.safetensors s.safetensors --rule product --prior mixture.safetensors", 4, "a Mixture"),
+        ("n.safetensors truncated.safetensors", 5, "'truncated.safetensors'"),
+        ("n.safetensors altered.safetensors", 5, "'altered.safetensors'"),
+        ("n.safetensors pipe", 5, "'pipe', which is a pipe or a device"),
+        ("n.safetensors nowhere.safetensors", 5, "'nowhere.safetensors'"),
+    ],
+)
+def test_inputs_that_are_refused(strange, arguments, code, words):
+    Path("kept.safetensors").write_bytes(b"kept")
+    refuse(f"fuse {arguments} -o kept.safetensors", code, words)
+
+
+@pytest.mark.parametrize(
+    "output, code, words",
+    [
+        ("no/such/folder.safetensors", 5, "in a folder that does not exist"),
+        ("sub", 5, "'sub', which is no file"),
+        ("/dev/null", 5, "which is no file"),
+        ("s.safetensors", 2, "one of the inputs"),
+        ("./s.safetensors", 2, "one of the inputs"),
+        ("link.safetensors", 2, "one of the inputs"),
+    ],
+)
+def test_outputs_that_are_refused(strange, output, code, words):
+    refuse(f"fuse n.safetensors s.safetensors -o {output}", code, words)

@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import pytest
+from cli.commands import document, ledger, plate, refuse, succeed
+
+import posterity
+from posterity import artifact
+from posterity.families import Gamma, Mixture, Plate
+
+
+def test_a_ledger(files):
+    both = ledger("north", 0.0, 5.0) | ledger("south", 1.0, 2.0)
+    posterity.save(both.forget("north"), "both.safetensors", provenance={"fit": "by hand"})
+    found = document("inspect", "both.safetensors")
+    assert (found["kind"], found["proper"]) == ("Ledger", True)
+    assert found["bytes"] == Path("both.safetensors").stat().st_size
+    assert found["digest"] == posterity.inspect("both.safetensors").digest
+    assert found["prior_digest"] == artifact.digest(both.prior)
+    assert found["provenance"] == {"fit": "by hand"}
+    assert found["sites"] == {
+        "north": {"epoch": 0, "sequence": 0, "forgotten": True},
+        "south": {"epoch": 0, "sequence": 0, "forgotten": False},
+    }
+    text = succeed("inspect", "both.safetensors").stdout
+    for part in (found["digest"], found["prior_digest"], "fit: by hand", "no (forgotten)"):
+        assert part in text
+
+
+def test_a_family(files):
+    found = document("inspect", "plain.safetensors")
+    assert "sites" not in found
+    assert found["family"]["type"] == "Plate"
+    assert found["family"]["components"] == 2
+    assert found["family"]["expected_weights"] == [0.5, 0.5]
+    assert found["family"]["parameters"]["members"]["parameters"]["scatter"] == [2, 2, 2]
+    text = succeed("inspect", "plain.safetensors").stdout
+    assert "Plate of 2 components, expected weights 0.5 0.5" in text
+    assert "scatter (2, 2, 2)" in text
+
+
+def test_what_is_no_distribution(files):
+    posterity.save(-plate([0.0], 50.0, 1.0), "factor.safetensors")
+    assert document("inspect", "factor.safetensors")["proper"] is False
+
+
+def test_blocks_and_mixtures(files):
+    gamma = Gamma.from_standard([1.0, 2.0], [1.0, 1.0])
+    posterity.save(Mixture.from_standard([1.0, 3.0], gamma), "m.safetensors")
+    assert document("inspect", "m.safetensors")["family"]["expected_weights"] == [0.25, 0.75]
+    product = posterity.Product({"a/b": gamma[0], "c": Plate(gamma)})
+    posterity.save(product, "p.safetensors")
+    blocks = document("inspect", "p.safetensors")["family"]["parameters"]["blocks"]
+    assert blocks["c"]["components"] == 2
+    text = succeed("inspect", "p.safetensors").stdout
+    assert "a/b: Gamma" in text
+    assert "c: Plate of 2 components" in text
+
+
+def test_a_terminal_without_columns(files):
+    assert "Plate" in succeed("inspect", "plain.safetensors", COLUMNS="0").stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["truncated.safetensors", "altered.safetensors", "text.safetensors", "sub", "nowhere"]
+)
+def test_files_that_cannot_be_trusted(strange, name):
+    refuse(f"inspect {name}", 5, f"'{name}'")
+
+
+def test_a_pipe_is_not_waited_for(strange):
+    refuse("inspect pipe", 5, "'pipe', which is a pipe or a device")

@@ -1,0 +1,87 @@
+"""What only reads, adds and writes never imports JAX; and JAX, once there, finds pytrees."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posterity import Ledger, save
+from posterity.families import DiagonalGaussian, Plate
+from posterity.receipt import issue
+
+SITES = {"a": [[0.0], [5.0]], "b": [[5.1], [9.0]], "c": [[9.1], [0.1]]}
+COMMANDS = {
+    "fuse": ["fuse", "a.st", "b.st", "c.st", "-o", "out.st", "--rule", "product"],
+    "inspect": ["inspect", "a.st"],
+    "diff": ["diff", "a.st", "b.st"],
+    "forget": ["forget", "both.st", "--site", "a", "-o", "left.st", "--receipt", "r.json"],
+    "verify": ["verify", "given.json", "both.st", "without.st"],
+}
+RUN = """
+import sys
+from posterity.cli import main
+sys.argv = ["posterity", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+strangers = {"jax", "equinox", "jaxtyping"} & set(sys.modules)
+assert not strangers, strangers
+"""
+
+
+def run(code: str, *arguments: str, cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    prior = Plate(DiagonalGaussian.from_standard([[0.0], [0.0]], [[100.0], [100.0]]))
+    both = Ledger(prior)
+    for site, means in SITES.items():
+        posterior = Plate(DiagonalGaussian.from_standard(means, [[0.01], [0.01]]))
+        alone = Ledger.of_site(site, prior=prior, posterior=posterior)
+        save(alone, tmp_path / f"{site}.st")
+        both = both | alone
+    without = both.forget("b")
+    save(both, tmp_path / "both.st")
+    save(without, tmp_path / "without.st")
+    issue(both, without, None).save(tmp_path / "given.json")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_commands_that_add_files_do_without_jax(command: list[str], folder: Path) -> None:
+    run(RUN, *command, cwd=folder)
+
+
+def test_members_made_before_jax_was_imported_are_pytrees(tmp_path: Path) -> None:
+    run(
+        "import sys, posterity\n"
+        "q = posterity.Gaussian.from_standard([0.0, 1.0], [[2.0, 0.0], [0.0, 1.0]])\n"
+        "assert 'jax' not in sys.modules and len(sys.meta_path) > 3\n"
+        "import jax\n"
+        "assert [leaf.shape for leaf in jax.tree.leaves(q)] == [(2,), (2, 2)]\n"
+        "assert jax.jit(lambda q: q.log_normalizer())(q).shape == ()\n"
+        "class Later(posterity.Gamma): pass\n"
+        "assert len(jax.tree.leaves(Later(1.0, 2.0))) == 2\n",
+        cwd=tmp_path,
+    )
+
+
+def test_what_is_no_family_is_refused_without_a_type_checker(tmp_path: Path) -> None:
+    run(
+        "import numpy as np, posterity\n"
+        "for make in (lambda: posterity.Product(a=np.ones(2)),\n"
+        "             lambda: posterity.Plate(np.ones(2)),\n"
+        "             lambda: posterity.Gamma(1.0, 1.0).with_natural_parameters(np.float64(1))):\n"
+        "    try: make()\n"
+        "    except posterity.errors.StructureError: continue\n"
+        "    raise AssertionError(make)\n",
+        cwd=tmp_path,
+    )

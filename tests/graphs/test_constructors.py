@@ -1,0 +1,80 @@
+import itertools
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posterity.errors import UsageError
+from posterity.graphs import Network, complete, grid, random_regular, ring, star
+
+
+def links(graph):
+    return {frozenset(link) for link in graph.edges}
+
+
+@given(st.integers(1, 12))
+def test_graphs_by_name_have_the_links_they_are_called_after(size):
+    names = [f"{k:0{len(str(size - 1))}}" for k in range(size)]
+    expected = {
+        star: [(0, k) for k in range(1, size)],
+        ring: [(k, (k + 1) % size) for k in range(size) if size > 1],
+        complete: itertools.combinations(range(size), 2),
+    }
+    for build, pairs in expected.items():
+        assert list(build(size)) == names
+        assert links(build(size)) == {frozenset(names[k] for k in pair) for pair in pairs}
+        assert Network.from_graph(build(names)).names == tuple(names)
+
+
+def test_numbered_names_sort_by_number():
+    assert Network.from_graph(ring(101)).names[:3] == ("000", "001", "002")
+    assert Network.from_graph(grid(2, 11)).names[:3] == ("0-00", "0-01", "0-02")
+
+
+def test_a_grid_links_what_touches():
+    places = {f"{row}-{column}": (row, column) for row in range(3) for column in range(4)}
+    graph = grid(3, 4)
+    assert set(graph) == set(places)
+    assert links(graph) == {
+        frozenset((a, b))
+        for a, b in itertools.combinations(places, 2)
+        if sum(abs(i - j) for i, j in zip(places[a], places[b], strict=True)) == 1
+    }
+
+
+@pytest.mark.parametrize(("size", "degree"), [(1, 0), (2, 1), (20, 2), (20, 3), (7, 6)])
+def test_random_regular_graphs_are_regular_and_connected(size, degree):
+    graph = random_regular(size, degree, seed=3)
+    assert set(dict(graph.degree).values()) == {degree}
+    assert nx.is_connected(graph)
+    assert nx.utils.graphs_equal(graph, random_regular(size, degree, seed=3))
+
+
+def test_seeds_are_retried_until_connected():
+    seed = next(
+        n for n in range(100) if not nx.is_connected(nx.random_regular_graph(2, 20, seed=n))
+    )
+    assert nx.is_connected(random_regular(20, 2, seed=seed))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: ring(0),
+        lambda: star(-2),
+        lambda: complete(["a", "a"]),
+        lambda: ring([]),
+        lambda: ring("abc"),
+        lambda: ring(True),
+        lambda: ring(2.5),
+        lambda: grid(0, 3),
+        lambda: random_regular(5, 3, seed=0),
+        lambda: random_regular(4, 4, seed=0),
+        lambda: random_regular(4, 1, seed=0),
+        lambda: random_regular(4, -2, seed=0),
+    ],
+)
+def test_arguments_that_make_no_graph_are_refused(build):
+    with pytest.raises(UsageError):
+        build()

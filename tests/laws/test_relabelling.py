@@ -1,0 +1,117 @@
+"""New labels move everything that hangs on them, and no number changes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posterity.errors import StructureError
+from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gaussian, Plate, Product
+from tests.laws.table import NAMES, identical, laws, some, to_jax
+
+SIZE = 4
+permutations = st.permutations(range(SIZE)).map(np.array)
+families = pytest.mark.parametrize("name", [name for name in NAMES if "Plate" not in name])
+"""Rows whose batch is what is labelled; of a plate the members are."""
+
+
+@families
+@laws
+@given(labels=permutations)
+def test_batches_are_permuted_as_an_index_would(name: str, labels: np.ndarray) -> None:
+    (p,) = some(name, batch=(SIZE,))
+    moved = p.relabel(labels, SIZE)
+    assert identical(moved[labels], p)
+    assert identical(moved.relabel(np.argsort(labels), SIZE), p)
+
+
+@families
+def test_places_that_nobody_goes_to_are_zero(name: str) -> None:
+    (p,) = some(name, batch=(3,))
+    moved = p.relabel(np.array([4, -1, 0]), 5)
+    assert moved.batch_shape == (5,)
+    assert identical(moved[np.array([4, 0])], p[np.array([0, 2])])
+    assert identical(moved[np.array([1, 2, 3])], (p - p))
+    assert identical(to_jax(p).relabel(np.array([4, -1, 0]), 5), to_jax(moved))
+
+
+def chain(seed: int) -> Product:
+    """A hidden Markov model: emissions, initial and transition probabilities of one labelling."""
+    rng = np.random.default_rng(seed)
+    return Product(
+        emissions=Plate(some("NormalWishart", batch=(SIZE,), seed=seed)[0]),
+        initial=Dirichlet(rng.normal(size=SIZE)),
+        transitions=Plate(Dirichlet(rng.normal(size=(SIZE, SIZE)))),
+    )
+
+
+STATES = {"emissions": (0,), "initial": (0,), "transitions": (0, 1)}
+
+
+@laws
+@given(labels=permutations, seed=st.integers(0, 99))
+def test_the_states_of_a_chain_move_rows_and_columns(labels: np.ndarray, seed: int) -> None:
+    q = chain(seed)
+    moved = q.relabel(labels, SIZE, STATES)
+    rows = np.asarray(moved.transitions.members.concentration_minus_one)
+    before = np.asarray(q.transitions.members.concentration_minus_one)
+    assert np.array_equal(rows[np.ix_(labels, labels)], before)
+    assert np.array_equal(moved.initial.concentration[labels], q.initial.concentration)
+    assert identical(moved.emissions.members[labels], q.emissions.members)
+    assert moved.relabel(np.argsort(labels), SIZE, STATES) == q
+    np.testing.assert_allclose(
+        (moved + moved).relabel(np.argsort(labels), SIZE, STATES).natural_parameters,
+        (q + q).natural_parameters,
+    )
+
+
+@laws
+@given(labels=permutations, seed=st.integers(0, 99))
+def test_the_units_of_a_layer_take_their_weights_along(labels: np.ndarray, seed: int) -> None:
+    """A relabelled network computes the same: units are rows of one layer, columns of the next."""
+    rng = np.random.default_rng(seed)
+    weights = lambda *shape: DiagonalGaussian(rng.normal(size=shape), np.ones(shape))
+    q = Product(
+        bias=weights(SIZE), incoming=Plate(weights(SIZE, 3)), outgoing=Plate(weights(2, SIZE))
+    )
+    moved = q.relabel(labels, SIZE, {"bias": (0,), "incoming": (0,), "outgoing": (1,)})
+
+    def outputs(net: Product) -> np.ndarray:
+        hidden = np.tanh(net.incoming.members.mean @ np.arange(3.0) + net.bias.mean)
+        return net.outgoing.members.mean @ hidden
+
+    np.testing.assert_allclose(outputs(moved), outputs(q), rtol=1e-12)
+
+
+@laws
+@given(labels=permutations)
+def test_weights_of_components_go_with_them(labels: np.ndarray) -> None:
+    members, counts = some("Gaussian", batch=(SIZE,))[0], np.array([5.0, 3.0, 2.0, 1.0])
+    for kind in (Dirichlet, Beta):
+        moved = Plate(members, kind.of_counts(counts)).relabel(labels, SIZE)
+        assert moved.weights is not None
+        added = moved.weights.counts() - (1.0 if kind is Dirichlet else 0.0)
+        assert np.array_equal(added[labels], counts)
+        assert identical(moved.members[labels], members)
+
+
+def test_both_axes_of_a_matrix_are_one() -> None:
+    precision = np.array([[4.0, 1.0], [1.0, 3.0]])
+    q = Gaussian(np.array([1.0, 2.0]), precision).relabel(np.array([2, 0]), 3)
+    assert np.array_equal(q.precision, [[3.0, 0, 1], [0, 0, 0], [1, 0, 4]])
+    assert np.array_equal(q.precision_mean, [2.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "relabel",
+    [
+        lambda: some("Gamma")[0].relabel(np.array([0]), 1),
+        lambda: some("Gaussian", batch=(2,))[0].relabel(np.array([0, 1, 2]), 3),
+        lambda: some("Gaussian", batch=(2,))[0].relabel(np.array([0, 1]), 2, (2,)),
+        lambda: some("Plate", batch=(2,))[0].relabel(np.array([0, 1]), 2),
+        lambda: chain(0).relabel(np.arange(SIZE), SIZE, {"exits": (0,)}),
+    ],
+)
+def test_labels_for_what_has_none_are_refused(relabel: object) -> None:
+    with pytest.raises(StructureError):
+        relabel()  # type: ignore[operator]
