@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posterity.families import DiagonalGaussian, ExponentialFamily
+from posterity.families import DiagonalGaussian, ExponentialFamily, Product
 from tests.laws.table import EPS, cast, identical, laws, located, members
 
 SLACK = 8
@@ -219,3 +219,10 @@ def test_the_generic_formula_fails_where_the_centred_one_holds() -> None:
     far, other, offset = p.translate(1000 * one), q.translate(1000 * one), 1000 * one
     assert abs(far.kl(other) - p.kl(q)) <= tolerance(p, q, offset)
     assert abs(ExponentialFamily._kl(far, other) - p.kl(q)) > 10 * tolerance(p, q, offset)
+
+
+def test_blocks_without_an_offset_stay() -> None:
+    block = DiagonalGaussian.from_standard([1.0], [2.0])
+    q = Product(a=block, b=block)
+    moved = q.translate({"a": np.array([3.0])})
+    assert moved.a.mean == 4.0 and moved.b == block and q.translate(None) == q

@@ -65,7 +65,7 @@ class Plates(Block):
 
     @property
     def weights(self) -> list[tuple[MixingWeights, MixingWeights | None]]:
-        """The posterior over mixing weights of each site, and its prior where that is known."""
+        """Each site's posterior over mixing weights, and its prior where that is known."""
         pairs = zip(self.posteriors, self.priors, strict=True)
         return [(q.weights, p and p.weights) for q, p in pairs]  # pyright: ignore
 
@@ -109,9 +109,8 @@ def side_by_side(sites: Mapping[str, Site]) -> list[Block]:
     """The blocks of all sites, which are of one structure."""
     posteriors = [blocks(site.posterior) for site in sites.values()]
     priors = [{} if site.prior is None else blocks(site.prior) for site in sites.values()]
-    found = []
-    for path, first in posteriors[0].items():
-        kind: type = Plates if isinstance(first, Plate) else Block
-        known = [prior.get(path) for prior in priors]
-        found.append(kind(path, list(sites), [q[path] for q in posteriors], known))
-    return found
+    kinds = {path: Plates if isinstance(q, Plate) else Block for path, q in posteriors[0].items()}
+    return [
+        kind(path, list(sites), [q[path] for q in posteriors], [p.get(path) for p in priors])  # pyright: ignore
+        for path, kind in kinds.items()
+    ]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from posterity.arrays.tree import map_leaves, structure
+from posterity.arrays.tree import structure
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import Posterior
 from posterity.checks import check_proper
@@ -194,7 +194,7 @@ def _sum(terms: list[Divergences]) -> Divergences:
 
 
 def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
-    mine, theirs = _labelled(a), _labelled(b)
+    mine, theirs = _Labelled.of_plate(a), _Labelled.of_plate(b)
     rows, columns = _match(mine, theirs)
     plate = _plate_diff(mine, theirs, rows, columns, _weights(a, b, rows, columns))
     terms = [pair.kl for pair in plate.pairs] + ([plate.weights] if plate.weights else [])
@@ -211,15 +211,20 @@ class _Labelled(NamedTuple):
     shares: Array
     contents: Array
 
+    @classmethod
+    def of_plate(cls, plate: Plate) -> "_Labelled":
+        parts = [part.natural_parameters.reshape(plate.size, -1) for part in plate.parts()]
+        return cls(plate.members, plate.mean_weights(), np.concatenate(parts, axis=1))
+
+    @classmethod
+    def of_mixture(cls, mixture: Mixture) -> "_Labelled":
+        shares, members = mixture.weights, mixture.components
+        return cls(members, shares, np.column_stack([members.natural_parameters, shares]))
+
     @property
     def order(self) -> Array:
         """An order that does not depend on that in which they came."""
         return np.lexsort(self.contents.T[::-1])
-
-
-def _labelled(plate: Plate) -> _Labelled:
-    parts = [part.natural_parameters.reshape(plate.size, -1) for part in plate.parts()]
-    return _Labelled(plate.members, plate.mean_weights(), np.concatenate(parts, axis=1))
 
 
 def _match(a: _Labelled, b: _Labelled) -> tuple[Array, Array]:
@@ -272,8 +277,10 @@ def _among(p: Array, q: Array) -> Divergences:
 def _mixtures(a: Any, b: Any, key: KeyArray | None, num_samples: int) -> BlockDiff:
     left, right = _mixture(a), _mixture(b)
     _check_alike(left.components.outline() == right.components.outline(), a, b, "")
-    mine, theirs = _labelled_mixture(left), _labelled_mixture(right)
-    kl, errors = _estimates(_sorted(left, mine), _sorted(right, theirs), key, num_samples)
+    mine, theirs = _Labelled.of_mixture(left), _Labelled.of_mixture(right)
+    # In an order of their own: equal mixtures are then equal to the last bit, and KL is zero.
+    pair = _at(left, mine.order), _at(right, theirs.order)
+    kl, errors = _estimates(*pair, key, num_samples)
     plate = None
     if isinstance(a, Mixture) and isinstance(b, Mixture):
         rows, columns = _match(mine, theirs)
@@ -287,14 +294,8 @@ def _mixture(law: Any) -> Mixture:
     return law if isinstance(law, Mixture) else Mixture(np.zeros(1), stack([law]))
 
 
-def _labelled_mixture(mixture: Mixture) -> _Labelled:
-    shares, members = mixture.weights, mixture.components
-    return _Labelled(members, shares, np.column_stack([members.natural_parameters, shares]))
-
-
-def _sorted(mixture: Mixture, labelled: _Labelled) -> Mixture:
-    """With components in an order of their own: equal mixtures are then equal to the last bit."""
-    return map_leaves(lambda leaf: leaf[labelled.order], mixture)
+def _at(mixture: Mixture, order: Array) -> Mixture:
+    return Mixture(mixture.log_weights[order], mixture.components[order])
 
 
 def _estimates(

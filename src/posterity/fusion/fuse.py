@@ -131,21 +131,24 @@ def fuse(
     side: Divergence = _choice(Divergence, divergence, "divergence")
     how: Matching = _choice(Matching, matching, "matching")
     sites = read_sites(posteriors, prior)
+    importance = site_weights(list(sites), weights, by)
     if by is Rule.PRODUCT:
-        _check_unweighted(weights)
         check_counted_once(sites)
-    importance = site_weights(list(sites), weights)
     like, blocks = next(iter(sites.values())).posterior, side_by_side(sites)
-    alignments = {
-        block.path: align(block, how, side, components, importance)
-        for block in blocks
-        if isinstance(block, Plates)
-    }
-    _check_plates(like, alignments, components)
-    ledger = add(like, list(sites), blocks, alignments) if by is Rule.PRODUCT else None
-    fused = ledger.posterior if ledger else average(like, blocks, alignments, side, importance)
+    plates = [block for block in blocks if isinstance(block, Plates)]
+    if components is not None and not plates:
+        raise UsageError(
+            found=f"components={components} for {like!r}",
+            expected="components only where there is a Plate",
+            fix="Leave components out.",
+        )
+    aligned = {p.path: align(p, how, side, components, importance) for p in plates}
+    if by is Rule.PRODUCT:
+        ledger = add(like, list(sites), blocks, aligned)
+        return Fusion(ledger.posterior, ledger, aligned, by, side)
+    fused = average(like, blocks, aligned, side, importance)
     check_proper(fused, "the fused posterior")
-    return Fusion(fused, ledger, alignments, by, side)
+    return Fusion(fused, None, aligned, by, side)
 
 
 def _choice(kind: Any, value: Any, argument: str) -> Any:
@@ -157,23 +160,3 @@ def _choice(kind: Any, value: Any, argument: str) -> Any:
             expected=f"one of {[member.value for member in kind]}",
             fix=f"Choose one of these for {argument}.",
         ) from None
-
-
-def _check_unweighted(weights: Mapping[str, float] | None) -> None:
-    if weights is not None:
-        raise UsageError(
-            found="weights with rule='product'",
-            expected="weights for rule='barycenter' only",
-            fix="Leave weights out: a product counts every observation once.",
-        )
-
-
-def _check_plates(
-    like: ExponentialFamily, alignments: Mapping[str, Alignment], components: int | None
-) -> None:
-    if components is not None and not alignments:
-        raise UsageError(
-            found=f"components={components} for {like!r}",
-            expected="components only where there is a Plate",
-            fix="Leave components out.",
-        )

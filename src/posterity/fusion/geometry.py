@@ -146,15 +146,18 @@ def kl_matrix(
     origin = middle(globals_)
     globals_ = moved(globals_, origin)
     points = Points.of(globals_, divergence)
-    centroids = points.centroids(points.coordinates)
+    centroids, reverse = points.centroids(points.coordinates), points.divergence == "reverse"
     out = np.empty((locals_.batch_shape[0], len(points)))
     for rows in chunks(len(out), 8 * (8 * points.coordinates.shape[1] + 4 * len(points)), budget):
         some = moved(at_rest(locals_[rows]), origin)
         near = Points.of(some, divergence)
-        out[rows] = near.divergences(centroids)
+        part = out[rows] = near.divergences(centroids)
         scale = np.abs(near.potential)[:, None] + np.abs(points.potential)
-        lost = np.argwhere(out[rows] < 1e-9 * scale)
-        _recompute(out[rows], lost, some, globals_, points.divergence, budget)
+        lost = np.argwhere(part < 1e-9 * scale)
+        for few in chunks(len(lost), 64 * points.coordinates.shape[1], budget):
+            l, g = lost[few].T
+            exact = globals_[g].kl(some[l]) if reverse else some[l].kl(globals_[g])
+            out[rows][l, g] = np.maximum(exact, 0.0)
     return out
 
 
@@ -190,19 +193,3 @@ def _each(function: Any, offset: Any) -> Any:
     if isinstance(offset, dict):
         return {name: _each(function, own) for name, own in offset.items()}
     return None if offset is None else function(offset)
-
-
-def _recompute(
-    out: Array,
-    lost: Array,
-    locals_: ExponentialFamily,
-    globals_: ExponentialFamily,
-    divergence: Divergence,
-    budget: int,
-) -> None:
-    """Replace entries that were lost in the rounding of their terms, in place."""
-    for part in chunks(len(lost), 64 * globals_.dimension, budget):
-        rows, columns = lost[part].T
-        local, global_ = locals_[rows], globals_[columns]
-        exact = global_.kl(local) if divergence is Divergence.REVERSE else local.kl(global_)
-        out[rows, columns] = np.maximum(exact, 0.0)

@@ -183,9 +183,9 @@ def _level_objectives(
         totals[kept] += totals[gone]
         sizes[kept] += sizes[gone]
         merged.append(totals[kept] / sizes[kept])
-    centres = np.concatenate([points.coordinates, np.reshape(merged, (-1, totals.shape[1]))])
-    merged = points.centroids(centres[len(points) :])
-    potential = np.concatenate([points.potential, merged.potential])
+    found = points.centroids(np.reshape(merged, (-1, totals.shape[1])))
+    centres = np.concatenate([points.coordinates, found.coordinates])
+    potential = np.concatenate([points.potential, found.potential])
     between = potential - overall.potential
     between -= (centres - overall.coordinates) @ overall.gradient[0]
     return _follow(local, pairs, potential, np.maximum(between, 0.0))
@@ -209,19 +209,18 @@ def _follow(local: LocalComponents, pairs: Array, potential: Array, between: Arr
 
 def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
     """Dissolve the group whose members lose least by going elsewhere; None if none can."""
-    groups = len(clustering.counts)
-    if groups <= clustering.local.largest():
+    local, labels = clustering.local, clustering.labels
+    if len(clustering.counts) <= local.largest():
         return None
-    local = clustering.local
     costs = local.points.divergences(clustering.centroids)
-    own = costs[np.arange(len(costs)), clustering.labels]
+    own = costs[np.arange(len(costs)), labels]
     others = costs.copy()
-    others[np.arange(len(costs)), clustering.labels] = np.inf
-    loss = np.bincount(clustering.labels, others.min(1) - own)
-    candidates = []
-    for group in np.argsort(loss, kind="stable")[:tries]:
-        labels = assign(np.delete(costs, group, axis=1), local.starts)
-        candidates.append(clustering.relabelled(labels))
+    others[np.arange(len(costs)), labels] = np.inf
+    loss = np.bincount(labels, others.min(1) - own)
+    candidates = [
+        clustering.relabelled(assign(np.delete(costs, group, axis=1), local.starts))
+        for group in np.argsort(loss, kind="stable")[:tries]
+    ]
     return min(candidates, key=lambda c: c.misfit)
 
 
@@ -273,7 +272,8 @@ def _open(local: LocalComponents, seed: Clustering, components: int | None) -> I
     labels = assign(np.hstack([costs, spare]), local.starts)
     outliers = np.flatnonzero(labels >= groups)
     if len(outliers):
-        labels[outliers] = groups + _group_outliers(local, outliers)
+        # They are clustered by the same search, a bounded part of them at a time.
+        labels[outliers] = groups + search(local.take(outliers)).clustering.labels
     return np.unique(labels, return_inverse=True)[1]
 
 
@@ -290,8 +290,3 @@ def _price(seed: Clustering) -> float:
     own = costs[np.arange(len(costs)), seed.labels]
     scale = max(2 * own.mean() / dim, 1.0)
     return max(scale * (dim * np.log1p(seed.counts.mean()) / 2 + extra), 2 * own.max())
-
-
-def _group_outliers(local: LocalComponents, outliers: Int[Array, " some"]) -> Int[Array, " some"]:
-    """Cluster what fits nowhere by the same search, a bounded part of it at a time."""
-    return search(local.take(outliers)).clustering.labels

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from posterity.arrays.typing import Float
 from posterity.artifact import Posterior, load
 from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily, Mixture, at_rest
+from posterity.families import Distribution, ExponentialFamily, at_rest
+from posterity.fusion.rules import Rule
 from posterity.ledger import Ledger
 
 Fusible = Posterior | str | os.PathLike[str]
@@ -34,14 +35,7 @@ def read_sites(
     posteriors: Sequence[Fusible] | Mapping[str, Fusible] | Fusible,
     prior: ExponentialFamily | None = None,
 ) -> dict[str, Site]:
-    """Sites by name, sorted, all of one structure; ``prior`` is of those who bring none.
-
-    Raises:
-        UsageError: fewer than two sites, or two of one name.
-        StructureError: different families, blocks or dimensions.
-        ParameterError: NaN, infinite or improper parameters.
-        ArtifactError: a file that cannot be read.
-    """
+    """Sites by name, sorted, all of one structure; ``prior`` is of those who bring none."""
     found: dict[str, Site] = {}
     for name, value in _named(posteriors):
         value, own = _opened(value)
@@ -65,15 +59,11 @@ def read_sites(
     return {n: s._replace(prior=rest) if s.prior is None else s for n, s in found.items()}
 
 
-def _named(
-    posteriors: Sequence[Fusible] | Mapping[str, Fusible] | Fusible,
-) -> Iterator[tuple[str | None, Fusible]]:
+def _named(posteriors: Any) -> Iterable[tuple[str | None, Any]]:
     if isinstance(posteriors, Mapping):
-        yield from posteriors.items()
-    elif isinstance(posteriors, str | os.PathLike | ExponentialFamily | Mixture | Ledger):
-        yield None, posteriors
-    else:
-        yield from ((None, posterior) for posterior in posteriors)
+        return posteriors.items()
+    alone = isinstance(posteriors, str | os.PathLike | Distribution | Ledger)
+    return [(None, posterior) for posterior in ([posteriors] if alone else posteriors)]
 
 
 def _opened(value: Fusible) -> tuple[Any, str | None]:
@@ -130,11 +120,7 @@ def _check_structure(sites: Mapping[str, Site], prior: ExponentialFamily | None)
 
 
 def check_counted_once(sites: Mapping[str, Site]) -> None:
-    """Refuse what a product would count twice, or not at all; warn of copies.
-
-    Raises:
-        UsageError: a site without a prior, or data of one site twice.
-    """
+    """Refuse sites without a prior, and data that a product would count twice; warn of copies."""
     bare = [name for name, site in sites.items() if site.prior is None]
     if bare:
         raise UsageError(
@@ -150,7 +136,12 @@ def check_counted_once(sites: Mapping[str, Site]) -> None:
         # A ledger says whose data it holds; of a bare posterior only the content can tell.
         for key in site.contributors or (content,):
             if (twin := owner.setdefault(key, name)) != name:
-                raise _counted_twice(key, twin, name)
+                what = f"data of site {key!r}" if isinstance(key, str) else "the same posterior"
+                raise UsageError(
+                    found=f"{what} in both {twin!r} and {name!r}",
+                    expected="each site's data once: a product would count them twice",
+                    fix="Merge ledgers that share a site with | first; leave a copy out.",
+                )
         # Sites of different names may well agree to the last bit, if data are counts.
         if (twin := seen.setdefault(content, name)) != name:
             warnings.warn(
@@ -160,23 +151,18 @@ def check_counted_once(sites: Mapping[str, Site]) -> None:
             )
 
 
-def _counted_twice(key: str | bytes, first: str, second: str) -> UsageError:
-    what = f"data of site {key!r}" if isinstance(key, str) else "the same posterior"
-    return UsageError(
-        found=f"{what} in both {first!r} and {second!r}",
-        expected="each site's data once: a product would count them twice",
-        fix="Merge ledgers that share a site with | first; leave a copy out.",
-    )
-
-
-def site_weights(names: Sequence[str], weights: Mapping[str, float] | None) -> Float[Any, " sites"]:
-    """A positive weight a site; ones if None.
-
-    Raises:
-        UsageError: names that are not those of the sites, or weights that are not positive.
-    """
+def site_weights(
+    names: Sequence[str], weights: Mapping[str, float] | None, rule: Rule
+) -> Float[np.ndarray, " sites"]:
+    """A positive weight a site; ones if None, as it must be for a product."""
     if weights is None:
         return np.ones(len(names))
+    if rule is Rule.PRODUCT:
+        raise UsageError(
+            found="weights with rule='product'",
+            expected="weights for rule='barycenter' only",
+            fix="Leave weights out: a product counts every observation once.",
+        )
     if set(weights) != set(names) or not all(0 < w < np.inf for w in weights.values()):
         raise UsageError(
             found=f"weights {dict(weights)}",

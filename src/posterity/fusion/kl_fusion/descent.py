@@ -5,14 +5,10 @@ number of sites that use g. With the other sites fixed, using g costs one site C
 λ(√(n_g + 1) − √n_g), n_g counted over the others: its best answer is ONE rectangular linear
 assignment kuhn1955, exact, so visiting the sites in turn never raises the objective.
 
-**Why the order of the input is irrelevant.** The whole descent runs on a canonical copy of the
-costs. Sites, the rows of a site and the columns are each sorted by their content only: the
-bytes of their *sorted* costs, which no permutation changes and no sum rounds. Equal contents are
-told apart by their costs or uses at the start; what is then still equal keeps its given order.
-So two inputs that differ by the order of sites, components and globals become the same arrays,
-bit for bit, ties between assignments are broken alike, and the answer is carried back. The one
-exception: two sites, two rows of a site or two columns whose sets of costs are equal, bit for
-bit, without being interchangeable. Costs that come from data do not do that.
+The order of sites, components and globals changes nothing, not even a bit: the descent runs on a
+canonical copy, where sites, rows and columns are sorted by the bytes of their *sorted* costs, which
+no permutation changes and no sum rounds. Equal contents are told apart by their costs or uses at
+the start; what is then still equal, without being interchangeable, does not come from data.
 """
 
 from __future__ import annotations
@@ -79,14 +75,7 @@ def binary_objective(
     assignments: Sequence[Int[np.ndarray, " _"]],
     regularization: float,
 ) -> float:
-    """Equation (9) of claici2020 at a binary plan: Σ chosen costs + λ Σ_g √n_g.
-
-    Example:
-        >>> first = np.array([0])
-        >>> costs = [np.array([[1.0, 9.0]]), np.array([[2.0, 9.0]])]
-        >>> round(binary_objective(costs, [first, first], 1.0), 6)
-        4.414214
-    """
+    """Equation (9) of claici2020 at a binary plan: Σ chosen costs + λ Σ_g √n_g."""
     chosen = [cost[np.arange(len(at)), at] for cost, at in zip(costs, assignments, strict=True)]
     counts = np.bincount(np.concatenate(assignments))
     return float(np.concatenate(chosen).sum() + regularization * np.sqrt(counts).sum())

@@ -100,13 +100,7 @@ def relax(
 
 
 def round_plan(plans: Sequence[Float[np.ndarray, "_ columns"]]) -> list[Int[np.ndarray, " _"]]:
-    """The binary assignment closest to each plan: a maximum-weight matching kuhn1955.
-
-    Args:
-        plans: one (L_j, G) array a site, L_j ≤ G.
-
-    Returns:
-        One (L_j,) array a site: the column of each row, all different within a site.
+    """The column of each row, all different, that is closest to each plan (kuhn1955).
 
     Example:
         >>> round_plan([np.array([[0.6, 0.4], [0.9, 0.1]])])[0].tolist()
