@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from posterity.arrays.typing import Float, Int
 from posterity.errors import MissingExtraError, UsageError
 from posterity.fusion import Fusion
 

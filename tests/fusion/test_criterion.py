@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from posterity import NormalWishart
-from posterity.fusion.clustering import Clustering, Problem, polish, refine
+from posterity.fusion.clustering import Clustering, LocalComponents, polish, refine
 from posterity.fusion.criterion import buffet, description_length
 from posterity.fusion.geometry import Points
 from posterity.fusion.search import agglomerate, drop, search, split
 
 
-def problem(
+def local_components(
     seed: int, sites: int = 8, groups: int = 5, noise: float = 0.1
-) -> tuple[Problem, np.ndarray]:
+) -> tuple[LocalComponents, np.ndarray]:
     """Components of several sites, each with most of the groups, and the true labels."""
     rng = np.random.default_rng(seed)
     centres = 5 * rng.normal(size=(groups, 2))
@@ -23,12 +23,12 @@ def problem(
     members = NormalWishart.from_inverse_scale(
         centres[rows] + noise * rng.normal(size=(len(rows), 2)), n, spread * n[:, None, None], n + 2
     )
-    return Problem(Points.of(members), np.arange(sites + 1) * (groups - 1)), rows
+    return LocalComponents(Points.of(members), np.arange(sites + 1) * (groups - 1)), rows
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_truth_is_found_and_beats_splitting_and_dropping(seed: int) -> None:
-    given, truth = problem(seed)
+    given, truth = local_components(seed)
     best = Clustering(given, truth)
     found = search(given).clustering
     assert found.objective <= best.objective + 1e-9
@@ -42,7 +42,7 @@ def test_truth_is_found_and_beats_splitting_and_dropping(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_refining_and_polishing_never_raise_the_misfit(seed: int) -> None:
-    given, truth = problem(seed, noise=2.0)
+    given, truth = local_components(seed, noise=2.0)
     rng = np.random.default_rng(seed)
     start = Clustering(given, np.concatenate([rng.permutation(5)[:4] for _ in range(8)]))
     refined = refine(start)
@@ -52,7 +52,7 @@ def test_refining_and_polishing_never_raise_the_misfit(seed: int) -> None:
 
 
 def test_objectives_of_levels_are_those_of_their_clusterings() -> None:
-    given, _ = problem(0, noise=1.0)
+    given, _ = local_components(0, noise=1.0)
     merging = agglomerate(given)
     for groups in range(merging.fewest, len(given.points) + 1):
         level = merging.level(groups)

@@ -1,11 +1,11 @@
 import itertools
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posterity.errors import ParameterError, StructureError
 from posterity.families import (
     Beta,
     DiagonalGaussian,
@@ -148,34 +148,58 @@ def test_ledgers_compare_posteriors_and_say_who_contributes():
     assert diff(ledger, ledger.posterior).sites_b is None
 
 
-ONE = Gamma.from_standard(1.0, 1.0)
-TWO = Plate(Gamma.from_standard([1.0, 2.0], [1.0, 1.0]))
+def test_blocks_of_any_name_stay_apart():
+    one, two = Gamma.from_standard(1.0, 1.0), Gamma.from_standard(2.0, 1.0)
+    a = Product({"x/y": one, "x": Product(y=one), "": one})
+    b = Product({"x/y": two, "x": Product(y=one), "": one})
+    found = diff(a, b)
+    assert [block.path for block in found.blocks] == ["%", "x/y", "x%2Fy"]
+    assert found.kl == (pytest.approx(one.kl(two)), pytest.approx(two.kl(one)))
 
 
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (ONE, Beta.from_standard(1.0, 1.0)),
-        (ONE, TWO),
-        (TWO, Plate(TWO.members, Dirichlet.from_standard([1.0, 1.0]))),
-        (Product(x=ONE), Product(y=ONE)),
-        (Product(x=ONE), Product(x=ONE, y=ONE)),
-        (Gaussian.from_standard([0.0], [[1.0]]), Gaussian.from_standard([0.0, 0.0], np.eye(2))),
-        (ONE, Mixture.from_standard([1.0, 1.0], TWO.members)),
-    ],
-)
-def test_different_models_do_not_compare(a, b):
-    for pair in ((a, b), (b, a)):
-        with pytest.raises(StructureError):
-            diff(*pair)
+# --- mixtures ------------------------------------------------------------------------------------
 
 
-def test_block_is_named_where_models_differ():
-    a, b = Product(x=ONE, y=ONE), Product(x=ONE, y=Beta.from_standard(1.0, 1.0))
-    with pytest.raises(StructureError, match="block 'y'"):
-        diff(a, b)
+def on_a_line(weights, means, variances):
+    components = DiagonalGaussian.from_standard(np.c_[means], np.c_[variances])
+    return Mixture.from_standard(weights, components)
 
 
-def test_improper_posterior_is_refused():
-    with pytest.raises(ParameterError, match="the second posterior"):
-        diff(ONE, ONE - ONE)
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_estimates_are_right_to_their_standard_errors(offset):
+    step = 1e-3
+    z = offset + step * np.arange(-30_000, 30_000)[:, None]
+    a = on_a_line([1.0, 3.0], [offset, offset + 4.0], [1.0, 0.5])
+    b = on_a_line([2.0, 1.0, 1.0], [offset + 4.5, offset, offset - 3.0], [1.0, 2.0, 4.0])
+    q = DiagonalGaussian.from_standard([offset + 3.0], [6.0])
+    for left, right in [(a, b), (a, q), (q, b)]:
+        found = diff(left, right, num_samples=20_000)
+        p, other = left.log_prob(z), right.log_prob(z)
+        exact = [step * (np.exp(x) * (x - y)).sum() for x, y in ((p, other), (other, p))]
+        for kl, truth, error in zip(found.kl, exact, found.standard_errors, strict=True):
+            assert abs(kl - truth) < 4 * error < 0.2
+
+
+def test_mixtures_match_like_plates_and_their_order_does_not_matter():
+    a = on_a_line([1.0, 3.0, 4.0], [0.0, 4.0, 50.0], [1.0, 1.0, 1.0])
+    b = on_a_line([3.0, 1.0], [4.5, 0.0], [1.0, 1.0])
+    found, back = diff(a, b), diff(b, a)
+    plate = found.blocks[0].plate
+    assert [(pair.a, pair.b) for pair in plate.pairs] == [(0, 1), (1, 0)]
+    assert [pair.kl.ab for pair in plate.pairs] == [0.0, pytest.approx(0.125)]
+    assert plate.weights == pytest.approx((0.0, 0.0), abs=1e-12)
+    assert plate.only_in_a == {2: pytest.approx(0.5)}
+    assert back.kl == found.kl[::-1] and back.standard_errors == found.standard_errors[::-1]
+    order = np.array([2, 0, 1])
+    shuffled = Mixture(a.log_weights[order], a.components[order])
+    assert diff(a, shuffled).kl == (0.0, 0.0) and diff(shuffled, b).kl == found.kl
+
+
+def test_only_estimates_have_standard_errors_and_a_key():
+    q = Gamma.from_standard([2.0, 3.0], [1.0, 1.0])
+    mixture = Mixture.from_standard([1.0, 1.0], q)
+    exact, estimated = diff(q[0], q[1]), diff(q[0], mixture)
+    assert exact.standard_errors is None and exact.blocks[0].standard_errors is None
+    assert estimated.blocks[0].plate is None and min(estimated.standard_errors) > 0
+    assert diff(q[0], mixture).kl == estimated.kl
+    assert diff(q[0], mixture, key=jax.random.key(1)).kl != estimated.kl

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from posterity import DiagonalGaussian, Dirichlet, Gaussian, NormalWishart, kl_matrix
 from posterity.families import ExponentialFamily
-from posterity.fusion.geometry import Points, blocks
+from posterity.fusion.geometry import Points, chunks
 from tests.laws.table import NAMES, TABLE, laws
 
 DIRECTIONS = ["reverse", "forward"]
@@ -62,9 +62,9 @@ def test_near_equal_pairs_keep_their_digits() -> None:
     np.testing.assert_allclose(kl_matrix(g, h), g.kl(h)[:, None], rtol=1e-3)
 
 
-def test_blocks_cover_everything_once_whatever_the_budget() -> None:
+def test_chunks_cover_everything_once_whatever_the_budget() -> None:
     for budget in (1, 100, 10**6):
-        rows = np.concatenate([np.arange(1000)[part] for part in blocks(1000, 8, budget)])
+        rows = np.concatenate([np.arange(1000)[part] for part in chunks(1000, 8, budget)])
         assert (rows == np.arange(1000)).all()
 
 

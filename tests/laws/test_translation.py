@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posterity.errors import StructureError
-from posterity.families import DiagonalGaussian, ExponentialFamily
+from posterity.families import DiagonalGaussian, ExponentialFamily, Product
 from tests.laws.table import EPS, NAMES, cast, identical, laws, located, members, some
 
 SLACK = 8
@@ -248,3 +248,10 @@ def test_the_generic_formula_fails_where_the_centred_one_holds() -> None:
     far, other, offset = p.translate(1000 * one), q.translate(1000 * one), 1000 * one
     assert abs(far.kl(other) - p.kl(q)) <= tolerance(p, q, offset)
     assert abs(ExponentialFamily._kl(far, other) - p.kl(q)) > 10 * tolerance(p, q, offset)
+
+
+def test_blocks_without_an_offset_stay() -> None:
+    block = DiagonalGaussian.from_standard([1.0], [2.0])
+    q = Product(a=block, b=block)
+    moved = q.translate({"a": np.array([3.0])})
+    assert moved.a.mean == 4.0 and moved.b == block and q.translate(None) == q

@@ -7,9 +7,16 @@ state, names of features. Numbers become float64, as all that is at rest.
 from typing import Any
 
 from posterity.checks import check_proper
-from posterity.errors import MissingExtraError, StructureError, UsageError
-from posterity.families import Dirichlet, ExponentialFamily, NormalGamma, NormalWishart, Plate
-from posterity.ledger import Ledger, at_rest
+from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
+from posterity.families import (
+    Dirichlet,
+    ExponentialFamily,
+    NormalGamma,
+    NormalWishart,
+    Plate,
+    at_rest,
+)
+from posterity.ledger import Ledger
 
 
 def to_ledger(estimator: Any, site: str) -> Ledger:
@@ -49,7 +56,10 @@ def to_ledger(estimator: Any, site: str) -> Ledger:
         from posterity.adapters import sklearn_topics as layout
     else:
         raise _foreign(estimator)
-    prior, posterior = layout.to_plates(estimator)
+    try:
+        prior, posterior = layout.to_plates(estimator)
+    except ParameterError as error:
+        raise error.at(f"site {site!r}") from error
     return Ledger.of_site(site, prior=prior, posterior=posterior)
 
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from scipy.linalg import solve_triangular
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.validation import check_is_fitted
 
 from posterity.adapters.exchangeable import shared_member, shared_value
 from posterity.arrays.linear_algebra import outer, symmetric
+from posterity.arrays.typing import Float
 from posterity.errors import StructureError, UsageError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, NormalGamma, NormalWishart, Plate
 
@@ -186,7 +186,7 @@ def _check_degrees(gaussians: Gaussians) -> None:
 
 
 def _checked_weights(plate: Plate) -> Dirichlet | Beta:
-    if plate.weights is None:
+    if not isinstance(plate.weights, Dirichlet | Beta):
         raise StructureError(
             found=f"a Plate of {type(plate.members).__name__} without mixing weights",
             expected="mixing weights: BayesianGaussianMixture has a posterior over them",

@@ -28,6 +28,7 @@ from posterity.families.coordinates import (
 from posterity.families.distribution import Distribution
 
 Family = TypeVar("Family", bound="ExponentialFamily")
+Law = TypeVar("Law", bound=Distribution)
 
 
 class Line(NamedTuple):
@@ -425,9 +426,9 @@ def stack(members: Sequence[Family]) -> Family:
     return map_leaves(lambda *arrays: xp.stack(arrays), *members)
 
 
-def at_rest(family: Family) -> Family:
+def at_rest(law: Law) -> Law:
     """The same parameters as NumPy float64 arrays; no zero has a sign."""
-    return map_leaves(_rested, family)
+    return map_leaves(_rested, law)
 
 
 def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:

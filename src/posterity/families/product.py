@@ -102,7 +102,10 @@ class Product(Composite):
                 expected=f"offsets by name, for blocks among {list(self.blocks)}",
                 fix="Shape the offset as location() is; blocks without one stay.",
             )
-        return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
+        own = {n: offset.get(n) for n in self.blocks}
+        return type(self)(
+            {n: b if own[n] is None else b.translate(own[n]) for n, b in self.blocks.items()}
+        )
 
     def relabel(
         self,

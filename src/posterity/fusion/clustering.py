@@ -2,10 +2,10 @@
 
 import dataclasses
 import functools
-import itertools
+from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from posterity.arrays.typing import Float, Int
 from posterity.errors import ParameterError
@@ -16,10 +16,10 @@ Array = np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
-    """Components of several sites: the points, and where each site's rows begin and end.
+class LocalComponents:
+    """All sites' components: points, grouped by site, and where each site's begin and end.
 
-    Rows are grouped by site; ``starts`` (J + 1,) has the first row of each site and the end.
+    ``starts`` (J + 1,) has the first row of each site, and the end.
     """
 
     points: Points
@@ -40,7 +40,7 @@ class Problem:
         """The centroid of all components."""
         return self.points.centroids(self.points.coordinates.mean(0, keepdims=True))
 
-    def rows(self, site: int) -> slice:
+    def span(self, site: int) -> slice:
         """The rows of one site."""
         return slice(self.starts[site], self.starts[site + 1])
 
@@ -48,19 +48,17 @@ class Problem:
         """Most components at any site: no clustering can have fewer groups."""
         return int(np.diff(self.starts).max())
 
-    def keep(self, sites: Int[Array, " some"]) -> "Problem":
-        """The problem of some sites alone."""
-        bounds = self.starts.tolist()
-        rows = np.concatenate([np.arange(bounds[j], bounds[j + 1]) for j in sites])
-        sizes = np.diff(self.starts)[sites]
-        return Problem(self.points.take(rows), np.concatenate([[0], np.cumsum(sizes)]))
+    def take(self, rows: Int[Array, " some"]) -> "LocalComponents":
+        """Some of the components, in the order that they have here."""
+        sizes = np.unique(self.site[rows], return_counts=True)[1]
+        return LocalComponents(self.points.take(rows), np.concatenate([[0], np.cumsum(sizes)]))
 
 
 @dataclasses.dataclass(frozen=True)
 class Clustering:
     """Labels ``0 .. G - 1`` of all components, with the centroids that fit them best."""
 
-    problem: Problem
+    local: LocalComponents
     labels: Int[Array, " n"]
 
     @functools.cached_property
@@ -71,19 +69,19 @@ class Clustering:
     @functools.cached_property
     def centroids(self) -> Centroids:
         """Each group's average, with its gradient."""
-        points = self.problem.points
+        points = self.local.points
         return points.centroids(sums(points.coordinates, self.labels) / self.counts[:, None])
 
     @functools.cached_property
     def misfit(self) -> float:
         """Summed divergence of components to their centroids: a sum of Jensen gaps, in nats."""
-        gap = self.problem.points.potential.sum() - self.counts @ self.centroids.potential
+        gap = self.local.points.potential.sum() - self.counts @ self.centroids.potential
         return max(float(gap), 0.0)
 
     @functools.cached_property
     def between(self) -> Float[Array, " g"]:
         """Divergence from the overall centroid to each group's."""
-        overall, mine = self.problem.overall, self.centroids
+        overall, mine = self.local.overall, self.centroids
         step = mine.coordinates - overall.coordinates
         gap = mine.potential - overall.potential - step @ overall.gradient[0]
         return np.maximum(gap, 0.0)
@@ -91,14 +89,14 @@ class Clustering:
     @functools.cached_property
     def objective(self) -> float:
         """Description length, in nats: what choosing the number of components minimises."""
-        dim = self.problem.points.coordinates.shape[1]
+        dim = self.local.points.coordinates.shape[1]
         return description_length(
-            self.misfit, self.between, self.counts, sites=self.problem.sites, dim=dim
+            self.misfit, self.between, self.counts, sites=self.local.sites, dim=dim
         )
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
         """Other labels; groups that nobody uses disappear."""
-        return Clustering(self.problem, np.unique(labels, return_inverse=True)[1])
+        return Clustering(self.local, np.unique(labels, return_inverse=True)[1])
 
 
 def sums(rows: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, "g dim"]:
@@ -110,26 +108,31 @@ def sums(rows: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, 
 
 def assign(costs: Float[Array, "n g"], starts: Int[Array, " bounds"]) -> Int[Array, " n"]:
     """Each site's best assignment of its rows to different columns (kuhn1955)."""
+    labels = finite(costs).argmin(1)
+    for first, last in pairwise(starts.tolist()):
+        # Where the nearest columns differ already, they are the best assignment.
+        if len(set(labels[first:last].tolist())) < last - first:
+            labels[first:last] = scipy.optimize.linear_sum_assignment(costs[first:last])[1]
+    return labels
+
+
+def finite(costs: Float[Array, "n g"]) -> Float[Array, "n g"]:
+    """The costs, or a ParameterError if any is NaN or infinite."""
     if not np.isfinite(costs).all():
         raise ParameterError(
             found="components so sharp for their distance that their divergences overflow",
             expected="divergences that float64 can tell apart",
             fix="Use divergence='reverse', or rescale the components.",
         )
-    labels = costs.argmin(1)
-    for first, last in itertools.pairwise(starts.tolist()):
-        # Where the nearest columns differ already, they are the best assignment.
-        if len(set(labels[first:last].tolist())) < last - first:
-            labels[first:last] = linear_sum_assignment(costs[first:last])[1]
-    return labels
+    return costs
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
     """Alternate assignment and centroids at a fixed number of groups; the misfit only falls."""
-    problem = clustering.problem
+    local = clustering.local
     for _ in range(sweeps):
-        costs = problem.points.divergences(clustering.centroids)
-        labels = assign(costs, problem.starts)
+        costs = local.points.divergences(clustering.centroids)
+        labels = assign(costs, local.starts)
         proposal = clustering.relabelled(labels)
         if len(proposal.counts) < len(clustering.counts):
             break
@@ -157,8 +160,8 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
 
 def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     """Each site's best labels, against centroids of all other sites' components."""
-    problem, labels = clustering.problem, clustering.labels
-    counts, points = clustering.counts, problem.points
+    local, labels = clustering.local, clustering.labels
+    counts, points = clustering.counts, local.points
     weighted = points.divergences(clustering.centroids) * (counts / (counts + 1))
     # A group of one's own keeps its centroid, which staying costs nothing.
     left = np.maximum(counts[labels] - 1, 1.0)[:, None]
@@ -166,22 +169,22 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     shared = counts[labels] > 1
     without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
     others, share = points.centroids(without), (left / (left + 1))[:, 0]
-    for site in range(problem.sites):
-        rows = problem.rows(site)
-        own = points.block(rows).divergences(others.block(rows))
+    for site in range(local.sites):
+        rows = local.span(site)
+        own = points.take(rows).divergences(others.take(rows))
         weighted[rows, labels[rows]] = own * np.where(shared[rows], share[rows], 1.0)
-    return assign(weighted, problem.starts)
+    return assign(weighted, local.starts)
 
 
 def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering | None:
     """Apply the proposals of one site after another where the misfit falls; None if nowhere."""
-    problem, points = clustering.problem, clustering.problem.points
+    local, points = clustering.local, clustering.local.points
     labels, counts = clustering.labels.copy(), clustering.counts.copy()
     total = clustering.centroids.coordinates * counts[:, None]
     potential = clustering.centroids.potential.copy()
     threshold, changed = 1e-9 * clustering.misfit, False
-    for site in np.unique(problem.site[proposals != labels]):
-        rows = problem.rows(int(site))
+    for site in np.unique(local.site[proposals != labels]):
+        rows = local.span(int(site))
         before, after = labels[rows], proposals[rows]
         groups = np.unique(np.concatenate([before[before != after], after[before != after]]))
         new_total, new_counts = total.copy(), counts.copy()
@@ -191,10 +194,10 @@ def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering |
         np.add.at(new_counts, after, 1)
         if (new_counts[groups] == 0).any():
             continue
-        moved = points.potential_at(new_total[groups] / new_counts[groups, None])
+        moved = points.centroids(new_total[groups] / new_counts[groups, None]).potential
         gain = new_counts[groups] @ moved - counts[groups] @ potential[groups]
         if gain <= threshold:
             continue
         labels[rows], total, counts, changed = after, new_total, new_counts, True
         potential[groups] = moved
-    return Clustering(problem, labels) if changed else None
+    return Clustering(local, labels) if changed else None

@@ -10,7 +10,7 @@ else was measured, and where it errs is in ``docs/decisions.md``.
 """
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from posterity.arrays.typing import Float
 
@@ -51,6 +51,7 @@ def buffet(counts: Float[Array, " g"], sites: int) -> float:
     """
     harmonic = (1 / np.arange(1, sites + 1)).sum()
     groups = len(counts)
+    gammaln = scipy.special.gammaln
     columns = gammaln(counts) + gammaln(sites - counts + 1) - gammaln(sites + 1)
     poisson = groups * np.log(groups / harmonic) - groups - gammaln(groups + 1)
     return float(-poisson - columns.sum())

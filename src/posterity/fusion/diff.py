@@ -1,20 +1,27 @@
 """How far two posteriors are from each other: Kullback-Leibler, block by block, matched."""
 
 import dataclasses
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.special import rel_entr
+import scipy
 
 from posterity.arrays.tree import structure
+from posterity.arrays.typing import KeyArray
 from posterity.artifact import Posterior
 from posterity.checks import check_proper
 from posterity.errors import StructureError
-from posterity.families import ExponentialFamily, Plate, Product
+from posterity.families import (
+    Distribution,
+    ExponentialFamily,
+    Mixture,
+    Plate,
+    at_rest,
+    stack,
+)
 from posterity.fusion.geometry import kl_matrix
-from posterity.ledger import Ledger, at_rest
+from posterity.fusion.paths import blocks
+from posterity.ledger import Ledger
 
 __all__ = ["diff"]
 
@@ -45,7 +52,7 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PlateDiff:
-    """What matching found in a plate.
+    """What matching found in a plate, or between two mixtures.
 
     ``only_in_a`` and ``only_in_b`` have the expected mixing weight of each component without a
     partner; ``weights`` is the divergence of the mixing weights, None where there are none.
@@ -59,12 +66,16 @@ class PlateDiff:
 
 @dataclasses.dataclass(frozen=True)
 class BlockDiff:
-    """The divergence of one block, ``path`` being ``""`` for a posterior without blocks."""
+    """The divergence of one block, ``path`` being ``""`` for a posterior without blocks.
+
+    ``standard_errors`` is None where the divergence is exact: a mixture's is an estimate.
+    """
 
     path: str
     family: str
     kl: Divergences
     plate: PlateDiff | None = None
+    standard_errors: Divergences | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +91,15 @@ class Diff:
         """The sum over blocks: blocks are independent."""
         return _sum([block.kl for block in self.blocks])
 
+    @property
+    def standard_errors(self) -> Divergences | None:
+        """Of :attr:`kl`, in nats; None where it is exact."""
+        return self.blocks[0].standard_errors  # a mixture is no block of anything
 
-def diff(a: Posterior, b: Posterior) -> Diff:
+
+def diff(
+    a: Posterior, b: Posterior, *, key: KeyArray | None = None, num_samples: int = 4096
+) -> Diff:
     """KL(a || b) and KL(b || a) in nats, block by block; ledgers compare their posteriors.
 
     Components of a plate are matched by the assignment with the least summed symmetric KL, so
@@ -92,9 +110,13 @@ def diff(a: Posterior, b: Posterior) -> Diff:
     order; where it is the same they are compared as they are, else by the expected weights of
     the matched components, made to sum to one.
 
+    A mixture is compared with another, or with a member of its components' family, by Monte Carlo
+    from ``num_samples`` draws of ``key`` (one of its own if None): an estimate with standard
+    errors, which may come out negative where it is small. Components of two mixtures are matched
+    like a plate's.
+
     Raises:
-        StructureError: if the families, blocks or dimensions differ, or a posterior is no
-            exponential family.
+        StructureError: if the families, blocks or dimensions differ.
         ParameterError: NaN, infinite or improper parameters.
 
     >>> from posterity.families import DiagonalGaussian
@@ -103,19 +125,22 @@ def diff(a: Posterior, b: Posterior) -> Diff:
     >>> [(pair.a, pair.b, pair.kl.ab) for pair in diff(q, p).blocks[0].plate.pairs]
     [(0, 1, 0.0), (1, 0, 0.5)]
     """
-    left, right = _posterior(a, "the first posterior"), _posterior(b, "the second posterior")
-    return Diff(tuple(_blocks(left, right, "")), _sites(a), _sites(b))
+    left, right = _law(a, "the first posterior"), _law(b, "the second posterior")
+    if isinstance(left, Mixture) or isinstance(right, Mixture):
+        found = [_mixtures(left, right, key, num_samples)]
+    else:
+        found = _blocks(left, right)
+    return Diff(tuple(found), _sites(a), _sites(b))
 
 
-def _posterior(value: object, place: str) -> ExponentialFamily:
+def _law(value: Any, place: str) -> Any:
     if isinstance(value, Ledger):
         return value.posterior
-    if not isinstance(value, ExponentialFamily):
+    if not isinstance(value, Distribution):
         raise StructureError(
             found=f"a {type(value).__name__} in {place}",
-            expected="an exponential family or a Ledger: its divergence has a closed form",
-            fix="For a Mixture use Mixture.kl, which estimates it, or wrap its components as "
-            "posterity.Plate(components).",
+            expected="a family, a Mixture or a Ledger",
+            fix="Load a file first, by posterity.load.",
         )
     check_proper(value, place)
     return at_rest(value)
@@ -128,19 +153,24 @@ def _sites(value: object) -> tuple[str, ...] | None:
 # --- blocks --------------------------------------------------------------------------------------
 
 
-def _blocks(a: ExponentialFamily, b: ExponentialFamily, path: str) -> Iterator[BlockDiff]:
-    _check_alike(a, b, path)
-    if isinstance(a, Product) and isinstance(b, Product):
-        for name in a.blocks:
-            yield from _blocks(a.blocks[name], b.blocks[name], f"{path}/{name}" if path else name)
-    elif isinstance(a, Plate) and isinstance(b, Plate):
-        yield _plate_block(a, b, path)
-    else:
-        yield BlockDiff(path, type(a).__name__, Divergences.between(a, b))
+def _blocks(a: ExponentialFamily, b: ExponentialFamily) -> list[BlockDiff]:
+    mine, theirs = blocks(a), blocks(b)
+    _check_alike(list(mine) == list(theirs), a, b, "")
+    return [_block(mine[path], theirs[path], path) for path in mine]
 
 
-def _check_alike(a: ExponentialFamily, b: ExponentialFamily, path: str) -> None:
-    if _outline(a) != _outline(b):
+def _block(a: ExponentialFamily, b: ExponentialFamily, path: str) -> BlockDiff:
+    if isinstance(a, Plate) and isinstance(b, Plate) and not (a.batch_shape or b.batch_shape):
+        _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
+        return _plates(a, b, path)
+    # A batch of plates has no one set of labels: it is compared as it stands.
+    _check_alike(structure(a) == structure(b), a, b, path)
+    name = f"Plate of {type(a.members).__name__}" if isinstance(a, Plate) else type(a).__name__
+    return BlockDiff(path, name, Divergences.between(a, b))
+
+
+def _check_alike(alike: bool, a: object, b: object, path: str) -> None:
+    if not alike:
         place = f"block {path!r} of " if path else ""
         raise StructureError(
             found=f"{b!r} in {place}the second posterior",
@@ -148,15 +178,6 @@ def _check_alike(a: ExponentialFamily, b: ExponentialFamily, path: str) -> None:
             "(plates may differ in size)",
             fix="Compare posteriors of one model.",
         )
-
-
-def _outline(family: ExponentialFamily) -> object:
-    """What must agree on this level, with the size of a plate left open."""
-    if isinstance(family, Product):
-        return (Product, family.batch_shape, tuple(family.blocks))
-    if isinstance(family, Plate) and not family.batch_shape:
-        return family.outline(plates=False)
-    return structure(family)
 
 
 def _kl(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
@@ -172,45 +193,65 @@ def _sum(terms: list[Divergences]) -> Divergences:
 # --- plates --------------------------------------------------------------------------------------
 
 
-def _plate_block(a: Plate, b: Plate, path: str) -> BlockDiff:
-    family = f"Plate of {type(a.members).__name__}"
-    if a.batch_shape:  # a batch of plates has no one set of labels: compared as it stands
-        return BlockDiff(path, family, Divergences.between(a, b))
-    rows, columns = _match(a, b)
-    ab, ba = _kl(a.members[rows], b.members[columns])
-    found = zip(rows, columns, ab, ba, strict=True)
-    pairs = tuple(Pair(int(i), int(j), Divergences(float(x), float(y))) for i, j, x, y in found)
-    plate = PlateDiff(pairs, _alone(a, rows), _alone(b, columns), _weights(a, b, rows, columns))
-    terms = [pair.kl for pair in pairs]
-    return BlockDiff(path, family, _sum([*terms, plate.weights] if plate.weights else terms), plate)
+def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
+    mine, theirs = _Labelled.of_plate(a), _Labelled.of_plate(b)
+    rows, columns = _match(mine, theirs)
+    plate = _plate_diff(mine, theirs, rows, columns, _weights(a, b, rows, columns))
+    terms = [pair.kl for pair in plate.pairs] + ([plate.weights] if plate.weights else [])
+    return BlockDiff(path, f"Plate of {type(a.members).__name__}", _sum(terms), plate)
 
 
-def _match(a: Plate, b: Plate) -> tuple[Array, Array]:
+class _Labelled(NamedTuple):
+    """Components whose labels mean nothing.
+
+    ``shares`` (K,) are expected weights; ``contents`` (K, D) tell components apart.
+    """
+
+    members: ExponentialFamily
+    shares: Array
+    contents: Array
+
+    @classmethod
+    def of_plate(cls, plate: Plate) -> "_Labelled":
+        parts = [part.natural_parameters.reshape(plate.size, -1) for part in plate.parts()]
+        return cls(plate.members, plate.mean_weights(), np.concatenate(parts, axis=1))
+
+    @classmethod
+    def of_mixture(cls, mixture: Mixture) -> "_Labelled":
+        shares, members = mixture.weights, mixture.components
+        return cls(members, shares, np.column_stack([members.natural_parameters, shares]))
+
+    @property
+    def order(self) -> Array:
+        """An order that does not depend on that in which they came."""
+        return np.lexsort(self.contents.T[::-1])
+
+
+def _match(a: _Labelled, b: _Labelled) -> tuple[Array, Array]:
     """Rows of matched components, in the order of ``a``."""
-    first, second = _contents(a), _contents(b)
-    rows, columns = np.lexsort(first.T[::-1]), np.lexsort(second.T[::-1])
-    if not np.array_equal(first[rows], second[columns]):
+    rows, columns = a.order, b.order
+    if not np.array_equal(a.contents[rows], b.contents[columns]):
         # In an order of their own, so that ties do not depend on how components came.
-        picked, partners = _assign(a.members[rows], b.members[columns])
+        one, other = a.members[rows], b.members[columns]
+        cost = (kl_matrix(one, other, "reverse") + kl_matrix(one, other, "forward")).T
+        cost = np.nan_to_num(cost, nan=HOPELESS, posinf=HOPELESS)
+        picked, partners = scipy.optimize.linear_sum_assignment(cost)
         rows, columns = rows[picked], columns[partners]
     order = np.argsort(rows)
     return rows[order], columns[order]
 
 
-def _assign(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
-    cost = (kl_matrix(a, b, "reverse") + kl_matrix(a, b, "forward")).T
-    return linear_sum_assignment(np.nan_to_num(cost, nan=HOPELESS, posinf=HOPELESS))
+def _plate_diff(
+    a: _Labelled, b: _Labelled, rows: Array, columns: Array, weights: Divergences | None
+) -> PlateDiff:
+    ab, ba = _kl(a.members[rows], b.members[columns])
+    found = zip(rows.tolist(), columns.tolist(), ab.tolist(), ba.tolist(), strict=True)
+    pairs = tuple(Pair(i, j, Divergences(x, y)) for i, j, x, y in found)
+    return PlateDiff(pairs, _alone(a.shares, rows), _alone(b.shares, columns), weights)
 
 
-def _contents(plate: Plate) -> Array:
-    """One row a component: its parameters, and those of its weight."""
-    parts = [part.natural_parameters.reshape(plate.size, -1) for part in plate.parts()]
-    return np.concatenate(parts, axis=1)
-
-
-def _alone(plate: Plate, matched: Array) -> dict[int, float]:
-    weights = np.asarray(plate.mean_weights())
-    return {k: float(weights[k]) for k in range(plate.size) if k not in set(matched.tolist())}
+def _alone(shares: Array, matched: Array) -> dict[int, float]:
+    return {k: float(shares[k]) for k in np.setdiff1d(np.arange(len(shares)), matched).tolist()}
 
 
 def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | None:
@@ -221,6 +262,50 @@ def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | N
         return Divergences.between(mine, theirs)
     if a.size == b.size and np.array_equal(rows, columns):
         return Divergences.between(a.weights, b.weights)
-    p, q = np.asarray(a.mean_weights())[rows], np.asarray(b.mean_weights())[columns]
-    p, q = p / p.sum(), q / q.sum()
+    return _among(a.mean_weights()[rows], b.mean_weights()[columns])
+
+
+def _among(p: Array, q: Array) -> Divergences:
+    """Of shares, made to sum to one."""
+    p, q, rel_entr = p / p.sum(), q / q.sum(), scipy.special.rel_entr
     return Divergences(float(rel_entr(p, q).sum()), float(rel_entr(q, p).sum()))
+
+
+# --- mixtures ------------------------------------------------------------------------------------
+
+
+def _mixtures(a: Any, b: Any, key: KeyArray | None, num_samples: int) -> BlockDiff:
+    left, right = _mixture(a), _mixture(b)
+    _check_alike(left.components.outline() == right.components.outline(), a, b, "")
+    mine, theirs = _Labelled.of_mixture(left), _Labelled.of_mixture(right)
+    # In an order of their own: equal mixtures are then equal to the last bit, and KL is zero.
+    pair = _at(left, mine.order), _at(right, theirs.order)
+    kl, errors = _estimates(*pair, key, num_samples)
+    plate = None
+    if isinstance(a, Mixture) and isinstance(b, Mixture):
+        rows, columns = _match(mine, theirs)
+        weights = _among(mine.shares[rows], theirs.shares[columns])
+        plate = _plate_diff(mine, theirs, rows, columns, weights)
+    return BlockDiff("", f"Mixture of {type(left.components).__name__}", kl, plate, errors)
+
+
+def _mixture(law: Any) -> Mixture:
+    """A member of a family is a mixture of one component."""
+    return law if isinstance(law, Mixture) else Mixture(np.zeros(1), stack([law]))
+
+
+def _at(mixture: Mixture, order: Array) -> Mixture:
+    return Mixture(mixture.log_weights[order], mixture.components[order])
+
+
+def _estimates(
+    a: Mixture, b: Mixture, key: KeyArray | None, num_samples: int
+) -> tuple[Divergences, Divergences]:
+    """Both directions by Monte Carlo, in float64, and their standard errors."""
+    import jax
+
+    with jax.enable_x64(True):
+        key = jax.random.key(0) if key is None else key
+        found = [p.kl(q, key=key, num_samples=num_samples) for p, q in ((a, b), (b, a))]
+        values, errors = zip(*(map(float, estimate) for estimate in found), strict=True)
+    return Divergences(*values), Divergences(*errors)

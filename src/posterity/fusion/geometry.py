@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import functools
 import operator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from posterity.families import ExponentialFamily, at_rest
 
 Array = np.ndarray
 BUDGET = 256 * 2**20
-"""Bytes that one block of working memory may take."""
+"""Bytes of working memory that one chunk of rows may take."""
 
 
 class Divergence(enum.StrEnum):
@@ -38,12 +39,11 @@ DivergenceName = Literal["reverse", "forward"]
 class Points:
     """``N`` members of a family in one of the two geometries.
 
-    ``coordinates`` (N, D) and ``potential`` (N,) are ``x`` and ``phi(x)``; ``members`` is the
-    family they came from, moved so that the origin lies amid them: divergences do not change,
-    and digits are kept when means lie far from the origin.
+    ``coordinates`` (N, D) and ``potential`` (N,) are ``x`` and ``phi(x)``; ``template`` is a
+    member to take shapes from. Digits are kept if the origin lies amid the members (:func:`moved`).
     """
 
-    members: ExponentialFamily
+    template: ExponentialFamily
     divergence: Divergence
     coordinates: Float[Array, "n dim"]
     potential: Float[Array, " n"]
@@ -54,26 +54,18 @@ class Points:
     ) -> "Points":
         """From a batch (N,) of members."""
         divergence = Divergence(divergence)
-        coordinates, potential = _coordinates(members, divergence)
-        return cls(members, divergence, coordinates, potential)
+        reverse = divergence is Divergence.REVERSE
+        coordinates = members.natural_parameters if reverse else members.mean_parameters
+        return cls(members[:1], divergence, coordinates, _potential(members, divergence))
 
     def __len__(self) -> int:
         return len(self.coordinates)
 
-    def take(self, rows: Array) -> "Points":
-        """Some of the points."""
-        return Points(
-            self.members[rows], self.divergence, self.coordinates[rows], self.potential[rows]
+    def take(self, rows: Array | slice) -> "Points":
+        """Some of the points; a slice copies nothing."""
+        return dataclasses.replace(
+            self, coordinates=self.coordinates[rows], potential=self.potential[rows]
         )
-
-    def block(self, rows: slice) -> "Points":
-        """A run of points, without copying."""
-        return Points(self.members, self.divergence, self.coordinates[rows], self.potential[rows])
-
-    @functools.cached_property
-    def template(self) -> ExponentialFamily:
-        """One member, to take shapes from."""
-        return self.members[:1]
 
     def family(self, coordinates: Float[Array, "g dim"]) -> ExponentialFamily:
         """The members of the family at the given coordinates."""
@@ -82,18 +74,10 @@ class Points:
         return self.template.with_mean_parameters(coordinates)
 
     def centroids(self, coordinates: Float[Array, "g dim"]) -> "Centroids":
-        """Potential and gradient at the given coordinates."""
-        family = self.family(coordinates)
-        if self.divergence is Divergence.REVERSE:
-            return Centroids(coordinates, family.log_normalizer(), family.mean_parameters)
-        return Centroids(coordinates, family.negative_entropy(), family.natural_parameters)
-
-    def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
-        """``phi`` at the given coordinates."""
-        family = self.family(coordinates)
-        if self.divergence is Divergence.REVERSE:
-            return family.log_normalizer()
-        return family.negative_entropy()
+        """Centroids at the given coordinates."""
+        family, reverse = self.family(coordinates), self.divergence is Divergence.REVERSE
+        dual = lambda: family.mean_parameters if reverse else family.natural_parameters
+        return Centroids(coordinates, _potential(family, self.divergence), dual)
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
         """``D(c_g || x_l)`` for all pairs, in nats: a matrix product, a row and a column.
@@ -107,7 +91,7 @@ class Points:
         offset = centroids.coordinates - middle
         row = centroids.potential - offset @ slope - (offset * gradient).sum(-1)
         out = np.empty((len(self), len(row)))
-        for rows in blocks(len(self), 8 * (len(row) + self.coordinates.shape[1])):
+        for rows in chunks(len(self), 8 * (len(row) + self.coordinates.shape[1])):
             product = (self.coordinates[rows] - middle) @ gradient.T
             out[rows] = column[rows, None] - row - product
         return np.maximum(out, 0.0, out=out)
@@ -115,15 +99,20 @@ class Points:
 
 @dataclasses.dataclass(frozen=True)
 class Centroids:
-    """``G`` points with the gradient of the potential there, the dual coordinates."""
+    """``G`` points with their potential, and the gradient there: the dual coordinates."""
 
     coordinates: Float[Array, "g dim"]
     potential: Float[Array, " g"]
-    gradient: Float[Array, "g dim"]
+    dual: Callable[[], Float[Array, "g dim"]]
 
-    def block(self, rows: slice) -> "Centroids":
-        """A run of centroids, without copying."""
-        return Centroids(self.coordinates[rows], self.potential[rows], self.gradient[rows])
+    @functools.cached_property
+    def gradient(self) -> Float[Array, "g dim"]:
+        """Found when it is first asked for: half of all centroids are passed over before."""
+        return self.dual()
+
+    def take(self, rows: Array | slice) -> "Centroids":
+        """Some of the centroids; a slice copies nothing."""
+        return Centroids(self.coordinates[rows], self.potential[rows], lambda: self.gradient[rows])
 
 
 def kl_matrix(
@@ -139,8 +128,8 @@ def kl_matrix(
         globals_: batch (G,) of a family.
         locals_: batch (L,) of the same family.
         divergence: ``"reverse"`` for the former, ``"forward"`` for the latter.
-        budget: bytes of working memory beside the inputs and the result; work is cut into
-            blocks of locals that fit.
+        budget: bytes of working memory beside the inputs and the result; locals are gone through
+            in chunks that fit.
 
     Pairs whose divergence is lost in the rounding of the large terms it is a difference of
     are computed again by the family's centred closed form.
@@ -155,27 +144,33 @@ def kl_matrix(
     """
     globals_ = at_rest(globals_)
     origin = middle(globals_)
-    shape = Points.of(moved(globals_, origin), divergence)
-    centroids = shape.centroids(shape.coordinates)
-    out = np.empty((locals_.batch_shape[0], len(shape)))
-    row_bytes = 8 * (8 * shape.coordinates.shape[1] + 4 * len(shape))
-    for rows in blocks(len(out), row_bytes, budget):
-        some = Points.of(moved(at_rest(locals_[rows]), origin), divergence)
-        out[rows] = some.divergences(centroids)
-        _recompute_cancelled(out[rows], some, shape, budget)
+    globals_ = moved(globals_, origin)
+    points = Points.of(globals_, divergence)
+    centroids, reverse = points.centroids(points.coordinates), points.divergence == "reverse"
+    out = np.empty((locals_.batch_shape[0], len(points)))
+    for rows in chunks(len(out), 8 * (8 * points.coordinates.shape[1] + 4 * len(points)), budget):
+        some = moved(at_rest(locals_[rows]), origin)
+        near = Points.of(some, divergence)
+        part = out[rows] = near.divergences(centroids)
+        scale = np.abs(near.potential)[:, None] + np.abs(points.potential)
+        lost = np.argwhere(part < 1e-9 * scale)
+        for few in chunks(len(lost), 64 * points.coordinates.shape[1], budget):
+            l, g = lost[few].T
+            exact = globals_[g].kl(some[l]) if reverse else some[l].kl(globals_[g])
+            out[rows][l, g] = np.maximum(exact, 0.0)
     return out
 
 
-def blocks(length: int, row_bytes: int, budget: int = BUDGET) -> list[slice]:
+def chunks(length: int, row_bytes: int, budget: int = BUDGET) -> list[slice]:
     """Slices that cover ``length`` rows, each within ``budget`` bytes (but at least a row)."""
     step = max(1, budget // max(row_bytes, 1))
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
-def _coordinates(members: ExponentialFamily, divergence: Divergence) -> tuple[Array, Array]:
-    if divergence is Divergence.REVERSE:
-        return members.natural_parameters, members.log_normalizer()
-    return members.mean_parameters, members.negative_entropy()
+def _potential(members: ExponentialFamily, divergence: Divergence) -> Float[Array, " n"]:
+    """``A``, or its conjugate."""
+    reverse = divergence is Divergence.REVERSE
+    return members.log_normalizer() if reverse else members.negative_entropy()
 
 
 def middle(members: ExponentialFamily) -> Any:
@@ -185,7 +180,7 @@ def middle(members: ExponentialFamily) -> Any:
 
 def moved(members: ExponentialFamily, origin: Any) -> ExponentialFamily:
     """The same laws seen from ``origin``: divergences stay, and so do their digits."""
-    return members.translate(opposite(origin))
+    return members if origin is None else members.translate(opposite(origin))
 
 
 def opposite(offset: Any) -> Any:
@@ -198,15 +193,3 @@ def _each(function: Any, offset: Any) -> Any:
     if isinstance(offset, dict):
         return {name: _each(function, own) for name, own in offset.items()}
     return None if offset is None else function(offset)
-
-
-def _recompute_cancelled(out: Array, locals_: Points, globals_: Points, budget: int) -> None:
-    """Replace entries below the rounding error of their terms, in place."""
-    scale = np.abs(locals_.potential)[:, None] + np.abs(globals_.potential)
-    lost = np.argwhere(out < 1e-9 * scale)
-    for part in blocks(len(lost), 64 * locals_.coordinates.shape[1], budget):
-        rows, columns = lost[part].T
-        local, global_ = locals_.members[rows], globals_.members[columns]
-        reverse = globals_.divergence is Divergence.REVERSE
-        exact = global_.kl(local) if reverse else local.kl(global_)
-        out[rows, columns] = np.maximum(exact, 0.0)

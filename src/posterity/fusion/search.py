@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, Problem, assign, polish, refine
+from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
 from posterity.fusion.criterion import buffet, description_length
 
 Array = np.ndarray
@@ -42,17 +42,17 @@ class Incumbent:
         return better
 
 
-def search(problem: Problem, components: int | None = None) -> Found:
+def search(local: LocalComponents, components: int | None = None) -> Found:
     """Cluster the components of all sites, into ``components`` groups or the best number.
 
     The objective is :attr:`Clustering.objective`, in nats; its trace never rises. Cost grows
     linearly with the number of sites: all pairs are compared within a sample of sites only.
     """
-    sample = _sample(problem)
-    whole = len(sample) == problem.sites
-    seed = problem if whole else problem.keep(sample)
-    found = _search_seed(seed, components)
-    return found if whole else _extend(problem, found.clustering, components)
+    sample = _sample(local)
+    if len(sample) == len(local.points):
+        return _search_sample(local, components)
+    seed = _search_sample(local.take(sample), components)
+    return _extend(local, seed.clustering, components)
 
 
 # --- within the sample ---------------------------------------------------------------------------
@@ -67,30 +67,30 @@ class Merging:
         objective: (M + 1,) the description length of each level.
     """
 
-    problem: Problem
+    local: LocalComponents
     pairs: Int[Array, "steps two"]
     objective: Float[Array, " levels"]
 
     def level(self, groups: int) -> Clustering | None:
         """The clustering with this many groups, if merging passed through it."""
-        steps = len(self.problem.points) - groups
+        steps = len(self.local.points) - groups
         if not 0 <= steps <= len(self.pairs):
             return None
-        labels = np.arange(len(self.problem.points))
+        labels = np.arange(len(self.local.points))
         for kept, gone in self.pairs[:steps]:
             labels[labels == gone] = kept
-        return Clustering(self.problem, np.unique(labels, return_inverse=True)[1])
+        return Clustering(self.local, np.unique(labels, return_inverse=True)[1])
 
     @property
     def fewest(self) -> int:
         """The number of groups that merging ended with."""
-        return len(self.problem.points) - len(self.pairs)
+        return len(self.local.points) - len(self.pairs)
 
 
-def _search_seed(problem: Problem, components: int | None) -> Found:
-    merging = agglomerate(problem)
+def _search_sample(local: LocalComponents, components: int | None) -> Found:
+    merging = agglomerate(local)
     if components is not None:
-        wanted = min(components, len(problem.points))  # a sample may have fewer
+        wanted = min(components, len(local.points))  # a sample may have fewer
         start = merging.level(max(wanted, merging.fewest))
         return _exactly(_certain(start), wanted)
     return _descend(merging)
@@ -98,17 +98,17 @@ def _search_seed(problem: Problem, components: int | None) -> Found:
 
 def _descend(merging: Merging) -> Found:
     """Refine from a little above the best level of merging, down to where nothing improves."""
-    size = len(merging.problem.points) - int(merging.objective.argmin())
-    best = _certain(merging.level(size))
-    current = merging.level(size + 1 + size // 8) or best
+    groups = len(merging.local.points) - int(merging.objective.argmin())
+    best = _certain(merging.level(groups))
+    current = merging.level(groups + 1 + groups // 8) or best
     incumbent, waited, dropped = Incumbent(best), 0, None
     while True:
-        size = len(current.counts)
-        options = [c for c in (merging.level(size), dropped) if c is not None]
+        groups = len(current.counts)
+        options = [c for c in (merging.level(groups), dropped) if c is not None]
         current = min((polish(refine(c)) for c in options), key=lambda c: c.misfit)
         waited = 0 if incumbent.offer(current) else waited + 1
         dropped = drop(current)
-        if dropped is None or waited > PATIENCE + size // 8:
+        if dropped is None or waited > PATIENCE + groups // 8:
             return Found(incumbent.best, incumbent.trace)
         current = dropped
 
@@ -128,13 +128,13 @@ def _certain(clustering: Clustering | None) -> Clustering:
     return clustering
 
 
-def agglomerate(problem: Problem) -> Merging:
+def agglomerate(local: LocalComponents) -> Merging:
     """Merge the pair that raises the misfit least, never two of one site (ward1963).
 
     Distances are updated by the recurrence of Lance and Williams (lance1967), exact where
     divergences are quadratic; the objective of each level is the true one.
     """
-    distance = _distances(problem)
+    distance = _distances(local)
     counts, pairs = np.ones(len(distance)), []
     nearest = distance.argmin(1)
     least = distance[np.arange(len(distance)), nearest]
@@ -148,15 +148,15 @@ def agglomerate(problem: Problem) -> Merging:
         nearest[stale] = distance[stale].argmin(1)
         least[stale] = distance[stale, nearest[stale]]
     steps = np.array(pairs, dtype=int).reshape(-1, 2)
-    return Merging(problem, steps, _level_objectives(problem, steps))
+    return Merging(local, steps, _level_objectives(local, steps))
 
 
-def _distances(problem: Problem) -> Float[Array, "n n"]:
+def _distances(local: LocalComponents) -> Float[Array, "n n"]:
     """Rise of the misfit by merging each pair, to second order; infinite within a site."""
-    points = problem.points
+    points = local.points
     one_way = points.divergences(points.centroids(points.coordinates))
     distance = (one_way + one_way.T) / 4
-    distance[problem.site[:, None] == problem.site] = np.inf
+    distance[local.site[:, None] == local.site] = np.inf
     return distance
 
 
@@ -173,58 +173,60 @@ def _merge(distance: Array, counts: Array, first: int, second: int) -> None:
     counts[first] = a + b
 
 
-def _level_objectives(problem: Problem, pairs: Int[Array, "steps two"]) -> Float[Array, " levels"]:
+def _level_objectives(
+    local: LocalComponents, pairs: Int[Array, "steps two"]
+) -> Float[Array, " levels"]:
     """The objective of every level, with the centroids of all merged groups in one call."""
-    points, overall = problem.points, problem.overall
+    points, overall = local.points, local.overall
     totals, sizes, merged = points.coordinates.copy(), np.ones(len(points)), []
     for kept, gone in pairs:
         totals[kept] += totals[gone]
         sizes[kept] += sizes[gone]
         merged.append(totals[kept] / sizes[kept])
-    centres = np.concatenate([points.coordinates, np.reshape(merged, (-1, totals.shape[1]))])
-    potential = np.concatenate([points.potential, points.potential_at(centres[len(points) :])])
+    found = points.centroids(np.reshape(merged, (-1, totals.shape[1])))
+    centres = np.concatenate([points.coordinates, found.coordinates])
+    potential = np.concatenate([points.potential, found.potential])
     between = potential - overall.potential
     between -= (centres - overall.coordinates) @ overall.gradient[0]
-    return _follow(problem, pairs, potential, np.maximum(between, 0.0))
+    return _follow(local, pairs, potential, np.maximum(between, 0.0))
 
 
-def _follow(problem: Problem, pairs: Array, potential: Array, between: Array) -> Array:
-    size = len(problem.points)
-    node, alive, counts = np.arange(size), np.ones(size, bool), np.ones(size)
-    sites, dim = problem.sites, problem.points.coordinates.shape[1]
+def _follow(local: LocalComponents, pairs: Array, potential: Array, between: Array) -> Array:
+    total = len(local.points)
+    node, alive, counts = np.arange(total), np.ones(total, bool), np.ones(total)
+    sites, dim = local.sites, local.points.coordinates.shape[1]
     objectives = []
     for step in range(len(pairs) + 1):
         if step:
             kept, gone = pairs[step - 1]
-            node[kept], alive[gone] = size + step - 1, False
+            node[kept], alive[gone] = total + step - 1, False
             counts[kept] += counts[gone]
         held, number = node[alive], counts[alive]
-        misfit = max(float(problem.points.potential.sum() - number @ potential[held]), 0.0)
+        misfit = max(float(local.points.potential.sum() - number @ potential[held]), 0.0)
         objectives.append(description_length(misfit, between[held], number, sites=sites, dim=dim))
     return np.array(objectives)
 
 
 def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
     """Dissolve the group whose members lose least by going elsewhere; None if none can."""
-    groups = len(clustering.counts)
-    if groups <= clustering.problem.largest():
+    local, labels = clustering.local, clustering.labels
+    if len(clustering.counts) <= local.largest():
         return None
-    problem = clustering.problem
-    costs = problem.points.divergences(clustering.centroids)
-    own = costs[np.arange(len(costs)), clustering.labels]
+    costs = local.points.divergences(clustering.centroids)
+    own = costs[np.arange(len(costs)), labels]
     others = costs.copy()
-    others[np.arange(len(costs)), clustering.labels] = np.inf
-    loss = np.bincount(clustering.labels, others.min(1) - own)
-    candidates = []
-    for group in np.argsort(loss, kind="stable")[:tries]:
-        labels = assign(np.delete(costs, group, axis=1), problem.starts)
-        candidates.append(clustering.relabelled(labels))
+    others[np.arange(len(costs)), labels] = np.inf
+    loss = np.bincount(labels, others.min(1) - own)
+    candidates = [
+        clustering.relabelled(assign(np.delete(costs, group, axis=1), local.starts))
+        for group in np.argsort(loss, kind="stable")[:tries]
+    ]
     return min(candidates, key=lambda c: c.misfit)
 
 
 def split(clustering: Clustering) -> Clustering:
     """Let the component that fits its group worst found a group of its own."""
-    costs = clustering.problem.points.divergences(clustering.centroids)
+    costs = clustering.local.points.divergences(clustering.centroids)
     own = costs[np.arange(len(costs)), clustering.labels]
     own[clustering.counts[clustering.labels] < 2] = -np.inf
     labels = clustering.labels.copy()
@@ -235,17 +237,17 @@ def split(clustering: Clustering) -> Clustering:
 # --- beyond the sample ---------------------------------------------------------------------------
 
 
-def _sample(problem: Problem) -> Int[Array, " some"]:
-    """Sites, from the first in canonical order, that hold some hundred components."""
-    ends = np.cumsum(np.diff(problem.starts))
+def _sample(local: LocalComponents) -> Int[Array, " some"]:
+    """The rows of the first sites in canonical order, which hold some hundred components."""
+    ends = local.starts[1:]
     limit = max(SEED_COMPONENTS, int(ends[min(1, len(ends) - 1)]))
-    return np.flatnonzero(ends <= limit)
+    return np.flatnonzero(ends[local.site] <= limit)
 
 
-def _extend(problem: Problem, seed: Clustering, components: int | None) -> Found:
+def _extend(local: LocalComponents, seed: Clustering, components: int | None) -> Found:
     """Assign all other sites, opening groups for what fits nowhere; then refine everything."""
-    labels = _open(problem, seed, components)
-    current = refine(Clustering(problem, labels), sweeps=8)
+    labels = _open(local, seed, components)
+    current = refine(Clustering(local, labels), sweeps=8)
     incumbent = Incumbent(current)
     while components is None:
         smaller = drop(current, tries=1)
@@ -260,17 +262,18 @@ def _extend(problem: Problem, seed: Clustering, components: int | None) -> Found
     return Found(incumbent.best, incumbent.trace)
 
 
-def _open(problem: Problem, seed: Clustering, components: int | None) -> Int[Array, " n"]:
+def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
     """Labels of all components: a group of the seed's, or one of the outliers' own."""
-    groups, points = len(seed.counts), problem.points
+    groups, points = len(seed.counts), local.points
     # With the number given, a group of one's own is for those who find no other.
     costs = points.divergences(seed.centroids)
     price = 1e6 * (1 + costs.max()) if components is not None else _price(seed)
-    spare = np.full((len(costs), problem.largest()), price)
-    labels = assign(np.hstack([costs, spare]), problem.starts)
+    spare = np.full((len(costs), local.largest()), price)
+    labels = assign(np.hstack([costs, spare]), local.starts)
     outliers = np.flatnonzero(labels >= groups)
     if len(outliers):
-        labels[outliers] = groups + _group_outliers(problem, outliers)
+        # They are clustered by the same search, a bounded part of them at a time.
+        labels[outliers] = groups + search(local.take(outliers)).clustering.labels
     return np.unique(labels, return_inverse=True)[1]
 
 
@@ -280,17 +283,10 @@ def _price(seed: Clustering) -> float:
     What a group costs in the description, but no less than twice what any component of the
     sample was found to differ from its group.
     """
-    sites = seed.problem.sites + 1
-    dim = seed.problem.points.coordinates.shape[1]
+    sites = seed.local.sites + 1
+    dim = seed.local.points.coordinates.shape[1]
     extra = buffet(np.append(seed.counts, 1.0), sites) - buffet(seed.counts, sites)
-    costs = seed.problem.points.divergences(seed.centroids)
+    costs = seed.local.points.divergences(seed.centroids)
     own = costs[np.arange(len(costs)), seed.labels]
     scale = max(2 * own.mean() / dim, 1.0)
     return max(scale * (dim * np.log1p(seed.counts.mean()) / 2 + extra), 2 * own.max())
-
-
-def _group_outliers(problem: Problem, outliers: Int[Array, " some"]) -> Int[Array, " some"]:
-    """Cluster what fits nowhere by the same search, a bounded part of it at a time."""
-    _, sizes = np.unique(problem.site[outliers], return_counts=True)
-    inner = Problem(problem.points.take(outliers), np.concatenate([[0], np.cumsum(sizes)]))
-    return search(inner).clustering.labels

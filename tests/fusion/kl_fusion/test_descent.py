@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from posterity.errors import UsageError
 from posterity.fusion.kl_fusion.descent import assign_descent, binary_objective
 from posterity.fusion.kl_fusion.relaxation import relax, round_plan
 
@@ -63,12 +62,11 @@ def assert_sound(costs, regularization, found):
 @pytest.mark.parametrize("seed", range(10))
 def test_never_rises_and_beats_its_start(seed, regularization):
     costs = uniform(seed)
-    for start in (None, random_start(seed, costs), round_plan(relax(costs, 0.5).plans)):
+    for start in (random_start(seed, costs), round_plan(relax(costs, 0.5).plans)):
         found = assign_descent(costs, regularization, start)
         assert_sound(costs, regularization, found)
-        if start is not None:
-            first = value_of(costs, start, regularization)
-            assert found.trace[0] == pytest.approx(first, rel=1e-13)
+        first = value_of(costs, start, regularization)
+        assert found.trace[0] == pytest.approx(first, rel=1e-13)
 
 
 @pytest.mark.parametrize("regularization", [0.0, 0.1, 1.0, 10.0])
@@ -130,41 +128,24 @@ def test_within_two_percent_of_the_certified_bound(seed, shape, regularization):
 @given(
     seed=st.integers(0, 2**32 - 1),
     regularization=st.sampled_from([0.0, 0.1, 1.0, 10.0]),
-    started=st.booleans(),
     data=st.data(),
 )
-def test_order_changes_nothing_at_all(seed, regularization, started, data):
+def test_order_changes_nothing_at_all(seed, regularization, data):
     """Not even the last bit of the objective: the work is done on a canonical copy."""
     costs = uniform(seed)
-    start = random_start(seed, costs) if started else None
+    start = random_start(seed, costs)
     sites = data.draw(st.permutations(range(len(costs))))
     rows = [np.array(data.draw(st.permutations(range(len(cost))))) for cost in costs]
     columns = np.array(data.draw(st.permutations(range(costs[0].shape[1]))))
     place = np.argsort(columns)
     shuffled = [costs[j][rows[j]][:, columns] for j in sites]
-    moved = start and [place[start[j][rows[j]]] for j in sites]
+    moved = [place[start[j][rows[j]]] for j in sites]
     found = assign_descent(costs, regularization, start)
     other = assign_descent(shuffled, regularization, moved)
     assert other.objective == found.objective
     assert other.trace == found.trace
     for j, at in zip(sites, other.assignments, strict=True):
         np.testing.assert_array_equal(columns[at], found.assignments[j][rows[j]])
-
-
-@pytest.mark.parametrize("regularization", [0.1, 1.0])
-def test_copies_of_sites_rows_and_columns_keep_the_objective(regularization):
-    """Ties that are exact copies may trade names, never value."""
-    base = np.random.default_rng(0).random((3, 5))
-    copies = [np.repeat(base[:2], 2, axis=0), base[:2], base[:2], -0.0 * base[:2]]
-    costs = [np.concatenate([cost, cost], axis=1) for cost in copies]
-    value = assign_descent(costs, regularization).objective
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        columns = rng.permutation(10)
-        shuffled = [costs[j][rng.permutation(len(costs[j]))][:, columns]
-                    for j in rng.permutation(4)]  # fmt: skip
-        found = assign_descent(shuffled, regularization)
-        assert found.objective == pytest.approx(value, rel=1e-13)
 
 
 @pytest.mark.parametrize("seed", [343, 0, 4, 5, 6])
@@ -186,7 +167,7 @@ def test_copies_of_a_column_are_told_apart_by_their_use_at_the_start(seed):
 @pytest.mark.parametrize("shape", [(4, 7), (5, 5), (1, 1), (1, 6)])
 def test_one_site_is_its_own_assignment(shape):
     cost = np.random.default_rng(3).random(shape)
-    found = assign_descent([cost], 0.7)
+    found = assign_descent([cost], 0.7, random_start(0, [cost]))
     assert_sound([cost], 0.7, found)
     np.testing.assert_array_equal(found.assignments[0], linear_sum_assignment(cost)[1])
 
@@ -195,12 +176,13 @@ def test_one_site_is_its_own_assignment(shape):
 def test_without_regularization_each_site_is_solved_alone(seed):
     costs = uniform(seed)
     optimum = sum(cost[linear_sum_assignment(cost)].sum() for cost in costs)
-    assert assign_descent(costs, 0.0).objective == pytest.approx(optimum, rel=1e-13)
+    found = assign_descent(costs, 0.0, random_start(seed, costs))
+    assert found.objective == pytest.approx(optimum, rel=1e-13)
 
 
 def test_strong_regularization_shares_every_column():
     costs = [0.01 * np.random.default_rng(j).random((3, 9)) for j in range(5)]
-    found = assign_descent(costs, 10.0)
+    found = assign_descent(costs, 10.0, random_start(0, costs))
     assert len(set(np.concatenate(found.assignments).tolist())) == 3
 
 
@@ -212,26 +194,3 @@ def test_input_is_left_alone_and_max_sweeps_is_kept():
     assert len(found.trace) == 2
     for at, old in zip(start, before, strict=True):
         np.testing.assert_array_equal(at, old)
-
-
-@pytest.mark.parametrize(
-    ("start", "message"),
-    [
-        ([np.array([0, 1])], "start for 1 sites; expected 2"),
-        ([np.array([0, 0]), np.array([1])], r"start \[0, 0\] at site 0"),
-        ([np.array([0, 1]), np.array([3])], r"start \[3\] at site 1"),
-        ([np.array([0, -1]), np.array([1])], r"start \[0, -1\] at site 0"),
-        ([np.array([0, 1]), np.array([1, 2])], r"start \[1, 2\] at site 1"),
-        ([np.array([0, 1]), np.array([1.0])], r"start \[1.0\] at site 1"),
-    ],
-)
-def test_bad_starts_are_named(start, message):
-    with pytest.raises(UsageError, match=message):
-        assign_descent([np.ones((2, 3)), np.ones((1, 3))], 0.1, start)
-
-
-def test_bad_costs_and_limits():
-    with pytest.raises(UsageError, match="NaN, infinite or huge at site 0"):
-        assign_descent([np.array([[np.nan, 1.0]])], 0.1)
-    with pytest.raises(UsageError, match="max_sweeps 0; expected at least 1"):
-        assign_descent([np.ones((1, 2))], 0.1, max_sweeps=0)

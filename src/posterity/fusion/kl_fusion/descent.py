@@ -5,14 +5,10 @@ number of sites that use g. With the other sites fixed, using g costs one site C
 λ(√(n_g + 1) − √n_g), n_g counted over the others: its best answer is ONE rectangular linear
 assignment kuhn1955, exact, so visiting the sites in turn never raises the objective.
 
-**Why the order of the input is irrelevant.** The whole descent runs on a canonical copy of the
-costs. Sites, the rows of a site and the columns are each sorted by their content only: the
-bytes of their *sorted* costs, which no permutation changes and no sum rounds. Equal contents are
-told apart by their costs or uses at the start; what is then still equal keeps its given order.
-So two inputs that differ by the order of sites, components and globals become the same arrays,
-bit for bit, ties between assignments are broken alike, and the answer is carried back. The one
-exception: two sites, two rows of a site or two columns whose sets of costs are equal, bit for
-bit, without being interchangeable. Costs that come from data do not do that.
+The order of sites, components and globals changes nothing, not even a bit: the descent runs on a
+canonical copy, where sites, rows and columns are sorted by the bytes of their *sorted* costs, which
+no permutation changes and no sum rounds. Equal contents are told apart by their costs or uses at
+the start; what is then still equal, without being interchangeable, does not come from data.
 """
 
 from __future__ import annotations
@@ -21,11 +17,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.errors import UsageError
-from posterity.fusion.kl_fusion.costs import Sites, check_costs
 
 # Smaller gains, relative to the objective, are rounding and would let a sweep cycle.
 SMALLEST_GAIN = 1e-12
@@ -37,8 +31,7 @@ class Descent(NamedTuple):
     Attributes:
         assignments: one (L_j,) array a site: the global component of each local one.
         objective: Σ costs of the chosen entries + λ Σ_g √n_g.
-        trace: objective at the start (after the first, greedy sweep if none was given) and
-            after every sweep; never rises.
+        trace: objective at the start and after every sweep; never rises.
     """
 
     assignments: list[Int[np.ndarray, " _"]]
@@ -47,38 +40,28 @@ class Descent(NamedTuple):
 
 
 def assign_descent(
-    costs: Sites,
+    costs: Sequence[Float[np.ndarray, "_ columns"]],
     regularization: float,
-    start: Sites | None = None,
+    start: Sequence[Int[np.ndarray, " _"]],
     max_sweeps: int = 100,
 ) -> Descent:
     """Improves one site at a time, each exactly, until a whole sweep changes nothing.
 
     Args:
-        costs: one (L_j, G) array a site, L_j ≤ G.
+        costs: one (L_j, G) array a site, L_j ≤ G, finite.
         regularization: λ ≥ 0, in the units of the costs.
-        start: one (L_j,) array a site, columns all different within it, for example
-            `round_plan(relax(costs, λ).plans)`; by default the sites enter one by one.
+        start: one (L_j,) array a site, columns all different within it, as `round_plan` makes.
         max_sweeps: sweeps after which to stop; few are ever needed.
-
-    Raises:
-        UsageError: costs or λ that `relax` refuses; a start that does not fit the costs; no sweeps.
 
     Example:
         >>> costs = [np.array([[0.0, 0.3], [5.0, 0.0]]), np.array([[0.4, 0.3]])]
-        >>> found = assign_descent(costs, 0.5)
+        >>> found = assign_descent(costs, 0.5, [np.array([0, 1]), np.array([0])])
         >>> [site.tolist() for site in found.assignments], round(found.objective, 6)
         ([[0, 1], [1]], 1.507107)
     """
-    sites = check_costs(costs, regularization)
-    if max_sweeps < 1:
-        raise UsageError(
-            found=f"max_sweeps {max_sweeps}", expected="at least 1", fix="100 is plenty."
-        )
-    given = None if start is None else _check_start(start, sites)
-    order = _Order.of(sites, given)
-    descent = _Sites(order.apply(sites), float(regularization), order.translate(given))
-    trace = [descent.objective()] if given is not None else []
+    order = _Order.of(costs, start)
+    descent = _Sites(order.apply(costs), regularization, order.translate(start))
+    trace = [descent.objective()]
     for _ in range(max_sweeps):
         changed = descent.sweep()
         trace.append(descent.objective())
@@ -92,14 +75,7 @@ def binary_objective(
     assignments: Sequence[Int[np.ndarray, " _"]],
     regularization: float,
 ) -> float:
-    """Equation (9) of claici2020 at a binary plan: Σ chosen costs + λ Σ_g √n_g.
-
-    Example:
-        >>> first = np.array([0])
-        >>> costs = [np.array([[1.0, 9.0]]), np.array([[2.0, 9.0]])]
-        >>> round(binary_objective(costs, [first, first], 1.0), 6)
-        4.414214
-    """
+    """Equation (9) of claici2020 at a binary plan: Σ chosen costs + λ Σ_g √n_g."""
     chosen = [cost[np.arange(len(at)), at] for cost, at in zip(costs, assignments, strict=True)]
     counts = np.bincount(np.concatenate(assignments))
     return float(np.concatenate(chosen).sum() + regularization * np.sqrt(counts).sum())
@@ -109,29 +85,24 @@ class _Sites:
     """The state of the descent: each site's columns and how many sites use each column."""
 
     def __init__(
-        self, costs: list[np.ndarray], regularization: float, chosen: list[np.ndarray] | None
+        self, costs: list[np.ndarray], regularization: float, chosen: list[np.ndarray]
     ) -> None:
-        self.costs, self.regularization = costs, regularization
-        self.chosen: list = [None] * len(costs) if chosen is None else list(chosen)
-        self.counts = np.zeros(costs[0].shape[1], dtype=np.int64)
-        for columns in chosen or []:
-            self.counts[columns] += 1
+        self.costs, self.regularization, self.chosen = costs, regularization, chosen
+        self.counts = np.bincount(np.concatenate(chosen), minlength=costs[0].shape[1])
 
     def sweep(self) -> bool:
         """Visits every site once; says whether any of them moved."""
-        complete = all(columns is not None for columns in self.chosen)
-        smallest = SMALLEST_GAIN * abs(self.objective()) if complete else 0.0
+        smallest = SMALLEST_GAIN * abs(self.objective())
         moved = [self._improve(j, smallest) for j in range(len(self.costs))]
         return any(moved)
 
     def _improve(self, j: int, smallest: float) -> bool:
         old = self.chosen[j]
-        if old is not None:
-            self.counts[old] -= 1
+        self.counts[old] -= 1
         joining = np.sqrt(self.counts + 1.0) - np.sqrt(self.counts)
         cost = self.costs[j] + self.regularization * joining
-        rows, new = linear_sum_assignment(cost)
-        if old is not None and cost[rows, new].sum() >= cost[rows, old].sum() - smallest:
+        rows, new = scipy.optimize.linear_sum_assignment(cost)
+        if cost[rows, new].sum() >= cost[rows, old].sum() - smallest:
             new = old
         self.counts[new] += 1
         self.chosen[j] = new
@@ -149,27 +120,24 @@ class _Order(NamedTuple):
     columns: list[int]
 
     @classmethod
-    def of(cls, costs: list[np.ndarray], start: list[np.ndarray] | None) -> _Order:
+    def of(cls, costs: Sequence[np.ndarray], start: Sequence[np.ndarray]) -> _Order:
         stacked = np.concatenate(costs)
-        uses = np.zeros(stacked.shape[1], dtype=np.int64)
-        for at in start or []:
-            uses[at] += 1
-        begin = [_at(cost, start, j) for j, cost in enumerate(costs)]
+        uses = np.bincount(np.concatenate(start), minlength=stacked.shape[1])
+        begin = [cost[np.arange(len(cost)), at] for cost, at in zip(costs, start, strict=True)]
+        pairs = list(zip(costs, begin, strict=True))
         return cls(
-            sites=_ranked(
-                [_content(c.ravel()) + _content(x) for c, x in zip(costs, begin, strict=True)]
-            ),
-            rows=[_ranked(_contents(c, x[:, None])) for c, x in zip(costs, begin, strict=True)],
+            sites=_ranked([_content(cost.ravel()) + _content(at) for cost, at in pairs]),
+            rows=[_ranked(_contents(cost, at[:, None])) for cost, at in pairs],
             columns=_ranked(_contents(stacked.T, uses[:, None])),
         )
 
-    def apply(self, costs: list[np.ndarray]) -> list[np.ndarray]:
+    def apply(self, costs: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [costs[j][self.rows[j]][:, self.columns] for j in self.sites]
 
-    def translate(self, start: list[np.ndarray] | None) -> list[np.ndarray] | None:
+    def translate(self, start: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Assignments of the input in terms of the canonical copy."""
         position = np.argsort(self.columns)
-        return start and [position[start[j][self.rows[j]]] for j in self.sites]
+        return [position[start[j][self.rows[j]]] for j in self.sites]
 
     def undo(self, chosen: list[np.ndarray]) -> list[np.ndarray]:
         """Assignments of the canonical copy in terms of the input."""
@@ -177,11 +145,6 @@ class _Order(NamedTuple):
         for j, at in zip(self.sites, chosen, strict=True):
             restored[j] = columns[at[np.argsort(self.rows[j])]]
         return restored
-
-
-def _at(cost: np.ndarray, start: list[np.ndarray] | None, j: int) -> np.ndarray:
-    """Costs of a site's rows where they start; zeros without a start."""
-    return np.zeros(len(cost)) if start is None else cost[np.arange(len(cost)), start[j]]
 
 
 def _content(values: np.ndarray) -> bytes:
@@ -196,25 +159,3 @@ def _contents(values: np.ndarray, tie: np.ndarray) -> list[bytes]:
 
 def _ranked(keys: list[bytes]) -> list[int]:
     return sorted(range(len(keys)), key=keys.__getitem__)
-
-
-def _check_start(start: Sites, costs: list[np.ndarray]) -> list[np.ndarray]:
-    if len(start) != len(costs):
-        raise UsageError(
-            found=f"a start for {len(start)} sites",
-            expected=f"{len(costs)}",
-            fix="Give one array a site.",
-        )
-    return [_check_columns(j, np.asarray(at), costs[j]) for j, at in enumerate(start)]
-
-
-def _check_columns(j: int, at: np.ndarray, cost: np.ndarray) -> np.ndarray:
-    rows, columns = cost.shape
-    fits = at.shape == (rows,) and np.issubdtype(at.dtype, np.integer)
-    if not fits or len(set(at.tolist())) < rows or at.min() < 0 or at.max() >= columns:
-        raise UsageError(
-            found=f"start {at.tolist()} at site {j}",
-            expected=f"{rows} different integers in 0..{columns - 1}",
-            fix="round_plan makes one from a relaxed plan.",
-        )
-    return at

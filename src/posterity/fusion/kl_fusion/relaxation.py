@@ -26,11 +26,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.errors import UsageError
-from posterity.fusion.kl_fusion.costs import Sites, check_costs
 from posterity.fusion.kl_fusion.projections import project_balls, project_simplex
 
 # Measured on random, clustered, heavy-tailed, tight and duplicated instances; the counts of
@@ -65,7 +63,7 @@ class Relaxation:
 
 
 def relax(
-    costs: Sites,
+    costs: Sequence[Float[np.ndarray, "_ columns"]],
     regularization: float,
     *,
     tolerance: float = 1e-4,
@@ -78,57 +76,37 @@ def relax(
     of columns changes nothing but rounding.
 
     Args:
-        costs: one (L_j, G) array a site. Any values up to 1e100 in size; scaled inside.
+        costs: one (L_j, G) array a site, L_j ≤ G. Any values up to 1e100 in size; scaled inside.
         regularization: λ ≥ 0, in the units of the costs.
         tolerance: relative gap to stop at.
         max_iterations: steps after which the best certificate so far is returned.
-
-    Raises:
-        UsageError: costs that are empty, ragged, not finite or with fewer columns than some
-            site has rows; a negative λ; a tolerance or a limit that is not positive.
 
     Example:
         >>> result = relax([np.array([[0.0, 2.0], [2.0, 0.0]]), np.array([[0.1, 2.0]])], 0.5)
         >>> [plan.argmax(1).tolist() for plan in result.plans], result.converged
         ([[0, 1], [0]], True)
     """
-    problem = _Problem.of(check_costs(costs, regularization), float(regularization))
-    _check_limits(tolerance, max_iterations)
-    best, iterations = _solve(problem, tolerance, max_iterations)
+    program = _Program.of(costs, regularization)
+    best, iterations = _solve(program, tolerance, max_iterations)
     return Relaxation(
-        plans=np.split(best.plan, problem.starts[1:]),
-        objective=problem.offset + problem.scale * best.upper,
+        plans=np.split(best.plan, program.starts[1:]),
+        objective=program.offset + program.scale * best.upper,
         # The two ends may cross by rounding only; the certificate stays ordered.
-        lower_bound=problem.offset + problem.scale * min(best.lower, best.upper),
-        gap=best.gap(problem),
+        lower_bound=program.offset + program.scale * min(best.lower, best.upper),
+        gap=best.gap(program),
         iterations=iterations,
-        converged=best.gap(problem) <= tolerance,
+        converged=best.gap(program) <= tolerance,
     )
 
 
 def round_plan(plans: Sequence[Float[np.ndarray, "_ columns"]]) -> list[Int[np.ndarray, " _"]]:
-    """The binary assignment closest to each plan: a maximum-weight matching kuhn1955.
-
-    Args:
-        plans: one (L_j, G) array a site, L_j ≤ G.
-
-    Returns:
-        One (L_j,) array a site: the column of each row, all different within a site.
+    """The column of each row, all different, that is closest to each plan (kuhn1955).
 
     Example:
         >>> round_plan([np.array([[0.6, 0.4], [0.9, 0.1]])])[0].tolist()
         [1, 0]
     """
-    return [linear_sum_assignment(-np.asarray(plan))[1] for plan in plans]
-
-
-def _check_limits(tolerance: float, max_iterations: int) -> None:
-    if not tolerance > 0 or not max_iterations > 0:
-        raise UsageError(
-            found=f"tolerance {tolerance} and max_iterations {max_iterations}",
-            expected="both to be positive",
-            fix="The defaults suit most problems.",
-        )
+    return [scipy.optimize.linear_sum_assignment(-np.asarray(plan))[1] for plan in plans]
 
 
 class _Point(NamedTuple):
@@ -140,7 +118,7 @@ class _Point(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
+class _Program:
     """Equation (9) stacked over the sites, in units where typical costs are near one.
 
     A constant added to a row changes the objective by that constant, so each row's smallest
@@ -157,7 +135,7 @@ class _Problem:
     offset: float
 
     @classmethod
-    def of(cls, sites: list[np.ndarray], regularization: float) -> _Problem:
+    def of(cls, sites: Sequence[np.ndarray], regularization: float) -> _Program:
         stacked = np.concatenate(sites)
         least = stacked.min(axis=1, keepdims=True)
         reduced = stacked - least
@@ -224,19 +202,19 @@ class _Certificate:
     def __init__(self) -> None:
         self.plan, self.upper, self.lower = np.empty((0, 0)), np.inf, -np.inf
 
-    def offer(self, problem: _Problem, point: _Point) -> float:
+    def offer(self, program: _Program, point: _Point) -> float:
         """Keeps what improves the certificate and returns the gap of this point alone."""
-        plan = problem.feasible(point.plan)
-        upper, lower = problem.objective(plan), problem.bound(point)
+        plan = program.feasible(point.plan)
+        upper, lower = program.objective(plan), program.bound(point)
         if upper < self.upper:
             self.plan, self.upper = plan, upper
         self.lower = max(self.lower, lower)
         return upper - lower
 
-    def gap(self, problem: _Problem) -> float:
+    def gap(self, program: _Program) -> float:
         """Relative gap in the caller's units, row constants included."""
-        shift = problem.offset / problem.scale
-        floor = NEGLIGIBLE * len(problem.costs) * (problem.margin + problem.regularization)
+        shift = program.offset / program.scale
+        floor = NEGLIGIBLE * len(program.costs) * (program.margin + program.regularization)
         size = max(abs(shift + self.upper), abs(shift + self.lower), floor)
         return max(self.upper - self.lower, 0.0) / size if size > 0 else 0.0
 
@@ -263,19 +241,19 @@ class _Run:
         return gap <= 0.2 * self.gap or stalled or self.length >= LONGEST_RUN * iteration
 
 
-def _solve(problem: _Problem, tolerance: float, max_iterations: int) -> tuple[_Certificate, int]:
-    best, point = _Certificate(), _start(problem)
-    weight, threshold = _initial_weight(problem), np.zeros(len(problem.costs))
+def _solve(program: _Program, tolerance: float, max_iterations: int) -> tuple[_Certificate, int]:
+    best, point = _Certificate(), _start(program)
+    weight, threshold = _initial_weight(program), np.zeros(len(program.costs))
     run, iteration = _Run(point, np.inf), 0
     for iteration in range(1, max_iterations + 1):
-        new, threshold = _step(problem, point, weight, threshold)
+        new, threshold = _step(program, point, weight, threshold)
         run.add(new)
         point = _Point(*(x + OVER_RELAXATION * (y - x) for x, y in zip(point, new, strict=True)))
         if iteration % CHECK_EVERY and iteration < max_iterations:
             continue
         candidates = (new, run.average())
-        gaps = [best.offer(problem, candidate) for candidate in candidates]
-        if best.gap(problem) <= tolerance:
+        gaps = [best.offer(program, candidate) for candidate in candidates]
+        if best.gap(program) <= tolerance:
             break
         if run.ended(min(gaps), iteration):
             point = candidates[int(np.argmin(gaps))]
@@ -284,15 +262,15 @@ def _solve(problem: _Problem, tolerance: float, max_iterations: int) -> tuple[_C
     return best, iteration
 
 
-def _start(problem: _Problem) -> _Point:
+def _start(program: _Program) -> _Point:
     """The uniform plan and no duals: the one start that knows no order."""
-    rows, columns = problem.costs.shape
+    rows, columns = program.costs.shape
     plan = np.full((rows, columns), 1.0 / columns)
-    return _Point(plan, np.zeros_like(plan), np.zeros((len(problem.sizes), columns)))
+    return _Point(plan, np.zeros_like(plan), np.zeros((len(program.sizes), columns)))
 
 
 def _step(
-    problem: _Problem, point: _Point, weight: float, threshold: np.ndarray
+    program: _Program, point: _Point, weight: float, threshold: np.ndarray
 ) -> tuple[_Point, np.ndarray]:
     """One step of algorithm 1 of chambolle2011, its steps fitted to each constraint.
 
@@ -300,18 +278,18 @@ def _step(
     scaled norm at most one; `weight` trades the primal step for the dual ones.
     """
     plan, threshold = project_simplex(
-        point.plan - (0.5 / weight) * problem.prices(point), threshold
+        point.plan - (0.5 / weight) * program.prices(point), threshold
     )
     ahead = 2.0 * plan - point.plan
-    group = project_balls(point.group + weight * ahead, problem.regularization)
-    step = weight / problem.sizes[:, None]
-    column = np.maximum(point.column + step * (problem.site_sums(ahead) - 1.0), 0.0)
+    group = project_balls(point.group + weight * ahead, program.regularization)
+    step = weight / program.sizes[:, None]
+    column = np.maximum(point.column + step * (program.site_sums(ahead) - 1.0), 0.0)
     return _Point(plan, group, column), threshold
 
 
-def _initial_weight(problem: _Problem) -> float:
+def _initial_weight(program: _Program) -> float:
     """The size of the duals: Y is near λ/√sites in a used column, V near a margin."""
-    weight = problem.regularization / np.sqrt(len(problem.sizes)) + 0.5 * problem.margin
+    weight = program.regularization / np.sqrt(len(program.sizes)) + 0.5 * program.margin
     return weight or 1.0
 
 

@@ -1,0 +1,36 @@
+"""The walk through a posterior's products: its blocks by path, and back."""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from posterity.families import ExponentialFamily, Product
+
+
+def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:
+    """What is in a posterior's products, by path; ``""`` is the posterior itself.
+
+    >>> from posterity.families import Gamma
+    >>> q = Gamma.from_standard(shape=1.0, rate=1.0)
+    >>> list(blocks(Product(noise=q, layers=Product(first=q, second=q))))
+    ['layers/first', 'layers/second', 'noise']
+    """
+    if not isinstance(posterior, Product):
+        return {path: posterior}
+    inner = (blocks(block, _at(path, name)) for name, block in posterior.blocks.items())
+    return {path: block for found in inner for path, block in found.items()}
+
+
+def assembled(
+    like: ExponentialFamily, found: Mapping[str, ExponentialFamily], path: str = ""
+) -> ExponentialFamily:
+    """A posterior of the same products, with the blocks that were ``found`` by path."""
+    if not isinstance(like, Product):
+        return found[path]
+    inner = like.blocks.items()
+    return like.rebuild([assembled(block, found, _at(path, name)) for name, block in inner])
+
+
+def _at(path: str, name: str) -> str:
+    """Names are quoted, so that a slash in one is not a level, and an empty one is."""
+    name = quote(name, safe=" ") or "%"
+    return f"{path}/{name}" if path else name

@@ -1,0 +1,163 @@
+"""What fusing and comparing refuse: one table of calls, errors and words."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from posterity import (
+    Beta,
+    DiagonalGaussian,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    Mixture,
+    Plate,
+    PosterityError,
+    Product,
+    fuse,
+)
+from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
+from posterity.families import stack
+from posterity.fusion.diff import diff
+from tests.fusion.made import conjugate_site, gamma_ledger, plate, points
+
+NAN = Plate(DiagonalGaussian(np.array([[np.nan]]), np.array([[1.0]])))
+IMPROPER = Plate(DiagonalGaussian(np.array([[1.0]]), np.array([[-1.0]])))
+WIDE = Plate(DiagonalGaussian.from_standard(np.zeros((2, 3)), np.ones((2, 3))))
+FULL = Plate(Gaussian.from_standard(np.zeros((2, 1)), np.ones((2, 1, 1))))
+MIXTURE = Mixture.from_standard([1.0], points([0.0]))
+TWO, UNEVEN = [plate(0.0), plate(1.0)], [plate(0.0), plate(1.0, 2.0)]
+NAMED = {"a": plate(0.0), "b": plate(1.0)}
+ONE, OTHER = Gamma.from_standard(1.0, 1.0), Gamma.from_standard(3.0, 2.0)
+GAMMAS = Plate(Gamma.from_standard([1.0, 2.0], [1.0, 1.0]))
+LEDGERS = [gamma_ledger("a", 2.0), gamma_ledger("b", 3.0)]
+SHARP, EMPTY = [plate(0.0, 5.0) * 2.0, plate(0.1, 5.0) * 2.0], np.zeros((0, 2))
+
+
+def conjugate(base: Any, other: Any = None, clusters: Any = None) -> list[Any]:
+    """Two sites of two clusters, with these priors over their mixing weights."""
+    rng = np.random.default_rng(0)
+    data = clusters or [rng.normal(9 * k, 1.0, (30, 2)) for k in range(2)]
+    shifted = [x + 0.1 for x in data]
+    return [conjugate_site("a", base, data), conjugate_site("b", other or base, shifted)]
+
+
+def dirichlet(*alpha: float) -> Dirichlet:
+    return Dirichlet.from_standard(np.array(alpha))
+
+
+ODD = Beta.from_standard(np.full(2, 2.0), np.full(2, 3.0))
+FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
+    # posteriors
+    ([], {}, UsageError, "0 sites"),
+    ([plate(0.0)], {}, UsageError, "1 site;"),
+    (plate(0.0), {}, UsageError, "1 site;"),
+    ([gamma_ledger("a", 2.0), gamma_ledger("a", 3.0)], {}, UsageError, "two posteriors of .*'a'"),
+    ({"a": plate(0.0), "b": NAN}, {}, ParameterError, "nan.*site 'b'"),
+    ({"a": plate(0.0), "b": IMPROPER}, {}, ParameterError, "improper.*site 'b'"),
+    ([plate(0.0), WIDE], {}, StructureError, "site-0001"),
+    ([plate(0.0), FULL], {}, StructureError, "Gaussian"),
+    ([plate(0.0), Plate(points([1.0]), dirichlet(1.0))], {}, StructureError, "Dirichlet"),
+    ([Product(x=ONE), Product(y=ONE)], {}, StructureError, "y: Gamma"),
+    ([points([0.0]), points([1.0])], {}, StructureError, "batch"),
+    ([ONE, Gamma.from_standard([1.0], [1.0])], {}, StructureError, "site-0001"),
+    ([plate(0.0), MIXTURE], {}, StructureError, "Mixture in site 'site-0001'.*Plate"),
+    (MIXTURE, {}, StructureError, "Plate"),
+    ([plate(0.0), "nowhere.safetensors"], {}, ArtifactError, "cannot be read"),
+    (conjugate(dirichlet(1.0, 1.0), clusters=[EMPTY, EMPTY]), {}, UsageError, "no component"),
+    # choices
+    (TWO, {"rule": "sum"}, UsageError, "rule='sum'.*barycenter"),
+    (TWO, {"divergence": "both"}, UsageError, "divergence='both'.*reverse"),
+    (TWO, {"matching": "best"}, UsageError, "matching='best'.*evidence"),
+    # number of components
+    (TWO, {"components": 0}, UsageError, "between 1 and 2"),
+    (TWO, {"components": 3}, UsageError, "between 1 and 2"),
+    (TWO, {"components": 2, "matching": "identity"}, UsageError, "between 1 and 1"),
+    ([*TWO, plate(*range(9))], {"components": 4}, UsageError, "between 9 and 11"),
+    (UNEVEN, {"matching": "hungarian"}, UsageError, "same number"),
+    (UNEVEN, {"matching": "identity"}, UsageError, "same number"),
+    ([ONE, OTHER], {"components": 2}, UsageError, "Plate"),
+    # weights of sites
+    (TWO, {"weights": {"a": 1.0}}, UsageError, "weights"),
+    (NAMED, {"weights": {"a": 1.0, "b": -1.0}}, UsageError, "positive"),
+    (NAMED, {"weights": {"a": 1.0, "b": np.nan}}, UsageError, "positive"),
+    (LEDGERS, {"rule": "product", "weights": {"a": 1.0, "b": 1.0}}, UsageError, "weights"),
+    # what a product counts
+    (TWO, {"rule": "product"}, UsageError, r"no prior for \['site-0000', 'site-0001'\]"),
+    ([OTHER, OTHER], {"rule": "product", "prior": ONE}, UsageError, "the same posterior in both"),
+    (
+        [gamma_ledger("a", 2.0) | gamma_ledger("b", 4.0), gamma_ledger("b", 4.0)],
+        {"rule": "product"},
+        UsageError,
+        "data of site 'b'",
+    ),
+    # priors
+    (LEDGERS, {"prior": Beta.from_standard(1.0, 1.0)}, StructureError, "prior Beta"),
+    (LEDGERS, {"prior": Gamma.from_standard([1.0], [1.0])}, StructureError, "prior Gamma"),
+    (LEDGERS, {"prior": ONE - ONE}, ParameterError, "the prior"),
+    (
+        [gamma_ledger("a", 2.0), gamma_ledger("b", 2.0, 3.0)],
+        {"rule": "product"},
+        StructureError,
+        "different priors at sites 'a' and 'b'",
+    ),
+    (
+        {"a": gamma_ledger("a", 2.0), "b": OTHER},
+        {"rule": "product", "prior": Gamma.from_standard(1.0, 2.0)},
+        StructureError,
+        "different priors",
+    ),
+    (SHARP, {"rule": "product", "prior": plate(0.0, 1.0)}, StructureError, "exchangeable"),
+    (SHARP, {"rule": "product", "prior": points([0.0])[0]}, StructureError, "Plate"),
+    (conjugate(dirichlet(5.0, 1.0)), {}, StructureError, "tells components apart.*'a'"),
+    (conjugate(ODD), {"rule": "product"}, StructureError, "tells components apart"),
+    (
+        conjugate(dirichlet(0.5, 0.5), dirichlet(4.0, 4.0)),
+        {"rule": "product"},
+        StructureError,
+        "prior concentrations 1 at 'a' and 8 at 'b'",
+    ),
+]
+DIFF: list[tuple[Any, Any, type[PosterityError], str]] = [
+    (ONE, Beta.from_standard(1.0, 1.0), StructureError, "Beta.*second posterior"),
+    (ONE, GAMMAS, StructureError, "Plate"),
+    (GAMMAS, Plate(GAMMAS.members, dirichlet(1.0, 1.0)), StructureError, "Dirichlet"),
+    (Product(x=ONE), Product(y=ONE), StructureError, "y: Gamma"),
+    (Product(x=ONE), Product(x=ONE, y=ONE), StructureError, "y: Gamma"),
+    (Product(x=ONE, y=ONE), Product(x=ONE, y=ODD[0]), StructureError, "block 'y'"),
+    (plate(0.0), WIDE, StructureError, "DiagonalGaussian"),
+    (ONE, GAMMAS.members, StructureError, "Gamma"),
+    (stack([GAMMAS, GAMMAS]), GAMMAS, StructureError, "Plate"),
+    (ONE, MIXTURE, StructureError, "Mixture"),
+    (MIXTURE, Mixture.from_standard([1.0], FULL.members[:1]), StructureError, "Gaussian"),
+    (ONE, ONE - ONE, ParameterError, "the second posterior"),
+    (Mixture(np.array([np.nan]), points([0.0])), MIXTURE, ParameterError, "the first posterior"),
+]
+
+
+def _checked(call: Callable[[], Any], error: type[PosterityError], words: str) -> None:
+    with pytest.raises(error, match=words) as caught:
+        call()
+    assert caught.value.found and caught.value.expected and caught.value.fix
+
+
+@pytest.mark.parametrize(("posteriors", "arguments", "error", "words"), FUSE)
+def test_fuse_refuses(
+    posteriors: Any, arguments: dict[str, Any], error: type[PosterityError], words: str
+) -> None:
+    _checked(lambda: fuse(posteriors, **arguments), error, words)
+
+
+@pytest.mark.parametrize(("a", "b", "error", "words"), DIFF)
+def test_diff_refuses(a: Any, b: Any, error: type[PosterityError], words: str) -> None:
+    _checked(lambda: diff(a, b), error, words)
+    with pytest.raises(error):
+        diff(b, a)
+
+
+def test_copies_of_a_site_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match="sites 'a' and 'b' hold the same posterior"):
+        twins = fuse([gamma_ledger("a", 2.0), gamma_ledger("b", 2.0)], rule="product")
+    np.testing.assert_allclose(twins.posterior.shape, 3.0)  # type: ignore[attr-defined]
