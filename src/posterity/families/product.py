@@ -93,19 +93,13 @@ class Product(Composite):
         return None if all(place is None for place in places.values()) else places
 
     def _translate(self, offset: Mapping[str, Any]) -> Self:
-        strangers = (
-            sorted(set(offset) - set(self.blocks)) if isinstance(offset, Mapping) else offset
-        )
-        if not isinstance(offset, Mapping) or strangers:
+        if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
             raise StructureError(
-                found=f"offsets for {strangers}",
+                found=f"offsets {offset}",
                 expected=f"offsets by name, for blocks among {list(self.blocks)}",
                 fix="Shape the offset as location() is; blocks without one stay.",
             )
-        own = {n: offset.get(n) for n in self.blocks}
-        return type(self)(
-            {n: b if own[n] is None else b.translate(own[n]) for n, b in self.blocks.items()}
-        )
+        return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 
     def relabel(
         self,
