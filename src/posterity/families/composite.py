@@ -71,6 +71,19 @@ class Composite(ExponentialFamily):
         pairs = zip(self.parts(), self._cut(vector), strict=True)
         return self.rebuild([part.with_mean_parameters(piece) for part, piece in pairs])
 
+    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
+        """Block-diagonal: parts are independent, and so are the members of a part's own batch."""
+        xp, batch, total, start = self.xp.np, len(self.batch_shape), 0.0, 0
+        for part in self.parts():
+            blocks, size = part.fisher_information(), part.dimension
+            blocks = blocks.reshape(*self.batch_shape, -1, size, size)
+            for index in range(blocks.shape[batch]):
+                around = (start, self.dimension - start - size)
+                block = blocks[(slice(None),) * batch + (index,)]
+                total = total + xp.pad(block, [(0, 0)] * batch + [around, around])
+                start += size
+        return total
+
     def inverse_fisher_product(
         self, vector: Float[Real, "*batch dim"]
     ) -> Float[Real, "*batch dim"]:
