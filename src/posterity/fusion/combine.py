@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from posterity.arrays.tree import leaves
+from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Float
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily, Plate, stack
+from posterity.families.base import place
 from posterity.families.mixing import MixingWeights
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.blocks import Block, Plates
@@ -98,7 +99,8 @@ def _plate_terms(plates: Plates, alignment: Alignment) -> Terms:
     prior, components = _common(plates, members), alignment.components
     # All sites at once: each has as many rows of its own as there are fused components.
     rows = np.where(alignment.labels < 0, -1, plates.site * components + alignment.labels)
-    added = (plates.members - prior).relabel(rows, len(plates.names) * components)
+    total = len(plates.names) * components
+    added = map_leaves(lambda leaf: place(leaf, rows, total, 0), plates.members - prior)
     base, counts = None, [None] * len(plates.names)
     if plates.weighted:
         _check_equal(plates)

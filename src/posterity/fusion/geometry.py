@@ -175,7 +175,7 @@ def _potential(members: ExponentialFamily, divergence: Divergence) -> Float[Arra
 
 def middle(members: ExponentialFamily) -> Any:
     """The average location of members (N,), to be moved to the origin; None if they have none."""
-    return _each(lambda place: place.mean(0), members.location())
+    return of_places(lambda place: place.mean(0), members.location())
 
 
 def moved(members: ExponentialFamily, origin: Any) -> ExponentialFamily:
@@ -185,11 +185,11 @@ def moved(members: ExponentialFamily, origin: Any) -> ExponentialFamily:
 
 def opposite(offset: Any) -> Any:
     """The way back."""
-    return _each(operator.neg, offset)
+    return of_places(operator.neg, offset)
 
 
-def _each(function: Any, offset: Any) -> Any:
-    """``function`` of every array of an offset, which may be a tree."""
-    if isinstance(offset, dict):
-        return {name: _each(function, own) for name, own in offset.items()}
-    return None if offset is None else function(offset)
+def of_places(function: Any, place: Any) -> Any:
+    """``function`` of every array of a location, which may be a tree, or None."""
+    if isinstance(place, dict):
+        return {name: of_places(function, own) for name, own in place.items()}
+    return None if place is None else function(place)

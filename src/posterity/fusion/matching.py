@@ -11,7 +11,7 @@ from posterity.arrays.typing import Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
-from posterity.fusion.geometry import Divergence, Points, middle, moved
+from posterity.fusion.geometry import Divergence, Points, moved, of_places
 from posterity.fusion.search import Found, search
 
 Array = np.ndarray
@@ -79,9 +79,9 @@ def _permuted(local: LocalComponents) -> Found:
 
 def _centred(members: ExponentialFamily) -> ExponentialFamily:
     """The origin moved amid the components: divergences stay, and so do their digits."""
-    keys = content_keys(members)
-    # In an order of their own, so that that of sites cannot show in the last bit.
-    return moved(members, middle(members[np.array(sorted(range(len(keys)), key=keys.__getitem__))]))
+    # Sorted, so that the order of sites cannot show in the last bit.
+    origin = of_places(lambda place: np.sort(place, axis=0).mean(0), members.location())
+    return moved(members, origin)
 
 
 def _canonical_order(

@@ -178,11 +178,11 @@ def _level_objectives(
 ) -> Float[Array, " levels"]:
     """The objective of every level, with the centroids of all merged groups in one call."""
     points, overall = local.points, local.overall
-    totals, sizes, merged = points.coordinates.copy(), np.ones(len(points)), []
+    totals, counts, merged = points.coordinates.copy(), np.ones(len(points)), []
     for kept, gone in pairs:
         totals[kept] += totals[gone]
-        sizes[kept] += sizes[gone]
-        merged.append(totals[kept] / sizes[kept])
+        counts[kept] += counts[gone]
+        merged.append(totals[kept] / counts[kept])
     found = points.centroids(np.reshape(merged, (-1, totals.shape[1])))
     centres = np.concatenate([points.coordinates, found.coordinates])
     potential = np.concatenate([points.potential, found.potential])

@@ -215,8 +215,8 @@ class _Certificate:
         """Relative gap in the caller's units, row constants included."""
         shift = program.offset / program.scale
         floor = NEGLIGIBLE * len(program.costs) * (program.margin + program.regularization)
-        size = max(abs(shift + self.upper), abs(shift + self.lower), floor)
-        return max(self.upper - self.lower, 0.0) / size if size > 0 else 0.0
+        magnitude = max(abs(shift + self.upper), abs(shift + self.lower), floor)
+        return max(self.upper - self.lower, 0.0) / magnitude if magnitude > 0 else 0.0
 
 
 class _Run:
