@@ -483,6 +483,11 @@ def test_ledgers_that_lie(path: Path, case: str) -> None:
     forged = ledger()
     change(forged)
     assert said in refusal(forged.write(path))
+    assert said in refusal(path, artifact.open_artifact)
+    try:
+        assert list(artifact.inspect(path).sites) == forged.fields["sites"]
+    except ArtifactError as error:
+        assert said in str(error)
 
 
 def test_a_prior_in_single_precision(path: Path) -> None:

@@ -112,6 +112,10 @@ def open_artifact(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
         return decode(found.manifest.tree, _arrays(found)), _inspection(path, found)
 
 
+MOST_TOLD = 1000
+"""Characters of what a file says that are repeated in an error."""
+
+
 class _Opened(NamedTuple):
     file: Any
     size: int
@@ -129,7 +133,8 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
         except (OSError, MemoryError):
             raise
         except PosterityError as error:
-            refused = ArtifactError(found=error.found, expected=error.expected, fix=error.fix)
+            found = error.found[:MOST_TOLD]
+            refused = ArtifactError(found=found, expected=error.expected, fix=error.fix)
             raise refused.at(f"file {os.fspath(path)!r}") from error
         except Exception as error:  # of a family's constructor
             refused = container.altered(f"a manifest that does not fit its arrays ({error})")

@@ -11,6 +11,7 @@ import math
 import os
 import stat
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -226,7 +227,7 @@ def _filled(file: Any, buffer: Any) -> Any:
     """The buffer, filled from the file."""
     view, done = memoryview(buffer), 0
     while done < len(view):
-        count = file.readinto(view[done:])  # type: ignore[attr-defined]
+        count = file.readinto(view[done:])
         if not count:
             raise altered("a file that became shorter while it was read")
         done += count
@@ -254,8 +255,8 @@ def parsed(text: str, what: str) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} comes twice")
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{name!r} comes twice")
     return found
 
 

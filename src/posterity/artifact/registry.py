@@ -6,10 +6,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-import posterity.families as families
 from posterity.arrays.tree import Node, leaves_with_path
 from posterity.errors import ArtifactError
-from posterity.families import Distribution
+from posterity.families import Distribution, exported
 
 ARRAY = "array"
 """The type of a node that stands for an array beside the tree."""
@@ -108,5 +107,5 @@ def _tuple(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 enrol(dict, _items, dict)
 enrol(tuple, lambda value: {"items": list(value)}, _tuple)
-for _, _family in families.exported():
+for _family in exported().values():
     register(_family)
