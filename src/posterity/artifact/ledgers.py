@@ -1,7 +1,6 @@
 """A ledger in a file: the prior, all factors as one stack, and a column a number of a version."""
 
 import operator
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,14 +24,15 @@ class SiteVersion(NamedTuple):
     independent: bool
 
 
-def versions(fields: Mapping[str, Any]) -> dict[str, SiteVersion]:
+def versions(fields: dict[str, Any]) -> dict[str, SiteVersion]:
     """The version of each site, from the columns of a file; an ArtifactError if they are wrong."""
     sites, *rest = _columns(fields)
     return dict(zip(sites, map(SiteVersion, *rest), strict=True))
 
 
-def _columns(fields: Mapping[str, Any]) -> list[list[Any]]:
-    """Names, epochs, sequences, and who was forgotten and who is independent; checked."""
+def _columns(fields: dict[str, Any]) -> list[list[Any]]:
+    """Names, epochs, sequences, and who was forgotten and who is independent; all are checked."""
+    check_names("Ledger", fields, ["prior", "prior_digest", "factors", *COLUMNS])
     found: list[list[Any]] = []
     for name, kind in COLUMNS.items():
         column = fields.get(name)
@@ -77,7 +77,6 @@ def _build(fields: dict[str, Any]) -> Ledger:
 
 def _check(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
     """The ledger without its sites, and their columns."""
-    check_names("Ledger", fields, ["prior", "prior_digest", "factors", *COLUMNS])
     prior, columns_of_sites = fields["prior"], _columns(fields)
     if not isinstance(prior, ExponentialFamily):
         raise _unfit(f"a prior that is a {type(prior).__name__}", "an exponential family")
