@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from posterity import artifact
+from posterity import ledger as ledger_module
 from posterity.errors import LedgerError, ParameterError, PosterityError, StructureError
 from posterity.families import DiagonalGaussian, Gamma, Gaussian, Plate, Product
 from posterity.ledger import Entry, Ledger
@@ -419,6 +420,65 @@ def test_the_sum_runs_in_one_order_whatever_the_order_of_arrival() -> None:
         naive.add(total.precision_mean.tobytes())
     assert all(identical(p, posteriors[0]) for p in posteriors)
     assert len(naive) > 1
+
+
+def test_many_sites_at_once_are_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever arrays they came in, and however many are looked at in one go."""
+    rng = np.random.default_rng(1)
+    made: dict[str, DiagonalGaussian] = {f"site {n:02d}": factor_of(rng) for n in range(40)}
+    odd = made["site 07"]
+    made["site 07"] = DiagonalGaussian(jnp.float32(odd.mean), jnp.float32(odd.precision))
+    made["site 20"] = DiagonalGaussian(np.array([0.0, -0.0]), np.array([-0.0, 1.0]))
+    one_by_one, total = Ledger(PRIOR), PRIOR
+    for site, factor in made.items():
+        one_by_one = one_by_one.update(site, factor)
+        total = total + one_by_one.factor(site)
+    for chunk in (1, 2, 6, 31, ledger_module.CHUNK):
+        monkeypatch.setattr(ledger_module, "CHUNK", chunk)
+        held = Ledger(PRIOR).extend(dict(reversed(made.items())))
+        assert same(held, one_by_one)
+        assert same(held, Ledger(PRIOR, one_by_one.entries))
+        assert identical(held.posterior, total)
+        for site in held.sites:
+            for leaf in held.factor(site).children():
+                assert leaf.dtype == np.float64 and not leaf.flags.writeable
+                assert not np.signbit(leaf[leaf == 0]).any()
+        with pytest.raises(ParameterError, match="factor of site 'site 33'"):
+            spoilt = DiagonalGaussian(np.zeros(2), np.array([1.0, np.nan]))
+            Ledger(PRIOR).extend({**made, "site 33": spoilt})
+        with pytest.raises(StructureError, match="factor of site 'site 33'"):
+            Ledger(PRIOR).extend({**made, "site 33": DiagonalGaussian(np.zeros(3), np.ones(3))})
+
+
+VERSIONS: dict[str, tuple[Any, Any, Any]] = {
+    "a fraction": (0.5, 0, False),
+    "a float": (1.0, 0, False),
+    "a flag": (0, True, False),
+    "text": ("1", 0, False),
+    "a negative epoch": (-1, 0, False),
+    "a negative sequence": (0, -1, False),
+    "more than 63 bits": (0, 2**63, False),
+    "a word for a flag": (0, 0, "no"),
+    "a number for a flag": (0, 0, 0),
+    "nothing for a flag": (0, 0, None),
+}
+
+
+@pytest.mark.parametrize("case", VERSIONS)
+def test_versions_are_whole_numbers_and_flags_are_flags(case: str) -> None:
+    epoch, sequence, independent = VERSIONS[case]
+    entry = Entry._make((epoch, sequence, PRIOR, independent))
+    with pytest.raises(LedgerError, match="site 'north'; expected"):
+        Ledger(PRIOR, {"north": entry})
+    with pytest.raises(LedgerError, match="site 'north'; expected"):
+        Ledger(PRIOR, {"north": entry._replace(factor=None)})
+
+
+def test_numbers_of_numpy_become_python_s() -> None:
+    entry = Entry._make((np.int32(2), np.uint8(3), PRIOR, np.bool_(True)))
+    assert Ledger(PRIOR, {"north": entry}).entries["north"][:2] == (2, 3)
+    kinds = [type(part) for part in Ledger(PRIOR, {"north": entry}).entries["north"]]
+    assert kinds == [int, int, DiagonalGaussian, bool]
 
 
 def test_plates_and_full_gaussians_are_kept_as_well() -> None:

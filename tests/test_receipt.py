@@ -101,6 +101,7 @@ def refinement_of(**content):
 
 # An exact forgetting of a; d was forgotten before.
 ALONE = ledger_of("abcd", independent=True).forget("d")
+ALONE = ALONE.update("b", FACTORS["b"], independent=True)  # its second version
 ALONE_LEFT = ALONE.forget("a")
 # A subtraction of a from factors fitted in company.
 TOGETHER = ledger_of("abcd", independent=False).forget("d")
@@ -221,12 +222,12 @@ FORGERIES = {
     ),
     "the same version with another factor": (
         "exact",
-        with_entries(ALONE_LEFT, b=Entry(0, 0, a, True)),
+        with_entries(ALONE_LEFT, b=Entry(0, 1, a, True)),
         {},
         {VERSIONS, SAME},
     ),
     "an older version": (
-        "exact", with_entries(ALONE_LEFT, b=Entry(0, -1, b, True)), {}, {VERSIONS, SAME},
+        "exact", with_entries(ALONE_LEFT, b=Entry(0, 0, b, True)), {}, {VERSIONS, SAME},
     ),
     "another prior": (
         "exact",

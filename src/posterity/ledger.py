@@ -2,19 +2,20 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arrays.tree import map_leaves
+from posterity.arrays.leaves import as_leaf, frozen
+from posterity.arrays.stacks import columns, rows
 from posterity.checks import check_finite, check_proper, check_same_structure
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 
-CHUNK = 4096
-"""Factors that are added up at a time: memory stays that of so many."""
+CHUNK = 2**18
+"""Numbers of one leaf that are looked at or added up at a time: memory stays that of so many."""
 
 
 class Entry(NamedTuple):
@@ -242,21 +243,18 @@ class Ledger:
 
     def _rested(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
         """The entries, checked and at rest."""
-        rested = {}
-        for site, entry in entries.items():
-            if entry.factor is not None:
-                check_same_structure(self.prior, entry.factor, f"the factor of site {site!r}")
-                check_finite(entry.factor, f"the factor of site {site!r}")
-                entry = entry._replace(factor=at_rest(entry.factor))
-            rested[site] = entry
-        return rested
+        numbered = {site: _numbered(site, entry) for site, entry in entries.items()}
+        held = {site: e.factor for site, e in numbered.items() if e.factor is not None}
+        for site, factor in zip(held, _all_at_rest(self.prior, held), strict=True):
+            epoch, sequence, _, independent = numbered[site]
+            numbered[site] = Entry(epoch, sequence, factor, independent)
+        return numbered
 
     def _sum(self, sites: Iterable[str]) -> ExponentialFamily:
         # One after the other, in one canonical order: floating-point addition does not associate.
-        factors, total = [self.factor(site) for site in sites], self.prior
-        for start in range(0, len(factors), CHUNK):
-            total = map_leaves(_running_sum, total, *factors[start : start + CHUNK])
-        return total
+        factors: list[Any] = [self.entries[site].factor for site in sites]
+        pairs = zip(columns(self.prior, [self.prior]), columns(self.prior, factors), strict=True)
+        return rows(self.prior, [[_running_sum(first, others)] for (first,), others in pairs])[0]
 
     def _unknown(self, site: str) -> PosterityError:
         past = " (it was forgotten)" if site in self.forgotten else ""
@@ -297,9 +295,80 @@ def _sorted(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
     return MappingProxyType(dict(entries) if names == ordered else {s: entries[s] for s in ordered})
 
 
-def _running_sum(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
-    """The last of the partial sums: what adding one after the other gives, to the last bit."""
-    return np.array(np.add.accumulate(np.stack([first, *others]), axis=0)[-1])
+def _numbered(site: str, entry: Entry) -> Entry:
+    """The entry, its version whole numbers and its flag true or false."""
+    epoch, sequence, factor, independent = entry
+    flag = isinstance(independent, bool | np.bool_)
+    if not (flag and _is_count(epoch) and _is_count(sequence) and isinstance(site, str)):
+        raise LedgerError(
+            found=f"epoch {epoch!r}, sequence {sequence!r} and independent={independent!r} of "
+            f"site {site!r}",
+            expected="a site by name, whole numbers from 0 to 2**63 - 1, and True or False",
+            fix="Leave them out to count up from what the ledger holds.",
+        )
+    return Entry(int(epoch), int(sequence), factor, bool(independent))
+
+
+def _is_count(value: Any) -> bool:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and 0 <= int(value) < 2**63
+
+
+def _all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[Any]:
+    """The factors at rest, all at once where they are as they should be.
+
+    Raises:
+        ParameterError, StructureError: as of the first that is not finite, or not like the prior.
+    """
+    try:
+        pairs = zip(columns(prior, [prior]), columns(prior, [*factors.values()]), strict=True)
+        return rows(prior, [_column_at_rest(like.shape, column) for (like,), column in pairs])
+    except ValueError:
+        return [_at_rest(prior, site, factor) for site, factor in factors.items()]
+
+
+def _at_rest(prior: ExponentialFamily, site: str, factor: Any) -> ExponentialFamily:
+    check_same_structure(prior, factor, f"the factor of site {site!r}")
+    check_finite(factor, f"the factor of site {site!r}")
+    return at_rest(factor)
+
+
+def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.ndarray]:
+    """One leaf of all factors; ValueError unless they are finite numbers of this shape."""
+    rested = []
+    for part, block in _blocks(column):
+        if block.shape[1:] != shape or block.dtype.kind != "f" or not np.isfinite(block).all():
+            raise ValueError("a leaf that is not finite, or of another shape")
+        signed = np.signbit(block[block == 0]).any()
+        if not signed and all(map(_is_at_rest, part)):
+            rested += part
+        else:  # adding 0 turns -0 into 0
+            block = block.astype(np.float64) + 0.0
+            rested += [frozen(block[index, ...].copy()) for index in range(len(block))]
+    return rested
+
+
+def _is_at_rest(leaf: Any) -> bool:
+    if type(leaf) is not np.ndarray or leaf.dtype != np.float64 or leaf.flags.writeable:
+        return False
+    return leaf.base is None or as_leaf(leaf) is leaf  # of a view, somebody may own the memory
+
+
+def _blocks(column: Sequence[Any]) -> Iterator[tuple[Sequence[Any], np.ndarray]]:
+    """Some arrays at a time, and the same as one; ValueError if shapes differ."""
+    step = max(1, CHUNK // max(1, np.size(column[0]))) if column else 1
+    for start in range(0, len(column), step):
+        part = column[start : start + step]
+        yield part, np.array(part) if step > 1 else np.asarray(part[0])[None]
+
+
+def _running_sum(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
+    """What adding one after the other gives, to the last bit."""
+    total = first
+    for _, block in _blocks(others):
+        # The last of the partial sums; a plain sum pairs its terms up.
+        total = np.add.accumulate(np.concatenate([total[None], block]), axis=0)[-1, ...]
+    return frozen(np.array(total))
 
 
 def _stale(site: str, entry: Entry, held: Entry) -> PosterityError:

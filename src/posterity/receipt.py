@@ -14,8 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from posterity.artifact import digest, write_file
+from posterity.artifact import digest
 from posterity.errors import ArtifactError, PosterityError
+from posterity.files import write_file
 from posterity.ledger import Ledger
 
 FORMAT_VERSION = 1

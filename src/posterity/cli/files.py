@@ -13,11 +13,20 @@ if TYPE_CHECKING:
 
 
 def read(path: Path) -> "tuple[Posterior, Inspection]":
-    """What a file holds, and what is said about it; errors as of :func:`posterity.load`."""
-    from posterity.artifact import inspect, load
+    """A posterior and what is said about its file; errors as of :func:`posterity.load`."""
+    from posterity.artifact import open_artifact
+    from posterity.families import Distribution
+    from posterity.ledger import Ledger
 
     check_regular(path)
-    return load(path), inspect(path)
+    found, inspection = open_artifact(path)
+    if not isinstance(found, Distribution | Ledger):
+        raise StructureError(
+            found=f"a {inspection.kind} in {str(path)!r}",
+            expected="a posterior or a ledger",
+            fix="Read it with posterity.load.",
+        )
+    return found, inspection
 
 
 def read_ledger(path: Path) -> "Ledger":

@@ -1,0 +1,110 @@
+"""An architecture as data: a name that both sides registered, its options, named parameters."""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from posterity.arrays.leaves import as_leaf
+from posterity.arrays.tree import identical
+from posterity.artifact.registry import check_names, check_parameters, enrol
+from posterity.errors import ArtifactError, UsageError
+
+_BUILDERS: dict[str, Callable[..., Any]] = {}
+
+
+def register_architecture(name: str, build: Callable[..., Any]) -> Callable[..., Any]:
+    """Let artifacts hold architectures of this name: ``build(parameters, **options)`` makes one.
+
+    Raises:
+        ArtifactError: if another function already has the name.
+    """
+    if _BUILDERS.setdefault(name, build) is not build:
+        raise ArtifactError(
+            found=f"a second architecture named {name!r}",
+            expected="one function a name",
+            fix="Rename the new one.",
+        )
+    return build
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Architecture:
+    """What builds a network, or another function, wherever its name is registered.
+
+    ``options`` are JSON (numbers, texts, lists, and dictionaries of these); ``parameters`` are
+    arrays of floats in dictionaries, which may nest.
+
+    >>> import numpy as np
+    >>> line = register_architecture("line", lambda p, power: lambda x: p["slope"] * x**power)
+    >>> square = Architecture("line", {"power": 2}, {"slope": np.array(3.0)})
+    >>> float(square.build()(2.0))
+    12.0
+
+    Raises:
+        ArtifactError: if the name is not registered here.
+        UsageError: if the options are no JSON.
+        ParameterError: if parameters are no real numbers.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.name not in _BUILDERS:
+            raise ArtifactError(
+                found=f"an architecture {self.name!r} that this installation does not know",
+                expected=f"one of {sorted(_BUILDERS)}",
+                fix="Import the package that registers it.",
+            )
+        if not (isinstance(self.options, Mapping) and _is_json(dict(self.options))):
+            raise UsageError(
+                found=f"options {self.options!r} of architecture {self.name!r}",
+                expected="numbers, texts, lists, and dictionaries of these by name",
+                fix="Pass arrays as parameters; convert what else there is to numbers and text.",
+            )
+        object.__setattr__(self, "options", copy.deepcopy(dict(self.options)))
+        object.__setattr__(self, "parameters", _owned(dict(self.parameters)))
+
+    def build(self) -> Any:
+        """What the registered function makes of the parameters and options."""
+        return _BUILDERS[self.name](self.parameters, **copy.deepcopy(self.options))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Architecture):
+            return False
+        described = (self.name, self.options) == (other.name, other.options)
+        return described and identical(self.parameters, other.parameters)
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is arrays
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(type(key) is str for key in value) and all(map(_is_json, value.values()))
+    if type(value) in (list, tuple):
+        return all(map(_is_json, value))
+    return type(value) in (type(None), bool, int, str) or (
+        type(value) is float and math.isfinite(value)
+    )
+
+
+def _owned(parameters: Any) -> Any:
+    if isinstance(parameters, Mapping):
+        return {name: _owned(child) for name, child in parameters.items()}
+    return as_leaf(parameters)
+
+
+def _fields(architecture: Architecture) -> dict[str, Any]:
+    return {f.name: getattr(architecture, f.name) for f in dataclasses.fields(architecture)}
+
+
+def _build(fields: dict[str, Any]) -> Architecture:
+    check_names("Architecture", fields, ["name", "options", "parameters"])
+    check_parameters(Architecture, {"parameters": fields["parameters"]})
+    return Architecture(**fields)
+
+
+enrol(Architecture, _fields, _build)

@@ -1,0 +1,169 @@
+"""Saving, loading and inspecting files of posteriors."""
+
+import contextlib
+import dataclasses
+import io
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.arrays.tree import Node
+from posterity.artifact import container
+from posterity.artifact.architecture import Architecture
+from posterity.artifact.digests import digest, of_arrays, of_pieces
+from posterity.artifact.ledgers import SiteVersion, versions
+from posterity.artifact.manifest import FORMAT_VERSION, Manifest, metadata_of, read_manifest
+from posterity.artifact.tree import decode, encode
+from posterity.errors import ArtifactError, PosterityError
+from posterity.families import Distribution
+from posterity.files import write_file
+from posterity.ledger import Ledger
+
+__all__ = ["Inspection", "Posterior", "digest", "inspect", "load", "open_artifact", "save"]
+
+Posterior = Distribution | Ledger
+"""What a site sends. Files hold architectures and dictionaries of values too."""
+
+
+def save(
+    posterior: Any,
+    path: str | os.PathLike[str],
+    *,
+    provenance: Mapping[str, str] | None = None,
+) -> None:
+    """Write a family, mixture or ledger to ``path``, whole or not at all.
+
+    So it does an :class:`Architecture`, and a dictionary of all these, of arrays, numbers, texts,
+    and lists, tuples and dictionaries of them. Equal contents give equal bytes. ``provenance`` is
+    free text by key, kept in the manifest. What :func:`load` would refuse is not written.
+
+    Raises:
+        ParameterError: if a parameter is NaN or infinite.
+        ArtifactError: if files cannot hold it, or the file cannot be written; what was there
+            before stays.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        _check_kind(posterior)
+        tree = encode(posterior, "", arrays)
+        specs = {name: container.Spec(a.dtype.name, a.shape) for name, a in arrays.items()}
+        metadata = metadata_of(tree, of_arrays(arrays), provenance or {})
+        content = container.write_header(specs, metadata)
+        size = len(content) + sum(spec.size for spec in specs.values())
+        header = container.read_header(io.BytesIO(content), size)
+        decode(read_manifest(header).tree, arrays, check=True)
+    except PosterityError as error:
+        raise error.at("what was to be saved") from error
+    order = container.in_file_order(specs)
+    write_file(Path(path), content, *(container.as_bytes(arrays[name]) for name in order))
+
+
+def _check_kind(value: Any) -> None:
+    if not isinstance(value, Node | Ledger | Architecture | dict):
+        raise ArtifactError(
+            found=f"a {type(value).__name__}",
+            expected="a posterior, a ledger, an architecture, or a dictionary of values",
+            fix="Give it a name: save({'name': value}, path).",
+        )
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read what :func:`save` wrote, bit for bit, as NumPy arrays that nobody can write to.
+
+    Raises:
+        ArtifactError: if the file is missing, truncated, foreign, altered, of a format version
+            that this release does not know, or holds what ``save`` does not write.
+    """
+    with _opened(path) as found:
+        return decode(found.manifest.tree, _arrays(found))
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """What a file holds: of each array its type and shape, of a ledger what it says of its sites.
+
+    ``prior_digest`` is None, and ``sites`` empty, for what is no ledger.
+    """
+
+    path: str
+    kind: str
+    format: int
+    digest: str
+    provenance: dict[str, str]
+    arrays: dict[str, tuple[str, tuple[int, ...]]]
+    sites: dict[str, SiteVersion]
+    prior_digest: str | None
+    bytes: int
+
+
+def inspect(path: str | os.PathLike[str]) -> Inspection:
+    """Check a file's digests and say what is in it, without building it; raises as :func:`load`."""
+    with _opened(path) as found:
+        _check_data(found, of_pieces(container.read_pieces(found.file, found.header)))
+        return _inspection(path, found)
+
+
+def open_artifact(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
+    """What :func:`load` and :func:`inspect` give, in one read; raises as ``load``."""
+    with _opened(path) as found:
+        return decode(found.manifest.tree, _arrays(found)), _inspection(path, found)
+
+
+MOST_TOLD = 1000
+"""Characters of what a file says that are repeated in an error."""
+
+
+class _Opened(NamedTuple):
+    file: Any
+    size: int
+    header: container.Header
+    manifest: Manifest
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
+    """A file whose header and manifest were read; all it can trip over names the file."""
+    with container.opened(Path(path)) as (file, size):
+        try:
+            header = container.read_header(file, size)
+            yield _Opened(file, size, header, read_manifest(header))
+        except (OSError, MemoryError):
+            raise
+        except PosterityError as error:
+            found = error.found[:MOST_TOLD]
+            refused = ArtifactError(found=found, expected=error.expected, fix=error.fix)
+            raise refused.at(f"file {os.fspath(path)!r}") from error
+        except Exception as error:  # of a family's constructor
+            refused = container.altered(f"a manifest that does not fit its arrays ({error})")
+            raise refused.at(f"file {os.fspath(path)!r}") from error
+
+
+def _arrays(found: _Opened) -> dict[str, np.ndarray]:
+    arrays = container.read_arrays(found.file, found.header, found.size)
+    _check_data(found, of_arrays(arrays))
+    return arrays
+
+
+def _check_data(found: _Opened, data: str) -> None:
+    if found.manifest.data != data:
+        raise container.altered("arrays that do not match their digest")
+
+
+def _inspection(path: str | os.PathLike[str], found: _Opened) -> Inspection:
+    kind, fields = found.manifest.tree["type"], found.manifest.tree["fields"]
+    ledger = kind == Ledger.__name__
+    specs = sorted(found.header.specs.items())
+    return Inspection(
+        path=os.fspath(path),
+        kind=kind,
+        format=FORMAT_VERSION,
+        digest=found.manifest.digest,
+        provenance=found.manifest.provenance,
+        arrays={name: (spec.dtype, spec.shape) for name, spec in specs},
+        sites=versions(fields) if ledger else {},
+        prior_digest=str(fields.get("prior_digest")) if ledger else None,
+        bytes=found.size,
+    )

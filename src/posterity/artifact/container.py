@@ -1,0 +1,264 @@
+"""The bytes of a safetensors file: a header in JSON, then the arrays, nothing else.
+
+Read here rather than by the safetensors package, which gives each array memory of its own: the
+header is checked against the size of the file before anything is read, and the arrays are views
+of one buffer.
+"""
+
+import contextlib
+import json
+import math
+import os
+import stat
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.errors import ArtifactError
+
+MAX_HEADER = 2**25
+"""Bytes: a manifest of half a million sites. What claims more is refused unread."""
+MAX_AXES = 32
+CODES = {
+    "bool": "BOOL",
+    "float32": "F32",
+    "float64": "F64",
+    **{f"int{n}": f"I{n}" for n in (8, 16, 32, 64)},
+    **{f"uint{n}": f"U{n}" for n in (8, 16, 32, 64)},
+}
+"""What safetensors calls NumPy's types: those that files of ours hold."""
+_TYPES = {code: name for name, code in CODES.items()}
+_CHUNK = 2**20
+
+
+class Spec(NamedTuple):
+    """The type and shape of an array."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes a number."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * self.itemsize
+
+
+class Header(NamedTuple):
+    """What a file says of itself; ``starts`` are positions in the file."""
+
+    metadata: dict[str, str]
+    specs: dict[str, Spec]
+    starts: dict[str, int]
+
+
+def altered(what: str) -> ArtifactError:
+    """For contents that ``save`` does not write."""
+    return ArtifactError(
+        found=what,
+        expected="a file as posterity.save wrote it",
+        fix="The file was truncated, altered or is not a posterity file: fetch it again from "
+        "its sender.",
+    )
+
+
+def unknown_type(name: str, dtype: Any) -> ArtifactError:
+    """For arrays that files of ours do not hold."""
+    return ArtifactError(
+        found=f"array {name!r} of type {dtype}",
+        expected=f"one of {sorted(CODES)}",
+        fix="Convert it to float64 before saving.",
+    )
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def write_header(specs: Mapping[str, Spec], metadata: Mapping[str, str]) -> bytes:
+    """The bytes before the arrays, which follow in the order of :func:`in_file_order`."""
+    entries: dict[str, Any] = {"__metadata__": metadata}
+    start = 0
+    for name in in_file_order(specs):
+        spec, end = specs[name], start + specs[name].size
+        described = {"dtype": CODES[spec.dtype], "shape": spec.shape}
+        entries[name] = {**described, "data_offsets": (start, end)}
+        start = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def in_file_order(specs: Mapping[str, Spec]) -> list[str]:
+    """Wide numbers first, so that all are aligned."""
+    return sorted(specs, key=lambda name: (-specs[name].itemsize, name))
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array, as a row of bytes."""
+    return array.reshape(-1).view(np.uint8)
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[tuple[Any, int]]:
+    """A regular file and its size in bytes; an ArtifactError if it cannot be read."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        handle = os.open(path, flags)  # without waiting: a pipe might have no writer
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError("it is a folder, a pipe or a device")
+            with open(handle, "rb", buffering=0, closefd=False) as file:
+                yield file, status.st_size
+        finally:
+            os.close(handle)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or error
+        raise ArtifactError(
+            found=f"file {os.fspath(path)!r} that cannot be read ({reason})",
+            expected="a readable file written by posterity.save",
+            fix="Check the path and its permissions.",
+        ) from error
+
+
+def read_header(file: Any, size: int) -> Header:
+    """The header of a file of ``size`` bytes; an ArtifactError unless it accounts for each."""
+    start = file.read(9)
+    length = struct.unpack("<Q", start[:8])[0] if len(start) == 9 else 0
+    if not 2 <= length <= size - 8 or start[8:] != b"{":
+        raise altered(f"{size} bytes that are no safetensors content")
+    if length > MAX_HEADER:
+        raise ArtifactError(
+            found=f"a header of {length} bytes",
+            expected=f"at most {MAX_HEADER}",
+            fix="Keep long texts elsewhere; save fewer sites a file.",
+        )
+    file.seek(8)
+    text = _filled(file, bytearray(length))
+    if b"\0" in text:
+        raise altered("a header that is no text")
+    entries = parsed(_decoded(text), "header")
+    metadata = entries.pop("__metadata__", {})
+    if not (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())):
+        raise altered("metadata that is not text by key")
+    return _header(entries, metadata, 8 + length, size)
+
+
+def _header(entries: dict[str, Any], metadata: Any, start: int, size: int) -> Header:
+    """Arrays one after the other, from ``start`` to the end of the file."""
+    found = {name: _slot(name, entry) for name, entry in entries.items()}
+    starts, end = {}, start
+    for name in sorted(found, key=lambda name: found[name][1]):
+        spec, (first, last) = found[name]
+        if first + start != end or last - first != spec.size:
+            raise altered(
+                f"array {name!r} of type {spec.dtype} and shape {spec.shape} at bytes "
+                f"{first} to {last}, which is not its place or not its size"
+            )
+        starts[name], end = end, last + start
+    if end != size:
+        raise altered(f"{size} bytes where the header speaks of {end}")
+    return Header(metadata, {name: spec for name, (spec, _) in found.items()}, starts)
+
+
+def _slot(name: str, entry: Any) -> tuple[Spec, tuple[int, int]]:
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise altered(f"array {name!r}, described as nothing that safetensors knows")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _TYPES:
+        raise unknown_type(name, dtype)
+    if not is_shape(shape):
+        raise ArtifactError(
+            found=f"array {name!r} of shape {shape!r}",
+            expected=f"at most {MAX_AXES} axes, each of length one or more",
+            fix="Leave empty arrays out.",
+        )
+    if not is_shape(offsets, 0) or len(offsets) != 2:
+        raise altered(f"array {name!r} at bytes {offsets!r}")
+    return Spec(_TYPES[dtype], tuple(shape)), (offsets[0], offsets[1])
+
+
+def is_shape(value: Any, least: int = 1) -> bool:
+    """Whether it is a list of whole numbers, each ``least`` or more, for an array's axes."""
+    if not isinstance(value, list) or len(value) > MAX_AXES:
+        return False
+    return all(type(n) is int and least <= n < 2**63 for n in value)
+
+
+def read_arrays(file: Any, header: Header, size: int) -> dict[str, np.ndarray]:
+    """All arrays, in one read, as views that nobody can write to."""
+    start = min(header.starts.values(), default=size)
+    buffer = np.empty(size - start, np.uint8)
+    file.seek(start)
+    _filled(file, buffer)
+    buffer.flags.writeable = False
+    arrays = {}
+    for name, spec in header.specs.items():
+        at = header.starts[name] - start
+        little = np.dtype(spec.dtype).newbyteorder("<")
+        arrays[name] = buffer[at : at + spec.size].view(little).reshape(spec.shape)
+    return arrays
+
+
+def read_pieces(file: Any, header: Header) -> Iterator[memoryview]:
+    """The bytes of all arrays, by name, a piece at a time."""
+    buffer = memoryview(bytearray(_CHUNK))
+    for name in sorted(header.specs):
+        file.seek(header.starts[name])
+        left = header.specs[name].size
+        while left:
+            piece = _filled(file, buffer[: min(left, _CHUNK)])
+            yield piece
+            left -= len(piece)
+
+
+def _filled(file: Any, buffer: Any) -> Any:
+    """The buffer, filled from the file."""
+    view, done = memoryview(buffer), 0
+    while done < len(view):
+        count = file.readinto(view[done:])
+        if not count:
+            raise altered("a file that became shorter while it was read")
+        done += count
+    return buffer
+
+
+def _decoded(text: bytearray) -> str:
+    try:
+        return text.decode("utf-8")
+    except ValueError as error:
+        raise altered(f"a header that is no text ({error})") from error
+
+
+def parsed(text: str, what: str) -> dict[str, Any]:
+    """A JSON object without keys that come twice; an ArtifactError if it is anything else."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise altered(f"a {what} that cannot be read ({error})") from error
+    if not isinstance(value, dict):
+        raise altered(f"a {what} that is no JSON object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{name!r} comes twice")
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")

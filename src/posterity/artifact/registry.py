@@ -1,0 +1,111 @@
+"""What files can hold, by name: types come from here, never from pickle or an import path."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from posterity.arrays.tree import Node, leaves_with_path
+from posterity.errors import ArtifactError
+from posterity.families import Distribution, exported
+
+ARRAY = "array"
+"""The type of a node that stands for an array beside the tree."""
+
+Kind = TypeVar("Kind", bound=type[Node])
+
+
+class Codec(NamedTuple):
+    """A type, the fields that a file holds of it, and how it is made from them again.
+
+    ``check`` raises as ``build`` does, where that takes less time.
+    """
+
+    of: type
+    fields: Callable[[Any], dict[str, Any]]
+    build: Callable[[dict[str, Any]], Any]
+    check: Callable[[dict[str, Any]], Any]
+
+
+CODECS: dict[str, Codec] = {}
+
+
+def register(kind: Kind) -> Kind:
+    """Let artifacts hold a family of your own, or another node; usable as a decorator.
+
+    Raises:
+        ArtifactError: if another type already has the name.
+    """
+    enrol(kind, _fields, lambda fields: _node(kind, fields))
+    return kind
+
+
+def enrol(
+    kind: type,
+    fields: Callable[[Any], dict[str, Any]],
+    build: Callable[[dict[str, Any]], Any],
+    check: Callable[[dict[str, Any]], Any] | None = None,
+) -> None:
+    """Let artifacts hold a type; an ArtifactError if another one already has the name."""
+    held = CODECS.setdefault(kind.__name__, Codec(kind, fields, build, check or build))
+    if held.of is not kind or kind.__name__ == ARRAY:
+        raise ArtifactError(
+            found=f"a second family named {kind.__name__!r}",
+            expected="one type a name",
+            fix="Rename the new one.",
+        )
+
+
+def check_names(kind: str, fields: dict[str, Any], names: Any) -> None:
+    """Raise an ArtifactError unless a node has these fields, and no other."""
+    if fields.keys() != set(names):
+        raise ArtifactError(
+            found=f"a {kind} of {sorted(fields)}",
+            expected=f"{sorted(names)}",
+            fix="Read it with the release of posterity that wrote it.",
+        )
+
+
+def _fields(node: Any) -> dict[str, Any]:
+    return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+
+
+def _node(kind: type, fields: dict[str, Any]) -> Node:
+    check_names(kind.__name__, fields, [field.name for field in dataclasses.fields(kind)])
+    if issubclass(kind, Distribution):
+        check_parameters(kind, fields)
+    return kind(**fields)
+
+
+def check_parameters(kind: type, fields: dict[str, Any]) -> None:
+    """Raise an ArtifactError unless all are arrays of floats: a constructor takes anything."""
+    for path, leaf in leaves_with_path(fields):
+        if not (isinstance(leaf, np.ndarray) and leaf.dtype in (np.float32, np.float64)):
+            what = f"array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
+            raise ArtifactError(
+                found=f"{what} for {'.'.join(path)} of a {kind.__name__}",
+                expected="an array of float32 or float64",
+                fix="Make the family by its constructor, which converts what it is given.",
+            )
+
+
+def _items(mapping: dict[Any, Any]) -> dict[str, Any]:
+    if strange := [key for key in mapping if type(key) is not str]:
+        raise ArtifactError(
+            found=f"a dictionary with the keys {strange[:3]}",
+            expected="names as keys",
+            fix="Use text, or a list.",
+        )
+    return mapping
+
+
+def _tuple(fields: dict[str, Any]) -> tuple[Any, ...]:
+    check_names("tuple", fields, ["items"])
+    return tuple(fields["items"])
+
+
+enrol(dict, _items, dict)
+enrol(tuple, lambda value: {"items": list(value)}, _tuple)
+for _family in exported().values():
+    register(_family)

@@ -1,0 +1,136 @@
+"""Values as trees of JSON with arrays beside them, and back.
+
+A node is a number, a text, true, false or null; a list of nodes; an array,
+``{"type": "array", "dtype": ..., "shape": ...}``, kept under the path that leads to it; or
+``{"type": NAME, "fields": {...}}`` of a registered type.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from posterity.arrays.namespace import is_jax
+from posterity.artifact.container import CODES, Spec, altered, is_shape, unknown_type
+from posterity.artifact.registry import ARRAY, CODECS
+from posterity.errors import ArtifactError, ParameterError
+
+SCALARS = frozenset({type(None), bool, int, float, str})
+
+
+def encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    """The node of a value; its arrays are put into ``arrays`` by path."""
+    if _is_plain(value):
+        return _checked(value, path)
+    if type(value) is list:
+        return [encode(item, _join(path, str(n)), arrays) for n, item in enumerate(value)]
+    if isinstance(value, np.ndarray | np.generic) or is_jax(value):
+        arrays[path] = array = _contiguous(np.asarray(value), path)
+        return {"type": ARRAY, "dtype": array.dtype.name, "shape": list(array.shape)}
+    name = type(value).__name__
+    if name not in CODECS or CODECS[name].of is not type(value):
+        raise ArtifactError(
+            found=f"a {type(value).__module__}.{name}",
+            expected=f"numbers, texts, arrays, lists, or one of {sorted(CODECS)}",
+            fix="Register a family of your own with posterity.artifact.register.",
+        )
+    fields = CODECS[name].fields(value).items()
+    return {"type": name, "fields": {f: encode(v, _join(path, f), arrays) for f, v in fields}}
+
+
+def specs(node: Any, path: str = "") -> Iterator[tuple[str, Spec]]:
+    """Path, type and shape of each array in a tree.
+
+    Raises:
+        ArtifactError: for what is no node.
+    """
+    if _is_plain(node):
+        return
+    if isinstance(node, list):
+        for n, item in enumerate(node):
+            yield from specs(item, _join(path, str(n)))
+    elif node.keys() == {"type", "dtype", "shape"} and node["type"] == ARRAY:
+        if not isinstance(node["dtype"], str) or not is_shape(node["shape"], 0):
+            raise altered(f"array {path!r} of {node['dtype']!r} and shape {node['shape']!r}")
+        yield path, Spec(node["dtype"], tuple(node["shape"]))
+    elif node.keys() == {"type", "fields"} and _is_typed(node):
+        for name, child in node["fields"].items():
+            yield from specs(child, _join(path, name))
+    else:
+        raise altered(f"a node {path!r} with the keys {sorted(node)}")
+
+
+def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool = False) -> Any:
+    """The value of a node whose arrays are there; with ``check`` it may be left unfinished.
+
+    Raises:
+        ArtifactError: for a type that is not registered, or made of something else.
+        ParameterError: if a number is NaN or infinite.
+    """
+    if _is_plain(node):
+        return _checked(node, path)
+    if isinstance(node, list):
+        return [decode(child, arrays, _join(path, str(n)), check) for n, child in enumerate(node)]
+    if node["type"] == ARRAY:
+        return _array(arrays[path], path)
+    if node["type"] not in CODECS:
+        raise ArtifactError(
+            found=f"a family {node['type']!r} that this installation does not know",
+            expected=f"one of {sorted(CODECS)}",
+            fix="Import the package that defines and registers it, or upgrade posterity.",
+        )
+    items, codec = node["fields"].items(), CODECS[node["type"]]
+    fields = {name: decode(child, arrays, _join(path, name), check) for name, child in items}
+    return codec.check(fields) if check else codec.build(fields)
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether it is a number, a text, true, false or null, or a list of these."""
+    return type(node) in SCALARS or (type(node) is list and SCALARS.issuperset(map(type, node)))
+
+
+def _is_typed(node: dict[str, Any]) -> bool:
+    return isinstance(node["type"], str) and isinstance(node["fields"], dict)
+
+
+def _checked(plain: Any, path: str) -> Any:
+    """What is plain, if its numbers are finite and fit 64 bits, as files hold."""
+    values = plain if isinstance(plain, list) else [plain]
+    kinds = set(map(type, values))
+    whole = [n for n in values if type(n) is int] if int in kinds else [0]
+    if not -(2**63) <= min(whole) <= max(whole) < 2**63:
+        raise ArtifactError(
+            found=f"a whole number beyond 64 bits at {path!r}",
+            expected="one from -2**63 to 2**63 - 1",
+            fix="Keep it as text.",
+        )
+    if float in kinds:
+        _array(np.array([n for n in values if type(n) is float]), path)
+    return plain
+
+
+def _array(array: np.ndarray, path: str) -> np.ndarray:
+    # The least and the greatest tell, and take no memory.
+    if array.dtype.kind == "f" and not np.isfinite([array.min(), array.max()]).all():
+        wrong = array[~np.isfinite(array)]
+        raise ParameterError(
+            found=f"{wrong[0]} at {path!r} ({wrong.size} such values)",
+            expected="finite numbers",
+            fix="Check that the fit which made them converged, and fit again.",
+        )
+    return array
+
+
+def _contiguous(array: np.ndarray, path: str) -> np.ndarray:
+    if array.dtype.name not in CODES:
+        raise unknown_type(path, array.dtype)
+    little = array.dtype.newbyteorder("<")
+    return np.asarray(array, little, order="C")  # ascontiguousarray would add an axis
+
+
+def _join(path: str, name: str) -> str:
+    # Names of blocks are free text: a slash in one must not make a path.
+    part = quote(name, safe="", errors="surrogatepass")
+    # The one name that safetensors keeps for itself.
+    return f"{path}/{part}" if path else part.replace("__metadata__", "%5F_metadata__")
