@@ -17,7 +17,7 @@ from cli.configurations import CONJUGATE, COUNTS, LOGISTIC, NETWORK
 
 import posterity
 from posterity import models
-from posterity.checks import same_parameters
+from posterity.arrays.tree import identical
 from posterity.federation import Gossip
 from posterity.graphs import ring
 
@@ -51,7 +51,7 @@ def test_another_call_goes_on_from_the_checkpoint(folder):
     data = document("federate", "gossip.toml")
     assert (data["resumed"], data["steps"]) == (30, 40)
     assert len(Path("history.jsonl").read_text().splitlines()) == 40
-    assert same_parameters(posterity.load("shared.safetensors").posterior, before.posterior)
+    assert identical(posterity.load("shared.safetensors").posterior, before.posterior)
     Path("gossip.toml").write_text(longer.replace("seed = 3", "seed = 4"))
     assert "another federation" in fail(5, "federate", "gossip.toml")["found"]
 
@@ -129,7 +129,7 @@ def test_paths_are_relative_to_the_configuration_and_priors_may_be_ledgers(folde
     document("federate", "gossip.toml")
     assert {path.name for path in Path("sub").iterdir()} == {"again.safetensors", "where"}
     again = posterity.load("sub/again.safetensors")
-    assert same_parameters(again.prior, posterity.Gamma.from_standard(2.0, 1.0))
+    assert identical(again.prior, posterity.Gamma.from_standard(2.0, 1.0))
 
 
 def test_fewer_steps_than_were_made_are_refused(folder):
