@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arrays.leaves import as_leaf, frozen
+from posterity.arrays.leaves import frozen
 from posterity.arrays.stacks import columns, rows
 from posterity.checks import check_finite, check_proper, check_same_structure
 from posterity.errors import LedgerError, PosterityError
@@ -349,9 +349,7 @@ def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.nd
 
 
 def _is_at_rest(leaf: Any) -> bool:
-    if type(leaf) is not np.ndarray or leaf.dtype != np.float64 or leaf.flags.writeable:
-        return False
-    return leaf.base is None or as_leaf(leaf) is leaf  # of a view, somebody may own the memory
+    return type(leaf) is np.ndarray and leaf.dtype == np.float64 and not leaf.flags.writeable
 
 
 def _blocks(column: Sequence[Any]) -> Iterator[tuple[Sequence[Any], np.ndarray]]:

@@ -175,12 +175,16 @@ def test_the_file_is_plain_safetensors(path: Path) -> None:
     assert all(array.flags.aligned for array in artifact.load(path).values())
 
 
+def memory(array: Any) -> Any:
+    return memory(array.base) if isinstance(array, np.ndarray) else array
+
+
 def test_loaded_arrays_cannot_be_written_to_and_share_one_buffer(path: Path) -> None:
     artifact.save(ledger_of(["north", "south"]), path)
     held = artifact.load(path)
     found = leaves([held.prior, *(held.factor(site) for site in held.sites)])
     assert not any(leaf.flags.writeable for leaf in found)
-    assert len({id(leaf.base) for leaf in found}) == 1
+    assert len({id(memory(leaf)) for leaf in found}) == 1
     with pytest.raises(ValueError, match="read-only"):
         held.factor("north").blocks["w"].precision[0] = 1.0
 

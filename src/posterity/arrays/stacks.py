@@ -5,7 +5,8 @@ A call a tree costs more than the numbers in a small one; a call a leaf serves a
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,10 @@ def columns(like: Any, trees: Sequence[Any]) -> list[Sequence[Any]]:
     """
     if not _branches(like):
         return [trees]
-    names = _names(like)
-    inner = [_children(tree) for tree in trees if type(tree) is type(like)]
-    fixed = isinstance(like, Node)  # the type says the names
-    if len(inner) < len(trees) or not (fixed or all(tree.keys() == names for tree in inner)):
+    if not {type(like)}.issuperset(map(type, trees)) or not _named_alike(like, trees):
         raise ValueError(f"a tree that is not like {like!r}")
-    own = _children(like)
-    parts = (columns(own[name], [tree[name] for tree in inner]) for name in names)
+    families = zip(*map(_getter(like), (like, *trees)), strict=True)
+    parts = (columns(own, others) for own, *others in families)
     return list(itertools.chain.from_iterable(parts))
 
 
@@ -52,8 +50,8 @@ def _rows(like: Any, leaves: Iterator[Iterable[Any]]) -> Iterable[Any]:
         return itertools.repeat(None)
     if not _branches(like):
         return next(leaves)
-    own = _children(like)
-    together = zip(*[_rows(own[name], leaves) for name in _names(like)], strict=False)
+    parts = [_rows(child, leaves) for child in _getter(like)(like)]
+    together = zip(*parts, strict=False)  # what is None has no end
     if isinstance(like, Node):
         return [type(like).of_children(row) for row in together]
     if isinstance(like, dict):
@@ -70,14 +68,21 @@ def _branches(tree: Any) -> bool:
     return tree is None or isinstance(tree, Node | dict | list | tuple)
 
 
-def _children(tree: Any) -> dict[Any, Any]:
-    if isinstance(tree, Node | dict):
-        return tree if isinstance(tree, dict) else tree.__dict__
-    return {} if tree is None else dict(enumerate(tree))
+def _named_alike(like: Any, trees: Sequence[Any]) -> bool:
+    """Of trees of one type; that of a node says its names."""
+    if isinstance(like, dict):
+        return all(tree.keys() == like.keys() for tree in trees)
+    return not isinstance(like, list | tuple) or all(len(tree) == len(like) for tree in trees)
 
 
-def _names(tree: Any) -> Any:
-    if isinstance(tree, Node):
-        kind: Any = type(tree)
-        return [field.name for field in dataclasses.fields(kind)]
-    return _children(tree).keys()
+def _getter(like: Any) -> Callable[[Any], Sequence[Any]]:
+    """Gives the children of a tree in the order of those of ``like``."""
+    if isinstance(like, dict):
+        return lambda tree: [tree[name] for name in like]
+    if not isinstance(like, Node):
+        return lambda tree: () if tree is None else tree
+    kind: Any = type(like)
+    names = [field.name for field in dataclasses.fields(kind)]
+    if kind.children is Node.children and len(names) > 1:  # as it gives them, but faster
+        return operator.attrgetter(*names)
+    return kind.children

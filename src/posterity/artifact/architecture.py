@@ -101,10 +101,14 @@ def _fields(architecture: Architecture) -> dict[str, Any]:
     return {f.name: getattr(architecture, f.name) for f in dataclasses.fields(architecture)}
 
 
-def _build(fields: dict[str, Any]) -> Architecture:
+def _check(fields: dict[str, Any]) -> None:
     check_names("Architecture", fields, ["name", "options", "parameters"])
     check_parameters(Architecture, {"parameters": fields["parameters"]})
+
+
+def _build(fields: dict[str, Any]) -> Architecture:
+    _check(fields)
     return Architecture(**fields)
 
 
-enrol(Architecture, _fields, _build)
+enrol(Architecture, _fields, _build, _check)

@@ -197,17 +197,18 @@ def is_shape(value: Any, least: int = 1) -> bool:
 
 
 def read_arrays(file: Any, header: Header, size: int) -> dict[str, np.ndarray]:
-    """All arrays, in one read, as views that nobody can write to."""
+    """All arrays, in one read, as views of bytes, which nobody can write to."""
     start = min(header.starts.values(), default=size)
-    buffer = np.empty(size - start, np.uint8)
     file.seek(start)
-    _filled(file, buffer)
-    buffer.flags.writeable = False
+    content = file.readall()
+    if len(content) != size - start:
+        raise altered("a file that changed while it was read")
     arrays = {}
     for name, spec in header.specs.items():
-        at = header.starts[name] - start
         little = np.dtype(spec.dtype).newbyteorder("<")
-        arrays[name] = buffer[at : at + spec.size].view(little).reshape(spec.shape)
+        at = header.starts[name] - start
+        flat = np.frombuffer(content, little, math.prod(spec.shape), at)
+        arrays[name] = flat.reshape(spec.shape)
     return arrays
 
 
@@ -229,7 +230,7 @@ def _filled(file: Any, buffer: Any) -> Any:
     while done < len(view):
         count = file.readinto(view[done:])
         if not count:
-            raise altered("a file that became shorter while it was read")
+            raise altered("a file that changed while it was read")
         done += count
     return buffer
 

@@ -9,6 +9,7 @@ import numpy as np
 from posterity.arrays.tree import Node, leaves_with_path
 from posterity.errors import ArtifactError
 from posterity.families import Distribution, exported
+from posterity.families.coordinates import common_batch, common_size, symmetrized
 
 ARRAY = "array"
 """The type of a node that stands for an array beside the tree."""
@@ -37,7 +38,7 @@ def register(kind: Kind) -> Kind:
     Raises:
         ArtifactError: if another type already has the name.
     """
-    enrol(kind, _fields, lambda fields: _node(kind, fields))
+    enrol(kind, _fields, lambda fields: _node(kind, fields), lambda fields: _sound(kind, fields))
     return kind
 
 
@@ -68,14 +69,35 @@ def check_names(kind: str, fields: dict[str, Any], names: Any) -> None:
 
 
 def _fields(node: Any) -> dict[str, Any]:
-    return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+    return dict(zip(_names(node), node.children(), strict=True))
 
 
-def _node(kind: type, fields: dict[str, Any]) -> Node:
-    check_names(kind.__name__, fields, [field.name for field in dataclasses.fields(kind)])
+def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
+    _check_fields(kind, fields)
+    return kind(**fields)
+
+
+def _sound(kind: type[Node], fields: dict[str, Any]) -> Node:
+    """As the constructor, which would copy the arrays, but around the arrays themselves."""
+    coordinates = getattr(kind, "coordinates", {})
+    if not coordinates:
+        return _node(kind, fields)
+    _check_fields(kind, fields)
+    common_size(coordinates, fields, kind.__name__)
+    common_batch(coordinates, fields, kind.__name__)
+    for name, coordinate in coordinates.items():
+        symmetrized(fields[name], coordinate, f"{name} of a {kind.__name__}")
+    return kind.of_children(fields[name] for name in _names(kind))
+
+
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def _check_fields(kind: type[Node], fields: dict[str, Any]) -> None:
+    check_names(kind.__name__, fields, _names(kind))
     if issubclass(kind, Distribution):
         check_parameters(kind, fields)
-    return kind(**fields)
 
 
 def check_parameters(kind: type, fields: dict[str, Any]) -> None:
