@@ -3,7 +3,6 @@
 A call a tree costs more than the numbers in a small one; a call a leaf serves all trees.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.leaves import frozen
-from posterity.arrays.tree import Node
+from posterity.arrays.tree import Node, field_names
 
 
 def columns(like: Any, trees: Sequence[Any]) -> list[Sequence[Any]]:
@@ -71,13 +70,14 @@ def _branches(tree: Any) -> bool:
 
 
 def _children(tree: Any) -> dict[Any, Any]:
-    if isinstance(tree, Node | dict):
-        return tree if isinstance(tree, dict) else tree.__dict__
+    if isinstance(tree, dict):
+        return tree
+    if isinstance(tree, Node):
+        return dict(zip(_names(tree), tree.children(), strict=True))
     return {} if tree is None else dict(enumerate(tree))
 
 
 def _names(tree: Any) -> Any:
     if isinstance(tree, Node):
-        kind: Any = type(tree)
-        return [field.name for field in dataclasses.fields(kind)]
+        return field_names(type(tree))
     return _children(tree).keys()

@@ -1,12 +1,11 @@
 """What files can hold, by name: types come from here, never from pickle or an import path."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from posterity.arrays.tree import Node, leaves_with_path
+from posterity.arrays.tree import Node, field_names, leaves_with_path
 from posterity.errors import ArtifactError
 from posterity.families import Distribution, exported
 
@@ -68,11 +67,11 @@ def check_names(kind: str, fields: dict[str, Any], names: Any) -> None:
 
 
 def _fields(node: Any) -> dict[str, Any]:
-    return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+    return dict(zip(field_names(type(node)), node.children(), strict=True))
 
 
 def _node(kind: type, fields: dict[str, Any]) -> Node:
-    check_names(kind.__name__, fields, [field.name for field in dataclasses.fields(kind)])
+    check_names(kind.__name__, fields, field_names(kind))
     if issubclass(kind, Distribution):
         check_parameters(kind, fields)
     return kind(**fields)

@@ -1,6 +1,7 @@
 """``posterity inspect``: what is in a file."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,7 +57,7 @@ def _outline(value: Any) -> Any:
     """A family as a tree: its type, the shapes of its parameters, what is in its blocks."""
     import numpy as np
 
-    if value is None or isinstance(value, dict):
+    if value is None or isinstance(value, Mapping):
         return value and {name: _outline(child) for name, child in value.items()}
     if not dataclasses.is_dataclass(value):
         return list(np.shape(value))
