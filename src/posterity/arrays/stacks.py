@@ -3,7 +3,6 @@
 A call a tree costs more than the numbers in a small one; a call a leaf serves all trees.
 """
 
-import dataclasses
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.leaves import frozen
-from posterity.arrays.tree import Node
+from posterity.arrays.tree import Node, field_names
 
 
 def columns(like: Any, trees: Sequence[Any]) -> list[Sequence[Any]]:
@@ -82,7 +81,7 @@ def _getter(like: Any) -> Callable[[Any], Sequence[Any]]:
     if not isinstance(like, Node):
         return lambda tree: () if tree is None else tree
     kind: Any = type(like)
-    names = [field.name for field in dataclasses.fields(kind)]
+    names = field_names(kind)
     if kind.children is Node.children and len(names) > 1:  # as it gives them, but faster
         return operator.attrgetter(*names)
     return kind.children

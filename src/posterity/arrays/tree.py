@@ -42,12 +42,12 @@ class Node:
     def of_children(cls, children: Any) -> Self:
         """Around these values of the fields, in their order, unchecked."""
         node = object.__new__(cls)
-        node.__dict__.update(zip(_names(cls), children, strict=True))
+        node.__dict__.update(zip(field_names(cls), children, strict=True))
         return node
 
     def children(self) -> tuple[Any, ...]:
         """The values of the fields, in their order."""
-        return tuple(self.__dict__[name] for name in _names(type(self)))
+        return tuple(self.__dict__[name] for name in field_names(type(self)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -112,7 +112,7 @@ def _branches(tree: Any) -> bool:
 
 def _items(tree: Any) -> list[tuple[str, Any]]:
     if isinstance(tree, Node):
-        return list(zip(_names(type(tree)), tree.children(), strict=True))
+        return list(zip(field_names(type(tree)), tree.children(), strict=True))
     if isinstance(tree, dict):
         return [(str(key), tree[key]) for key in sorted(tree)]
     return [] if tree is None else [(str(index), child) for index, child in enumerate(tree)]
@@ -125,7 +125,8 @@ def _outline(value: Any) -> str:
 
 
 @functools.cache
-def _names(cls: type) -> tuple[str, ...]:
+def field_names(cls: type) -> tuple[str, ...]:
+    """Names of the fields of a node, in their order: that of its ``children()``."""
     return tuple(field.name for field in dataclasses.fields(cls))
 
 

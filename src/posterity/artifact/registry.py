@@ -1,12 +1,11 @@
 """What files can hold, by name: types come from here, never from pickle or an import path."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from posterity.arrays.tree import Node, leaves_with_path
+from posterity.arrays.tree import Node, field_names, leaves_with_path
 from posterity.errors import ArtifactError
 from posterity.families import Distribution, exported
 from posterity.families.coordinates import common_batch, common_size, symmetrized
@@ -69,7 +68,7 @@ def check_names(kind: str, fields: dict[str, Any], names: Any) -> None:
 
 
 def _fields(node: Any) -> dict[str, Any]:
-    return dict(zip(_names(node), node.children(), strict=True))
+    return dict(zip(field_names(type(node)), node.children(), strict=True))
 
 
 def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
@@ -87,15 +86,11 @@ def _sound(kind: type[Node], fields: dict[str, Any]) -> Node:
     common_batch(coordinates, fields, kind.__name__)
     for name, coordinate in coordinates.items():
         symmetrized(fields[name], coordinate, f"{name} of a {kind.__name__}")
-    return kind.of_children(fields[name] for name in _names(kind))
-
-
-def _names(kind: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]
+    return kind.of_children(fields[name] for name in field_names(kind))
 
 
 def _check_fields(kind: type[Node], fields: dict[str, Any]) -> None:
-    check_names(kind.__name__, fields, _names(kind))
+    check_names(kind.__name__, fields, field_names(kind))
     if issubclass(kind, Distribution):
         check_parameters(kind, fields)
 
