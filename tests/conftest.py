@@ -1,5 +1,6 @@
 """What must be set before JAX is imported, and how hypothesis tries examples."""
 
+import importlib.metadata
 import os
 
 from hypothesis import settings
@@ -9,6 +10,11 @@ from hypothesis import settings
 SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler"
 if SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SCHEDULER}=false".strip()
+# Compiling takes most of the tests' time. An unknown flag would end the process, so these are set
+# only for the release that they were tried with.
+FAST = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+if importlib.metadata.version("jaxlib").startswith("0.10.") and FAST not in os.environ["XLA_FLAGS"]:
+    os.environ["XLA_FLAGS"] += f" {FAST}"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # For the processes that run tests in parallel: more threads than cores make inverses crawl.

@@ -137,5 +137,5 @@ def snapshot(run):
     """All that an event may change, to be compared."""
     state = run.state
     bits = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((state.posterior, state.load))]
-    own = json.dumps(state.schedule, default=repr, sort_keys=True)
-    return digest(run.ledger), bits, own, dict(state.counts), state.step, state.leaving
+    own = json.dumps(state.schedule, sort_keys=True)
+    return digest(run.ledger), bits, own, state.known, dict(state.counts), state.step, state.leaving

@@ -8,7 +8,7 @@ from laws.table import identical
 
 from posterity import fuse
 from posterity.artifact import digest
-from posterity.errors import LedgerError, ParameterError, SiteError, UsageError
+from posterity.errors import LedgerError, ParameterError, SiteError
 from posterity.families import Beta, Gamma, Gaussian
 from posterity.federation import Gossip, certify, federate, forget
 from posterity.federation.checkpoint import with_ledger
@@ -105,14 +105,6 @@ def test_a_ledger_says_whether_it_forgets_exactly(independent):
     assert forget(ledger, "a", "b").exact
     for other in (done, forget(ledger, "b", "b")):
         assert verify(other.receipt, ledger, other.ledger).passed
-    with pytest.raises(UsageError, match="for a ledger"):
-        forget(ledger, "a", sweeps=1)
-    with pytest.raises(LedgerError, match="'yew'"):
-        forget(ledger, "a", "yew")
-    with pytest.raises(LedgerError, match="it was forgotten"):
-        forget(done.ledger, "a")
-    with pytest.raises(UsageError, match="at least one site"):
-        forget(ledger)
 
 
 def test_posteriors_trained_apart_are_forgotten_exactly():
@@ -226,24 +218,6 @@ def test_a_remainder_that_is_no_distribution_has_a_way_out():
     done = forget(run, "ash", restart=True)
     assert done.ledger.posterior.is_proper()
     assert verify(done.receipt, run.ledger, done.ledger).passed
-
-
-def test_arguments_that_make_no_sense(trained):
-    model, prior, data = CONJUGATE["Beta"]
-    exact = federate(data, model, prior, steps=1)
-    for target, options in [
-        (exact, {"sweeps": 1}),
-        (exact, {"restart": True}),
-        (trained, {"sweeps": -1}),
-    ]:
-        with pytest.raises(UsageError, match="refinement"):
-            forget(target, "ash", **options)
-    with pytest.raises(UsageError, match="at least one site"):
-        forget(trained)
-    with pytest.raises(LedgerError, match="'yew'"):
-        forget(trained, "ash", "yew")
-    with pytest.raises(LedgerError, match="forgotten already"):
-        forget(forget(trained, "ash", sweeps=0).run, "ash")
 
 
 # --- certificates ------------------------------------------------------------------------------

@@ -13,11 +13,10 @@ from federation.examples import (
 )
 from laws.table import identical
 
-from posterity.errors import UsageError
 from posterity.families import Beta
 from posterity.federation import Asynchronous, Sequential, Synchronous, federate
 from posterity.federation.federate import start
-from posterity.federation.state import site_key
+from posterity.federation.visit import site_key
 from posterity.inference import LocalUpdate
 from posterity.models import BetaExponential, LogisticRegression
 
@@ -83,7 +82,7 @@ def test_no_schedule_leaves_where_the_model_has_expectations():
     prior = Beta.from_standard(1.2, 1.2)
     for schedule in (Synchronous(damping=1.0), Asynchronous(), Sequential()):
         run = federate(data, BetaExponential(), prior, schedule=schedule, steps=12)
-        assert run.problem.admits(run.posterior)
+        assert run.federation.admits(run.posterior)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -142,24 +141,3 @@ def test_a_sweep_in_between_does_no_harm(pooled):
     # A site that mistook its old factor for others' would count part of its data twice.
     assert float(run.sweep(12).posterior.kl(pooled)) < 1e-12
     assert float(run.posterior.kl(pooled)) < 0.1
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Synchronous(damping=0.0), "damping=0.0"),
-        (lambda: Synchronous(damping=1.5), "damping=1.5"),
-        (lambda: Asynchronous(damping=float("nan")), "damping=nan"),
-        (lambda: Asynchronous(speeds={"a": 0.0}), "speed 0.0 of site 'a'"),
-        (lambda: Asynchronous(speeds={"a": float("inf")}), "speed inf"),
-    ],
-)
-def test_numbers_that_make_no_sense(make, message):
-    with pytest.raises(UsageError, match=message):
-        make()
-
-
-def test_speeds_of_sites_that_nobody_knows():
-    model, prior, data = CONJUGATE["Beta"]
-    with pytest.raises(UsageError, match="'yew'"):
-        start(data, model, prior, schedule=Asynchronous(speeds={"yew": 1.0}))

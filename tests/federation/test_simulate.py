@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from federation.examples import CONJUGATE, NAMES
 
-from posterity.errors import StructureError, UsageError
 from posterity.families import Beta
 from posterity.federation import Leave, federate, simulate
 from posterity.federation.federate import start
 from posterity.federation.schedules import Schedule
-from posterity.federation.state import visit
+from posterity.federation.visit import visit
 from posterity.graphs import MetropolisHastings, Network, NonBacktracking, complete, positions, ring
 from posterity.models import BetaBernoulli, BetaExponential
 
@@ -27,9 +26,9 @@ class Follow(Schedule):
 
     path: Any
 
-    def step(self, problem, state, *, key):
+    def step(self, federation, state, *, key):
         site = self.path[state.step]
-        state, happened = visit(problem, state, site, key=key)
+        state, happened = visit(federation, state, site, key=key)
         return state, (happened,)
 
 
@@ -151,28 +150,3 @@ def test_many_sites_on_a_sparse_graph():
     )  # fmt: skip
     distinct = [len(set(walk)) for walk in trial.positions.tolist()]
     np.testing.assert_array_equal(trial.posteriors.a_minus_one[:, -1], distinct)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"visits": 0}, UsageError, "visits=0"),
-        ({"repetitions": 0}, UsageError, "repetitions=0"),
-        ({"every": 0}, UsageError, "every=0"),
-        ({"leave": Leave("elm", VISITS)}, UsageError, "among those made"),
-        ({"leave": Leave("elm", -1)}, UsageError, "among those made"),
-        ({"leave": Leave("yew", 1)}, UsageError, "'yew'"),
-        ({"first": "yew"}, UsageError, "'yew'"),
-        ({"graph": ring(["ash"])}, StructureError, "no nodes for sites"),
-        ({"graph": Network.from_graph(ring(["ash"]))}, StructureError, "same names"),
-        ({"sites": dict.fromkeys(NAMES)}, UsageError, "no site with data"),
-    ],
-)
-def test_arguments_that_make_no_sense(changes, error, message):
-    model, prior, data = CONJUGATE["Beta"]
-    usual = {
-        "sites": data, "model": model, "prior": prior, "graph": ring(list(NAMES)),
-        "visits": VISITS, "repetitions": 2, "key": KEY,
-    }  # fmt: skip
-    with pytest.raises(error, match=message):
-        simulate(**(usual | changes))

@@ -3,8 +3,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from posterity.errors import UsageError
-from posterity.graphs import Network, complete, grid, ring, star, times
+from posterity.graphs import Network, complete, ring, star, times
 from posterity.graphs.times import (
     cover_times,
     expected_cover_time,
@@ -98,17 +97,6 @@ def test_two_sites_are_covered_when_the_other_is_hit():
         assert expected_cover_time(network, walk, start=site) == pytest.approx(hit)
 
 
-def test_theory_out_of_reach_says_to_measure():
-    network = Network.from_graph(grid(4, 5))
-    with pytest.raises(UsageError, match=r"20 sites.*at most 16.*cover_times"):
-        expected_cover_time(network, WALK)
-    with pytest.raises(UsageError, match=r"WeightedMetropolisHastings.*cover_times"):
-        expected_cover_time(Network.from_graph(ring(20)), WeightedMetropolisHastings([1] * 20))
-    for theory in (expected_cover_time, lambda n, w: expected_hitting_time(n, w, 0)):
-        with pytest.raises(UsageError, match="hitting_times"):
-            theory(network, NonBacktracking())
-
-
 # --- measurement ------------------------------------------------------------------------------
 
 
@@ -170,17 +158,6 @@ def test_nothing_to_walk_takes_no_hops():
     assert expected_hitting_time(LOLLIPOP, WALK, "2", start="2") == 0
 
 
-def test_a_limit_is_kept_to_the_hop():
-    network = Network.from_graph(ring(40))
-    walk = NonBacktracking()
-    draw = {"repetitions": 50, "key": KEY}
-    assert cover_times(network, walk, limit=39, **draw).max() == 39
-    with pytest.raises(UsageError, match=r"50 of 50 repetitions .* after 38 hops.*Raise limit"):
-        cover_times(network, walk, limit=38, **draw)
-    with pytest.raises(UsageError, match="Raise limit"):
-        hitting_times(network, walk, 1, start=0, limit=0, **draw)
-
-
 def test_measurements_longer_than_a_stretch_go_on(monkeypatch):
     network = Network.from_graph(star(10))
     whole = cover_times(network, WALK, repetitions=20, key=KEY)
@@ -196,14 +173,6 @@ def test_double_precision_changes_nothing():
     with jax.enable_x64(True):
         assert np.array_equal(cover_times(LOLLIPOP, WEIGHTED, **draw), whole)
         assert np.array_equal(positions(LOLLIPOP, WEIGHTED, hops=64, key=KEY), walked)
-
-
-@pytest.mark.parametrize("site", ["z", 7, -1, 1.5])
-def test_strange_sites_are_refused(site):
-    with pytest.raises(UsageError, match="Name a site"):
-        expected_hitting_time(LOLLIPOP, WALK, site)
-    with pytest.raises(UsageError, match="Name a site"):
-        hitting_times(LOLLIPOP, WALK, site, repetitions=1, key=KEY)
 
 
 def test_a_sparse_network_of_many_sites_is_covered():

@@ -15,7 +15,7 @@ from posterity.inference.quadrature import expectation_nodes, normal_nodes
 NODES = 128
 
 
-@partial(jax.jit, static_argnums=1, compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, static_argnums=1)
 def summary(q, count):
     """Nodes, and the moments of the statistics that they give."""
     nodes = expectation_nodes(q, count)

@@ -13,7 +13,6 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
 from posterity.models import NeuralNetwork, Records
 
 RNG = np.random.default_rng(0)
@@ -155,41 +154,3 @@ def test_priors() -> None:
     means = large.prior(variance=4.0, key=jax.random.key(2)).mean  # of deviation 0.2
     assert abs(means.mean()) < 4 * 0.2 / np.sqrt(4000)
     assert abs(means.std() - 0.2) < 4 * 0.2 / np.sqrt(2 * 4000)
-
-
-LABELS = np.array([0, 1, 1, 0, 1, 0])
-WRONG = {
-    "NaN": (plain(3), (X * np.nan, LABELS), ParameterError, "12 NaN"),
-    "no labels": (plain(3), X, StructureError, "pair"),
-    "label too large": (plain(3), (X, LABELS + 2), ParameterError, "found 3 .*0 to 2"),
-    "label negative": (plain(3), (X, LABELS - 1), ParameterError, "found -1"),
-    "label of 2": (plain(1, likelihood="bernoulli"), (X, 2 * LABELS), ParameterError, "found 2"),
-    "column of labels": (plain(3), (X, LABELS[:, None]), StructureError, r"labels of shape \(n,\)"),
-    "three logits": (plain(3, likelihood="bernoulli"), (X, LABELS), StructureError, "one logit"),
-    "two means": (plain(2, likelihood="gaussian"), (X, X[:, :1]), StructureError, "shaped as y"),
-    "lengths differ": (plain(3), (X, LABELS[:4]), StructureError, r"\(6, 3\).*\(4,\)"),
-    "wide inputs": (plain(3), (X @ np.ones((2, 5)), LABELS), StructureError, r"\(6, 5\)"),
-    "wide inputs, flax": (linen(3), (X @ np.ones((2, 5)), LABELS), StructureError, r"\(6, 5\)"),
-}
-
-
-@pytest.mark.parametrize("net, data, kind, says", WRONG.values(), ids=list(WRONG))
-def test_data_that_cannot_be_the_networks_are_refused(
-    net: Any, data: Any, kind: type[PosterityError], says: str
-) -> None:
-    with pytest.raises(kind, match=says):
-        net.check(data)
-
-
-def test_strange_parameters_are_refused() -> None:
-    apply = lambda p, x: x
-    with pytest.raises(UsageError, match="found likelihood 'poisson'"):
-        NeuralNetwork(apply, [np.zeros(2)], likelihood="poisson")
-    with pytest.raises(UsageError, match="at least one"):
-        NeuralNetwork(apply, {})
-    with pytest.raises(UsageError, match="from_equinox"):  # its activation is a leaf, too
-        NeuralNetwork(apply, eqx.nn.MLP(2, 1, 3, 1, key=jax.random.key(0)))
-    with pytest.raises(UsageError, match=r"\['int'\]"):
-        NeuralNetwork(apply, {"w": np.zeros(2), "count": 3})
-    with pytest.raises(ParameterError, match="noise_variance=0"):
-        NeuralNetwork(apply, [np.zeros(2)], noise_variance=0.0)

@@ -1,14 +1,15 @@
 """Federated inference: one posterior, improved by sites whose data stay where they are."""
 
-from posterity.federation.exact import Grid
+from posterity.federation.certificate import certify
 from posterity.federation.federate import federate
-from posterity.federation.forget import Forgotten, certify, forget
+from posterity.federation.forget import Forgotten, forget
 from posterity.federation.gossip import Gossip, Token
+from posterity.federation.grid import Grid
 from posterity.federation.run import Run
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.federation.several_tokens import LedgerGossip
 from posterity.federation.simulate import Leave, Simulation, simulate
-from posterity.federation.state import Visit
+from posterity.federation.visit import SiteProblem, Visit
 
 __all__ = [
     "Asynchronous",
@@ -21,6 +22,7 @@ __all__ = [
     "Schedule",
     "Sequential",
     "Simulation",
+    "SiteProblem",
     "Synchronous",
     "Token",
     "Visit",

@@ -14,7 +14,7 @@ import numpy as np
 from posterity.artifact import inspect, load, save
 from posterity.errors import ArtifactError, LedgerError, UsageError
 from posterity.federation.run import Run
-from posterity.federation.state import Visit
+from posterity.federation.visit import Visit
 from posterity.ledger import Ledger
 
 KEY = "federation"
@@ -36,16 +36,16 @@ def save_checkpoint(run: Run, path: str | os.PathLike[str]) -> None:
         "leaving": run.state.leaving,
         "history": [dataclasses.astuple(visit) for visit in run.history],
     }
-    provenance = {KEY: json.dumps(position), "grid": json.dumps(run.problem.grid.exponents)}
+    provenance = {KEY: json.dumps(position), "grid": json.dumps(run.federation.grid.exponents)}
     save(run.ledger, path, provenance=provenance)
 
 
 def check_saveable(run: Run) -> None:
     """Raise a UsageError unless the schedule's state is JSON data."""
-    if not run.schedule.saveable:
+    if run.state.known:
         raise UsageError(
             found=f"schedule {type(run.schedule).__name__}, whose state holds factors",
-            expected="a schedule whose state is numbers and names",
+            expected="one ledger, and beside it numbers and names",
             fix="Run it without a checkpoint, or use Gossip with one token.",
         )
 
@@ -104,12 +104,12 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
     Raises:
         LedgerError: if the prior or the sites are others, or factors are off the run's grid.
     """
-    grid, strangers = run.problem.grid, sorted(set(ledger.entries) - set(run.problem.sites))
+    grid, strangers = run.federation.grid, sorted(set(ledger.entries) - set(run.federation.sites))
     if strangers or ledger.prior != run.state.prior:
         raise LedgerError(
             found=f"a ledger of sites {sorted(ledger.entries)} with "
             + ("another prior" if not strangers else f"{strangers} among them"),
-            expected=f"the federation's prior, and sites among {sorted(run.problem.sites)}",
+            expected=f"the federation's prior, and sites among {sorted(run.federation.sites)}",
             fix="Set the federation up with the prior and the sites that made the ledger.",
         )
     for site in ledger.sites:
@@ -121,8 +121,7 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
             )
     state = run.state.with_entries(ledger.entries)
     grid.check(state.load, "the ledger")
-    own = run.schedule.replace(state.schedule, state.entries)
-    return dataclasses.replace(run, state=dataclasses.replace(state, schedule=own))
+    return dataclasses.replace(run, state=run.schedule.replace(state, state.entries))
 
 
 def fingerprint(run: Run, forgotten: Collection[str] = ()) -> str:
@@ -130,10 +129,10 @@ def fingerprint(run: Run, forgotten: Collection[str] = ()) -> str:
 
     Of ``forgotten`` sites the names count and not the data, which should be gone.
     """
-    sha, problem = hashlib.sha256(), run.problem
-    data = {site: problem.sites[site] for site in problem.sites if site not in forgotten}
-    rule = [problem.model, problem.update, problem.grid, run.schedule, run.state.prior]
-    _feed(sha, [list(problem.sites), data, *rule, jax.random.key_data(run.key)])
+    sha, federation = hashlib.sha256(), run.federation
+    data = {site: d for site, d in federation.sites.items() if site not in forgotten}
+    rule = [federation.model, federation.update, federation.grid, run.schedule, run.state.prior]
+    _feed(sha, [list(federation.sites), data, *rule, jax.random.key_data(run.key)])
     return sha.hexdigest()
 
 

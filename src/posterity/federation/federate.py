@@ -1,5 +1,6 @@
 """``federate``: improve one posterior by local steps of sites whose data stay where they are."""
 
+import functools
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -10,16 +11,25 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from posterity.arguments import COUNT, NATURAL, Constraint, one_of
+from posterity.arrays.tree import structure
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.checkpoint import check_saveable, resumed, save_checkpoint
-from posterity.federation.exact import DIGITS, REACH, Grid, size
+from posterity.federation.grid import DIGITS, REACH, Grid
 from posterity.federation.run import Callback, Run
 from posterity.federation.schedules import Schedule, Sequential
-from posterity.federation.state import Problem, State
+from posterity.federation.state import State
+from posterity.federation.visit import Federation
 from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, Model, Records
+
+ON_ERROR = one_of("raise", "pass")
+SITES = Constraint(
+    "names of sites, each a string, at least one",
+    lambda names: names and all(isinstance(name, str) for name in names),
+)
 
 
 def federate(
@@ -84,70 +94,33 @@ def federate(
     >>> float(run.posterior.a), float(run.posterior.b)
     (4.0, 3.0)
     """
-    run = start(
-        sites,
-        model,
-        prior,
-        schedule=schedule,
-        update=update,
-        weights=weights,
-        reach=reach,
-        on_error=on_error,
-        key=key,
-    )
+    ON_ERROR.check(on_error=on_error)
+    SITES.check(sites=list(sites))
+    model = model if isinstance(model, Model) else FunctionModel(model)
+    schedule = Sequential() if schedule is None else schedule
+    key = jax.random.key(0) if key is None else key
+    check_proper(prior, "the prior")
+    records = _records(sites, weights or {}, model)
+    grid = Grid.of(prior, reach)
+    prior = _rounded(prior, grid, reach)
+    update = (update or LocalUpdate()).resolve(model, prior)
+    federation = Federation(model, update, grid, records, on_error)
+    _check_fit(federation, prior)
+    first = schedule.init(State.of(prior), tuple(records), key=jax.random.fold_in(key, 0))
+    run = Run(federation, schedule, first, key)
     if checkpoint is None:
         return run.advance(steps, callback=callback)
     return advance_safely(resumed(run, Path(checkpoint)), steps, Path(checkpoint), every, callback)
 
 
-def start(
-    sites: Mapping[str, Any],
-    model: Model | Callable[[Any, Any], Any],
-    prior: ExponentialFamily,
-    *,
-    schedule: Schedule | None = None,
-    update: LocalUpdate | None = None,
-    weights: Mapping[str, float] | None = None,
-    reach: float = REACH,
-    on_error: Literal["raise", "pass"] = "raise",
-    key: jax.Array | None = None,
-) -> Run:
-    """The run before its first step; arguments and errors as for :func:`federate`."""
-    model = model if isinstance(model, Model) else FunctionModel(model)
-    schedule = Sequential() if schedule is None else schedule
-    if on_error not in ("raise", "pass") or not sites:
-        raise UsageError(
-            found=f"on_error={on_error!r} and {len(sites)} sites",
-            expected="'raise' or 'pass', and at least one site",
-            fix="Mend these arguments.",
-        )
-    check_proper(prior, "the prior")
-    records = _records(sites, weights or {}, model)
-    grid = Grid.of(prior, reach)
-    prior = grid.round(prior)
-    if not np.all(prior.is_proper()):
-        raise ParameterError(
-            found=f"a prior that is improper once rounded to {reach / 2**DIGITS:.1g} of its "
-            "largest parameters",
-            expected="parameters of similar orders of magnitude",
-            fix="Scale the data so that prior variances are alike, or pass a smaller `reach`.",
-        )
-    update = (update or LocalUpdate()).resolve(model, prior)
-    key = jax.random.key(0) if key is None else key
-    problem = Problem(model, records, update, grid, on_error)
-    _check_fit(problem, prior)
-    own = schedule.init(tuple(records), key=jax.random.fold_in(key, 0))
-    return Run(problem, schedule, State(prior, prior, size(prior), {}, {}, 0, own), key)
+start = functools.partial(federate, steps=0)
+"""The run before its first step; arguments and errors as for :func:`federate`."""
 
 
 def advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callback | None) -> Run:
     """Up to step number ``steps``, saving to the checkpoint on the way."""
-    if every < 1 or steps < 0:
-        raise UsageError(
-            found=f"every={every} and steps={steps}",
-            expected="at least one step between checkpoints, and no negative number of steps",
-            fix="Give every=10, say.",
-        )
+    COUNT.check(every=every)
+    NATURAL.check(steps=steps)
     check_saveable(run)
     latest = run
     try:
@@ -165,12 +138,6 @@ def _records(
     sites: Mapping[str, Any], weights: Mapping[str, float], model: Model
 ) -> dict[str, Records]:
     """Every site's data, checked, by sorted name."""
-    if not all(isinstance(site, str) for site in sites):
-        raise UsageError(
-            found=f"sites {list(sites)}",
-            expected="names of sites, each a string",
-            fix="Pass {str(name): data for name, data in sites.items()}.",
-        )
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
         raise UsageError(
@@ -181,28 +148,36 @@ def _records(
     records, check = {}, model.check  # bound once: Equinox makes a Module of it each time
     for site in sorted(sites):
         try:
-            records[site] = _site_records(sites[site], weights.get(site, 1.0), check)
+            records[site] = Records.of(sites[site], weights.get(site, 1.0))
+            if records[site].size:
+                check(records[site].data)
         except PosterityError as error:
             raise error.at(f"the data of site {site!r}") from error
     return records
 
 
-def _site_records(data: Any, weight: float, check: Callable[[Any], None]) -> Records:
-    records = Records(None, np.zeros(0)) if data is None else Records.of(data, weight)
-    if records.size:
-        check(records.data)
-    return records
+def _rounded(prior: ExponentialFamily, grid: Grid, reach: float) -> ExponentialFamily:
+    """The prior on the grid; a ParameterError if that is no distribution."""
+    rounded = grid.round(prior)
+    if not np.all(rounded.is_proper()):
+        raise ParameterError(
+            found=f"a prior that is improper once rounded to {reach / 2**DIGITS:.1g} of its "
+            "largest parameters",
+            expected="parameters of similar orders of magnitude",
+            fix="Scale the data so that prior variances are alike, or pass a smaller `reach`.",
+        )
+    return rounded
 
 
-def _check_fit(problem: Problem, prior: ExponentialFamily) -> None:
+def _check_fit(federation: Federation, prior: ExponentialFamily) -> None:
     """Raise a StructureError if the shapes of a site's data do not fit the prior's.
 
     What else is wrong with a model is told at the visit of the site where it shows.
     """
-    checked, own = set(), isinstance(problem.model, FunctionModel)
+    checked, own = set(), isinstance(federation.model, FunctionModel)
     # What JAX raises where shapes differ; a user's function raises what it likes.
     shapes = TypeError if own else (TypeError, ValueError)
-    for site, records in problem.sites.items():
+    for site, records in federation.sites.items():
         leaves = jax.tree.leaves(records.data)
         kind = tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
         if records.size == 0 or kind in checked:
@@ -210,23 +185,27 @@ def _check_fit(problem: Problem, prior: ExponentialFamily) -> None:
         checked.add(kind)
         try:
             with jax.enable_x64(True):
-                eqx.filter_eval_shape(_direction, problem, prior, records)
+                gradient = eqx.filter_eval_shape(_gradient, federation, prior, records)
+        except StructureError as error:
+            raise error.at(f"the model at site {site!r}") from error
         except Exception as error:
-            if isinstance(error, StructureError):
-                raise error.at(f"the model at site {site!r}") from error
             if isinstance(error, shapes) and not isinstance(error, jax.errors.JAXTypeError):
-                raise _misfit(site, leaves, prior, error) from error
+                raise _misfit(site, leaves, prior, str(error).splitlines()[0]) from error
+        else:
+            if structure(gradient) != structure(prior):
+                raise _misfit(site, leaves, prior, f"the model finds {gradient!r}")
 
 
-def _misfit(site: str, leaves: list[Any], prior: Any, error: Exception) -> StructureError:
+def _misfit(site: str, leaves: list[Any], prior: Any, why: str) -> StructureError:
     return StructureError(
         found=f"records of shapes {[np.shape(leaf) for leaf in leaves]} at site {site!r}, which do "
-        f"not go together with {prior!r} ({str(error).splitlines()[0]})",
+        f"not go together with {prior!r} ({why})",
         expected="data, model and prior of matching dimensions",
         fix="Compare the number of columns with the dimension of the prior.",
     )
 
 
-def _direction(problem: Problem, q: ExponentialFamily, records: Records) -> ExponentialFamily:
-    key = jax.random.key(0)
-    return problem.update.direction(problem.model, q, q.zero(), records, key=key)
+def _gradient(federation: Federation, q: ExponentialFamily, records: Records) -> Any:
+    estimator = federation.update.estimator
+    assert estimator is not None, "resolve fills it in"
+    return estimator(federation.model, q, records, key=jax.random.key(0))

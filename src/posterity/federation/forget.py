@@ -2,25 +2,16 @@
 
 import dataclasses
 import math
-from typing import Any
-
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 
 from posterity.checks import check_proper
 from posterity.errors import LedgerError, UsageError
+from posterity.federation.certificate import certify
 from posterity.federation.run import Run
-from posterity.federation.state import failure_of, padded, site_key
-from posterity.inference.update import LocalUpdate, fisher_length
 from posterity.ledger import Ledger
-from posterity.models import ConjugateModel
 from posterity.receipt import Receipt, Refinement, issue
 
 SWEEPS, NOISY_SWEEPS = 2, 20
 """Sweeps of refinement over the sites that stay: with exact gradients, and with noisy ones."""
-DRAWS = 64
-"""Estimates averaged for the certificate where gradients are noisy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +87,7 @@ def forget(
     if isinstance(target, Ledger):
         return _from_ledger(target, sites)
     if sweeps is None:
-        sweeps = NOISY_SWEEPS if target.problem.update.noisy else SWEEPS
+        sweeps = NOISY_SWEEPS if target.federation.update.noisy else SWEEPS
     return _from_run(target, sites, sweeps, restart)
 
 
@@ -134,71 +125,3 @@ def _check_contributed(before: Ledger, sites: tuple[str, ...]) -> None:
 
 def _known(number: float) -> float | None:
     return number if math.isfinite(number) else None
-
-
-@dataclasses.dataclass(frozen=True)
-class Certificate:
-    """How far a posterior is from the fixed point of its own sites' free energy.
-
-    ``residuals``: by site the length, in the Fisher metric, of ``∇_μ E_q[log likelihood_k]/α -
-    η_k``, in sqrt(nats). ``distance``: half the squared length of their sum, the KL divergence in
-    nats, to second order, that one undamped round would still move the posterior. A site whose
-    gradient is not finite makes both NaN, and so does one that fails where the run passes over it.
-    """
-
-    residuals: dict[str, float]
-    distance: float
-
-
-def certify(run: Run, *, draws: int = DRAWS) -> Certificate:
-    """Measure how far the run's posterior is from where its sites would leave it alone.
-
-    Where gradients are noisy, ``draws`` estimates are averaged and the noise that remains makes
-    both figures too large rather than too small, on average.
-
-    Raises:
-        SiteError: if a site fails, unless the run passes over such sites.
-    """
-    problem, state = run.problem, run.state
-    assert problem.update.estimator is not None, "runs resolve their update"
-    noisy = problem.update.noisy
-    directions, residuals = [], {}
-    with jax.enable_x64(True):
-        for site in run.sites:
-            records = problem.sites[site]
-            if records.size == 0:
-                continue
-            try:
-                vector = _site_direction(run, site, draws if noisy else 1)
-            except Exception as error:
-                if problem.on_error == "raise":
-                    raise failure_of(error, site) from error
-                vector = jnp.full_like(state.posterior.natural_parameters, jnp.nan)
-            directions.append(vector)
-            residuals[site] = float(_length(state.posterior, vector))
-        total = sum(directions, start=jnp.zeros_like(state.posterior.natural_parameters))
-        distance = float(_length(state.posterior, total)) ** 2 / 2
-    return Certificate(residuals, distance)
-
-
-def _site_direction(run: Run, site: str, draws: int) -> Any:
-    """``∇_μ E_q[log likelihood]/α - η`` of one site, flat."""
-    problem, factor, records = run.problem, run.state.factor(site), run.problem.sites[site]
-    update, model = problem.update, problem.model
-    if update.conjugate and isinstance(model, ConjugateModel):  # need not be traceable
-        return (model.factor(records) / update.temperature - factor).natural_parameters
-    keys = jax.random.split(site_key(run.key, site), draws)
-    return _direction(update, model, run.posterior, factor, padded(records), keys)
-
-
-@eqx.filter_jit
-def _direction(
-    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, keys: Any
-) -> jax.Array:
-    one = lambda key: update.direction(model, q, factor, records, key=key).natural_parameters
-    return jax.vmap(one)(keys).mean(0)
-
-
-@eqx.filter_jit
-def _length(q: Any, vector: jax.Array) -> jax.Array:
-    return fisher_length(q, q.with_natural_parameters(jnp.asarray(vector)))

@@ -1,7 +1,6 @@
 """Gossip: a token walks from site to site over a graph, and only natural parameters travel."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -11,10 +10,10 @@ import jax.numpy as jnp
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily
 from posterity.federation.schedules import Schedule, Step
-from posterity.federation.state import Problem, State, visit
+from posterity.federation.state import Map, State
+from posterity.federation.visit import Federation, visit
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
-from posterity.ledger import Entry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +31,35 @@ class Token:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gossip(Schedule):
+class OverGraph(Schedule):
+    """Tokens that a ``walk`` moves over a networkx ``graph`` whose nodes are the sites."""
+
+    graph: Any
+    walk: Walk = dataclasses.field(default_factory=MetropolisHastings)
+    network: Network = dataclasses.field(init=False, repr=False, compare=False)
+
+    unit: ClassVar[str] = "hops"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", Network.from_graph(self.graph))
+        self.walk.checked(self.network)
+
+    def hop(self, at: str, before: str | None, *, key: jax.Array) -> str:
+        """The site that the walk goes to from ``at``, having come from ``before``."""
+        names, network = self.network.names, self.network
+        numbers = [NOWHERE if name is None else network.index(name) for name in (at, before)]
+        here = WalkState(*(jnp.asarray(number, jnp.int32) for number in numbers))
+        own_key = jax.random.fold_in(key, 1)
+        return names[int(_hop(self.walk.checked(network), network.unnamed(), here, own_key))]
+
+
+@eqx.filter_jit
+def _hop(walk: Walk, network: Network, here: WalkState, key: jax.Array) -> jax.Array:
+    return walk.step(network, here, key=key).position
+
+
+@dataclasses.dataclass(frozen=True)
+class Gossip(OverGraph):
     """One token on a random walk, as in the paper; a step is one hop.
 
     The site at which the token stands updates its own factor, adds the change to the token, and
@@ -48,18 +75,9 @@ class Gossip(Schedule):
     Source: gong2021, algorithm 1.
     """
 
-    graph: Any
-    walk: Walk = dataclasses.field(default_factory=MetropolisHastings)
     start: str | None = None
-    network: Network = dataclasses.field(init=False, repr=False, compare=False)
 
-    unit: ClassVar[str] = "hops"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "network", Network.from_graph(self.graph))
-        self.walk.checked(self.network)
-
-    def init(self, sites: tuple[str, ...], *, key: jax.Array) -> Any:
+    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
         """Where the token is, its number, and the last number that each site has seen.
 
         Raises:
@@ -71,26 +89,28 @@ class Gossip(Schedule):
         else:
             start = self.network.index(self.start)
         site = self.network.names[start]
-        return {"at": site, "from": None, "epoch": 0, "sequence": 0, "seen": {}}
+        own = {"at": site, "from": None, "epoch": 0, "sequence": 0, "seen": {}}
+        return dataclasses.replace(state, schedule=own)
 
-    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
         """The site with the token updates and sends it on."""
-        return self.receive(problem, state, state.schedule["at"], key=key)
+        return self.receive(federation, state, state.schedule["at"], key=key)
 
-    def receive(self, problem: Problem, state: State, site: str, *, key: jax.Array) -> Step:
+    def receive(self, federation: Federation, state: State, site: str, *, key: jax.Array) -> Step:
         """The site takes the newest token, and sends it on to a neighbour of its own."""
         own = state.schedule
-        state, happened = visit(problem, state, site, key=key)
+        state, happened = visit(federation, state, site, key=key)
         before = own["from"] if site == own["at"] else None
-        there = hop(self.network, self.walk, site, before, key=key)
+        there = self.hop(site, before, key=key)
         seen = {**own["seen"], site: own["sequence"]}
         sent = {"at": there, "from": site, "sequence": own["sequence"] + 1, "seen": seen}
         return dataclasses.replace(state, schedule={**own, **sent}), (happened,)
 
-    def replace(self, own: Any, changed: Mapping[str, Entry]) -> Any:
+    def replace(self, state: State, changed: Map) -> State:
         """A new epoch: a token on its way does not know of the change."""
         del changed
-        return {**own, "epoch": own["epoch"] + 1, "sequence": 0, "seen": {}}
+        own = {**state.schedule, "epoch": state.schedule["epoch"] + 1, "sequence": 0, "seen": {}}
+        return dataclasses.replace(state, schedule=own)
 
 
 def token_of(state: State) -> Token:
@@ -121,16 +141,3 @@ def is_answered(state: State, token: Token, site: str) -> bool:
             fix="Drop it: it was altered, or belongs to another federation.",
         )
     return False
-
-
-def hop(network: Network, walk: Walk, at: str, before: str | None, *, key: jax.Array) -> str:
-    """The site that the walk goes to from ``at``, having come from ``before``."""
-    place = lambda name: jnp.asarray(NOWHERE if name is None else network.index(name), jnp.int32)
-    here = WalkState(place(at), place(before))
-    there = _hop(walk.checked(network), network.unnamed(), here, jax.random.fold_in(key, 1))
-    return network.names[int(there.position)]
-
-
-@eqx.filter_jit
-def _hop(walk: Walk, network: Network, here: WalkState, key: jax.Array) -> WalkState:
-    return walk.step(network, here, key=key)

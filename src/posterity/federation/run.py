@@ -7,21 +7,24 @@ from typing import Literal
 
 import jax
 
+from posterity.arguments import NATURAL, one_of
 from posterity.errors import LedgerError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.gossip import Gossip, Token, is_answered, token_of
 from posterity.federation.schedules import Schedule, Sequential, Step
-from posterity.federation.state import Problem, State, Visit
-from posterity.ledger import Entry, Ledger
+from posterity.federation.state import State
+from posterity.federation.visit import Federation, Visit, leave
+from posterity.ledger import Ledger
 
 Callback = Callable[["Run"], None]
+WHEN = one_of("now", "visit")
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     """A federation up to some step. Immutable: whatever goes on from it gives a new run."""
 
-    problem: Problem
+    federation: Federation
     schedule: Schedule
     state: State
     key: jax.Array
@@ -40,14 +43,14 @@ class Run:
     @property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites that have not been forgotten, sorted."""
-        return tuple(s for s in self.problem.sites if not self.state.is_forgotten(s))
+        return tuple(s for s in self.federation.sites if not self.state.is_forgotten(s))
 
     @property
     def exact(self) -> bool:
         """Whether each factor depends on its own site's data alone: forgetting is then exact."""
         entries = self.state.entries.values()
         alone = all(entry.independent for entry in entries if entry.factor is not None)
-        return self.problem.update.conjugate and alone
+        return self.federation.update.conjugate and alone
 
     def advance(self, steps: int, *, callback: Callback | None = None) -> "Run":
         """The run after ``steps`` more steps of its schedule.
@@ -56,13 +59,8 @@ class Run:
             SiteError: as in :func:`federate`. Of whatever ends a step, an interrupt of the
                 keyboard among it, the attribute ``run`` is the run before that step.
         """
-        _check_count(steps, "steps")
-        run = self
-        for _ in range(steps):
-            run = run._stepped(run.schedule.step)
-            if callback is not None:
-                callback(run)
-        return run
+        NATURAL.check(steps=steps)
+        return self._repeated(steps, lambda run: run._stepped(run.schedule.step), callback)
 
     def sweep(self, sweeps: int = 1, *, callback: Callback | None = None) -> "Run":
         """The run after every site has had its turn ``sweeps`` times, whatever the schedule.
@@ -70,14 +68,13 @@ class Run:
         Raises:
             SiteError: as ``advance`` does.
         """
-        _check_count(sweeps, "sweeps")
-        run = self
-        for _ in range(sweeps):
-            swept = run._stepped(Sequential().step)
-            run = swept._replaced(swept.state, run.problem.sites)
-            if callback is not None:
-                callback(run)
-        return run
+        NATURAL.check(sweeps=sweeps)
+
+        def swept(run: "Run") -> "Run":
+            run = run._stepped(Sequential().step)
+            return run._with(run.state, run.federation.sites)
+
+        return self._repeated(sweeps, swept, callback)
 
     def forget(self, *sites: str, when: Literal["now", "visit"] = "now") -> "Run":
         """The run without these sites' factors, before anything is refined.
@@ -92,18 +89,17 @@ class Run:
                 not conjugate; nothing is forgotten then.
             UsageError: if ``when`` is something else, or "visit" without gossip.
         """
+        WHEN.check(when=when)
         for site in sites:
             self._check_known(site)
         if when == "visit":
             self._check_gossip()
-            return dataclasses.replace(self, state=self.state.leave_in_turn(self.problem, *sites))
-        if when != "now":
-            raise UsageError(
-                found=f"when={when!r}", expected="'now' or 'visit'", fix="Choose one of these."
-            )
-        run = self._replaced(self.state.without(self.problem, *sites), sites)
-        gone = (Visit(run.state.step, site, "forgotten") for site in sites)
-        return dataclasses.replace(run, history=(*run.history, *gone))
+        state = leave(self.federation, self.state, *sites)
+        if when == "visit":  # if it is to be refused, then now rather than when the turn comes
+            leaving = tuple(sorted({*self.state.leaving, *sites}))
+            return dataclasses.replace(self, state=dataclasses.replace(self.state, leaving=leaving))
+        gone = tuple(Visit(state.step, site, "forgotten") for site in sites)
+        return dataclasses.replace(self._with(state, sites), history=(*self.history, *gone))
 
     def rejoin(self, site: str) -> "Run":
         """The run with a forgotten site let in again, under a new epoch.
@@ -112,19 +108,11 @@ class Run:
             LedgerError: if the site is unknown or was not forgotten.
         """
         self._check_known(site)
-        return self._replaced(self.state.rejoined(site), [site])
+        return self._with(self.state.rejoined(site), [site])
 
     def restarted(self) -> "Run":
         """The run with every factor zero again, to train anew those who are left."""
-        state, zero = self.state, self.state.prior.zero()
-        entries = {
-            site: entry
-            if entry.factor is None
-            else Entry(entry.epoch, entry.sequence + 1, zero, independent=True)
-            for site, entry in state.entries.items()
-        }
-        state = dataclasses.replace(state.with_entries(entries), counts={})
-        return self._replaced(state, entries)
+        return self._with(self.state.restarted(), self.state.entries)
 
     @property
     def token(self) -> Token:
@@ -149,27 +137,36 @@ class Run:
             return dataclasses.replace(self, history=(*self.history, relayed))
         return self._stepped(functools.partial(gossip.receive, site=site))
 
+    def _repeated(
+        self, times: int, once: Callable[["Run"], "Run"], callback: Callback | None
+    ) -> "Run":
+        run = self
+        for _ in range(times):
+            run = once(run)
+            if callback is not None:
+                callback(run)
+        return run
+
     def _stepped(self, step: Callable[..., Step]) -> "Run":
         key = jax.random.fold_in(self.key, self.state.step + 1)
         try:
-            state, visits = step(self.problem, self.state, key=key)
+            state, visits = step(self.federation, self.state, key=key)
         except BaseException as error:
             error.run = self  # type: ignore[attr-defined]  # where to go on from
             raise
         state = dataclasses.replace(state, step=state.step + 1)
         return dataclasses.replace(self, state=state, history=(*self.history, *visits))
 
-    def _replaced(self, state: State, sites: Iterable[str]) -> "Run":
+    def _with(self, state: State, sites: Iterable[str]) -> "Run":
         """With a state in which these sites were changed other than by the schedule."""
         changed = {site: state.entries[site] for site in sites if site in state.entries}
-        own = self.schedule.replace(state.schedule, changed)
-        return dataclasses.replace(self, state=dataclasses.replace(state, schedule=own))
+        return dataclasses.replace(self, state=self.schedule.replace(state, changed))
 
     def _check_known(self, site: str) -> None:
-        if site not in self.problem.sites:
+        if site not in self.federation.sites:
             raise LedgerError(
                 found=f"site {site!r}",
-                expected=f"one of {list(self.problem.sites)}",
+                expected=f"one of {list(self.federation.sites)}",
                 fix="Check the name of the site.",
             )
 
@@ -181,10 +178,3 @@ class Run:
                 fix="Use `advance` and `forget`.",
             )
         return self.schedule
-
-
-def _check_count(number: int, name: str) -> None:
-    if number < 0:
-        raise UsageError(
-            found=f"{name}={number}", expected="zero or more", fix="Mend this argument."
-        )

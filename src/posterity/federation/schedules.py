@@ -2,17 +2,17 @@
 
 import abc
 import dataclasses
-import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
 
+from posterity.arguments import POSITIVE, SHARE
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation.state import Problem, State, Visit, site_key, visit
-from posterity.ledger import Entry
+from posterity.federation.state import Map, State
+from posterity.federation.visit import Federation, Visit, site_key, visit
 
 Step = tuple[State, tuple[Visit, ...]]
 
@@ -23,21 +23,20 @@ class Schedule(abc.ABC):
 
     unit: ClassVar[str] = "rounds"
     """What one step is called."""
-    saveable: ClassVar[bool] = True
-    """Whether its own state is JSON data, as a checkpoint needs."""
 
-    def init(self, sites: tuple[str, ...], *, key: jax.Array) -> Any:
-        """The schedule's own state before the first step."""
+    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
+        """The state with what the schedule itself needs before the first step."""
         del sites, key
+        return state
 
     @abc.abstractmethod
-    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
         """One step; ``state.step`` counts those before it."""
 
-    def replace(self, own: Any, changed: Mapping[str, Entry]) -> Any:
-        """The schedule's own state once entries of sites were changed from outside."""
+    def replace(self, state: State, changed: Map) -> State:
+        """The state once entries of sites were changed other than by the schedule."""
         del changed
-        return own
+        return state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +46,11 @@ class Sequential(Schedule):
     Source: bui2018, sequential PVI.
     """
 
-    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
         """One pass, in the order of the sites' names."""
         visits = []
-        for site in problem.sites:
-            state, happened = visit(problem, state, site, key=key)
+        for site in federation.sites:
+            state, happened = visit(federation, state, site, key=key)
             visits.append(happened)
         return state, tuple(visits)
 
@@ -71,20 +70,15 @@ class Synchronous(Schedule):
     damping: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_share(self.damping)
+        SHARE.check(damping=self.damping)
 
-    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
         """One round."""
-        start, together, visits = state, state, []
-        for site in problem.sites:
-            # On its own each site's change must be good: a bad site is found by name.
-            alone, happened = visit(problem, start, site, key=key)
-            visits.append(happened)
-            if happened.outcome == "updated":
-                together = _joined(together, alone, site)
-        changed = [v.site for v in visits if v.outcome == "updated"]
-        share = 1.0 if problem.update.conjugate else self.damping
-        return _damped(problem, start, together, changed, share), tuple(visits)
+        # On its own each site's change must be good: a bad site is found by name.
+        alone = {site: visit(federation, state, site, key=key) for site in federation.sites}
+        changed = {site: after for site, (after, v) in alone.items() if v.outcome == "updated"}
+        visits = tuple(happened for _, happened in alone.values())
+        return _together(federation, state, changed, self.damping), visits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,16 +99,10 @@ class Asynchronous(Schedule):
     unit: ClassVar[str] = "reports"
 
     def __post_init__(self) -> None:
-        _check_share(self.damping)
-        for site, speed in self.speeds.items():
-            if not (math.isfinite(speed) and speed > 0):
-                raise UsageError(
-                    found=f"speed {speed} of site {site!r}",
-                    expected="positive numbers",
-                    fix="Leave a site out that never answers.",
-                )
+        SHARE.check(damping=self.damping)
+        POSITIVE.check(**{f"speed of site {site!r}": v for site, v in self.speeds.items()})
 
-    def init(self, sites: tuple[str, ...], *, key: jax.Array) -> Any:
+    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
         """When each site reports, how often it has, and what it works on; None is the prior."""
         unknown = sorted(set(self.speeds) - set(sites))
         if unknown:
@@ -123,14 +111,15 @@ class Asynchronous(Schedule):
             )
         done = {site: self._duration(site, 0, key) for site in sites}
         zeros, nothing = dict.fromkeys(sites, 0), dict.fromkeys(sites)
-        return {"done": done, "reports": zeros, "fetched": nothing}
+        own = {"done": done, "reports": zeros, "fetched": nothing}
+        return dataclasses.replace(state, schedule=own)
 
-    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
         """The next report."""
         own = state.schedule
         site = min(own["done"], key=lambda name: (own["done"][name], name))
         view = self._view(state, site)
-        state, happened = visit(problem, state, site, key=key, view=view, damping=self.damping)
+        state, happened = visit(federation, state, site, key=key, view=view, damping=self.damping)
         reports = {**own["reports"], site: own["reports"][site] + 1}
         wait = self._duration(site, reports[site], key)
         schedule = {
@@ -140,10 +129,10 @@ class Asynchronous(Schedule):
         }
         return dataclasses.replace(state, schedule=schedule), (happened,)
 
-    def replace(self, own: Any, changed: Mapping[str, Entry]) -> Any:
+    def replace(self, state: State, changed: Map) -> State:
         """All fetch anew: what they hold was seen in the company of the site that left."""
         del changed
-        return {**own, "fetched": {}}
+        return dataclasses.replace(state, schedule={**state.schedule, "fetched": {}})
 
     def _view(self, state: State, site: str) -> ExponentialFamily:
         """What the site fetched, its own factor as it is now among it."""
@@ -159,44 +148,26 @@ class Asynchronous(Schedule):
         return float(jax.random.exponential(own_key)) / self.speeds.get(site, 1.0)
 
 
-def _joined(together: State, alone: State, site: str) -> State:
-    """With the entry and the count that the site has in ``alone``."""
-    return dataclasses.replace(
-        together,
-        entries={**together.entries, site: alone.entries[site]},
-        counts={**together.counts, site: alone.counts[site]},
-    )
-
-
-def _damped(
-    problem: Problem, start: State, together: State, changed: list[str], damping: float
+def _together(
+    federation: Federation, start: State, changed: Mapping[str, State], damping: float
 ) -> State:
-    """``start`` with every change taken to the same share, the largest that the model admits.
+    """``start`` with the change of each site, all to one share, the largest that is admitted.
 
     Raises:
         ParameterError: if sums leave the grid.
     """
-    share = damping
+    share = 1.0 if federation.update.conjugate else damping
+    counts = {**start.counts, **{site: after.counts[site] for site, after in changed.items()}}
     # Ends: a share small enough rounds every change to zero.
     while True:
         entries = dict(start.entries)
-        for site in changed:
-            old, entry = start.factor(site), together.entries[site]
-            assert entry.factor is not None, "forgotten sites do not update"
-            factor = old + problem.grid.round((entry.factor - old) * share)
+        for site, after in changed.items():
+            old, entry = start.factor(site), after.entries[site]
+            factor = old + federation.grid.round((after.factor(site) - old) * share)
             alone = entry.independent and share == 1
             entries[site] = entry._replace(factor=factor, independent=alone)
         state = start.with_entries(entries)
-        problem.grid.check(state.load, "the posterior after a round")
-        if problem.admits(state.posterior):
-            return dataclasses.replace(state, counts=together.counts)
+        federation.grid.check(state.load, "the posterior after a round")
+        if federation.admits(state.posterior):
+            return dataclasses.replace(state, counts=counts)
         share /= 2
-
-
-def _check_share(damping: float) -> None:
-    if not 0 < damping <= 1:
-        raise UsageError(
-            found=f"damping={damping}",
-            expected="a share of each change, in (0, 1]",
-            fix="Use 1.0 for undamped updates.",
-        )

@@ -1,24 +1,20 @@
 """Several tokens at once, over versioned maps; beyond the paper."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
 
 import jax
 
-from posterity.errors import UsageError
-from posterity.federation.gossip import hop
-from posterity.federation.schedules import Schedule, Step
-from posterity.federation.state import Problem, State, Visit, visit
-from posterity.graphs.topology import Network, check_sites
-from posterity.graphs.walks import MetropolisHastings, Walk
-from posterity.ledger import Entry, merge_entries
-
-Map = dict[str, Entry]
+from posterity.arguments import COUNT
+from posterity.federation.gossip import OverGraph
+from posterity.federation.schedules import Step
+from posterity.federation.state import Map, State
+from posterity.federation.visit import Federation, Visit, visit
+from posterity.graphs.topology import check_sites
+from posterity.ledger import merge_entries
 
 
 @dataclasses.dataclass(frozen=True)
-class LedgerGossip(Schedule):
+class LedgerGossip(OverGraph):
     """Several tokens walk at once; each carries every site's newest factor that it has met.
 
     Two tokens that carried only sums would count a site's data twice or lose it. A versioned
@@ -31,65 +27,55 @@ class LedgerGossip(Schedule):
     distribution after it. Beyond gong2021; the merging is the ledger's (shapiro2011).
     """
 
-    graph: Any
     tokens: int = 2
-    walk: Walk = dataclasses.field(default_factory=MetropolisHastings)
-    network: Network = dataclasses.field(init=False, repr=False, compare=False)
-
-    unit: ClassVar[str] = "hops"
-    saveable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise UsageError(
-                found=f"tokens={self.tokens}", expected="at least one", fix="Give 2, say."
-            )
-        object.__setattr__(self, "network", Network.from_graph(self.graph))
-        self.walk.checked(self.network)
+        COUNT.check(tokens=self.tokens)
+        super().__post_init__()
 
-    def init(self, sites: tuple[str, ...], *, key: jax.Array) -> Any:
+    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
         """Where the tokens are, and what each token and each site knows."""
         check_sites(self.network.names, sites, "nodes for")
         starts = jax.random.randint(key, (self.tokens,), 0, self.network.size)
         at = [self.network.names[int(start)] for start in starts]
-        known = {str(token): {} for token in range(self.tokens)}
-        return {"at": at, "from": [None] * self.tokens, "turn": 0, "tokens": known, "sites": {}}
+        own = {"at": at, "from": [None] * self.tokens, "turn": 0}
+        known = {"tokens": {str(token): {} for token in range(self.tokens)}, "sites": {}}
+        return dataclasses.replace(state, schedule=own, known=known)
 
-    def step(self, problem: Problem, state: State, *, key: jax.Array) -> Step:
+    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
         """The token whose turn it is visits the site where it stands, and hops."""
-        own, turn = state.schedule, state.schedule["turn"]
-        site = own["at"][turn]
-        seen = merge_entries(own["tokens"][str(turn)], own["sites"].get(site, {}))
-        state, knows, happened = _visited(problem, state, site, seen, key)
+        own, tokens, sites = state.schedule, state.known["tokens"], state.known["sites"]
+        turn, site = own["turn"], own["at"][own["turn"]]
+        seen = merge_entries(tokens[str(turn)], sites.get(site, {}))
+        state, knows, happened = _visited(federation, state, site, seen, key)
         at, before = list(own["at"]), list(own["from"])
-        at[turn], before[turn] = hop(self.network, self.walk, site, before[turn], key=key), site
-        schedule = {
-            "at": at,
-            "from": before,
-            "turn": (turn + 1) % self.tokens,
-            "tokens": {**own["tokens"], str(turn): knows},
-            "sites": {**own["sites"], site: knows},
-        }
-        return dataclasses.replace(state, schedule=schedule), (happened,)
+        at[turn], before[turn] = self.hop(site, before[turn], key=key), site
+        own = {"at": at, "from": before, "turn": (turn + 1) % self.tokens}
+        known = {"tokens": {**tokens, str(turn): knows}, "sites": {**sites, site: knows}}
+        return dataclasses.replace(state, schedule=own, known=known), (happened,)
 
-    def replace(self, own: Any, changed: Mapping[str, Entry]) -> Any:
+    def replace(self, state: State, changed: Map) -> State:
         """Every token and every site learns of it at once, as if each had been asked."""
-        learn = lambda known: {name: {**held, **changed} for name, held in known.items()}
-        sites = {site: {} for site in changed} | own["sites"]
-        return {**own, "tokens": learn(own["tokens"]), "sites": learn(sites)}
+        strangers = {site: {} for site in changed}
+        known = {"tokens": state.known["tokens"], "sites": strangers | {**state.known["sites"]}}
+        learnt = {
+            kind: {name: {**held, **changed} for name, held in maps.items()}
+            for kind, maps in known.items()
+        }
+        return dataclasses.replace(state, known=learnt)
 
 
 def _visited(
-    problem: Problem, state: State, site: str, seen: Map, key: jax.Array
+    federation: Federation, state: State, site: str, seen: Map, key: jax.Array
 ) -> tuple[State, Map, Visit]:
     """The state after a site that knows ``seen`` had its turn, and what it knows then."""
     here = state.with_entries(seen)
     refused = state, seen, Visit(state.step, site, "refused")
-    if not problem.admits(here.posterior):  # the factors that it lacks make up for those it has
+    if not federation.admits(here.posterior):  # the factors that it lacks make up for those it has
         return refused
-    after, happened = visit(problem, here, site, key=key)
+    after, happened = visit(federation, here, site, key=key)
     together = after.with_entries(merge_entries(state.entries, after.entries))
-    problem.grid.check(together.load, f"the posterior after site {site!r}")
-    if not problem.admits(together.posterior):
+    federation.grid.check(together.load, f"the posterior after site {site!r}")
+    if not federation.admits(together.posterior):
         return refused
     return together, dict(after.entries), happened

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Key
 
-from posterity.errors import StructureError, UsageError
+from posterity.arguments import COUNT, Constraint
+from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
-from posterity.federation.schedules import Sequential
-from posterity.graphs.topology import Network
+from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk, positions
 from posterity.inference.update import LocalUpdate
-from posterity.models import ConjugateModel, Model, Records
+from posterity.models import Model, Records
 
 
 class Leave(NamedTuple):
@@ -89,34 +89,26 @@ def simulate(
     [5.0, 5.0]
     """
     network = graph if isinstance(graph, Network) else Network.from_graph(graph, sites)
-    run = start(sites, model, prior, schedule=Sequential(), update=update, weights=weights)
-    _check(visits, repetitions, every, network, run.problem.sites, leave)
+    run = start(sites, model, prior, update=update, weights=weights)
+    COUNT.check(visits=visits, repetitions=repetitions, every=every)
+    check_sites(network.names, run.federation.sites, "nodes for")
     walk_key, update_key = jax.random.split(key)
-    walked = positions(
-        network,
-        walk or MetropolisHastings(),
-        hops=visits - 1,
-        repetitions=repetitions,
-        start=first,
-        key=walk_key,
-    )
+    walk, length = walk or MetropolisHastings(), {"hops": visits - 1, "repetitions": repetitions}
+    walked = positions(network, walk, **length, start=first, key=walk_key)
     left = _departures(network, walked, leave)
-    model, update = run.problem.model, run.problem.update
+    model, update = run.federation.model, run.federation.update
+    records, prior = list(run.federation.sites.values()), run.state.prior
     with jax.enable_x64(True):
-        member = jax.tree.map(jnp.asarray, run.state.prior)
-        if update.conjugate and isinstance(model, ConjugateModel):
-            walked = np.asarray(walked)
-            arrival = _arrival(walked, network.size)
-            table = _table(model, update, list(run.problem.sites.values()), arrival < visits)
-            trace = _conjugate(
-                run.state.prior.natural_parameters, table, arrival, left, visits, every
-            )
+        if update.conjugate:
+            arrival = _arrival(np.asarray(walked), network.size)
+            table = _table(model, update, records, arrival < visits)
+            trace = _conjugate(prior.natural_parameters, table, arrival, left, visits, every)
         else:
-            records = _stacked(list(run.problem.sites.values()))
+            member = jax.tree.map(jnp.asarray, prior)
             keys = jax.random.split(update_key, repetitions)
-            trace = _general(update, model, member, records, walked, left, keys, every)
+            trace = _general(update, model, member, _stacked(records), walked, left, keys, every)
     trace, walked = np.asarray(trace), np.asarray(walked)
-    return Simulation(trace, walked, np.arange(trace.shape[1]) * every, run.state.prior)
+    return Simulation(trace, walked, np.arange(trace.shape[1]) * every, prior)
 
 
 # --- conjugate models: only the first visit of a site changes anything --------------------------
@@ -160,12 +152,19 @@ def _table(
 ) -> np.ndarray:
     """The exact factor of every site that is visited, one row a site."""
     factor = model.factor  # bound once: Equinox makes a Module of it each time
-    some = factor(next(records for records in sites if records.size))
+    some = factor(_some(sites))
     table = np.zeros((len(sites), some.dimension))
     for site in np.flatnonzero(visited.any(0)):
         if sites[site].size:
             table[site] = factor(sites[site]).natural_parameters
     return table / update.temperature
+
+
+def _some(sites: list[Records]) -> Records:
+    for records in sites:
+        if records.size:
+            return records
+    raise UsageError(found="no site with data", expected="one at least", fix="Check what was read.")
 
 
 # --- all other models ---------------------------------------------------------------------------
@@ -215,18 +214,9 @@ def _general(
 def _stacked(sites: list[Records]) -> Records:
     """All sites' records on one new first axis, padded with records of no weight."""
     size = max(records.size for records in sites)
-    some = next(records for records in sites if records.size)
-
-    def padded(records: Records) -> Records:
-        missing = size - records.size
-        source = records.data if records.size else some.data
-        fill = lambda leaf: np.concatenate(
-            [leaf[: records.size], np.repeat(leaf[:1], missing, axis=0)]
-        )
-        weights = np.concatenate([records.weights, np.zeros(missing)])
-        return Records(jax.tree.map(fill, source), weights)
-
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(padded, sites))
+    nothing = Records(jax.tree.map(lambda leaf: leaf[:1], _some(sites).data), np.zeros(1))
+    full = [(records if records.size else nothing).padded(size) for records in sites]
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *full)
 
 
 # --- leaving ------------------------------------------------------------------------------------
@@ -240,39 +230,13 @@ class _Left(NamedTuple):
 
 
 def _departures(network: Network, walked: jax.Array, leave: Leave | None) -> _Left:
+    """Who leaves when, in each walk; errors if there is no such site or visit."""
     repetitions, visits = walked.shape
     if leave is None:
         return _Left(jnp.asarray(0), jnp.full(repetitions, visits), jnp.asarray(False))
+    Constraint(f"a visit below {visits}", range(visits).__contains__).check(visit=leave.visit)
     site = network.index(leave.site)
-    times = jnp.arange(visits)
-    there = (walked == site) & (times >= leave.visit)
+    there = (walked == site) & (jnp.arange(visits) >= leave.visit)
     reached = jnp.where(there.any(1), there.argmax(1), visits)
     asked = jnp.full(repetitions, leave.visit)
     return _Left(jnp.asarray(site), asked if leave.asked else reached, jnp.asarray(leave.asked))
-
-
-def _check(
-    visits: int,
-    repetitions: int,
-    every: int,
-    network: Network,
-    sites: Mapping[str, Records],
-    leave: Leave | None,
-) -> None:
-    least = min(visits, repetitions, every)
-    if least < 1 or (leave is not None and not 0 <= leave.visit < visits):
-        raise UsageError(
-            found=f"visits={visits}, repetitions={repetitions}, every={every}, leave={leave}",
-            expected="positive numbers, and a visit to leave at among those made",
-            fix="Mend these arguments.",
-        )
-    if not any(records.size for records in sites.values()):
-        raise UsageError(
-            found="no site with data", expected="one at least", fix="Check what was read."
-        )
-    if network.names != tuple(sites):
-        raise StructureError(
-            found=f"a network of {network.size} sites and data of {len(sites)}",
-            expected="the same names",
-            fix="Make the graph of the sites that hold data.",
-        )

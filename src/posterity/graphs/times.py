@@ -17,12 +17,12 @@ from jaxtyping import Float, Int, Key
 from posterity.errors import UsageError
 from posterity.graphs.topology import Network
 from posterity.graphs.walks import (
-    BLOCK,
+    STRIDE,
     MetropolisHastings,
     Walk,
     WalkState,
     begin,
-    block_of_bits,
+    bits_of_stride,
 )
 
 SUBSET_SITES = 16
@@ -31,8 +31,8 @@ SUBSET_SITES = 16
 STRETCH = 1 << 16
 """Hops after which a measurement returns to Python, where it can be interrupted."""
 
-# The hop counter is 32 bits wide, and may pass the limit by one block.
-LARGEST = np.iinfo(np.int32).max - BLOCK
+# The hop counter is 32 bits wide, and may pass the limit by one stride.
+LARGEST = np.iinfo(np.int32).max - STRIDE
 
 
 def cover_times(
@@ -270,7 +270,7 @@ def _advance(
     hop: Any,
     until: Any,
 ) -> tuple[WalkState, Any, jax.Array, Any]:
-    """Walk by blocks to hop ``until`` or a little beyond, or until every token is done."""
+    """Walk by strides to hop ``until`` or a little beyond, or until every token is done."""
 
     def one(carry: Any, drawn: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         state, seen, first = carry
@@ -279,16 +279,16 @@ def _advance(
         seen, done = aim.see(seen, state.position)
         return (state, seen, jnp.where(done & (first < 0), now, first)), None
 
-    def block(carry: Any) -> Any:
+    def stride(carry: Any) -> Any:
         state, seen, first, hop = carry
-        bits = block_of_bits(key, hop // BLOCK, state)
-        drawn = (bits, hop + 1 + jnp.arange(BLOCK, dtype=jnp.int32))
-        return *jax.lax.scan(one, (state, seen, first), drawn)[0], hop + BLOCK
+        bits = bits_of_stride(key, hop // STRIDE, state)
+        drawn = (bits, hop + 1 + jnp.arange(STRIDE, dtype=jnp.int32))
+        return *jax.lax.scan(one, (state, seen, first), drawn)[0], hop + STRIDE
 
     def pending(carry: Any) -> Any:
         return (carry[3] < until) & (carry[2] < 0).any()
 
-    return jax.lax.while_loop(pending, block, (state, seen, first, hop))
+    return jax.lax.while_loop(pending, stride, (state, seen, first, hop))
 
 
 def _default_limit(network: Network, walk: Walk) -> int:

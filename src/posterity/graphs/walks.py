@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Key, UInt32
 
+from posterity.arguments import NATURAL
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.graphs.topology import Network, at, check_sites
 
-BLOCK = 64
+STRIDE = 64
 """Hops for which random bits are drawn at once."""
 
 DENSE = 4096
@@ -261,10 +262,7 @@ def positions(
     >>> walk.shape, int(walk[0])
     ((4,), 0)
     """
-    if hops < 0:
-        raise UsageError(
-            found=f"hops={hops}", expected="zero or more", fix="Say how far the token walks."
-        )
+    NATURAL.check(hops=hops)
     key, state = begin(network, walk, key, start, 1 if repetitions is None else repetitions)
     walked = _record(network.unnamed(), walk.checked(network), state, key, hops)
     return walked[0] if repetitions is None else walked
@@ -287,31 +285,31 @@ def begin(
     return key, walk.init(network, np.broadcast_to(network.number(start), (repetitions,)))
 
 
-def block_of_bits(key: Key[jax.Array, ""], block: Any, state: WalkState) -> jax.Array:
-    """Random bits of the hops that follow ``block * BLOCK``, one axis before the tokens'."""
-    shape = (BLOCK, *state.position.shape)
-    return jax.random.bits(jax.random.fold_in(key, block), shape, jnp.uint32)
+def bits_of_stride(key: Key[jax.Array, ""], stride: Any, state: WalkState) -> jax.Array:
+    """Random bits of the hops that follow ``stride * STRIDE``, one axis before the tokens'."""
+    shape = (STRIDE, *state.position.shape)
+    return jax.random.bits(jax.random.fold_in(key, stride), shape, jnp.uint32)
 
 
 @eqx.filter_jit
 def _record(
     network: Network, walk: Walk, state: WalkState, key: Key[jax.Array, ""], hops: int
 ) -> Int[jax.Array, "repetitions times"]:
-    # Written by blocks, hops last: a scan over hops would hold the result twice to transpose it.
+    # Written by strides, hops last: a scan over hops would hold the result twice to transpose it.
     def hop(state: WalkState, bits: jax.Array) -> tuple[WalkState, jax.Array]:
         state = walk.move(network, state, bits)
         return state, state.position
 
-    def block(n: Any, carry: Any, length: int = BLOCK) -> Any:
+    def stride(n: Any, carry: Any, length: int = STRIDE) -> Any:
         state, walked = carry
-        state, part = jax.lax.scan(hop, state, block_of_bits(key, n, state)[:length])
-        return state, jax.lax.dynamic_update_slice(walked, part.T, (0, n * BLOCK + 1))
+        state, part = jax.lax.scan(hop, state, bits_of_stride(key, n, state)[:length])
+        return state, jax.lax.dynamic_update_slice(walked, part.T, (0, n * STRIDE + 1))
 
     walked = jnp.zeros((state.position.shape[0], hops + 1), jnp.int32)
     carry = (state, walked.at[:, 0].set(state.position))
-    full, rest = divmod(hops, BLOCK)
-    carry = jax.lax.fori_loop(0, full, block, carry) if full else carry
-    return (block(full, carry, rest) if rest else carry)[1]
+    full, rest = divmod(hops, STRIDE)
+    carry = jax.lax.fori_loop(0, full, stride, carry) if full else carry
+    return (stride(full, carry, rest) if rest else carry)[1]
 
 
 def _high_word(bits: Any, count: Any) -> Any:

@@ -6,6 +6,7 @@ exact conjugate factor, a quadrature and a Monte Carlo estimate all come out in 
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
+from posterity.arguments import COUNT, Constraint, at_least
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
@@ -20,6 +22,10 @@ from posterity.inference.quadrature import TAIL, expectation_nodes, normal_nodes
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 
 Q = TypeVar("Q", bound=ExponentialFamily)
+BASELINE = Constraint(
+    "'leave-one-out', or a number, such as 0.0 for none",
+    lambda given: given == "leave-one-out" or isinstance(given, float | int),
+)
 
 
 class Estimator(eqx.Module):
@@ -31,10 +37,16 @@ class Estimator(eqx.Module):
     """What is best done with steps that leave the family (:class:`LocalUpdate`)."""
     fitting: ClassVar[str]
     """What models and families it serves, for messages."""
+    models: ClassVar[type[Model]] = Model
+    """What models it serves."""
 
-    @abc.abstractmethod
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
         """Whether it serves this model and family."""
+        return isinstance(model, self.models) and self._serves(q)
+
+    def _serves(self, q: ExponentialFamily) -> bool:
+        del q
+        return True
 
     @abc.abstractmethod
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
@@ -48,10 +60,7 @@ class Exact(Estimator):
     """The conjugate factor, whatever ``q`` is."""
 
     fitting: ClassVar[str] = "conjugate models"
-
-    def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Conjugate models."""
-        return isinstance(model, ConjugateModel)
+    models: ClassVar[type[Model]] = ConjugateModel
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """Sufficient statistics."""
@@ -62,19 +71,12 @@ class ClosedForm(Estimator):
     """Differentiates the known expectation."""
 
     fitting: ClassVar[str] = "models that know E_q[log likelihood] (ExpectedModel)"
-
-    def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Models that write ``expected_log_likelihood``."""
-        return isinstance(model, ExpectedModel)
+    models: ClassVar[type[Model]] = ExpectedModel
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``F⁻¹ ∇_η E_q[log likelihood]``."""
-
-        def expectation(eta: jax.Array) -> jax.Array:
-            member = q.with_natural_parameters(eta)
-            return (records.weights * model.expected_log_likelihood(member, records.data)).sum()
-
-        return _natural(q, jax.grad(expectation)(jnp.asarray(q.natural_parameters)))
+        weights, data = records.weights, records.data
+        return _derived(q, lambda q: (weights * model.expected_log_likelihood(q, data)).sum())
 
 
 class Quadrature(Estimator):
@@ -89,8 +91,7 @@ class Quadrature(Estimator):
 
     fitting: ClassVar[str] = "Beta, Gamma and one-dimensional Gaussian posteriors"
 
-    def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Families over one number, which have a line to integrate along."""
+    def _serves(self, q: ExponentialFamily) -> bool:
         return q.line(TAIL) is not None
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
@@ -115,10 +116,10 @@ class PredictorQuadrature(Estimator):
     nodes: int = eqx.field(static=True, default=64)
 
     fitting: ClassVar[str] = "Gaussian posteriors of models with a linear predictor"
+    models: ClassVar[type[Model]] = PredictorModel
 
-    def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Gaussian posteriors of :class:`PredictorModel`."""
-        return isinstance(model, PredictorModel) and isinstance(q, AnyGaussian)
+    def _serves(self, q: ExponentialFamily) -> bool:
+        return isinstance(q, AnyGaussian)
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
@@ -152,17 +153,8 @@ class Reinforce(Estimator):
     fitting: ClassVar[str] = "every model and family"
 
     def __check_init__(self) -> None:
-        if self.baseline != "leave-one-out" and not isinstance(self.baseline, float | int):
-            raise UsageError(
-                found=f"baseline {self.baseline!r}",
-                expected="'leave-one-out' or a number",
-                fix="Give 0.0 for the plain estimator.",
-            )
-        _check_samples(self.samples, 2 if self.baseline == "leave-one-out" else 1)
-
-    def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """All."""
-        return True
+        BASELINE.check(baseline=self.baseline)
+        at_least(2 if self.baseline == "leave-one-out" else 1).check(samples=self.samples)
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``F⁻¹`` times the mean of centred values times scores."""
@@ -186,8 +178,7 @@ class LeastSquares(Estimator):
     stochastic: ClassVar[bool] = True
     fitting: ClassVar[str] = "every model and family of fewer parameters than samples"
 
-    def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Families whose dimension the samples exceed."""
+    def _serves(self, q: ExponentialFamily) -> bool:
         return q.dimension + 1 < self.samples
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
@@ -212,20 +203,14 @@ class Reparameterization(Estimator):
     fitting: ClassVar[str] = "differentiable log likelihoods of continuous parameters"
 
     def __check_init__(self) -> None:
-        _check_samples(self.samples, 1)
+        COUNT.check(samples=self.samples)
 
-    def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Families whose draws can be differentiated."""
+    def _serves(self, q: ExponentialFamily) -> bool:
         return q.reparameterized
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``F⁻¹ ∇_η`` of the mean over draws that depend on ``η``."""
-
-        def expectation(eta: jax.Array) -> jax.Array:
-            member = q.with_natural_parameters(eta)
-            return _draw(model, member, records, self.samples, key)[1].mean()
-
-        return _natural(q, jax.grad(expectation)(jnp.asarray(q.natural_parameters)))
+        return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean())
 
 
 class BonnetPrice(Estimator):
@@ -240,10 +225,9 @@ class BonnetPrice(Estimator):
     fitting: ClassVar[str] = "twice differentiable log likelihoods under Gaussian posteriors"
 
     def __check_init__(self) -> None:
-        _check_samples(self.samples, 2)
+        at_least(2).check(samples=self.samples)
 
-    def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Gaussians."""
+    def _serves(self, q: ExponentialFamily) -> bool:
         return isinstance(q, AnyGaussian)
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
@@ -270,10 +254,9 @@ class VariationalOnlineNewton(Estimator):
     fitting: ClassVar[str] = "differentiable log likelihoods under diagonal Gaussians"
 
     def __check_init__(self) -> None:
-        _check_samples(self.samples, 2)
+        at_least(2).check(samples=self.samples)
 
-    def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Diagonal Gaussians."""
+    def _serves(self, q: ExponentialFamily) -> bool:
         return isinstance(q, AnyGaussian) and q.diagonal
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
@@ -309,15 +292,10 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     other continuous families implicit reparameterisation, and REINFORCE with a leave-one-out
     baseline serves the rest.
     """
-    for kind in (Exact, ClosedForm, PredictorQuadrature, Quadrature):
-        if kind().fits(model, q):
-            return kind()
-    if VariationalOnlineNewton().fits(model, q) and q.own_size > HESSIAN_LIMIT:
-        return VariationalOnlineNewton()
-    for kind in (BonnetPrice, Reparameterization):
-        if kind().fits(model, q):
-            return kind()
-    return Reinforce()
+    many = [VariationalOnlineNewton] * (q.own_size > HESSIAN_LIMIT)
+    exact = (Exact, ClosedForm, PredictorQuadrature, Quadrature)
+    order = (*exact, *many, BonnetPrice, Reparameterization, Reinforce)
+    return next(kind() for kind in order if kind().fits(model, q))
 
 
 def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:
@@ -337,6 +315,12 @@ def _natural(q: Q, gradient: Float[jax.Array, " dim"]) -> Q:
     return q.with_natural_parameters(q.inverse_fisher_product(gradient))
 
 
+def _derived(q: Q, expectation: Callable[[Q], jax.Array]) -> Q:
+    """``F⁻¹ ∇_η`` of an expectation under the member, as a factor."""
+    along = lambda eta: expectation(q.with_natural_parameters(eta))
+    return _natural(q, jax.grad(along)(jnp.asarray(q.natural_parameters)))
+
+
 def _draw(model: Any, q: Any, records: Records, samples: int, key: Any) -> tuple[Any, jax.Array]:
     z = q.sample(key, (samples,))
     return z, jax.vmap(lambda point: model.total(point, records))(z)
@@ -346,10 +330,3 @@ def _antithetic(q: Any, samples: int, key: Any) -> jax.Array:
     """Draws in pairs that mirror each other at the mean."""
     half = q.sample(key, ((samples + 1) // 2,))
     return jnp.concatenate([half, 2 * q.mean - half])
-
-
-def _check_samples(samples: int, least: int) -> None:
-    if samples < least:
-        raise UsageError(
-            found=f"samples={samples}", expected=f"at least {least}", fix="Take more samples."
-        )

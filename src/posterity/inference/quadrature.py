@@ -11,7 +11,7 @@ from posterity.families import ExponentialFamily
 TAIL = 300.0
 """How far the nodes reach: to where the density is this many nats below its peak. Functions that
 grow towards the ends, such as ``1/z``, call for far more than the 37 nats that rounding hides."""
-REACH = 9.0
+DEVIATIONS = 9.0
 """The same for functions of linear predictors, in standard deviations: 40 nats."""
 
 
@@ -47,5 +47,5 @@ def normal_nodes(
     For functions narrower than the normal these beat as many Gauss-Hermite nodes, which spend
     themselves on the far tails (trefethen2014).
     """
-    x = jnp.linspace(-REACH, REACH, nodes, dtype=dtype)
+    x = jnp.linspace(-DEVIATIONS, DEVIATIONS, nodes, dtype=dtype)
     return x, jax.nn.softmax(-(x**2) / 2)

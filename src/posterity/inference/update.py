@@ -5,26 +5,38 @@ gradient descent is ``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / 
 17; bui2018): a damped fixed-point iteration in natural parameters.
 """
 
-import math
+import dataclasses
 from collections.abc import Callable
-from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeVar
+from numbers import Real
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Key
 
+from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
-from posterity.inference.estimators import ESTIMATORS, Estimator, Exact, best_estimator
-from posterity.inference.estimators import check_estimator as _check_estimator
+from posterity.inference.estimators import (
+    ESTIMATORS,
+    Estimator,
+    Exact,
+    best_estimator,
+    check_estimator,
+)
+from posterity.inference.step import Q, Step, dtype_of, fisher_length, safe_step
 from posterity.models import Model, Records
 
-Q = TypeVar("Q", bound=ExponentialFamily)
-HALVINGS = 40
-"""A step that is still outside the domain after so many halvings is not taken."""
+RATE = Constraint(
+    f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
+)
+DOMAIN = one_of("halve", "retract")
+ESTIMATOR = Constraint(
+    f"an Estimator object or one of {list(ESTIMATORS)}",
+    lambda given: isinstance(given, Estimator) or given in ESTIMATORS,
+)
 
 
 class UpdateInfo(NamedTuple):
@@ -77,16 +89,14 @@ class LocalUpdate(eqx.Module):
         domain: str | None = None,
         batch_size: int | None = None,
     ):
-        _require(_counts(steps), f"steps={steps}", "a whole number, at least 1")
-        fine = rate is None or callable(rate) or (isinstance(rate, Real) and 0 < rate <= 1)
-        _require(fine, f"rate={rate}", "a number in (0, 1], or a function")
-        positive = math.isfinite(temperature) and temperature > 0
-        _require(positive, f"temperature={temperature}", "a positive number")
-        _require(_counts(batch_size), f"batch_size={batch_size}", "a whole number, at least 1")
-        if domain not in (None, "halve", "retract"):
-            raise _mistake(f"domain={domain!r}", "'halve' or 'retract'")
-        self.estimator, self.steps, self.batch_size = _estimator(estimator), steps, batch_size
+        ESTIMATOR.or_none().check(estimator=estimator)
+        COUNT.or_none().check(steps=steps, batch_size=batch_size)
+        RATE.or_none().check(rate=rate)
+        POSITIVE.check(temperature=temperature)
+        DOMAIN.or_none().check(domain=domain)
+        self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
         self.rate = float(rate) if isinstance(rate, Real) else rate
+        self.steps, self.batch_size = steps, batch_size
         self.temperature, self.domain = float(temperature), domain
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
@@ -96,19 +106,9 @@ class LocalUpdate(eqx.Module):
             UsageError: if the model has no posterior in this family, or has infinite expectations
                 under ``q``, or a choice does not fit.
         """
-        _require(
-            isinstance(q, model.families) and q.batch_shape == (),
-            f"a prior {type(q).__name__} of batch shape {q.batch_shape}",
-            " or ".join(f.__name__ for f in model.families)
-            + f", of batch shape (), which {type(model).__name__} needs",
-        )
-        _require(
-            bool(model.admits(q)),
-            f"a prior {type(q).__name__} of parameters {q.standard_parameters()}",
-            f"one under which the log likelihood of {type(model).__name__} has an expectation",
-        )
+        _check_prior(model, q)
         estimator = self.estimator or best_estimator(model, q)
-        _check_estimator(estimator, model, q)
+        check_estimator(estimator, model, q)
         domain = self.domain or estimator.domain
         _require(
             domain == "halve" or isinstance(q, AnyGaussian),
@@ -118,14 +118,9 @@ class LocalUpdate(eqx.Module):
         noisy = estimator.stochastic or self.batch_size is not None
         exact = isinstance(estimator, Exact) and not noisy
         decaying = slowly_decaying if domain == "retract" else quickly_decaying
-        return LocalUpdate(
-            estimator,
-            steps=self.steps or (1 if exact else 20),
-            rate=self.rate or (1.0 if exact else decaying if noisy else 0.5),
-            temperature=self.temperature,
-            domain=domain,
-            batch_size=self.batch_size,
-        )
+        steps = self.steps or (1 if exact else 20)
+        rate = self.rate or (1.0 if exact else decaying if noisy else 0.5)
+        return dataclasses.replace(self, estimator=estimator, steps=steps, rate=rate, domain=domain)
 
     @property
     def noisy(self) -> bool:
@@ -138,6 +133,10 @@ class LocalUpdate(eqx.Module):
     def conjugate(self) -> bool:
         """Whether one visit gives the exact factor, whatever the others say."""
         return isinstance(self.estimator, Exact) and self.rate == 1.0 and self.batch_size is None
+
+    def exact_factor(self, model: Any, records: Records) -> Any:
+        """What one visit gives where the update is ``conjugate``; the model need not be traced."""
+        return model.factor(records) / self.temperature
 
     def __call__(
         self,
@@ -153,20 +152,20 @@ class LocalUpdate(eqx.Module):
 
         Pure and traceable; ``count`` is how many steps the site took before. Resolve first.
         """
-        cavity = q - factor
+        cavity, retract = q - factor, self.domain == "retract"
 
         def step(carry: Any, index: Any) -> tuple[Any, None]:
             q, factor, _, info = carry
             own_key = jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
             rate = self.rate(count + index) if callable(self.rate) else self.rate
-            moved, halvings = self._advance(model, q, direction, rate)
+            step = safe_step(q, direction, rate, admits=model.admits, retract=retract)
             # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
-            return (moved, moved - cavity, (q, direction), _note(info, direction, halvings)), None
+            return (step.q, step.q - cavity, (q, direction), _note(info, direction, step)), None
 
         zero = jnp.zeros((), jnp.int32)
         # Every step stays where expectations are finite; a start outside has no gradient at all.
-        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), jnp.zeros((), _dtype(q)))
+        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), jnp.zeros((), dtype_of(q)))
         start = (q, factor, (q, q.zero()), info)
         (_, factor, last, info), _ = jax.lax.scan(step, start, jnp.arange(self.steps))
         return factor, info._replace(residual=fisher_length(*last))
@@ -178,27 +177,8 @@ class LocalUpdate(eqx.Module):
         assert self.estimator is not None, "resolve first"
         if self.batch_size is not None and self.batch_size < records.size:
             key, batch_key = jax.random.split(key)
-            records = _batch(records, self.batch_size, key=batch_key)
-        gradient = self.estimator(model, q, records, key=key)
-        return gradient / self.temperature - factor
-
-    def _advance(self, model: Model, q: Q, direction: Q, rate: Any) -> tuple[Q, jax.Array]:
-        """The posterior after one step that stays in the domain, and how often it was halved."""
-        straight = lambda q, direction, rate: q + direction * rate
-        curved = lambda q, direction, rate: q.retract(direction, rate)
-        move = curved if self.domain == "retract" else straight
-        inside = lambda q: q.is_proper() & model.admits(q)
-
-        def outside(state: tuple[jax.Array, jax.Array]) -> jax.Array:
-            halvings, rate = state
-            return ~inside(move(q, direction, rate)) & (halvings <= HALVINGS)
-
-        halve = lambda state: (state[0] + 1, state[1] / 2)
-        start = (jnp.zeros((), jnp.int32), jnp.asarray(rate, _dtype(q)))
-        halvings, rate = jax.lax.while_loop(outside, halve, start)
-        moved = move(q, direction, rate)
-        stay = lambda new, old: jnp.where(halvings <= HALVINGS, new, old)
-        return jax.tree.map(stay, moved, q), halvings
+            records = records.batch(self.batch_size, key=batch_key)
+        return self.estimator(model, q, records, key=key) / self.temperature - factor
 
 
 def quickly_decaying(count: Any) -> Any:
@@ -211,52 +191,30 @@ def slowly_decaying(count: Any) -> Any:
     return 0.2 / (1 + count / 100) ** 0.75
 
 
-def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> jax.Array:
-    """``sqrt(dᵀ F d)`` by a product of the Fisher information with a vector."""
-    vector = jnp.asarray(direction.natural_parameters)
-    means = lambda eta: q.with_natural_parameters(eta).mean_parameters
-    _, moved = jax.jvp(means, (jnp.asarray(q.natural_parameters),), (vector,))
-    return jnp.sqrt(jnp.maximum(vector @ moved, 0.0))
-
-
-def _note(info: UpdateInfo, direction: ExponentialFamily, halvings: jax.Array) -> UpdateInfo:
+def _note(info: UpdateInfo, direction: ExponentialFamily, step: Step) -> UpdateInfo:
     """``info`` after one more step."""
-    taken = halvings <= HALVINGS
     return UpdateInfo(
-        info.halvings + jnp.where(taken, halvings, 0),
-        info.refused + ~taken,
+        info.halvings + jnp.where(step.taken, step.halvings, 0),
+        info.refused + ~step.taken,
         info.finite & jnp.isfinite(jnp.asarray(direction.natural_parameters)).all(),
         info.residual,
     )
 
 
-def _dtype(q: ExponentialFamily) -> Any:
-    return q.natural_parameters.dtype
-
-
-def _batch(records: Records, size: int, *, key: Key[jax.Array, ""]) -> Records:
-    """Some records, drawn without replacement, whose weights stand for all."""
-    index = jax.random.choice(key, records.size, (size,), replace=False)
-    data = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], records.data)
-    return Records(data, jnp.asarray(records.weights)[index] * (records.size / size))
-
-
-def _counts(number: int | None) -> bool:
-    return number is None or (isinstance(number, Integral) and number >= 1)
-
-
-def _estimator(given: Estimator | str | None) -> Estimator | None:
-    if given is None or isinstance(given, Estimator):
-        return given
-    known = isinstance(given, str) and given in ESTIMATORS
-    _require(known, f"estimator {given!r}", f"an Estimator object or one of {list(ESTIMATORS)}")
-    return ESTIMATORS[given]()
+def _check_prior(model: Model, q: ExponentialFamily) -> None:
+    _require(
+        isinstance(q, model.families) and q.batch_shape == (),
+        f"a prior {type(q).__name__} of batch shape {q.batch_shape}",
+        " or ".join(f.__name__ for f in model.families)
+        + f", of batch shape (), which {type(model).__name__} needs",
+    )
+    _require(
+        bool(model.admits(q)),
+        f"a prior {type(q).__name__} of parameters {q.standard_parameters()}",
+        f"one under which the log likelihood of {type(model).__name__} has an expectation",
+    )
 
 
 def _require(condition: bool, found: str, expected: str) -> None:
     if not condition:
-        raise _mistake(found, expected)
-
-
-def _mistake(found: str, expected: str) -> UsageError:
-    return UsageError(found=found, expected=expected, fix="Mend this argument.")
+        raise UsageError(found=found, expected=expected, fix="Mend this argument.")

@@ -6,7 +6,6 @@ from posterity.models.base import (
     FunctionModel,
     Model,
     PredictorModel,
-    Records,
 )
 from posterity.models.conjugate import (
     BetaBernoulli,
@@ -18,6 +17,7 @@ from posterity.models.conjugate import (
 )
 from posterity.models.exponential import BetaExponential
 from posterity.models.neural import NeuralNetwork
+from posterity.models.records import Records
 from posterity.models.regression import LogisticRegression
 
 __all__ = [

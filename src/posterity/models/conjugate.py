@@ -7,28 +7,26 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from posterity.arguments import Constraint
 from posterity.arrays.leaves import as_leaf
-from posterity.arrays.linear_algebra import quadratic, symmetric
+from posterity.arrays.linear_algebra import quadratic
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Real
-from posterity.errors import ParameterError
+from posterity.errors import StructureError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import (
-    ConjugateModel,
-    Records,
-    check_counts,
-    check_positive,
-    check_regression,
-    check_shape,
-    check_values,
-)
+from posterity.models.base import VARIANCE, ConjugateModel
+from posterity.models.data import COUNTS, FLIPS, INPUTS, TARGETS, VECTORS, Column, labels, vectors
+from posterity.models.records import Records
+
+MATRIX = Constraint("a matrix (d, d)", lambda given: np.ndim(given) == 2, StructureError)
 
 
 class BetaBernoulli(ConjugateModel[Beta]):
     """Coin flips ``x`` (n,) in {0, 1} with chance ``z``; posterior Beta."""
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
+    columns: ClassVar[tuple[Column, ...]] = (FLIPS,)
 
     def factor(self, records: Records) -> Beta:
         """Counts of ones and of zeros."""
@@ -39,12 +37,6 @@ class BetaBernoulli(ConjugateModel[Beta]):
         """``x log z + (1 - x) log(1 - z)``."""
         special, ones = namespace(z, data).special, 1.0 * data  # JAX's xlogy derives floats only
         return special.xlogy(ones, z) + special.xlog1py(1 - ones, -z)
-
-    def check(self, data: Any) -> None:
-        """Zeros and ones only."""
-        super().check(data)
-        check_shape(data, (), "shape (n,)")
-        check_values(data, np.isin(data, (0, 1)), "records in {0, 1}")
 
 
 class DirichletCategorical(ConjugateModel[Dirichlet]):
@@ -68,18 +60,17 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
         np_ = namespace(z, data).np
         return np_.log(z)[np_.asarray(data).astype(int)]
 
-    def check(self, data: Any) -> None:
+    @property
+    def columns(self) -> tuple[Column, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whole numbers below ``categories``."""
-        super().check(data)
-        check_shape(data, (), "shape (n,)")
-        good = np.isin(data, np.arange(self.categories))
-        check_values(data, good, f"labels from 0 to {self.categories - 1}")
+        return (labels(self.categories),)
 
 
 class GammaPoisson(ConjugateModel[Gamma]):
     """Counts ``x`` (n,), each of a unit of exposure, with rate ``z``; posterior Gamma."""
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gamma,)
+    columns: ClassVar[tuple[Column, ...]] = (COUNTS,)
 
     def factor(self, records: Records) -> Gamma:
         """The sum of counts and the exposure."""
@@ -89,12 +80,6 @@ class GammaPoisson(ConjugateModel[Gamma]):
         """``x log z - z - log x!``."""
         xp = namespace(z, data)
         return xp.special.xlogy(1.0 * data, z) - z - xp.special.gammaln(data + 1.0)
-
-    def check(self, data: Any) -> None:
-        """Whole numbers from zero."""
-        super().check(data)
-        check_shape(data, (), "shape (n,)")
-        check_counts(data, "counts 0, 1, 2, …")
 
 
 class GaussianMean(ConjugateModel[Gaussian]):
@@ -108,17 +93,10 @@ class GaussianMean(ConjugateModel[Gaussian]):
         """From the covariance (d, d) of a record.
 
         Raises:
-            ParameterError: if it is no symmetric and positive definite matrix.
+            ParameterError, StructureError: if it is no symmetric, positive definite matrix.
         """
-        covariance = np.asarray(covariance, np.float64)
-        square = covariance.ndim == 2 and covariance.shape[0] == covariance.shape[1]
-        if not (square and np.allclose(covariance, covariance.T) and _positive(covariance)):
-            raise ParameterError(
-                found=f"covariance {covariance.tolist()}",
-                expected="a symmetric and positive definite matrix",
-                fix="Give the covariance (d, d) of one record.",
-            )
-        self.precision = symmetric(np.linalg.inv(covariance))
+        MATRIX.check(covariance=covariance)
+        self.precision = Gaussian.from_standard(np.zeros(len(covariance)), covariance).precision
 
     def factor(self, records: Records) -> Gaussian:
         """``n Λ`` and ``Λ Σ x``."""
@@ -129,11 +107,10 @@ class GaussianMean(ConjugateModel[Gaussian]):
         """``log N(x | z, Λ⁻¹)``."""
         return Gaussian(self.precision @ z, self.precision).log_prob(data)
 
-    def check(self, data: Any) -> None:
+    @property
+    def columns(self) -> tuple[Column, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Vectors of the size of the covariance."""
-        super().check(data)
-        size = self.precision.shape[0]
-        check_shape(data, (size,), f"shape (n, {size})")
+        return (vectors(self.precision.shape[0]),)
 
 
 class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
@@ -143,6 +120,7 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
     """
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (NormalWishart,)
+    columns: ClassVar[tuple[Column, ...]] = (VECTORS,)
 
     def factor(self, records: Records) -> NormalWishart:
         """``n, n, Σ x, Σ x xᵀ``."""
@@ -158,11 +136,6 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
         distance = quadratic(precision, data - mean)
         return (logdet - distance - data.shape[-1] * LOG_2PI) / 2
 
-    def check(self, data: Any) -> None:
-        """Vectors."""
-        super().check(data)
-        check_shape(data, (None,), "shape (n, d)")
-
 
 class LinearRegression(ConjugateModel[Gaussian]):
     """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian."""
@@ -170,9 +143,10 @@ class LinearRegression(ConjugateModel[Gaussian]):
     noise_variance: float = eqx.field(static=True, default=1.0)
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
+    columns: ClassVar[tuple[Column, ...]] = (INPUTS, TARGETS)
 
     def __check_init__(self) -> None:
-        check_positive(self.noise_variance, "noise_variance")
+        VARIANCE.check(noise_variance=self.noise_variance)
 
     def factor(self, records: Records) -> Gaussian:
         """``Xᵀ y / σ²`` and ``Xᵀ X / σ²``."""
@@ -185,13 +159,3 @@ class LinearRegression(ConjugateModel[Gaussian]):
         x, y = data
         residual = (y - x @ z) ** 2 / self.noise_variance
         return -(residual + math.log(self.noise_variance) + LOG_2PI) / 2
-
-    def check(self, data: Any) -> None:
-        """A matrix and a vector."""
-        super().check(data)
-        check_regression(data)
-
-
-def _positive(covariance: np.ndarray) -> bool:
-    """Whether a symmetric matrix is positive definite."""
-    return bool(np.all(np.linalg.eigvalsh(covariance) > 0))

@@ -2,13 +2,13 @@
 
 from typing import Any, ClassVar
 
-import numpy as np
 from jaxtyping import Bool, Float
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Real
 from posterity.families import Beta, ExponentialFamily
-from posterity.models.base import ExpectedModel, check_shape, check_values
+from posterity.models.base import ExpectedModel
+from posterity.models.data import TIMES, Column
 
 
 class BetaExponential(ExpectedModel[Beta]):
@@ -18,6 +18,7 @@ class BetaExponential(ExpectedModel[Beta]):
     """
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
+    columns: ClassVar[tuple[Column, ...]] = (TIMES,)
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
         """``-log z - x / z``."""
@@ -31,9 +32,3 @@ class BetaExponential(ExpectedModel[Beta]):
     def admits(self, q: ExponentialFamily) -> Bool[Real, ""]:
         """Whether ``E[1/z]`` is finite: ``a > 1``."""
         return q.a_minus_one > 0  # pyright: ignore[reportAttributeAccessIssue]
-
-    def check(self, data: Any) -> None:
-        """Waiting times are not negative."""
-        super().check(data)
-        check_shape(data, (), "shape (n,)")
-        check_values(data, np.asarray(data) >= 0, "waiting times that are not negative")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,18 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
+from posterity.arguments import one_of
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import Model, check_pair, check_positive, check_shape, check_values
+from posterity.models.base import VARIANCE, Model
+from posterity.models.data import BINARY_LABELS, TARGETS, check_column, check_data, labels, pair
 
-Likelihood = Literal["bernoulli", "categorical", "gaussian"]
-OUTPUTS: dict[Likelihood, str] = {
+OUTPUTS = {
     "bernoulli": "one logit an input",
     "categorical": "K logits an input",
     "gaussian": "outputs shaped as y",
 }
+"""What a network has to give, by likelihood."""
+LIKELIHOOD = one_of(*OUTPUTS)
 
 
 class NeuralNetwork(Model):
@@ -43,7 +46,7 @@ class NeuralNetwork(Model):
     apply: Callable[[Any, Any], Any] = eqx.field(static=True)
     structure: Any = eqx.field(static=True)
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    likelihood: Likelihood = eqx.field(static=True)
+    likelihood: str = eqx.field(static=True)
     noise_variance: float = eqx.field(static=True)
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (DiagonalGaussian,)
@@ -67,25 +70,18 @@ class NeuralNetwork(Model):
             ParameterError: if the noise variance is not positive.
         """
         leaves, self.structure = jax.tree.flatten(parameters)
-        if likelihood not in ("bernoulli", "categorical", "gaussian"):
-            raise UsageError(
-                found=f"likelihood {likelihood!r}",
-                expected="'bernoulli', 'categorical' or 'gaussian'",
-                fix="Choose the likelihood of the labels.",
-            )
-        if not leaves or not all(map(eqx.is_inexact_array_like, leaves)):
-            strange = [
-                type(leaf).__name__ for leaf in leaves if not eqx.is_inexact_array_like(leaf)
-            ]
+        LIKELIHOOD.check(likelihood=likelihood)
+        VARIANCE.check(noise_variance=noise_variance)
+        strange = [type(leaf).__name__ for leaf in leaves if not eqx.is_inexact_array_like(leaf)]
+        if strange or not leaves:
             raise UsageError(
                 found=f"{len(leaves)} parameters, of which no floats: {strange}",
                 expected="a pytree of arrays of floats, at least one",
                 fix="Pass initialised parameters alone; equinox modules to `from_equinox`.",
             )
-        check_positive(noise_variance, "noise_variance")
         self.shapes = tuple(np.shape(leaf) for leaf in leaves)
-        self.apply = apply
-        self.likelihood, self.noise_variance = likelihood, float(noise_variance)
+        self.apply, self.likelihood = apply, likelihood
+        self.noise_variance = float(noise_variance)
 
     @classmethod
     def from_equinox(cls, module: Any, **options: Any) -> "NeuralNetwork":
@@ -145,25 +141,19 @@ class NeuralNetwork(Model):
 
     def check(self, data: Any) -> None:
         """Inputs that the network takes, and labels that fit its outputs."""
-        check_pair(data)
-        super().check(data)
-        labels, outputs = np.asarray(data[1]), self._shape_of_outputs(data[0])
+        x, y = pair(data)
+        check_data(data, ())
+        outputs, categorical = self._shape_of_outputs(x), self.likelihood == "categorical"
         if self.likelihood != "gaussian":
-            check_shape(labels, (), "labels of shape (n,)")
-        target = (
-            (*labels.shape, *outputs[-1:]) if self.likelihood == "categorical" else labels.shape
-        )
-        if outputs != target and (self.likelihood == "categorical" or outputs != (*target, 1)):
+            known = labels(outputs[-1], TARGETS.shape) if categorical else BINARY_LABELS
+            check_column(y, known)
+        target = (*np.shape(y), *outputs[-1:]) if categorical else np.shape(y)
+        if outputs != target and (categorical or outputs != (*target, 1)):
             raise StructureError(
-                found=f"outputs of shape {outputs} for labels of shape {labels.shape}",
+                found=f"outputs of shape {outputs} for labels of shape {np.shape(y)}",
                 expected=f"{OUTPUTS[self.likelihood]}, as the {self.likelihood} likelihood needs",
                 fix="Mend the last layer, the labels, or the likelihood.",
             )
-        if self.likelihood == "bernoulli":
-            check_values(labels, np.isin(labels, (0, 1)), "labels in {0, 1}")
-        if self.likelihood == "categorical":
-            good = np.isin(labels, np.arange(outputs[-1]))
-            check_values(labels, good, f"labels from 0 to {outputs[-1] - 1}")
 
     def _shape_of_outputs(self, x: Any) -> tuple[int, ...]:
         z = jax.ShapeDtypeStruct((self.size,), jnp.float32)

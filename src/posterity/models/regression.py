@@ -2,13 +2,13 @@
 
 from typing import Any, ClassVar
 
-import numpy as np
 from jaxtyping import Float
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Real
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
-from posterity.models.base import PredictorModel, check_regression, check_values
+from posterity.models.base import PredictorModel
+from posterity.models.data import BINARY_LABELS, INPUTS, Column
 
 
 class LogisticRegression(PredictorModel):
@@ -18,14 +18,9 @@ class LogisticRegression(PredictorModel):
     """
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+    columns: ClassVar[tuple[Column, ...]] = (INPUTS, BINARY_LABELS)
 
     def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
         """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
-
-    def check(self, data: Any) -> None:
-        """A matrix, and labels of zero and one."""
-        super().check(data)
-        check_regression(data)
-        check_values(data[1], np.isin(data[1], (0, 1)), "labels in {0, 1}")

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from posterity.errors import ParameterError, UsageError
+from posterity.arguments import Constraint
+from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
 
 Family = TypeVar("Family", bound=ExponentialFamily)
@@ -21,6 +22,7 @@ DIGITS = 53
 """Bits of a float64's significand."""
 REACH = 2.0**30
 """How much larger than the prior's parameters sums may grow, unless the caller says more."""
+ABOVE_ONE = Constraint("a number above 1, 2**30, say", lambda x: 1 < x < math.inf)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +48,7 @@ class Grid:
         Raises:
             UsageError: if ``reach`` is not a number above one.
         """
-        if not (math.isfinite(reach) and reach > 1):
-            raise UsageError(
-                found=f"reach={reach}", expected="a number above 1", fix="Give 2**30, say."
-            )
+        ABOVE_ONE.check(reach=reach)
         largest = (float(np.abs(leaf).max(initial=0.0)) or 1.0 for leaf in jax.tree.leaves(prior))
         return cls(tuple(_ceil_log2(m * reach) - DIGITS for m in largest))
 
@@ -62,8 +61,8 @@ class Grid:
     def check(self, load: ExponentialFamily, place: str) -> None:
         """Raise a ParameterError if sizes add up to more than the range of exact additions.
 
-        ``load`` is the sum of :func:`size` of the prior and all factors. Their sum itself may be
-        small where they cancel, and still pass through numbers that are rounded.
+        ``load`` is the sum of the :func:`magnitudes` of the prior and all factors: these may
+        cancel, and still pass through numbers that are rounded.
         """
         for leaf, exponent in zip(jax.tree.leaves(load), self.exponents, strict=True):
             limit = math.ldexp(1.0, exponent + DIGITS)
@@ -76,7 +75,7 @@ class Grid:
                 )
 
 
-def size(factor: Family) -> Family:
+def magnitudes(factor: Family) -> Family:
     """The absolute values of all natural parameters."""
     return jax.tree.map(lambda leaf: np.asarray(np.abs(leaf)), factor)
 

@@ -1,0 +1,61 @@
+"""What arguments can be: constraints, named once and declared where the argument is."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+from posterity.errors import PosterityError, UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+    """What a value has to be, in words, and whether it is.
+
+    >>> COUNT.check(steps=3)
+    """
+
+    expected: str
+    holds: Callable[[Any], bool]
+    error: type[PosterityError] = UsageError
+
+    def check(self, **arguments: Any) -> None:
+        """Raise the error if an argument does not hold."""
+        for name, value in arguments.items():
+            if not self.allows(value):
+                raise self.error(
+                    found=f"{name}={value!r}", expected=self.expected, fix="Mend this argument."
+                )
+
+    def allows(self, value: Any) -> bool:
+        """Whether the value is such a one."""
+        try:
+            return bool(self.holds(value))
+        except (TypeError, ValueError):  # what cannot be compared is not of the right kind
+            return False
+
+    def or_none(self) -> "Constraint":
+        """The same, or None."""
+        return dataclasses.replace(self, holds=lambda value: value is None or self.holds(value))
+
+
+def at_least(least: int) -> Constraint:
+    """Whole numbers from ``least`` on."""
+    return Constraint(
+        f"a whole number, at least {least}", lambda n: isinstance(n, Integral) and int(n) >= least
+    )
+
+
+def one_of(*choices: str) -> Constraint:
+    """One of these words."""
+    *others, last = map(repr, choices)
+    return Constraint(f"{', '.join(others)} or {last}", lambda word: word in choices)
+
+
+COUNT = at_least(1)
+NATURAL = at_least(0)
+POSITIVE = Constraint(
+    "a positive number", lambda x: isinstance(x, Real) and 0 < float(x) < math.inf
+)
+SHARE = Constraint("a number in (0, 1]", lambda x: isinstance(x, Real) and 0 < float(x) <= 1)

@@ -1,0 +1,241 @@
+"""A visit: a site improves its factor, and the change is taken whole or not at all.
+
+What a site needs is its :class:`SiteProblem`, its factor, and the posterior that reaches it: in
+whatever process, with these alone it finds another factor. Whoever holds the sum commits it.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from posterity.checks import check_finite, check_proper, check_same_structure
+from posterity.errors import ParameterError, PosterityError, SiteError
+from posterity.families import ExponentialFamily
+from posterity.federation.grid import Grid, magnitudes
+from posterity.federation.state import State
+from posterity.inference.step import HALVINGS
+from posterity.inference.update import LocalUpdate
+from posterity.ledger import Entry
+from posterity.models import Model, Records
+
+Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """What all sites of a federation share: the model, the local rule, and the grid of sums."""
+
+    model: Model
+    update: LocalUpdate
+    grid: Grid
+
+    def admits(self, posterior: ExponentialFamily) -> bool:
+        """Whether it is a distribution under which the model has expectations."""
+        return bool(posterior.is_proper()) and bool(self.model.admits(posterior))
+
+
+@dataclasses.dataclass(frozen=True)
+class Federation(Agreement):
+    """What a simulation holds: all sites' records, and what to do about a site that fails."""
+
+    sites: Mapping[str, Records]
+    on_error: Literal["raise", "pass"] = "raise"
+
+    def site(self, name: str) -> "SiteProblem":
+        """What one site knows."""
+        return SiteProblem(self.model, self.update, self.grid, self.sites[name])
+
+
+class Proposal(NamedTuple):
+    """Another factor of a site, on the grid, and what is to be told of how it was found."""
+
+    factor: Any
+    halvings: int = 0
+    residual: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Visit:
+    """What happened when a site had its turn, for people.
+
+    ``updated``: it has a new factor. ``relayed``: it has no data, was forgotten, or had answered
+    that token before. ``refused``: every shortened step would have made the posterior improper,
+    so nothing changed. ``failed``: it raised, or its update was not finite or too large for the
+    grid (only with ``on_error="pass"``). ``forgotten``: its factor left.
+    """
+
+    step: int
+    site: str
+    outcome: Outcome
+    halvings: int = 0
+    residual: float | None = None
+    """Fisher length of the last natural gradient, in sqrt(nats); None where it is not known."""
+    error: str | None = None
+
+
+def visit(
+    federation: Federation,
+    state: State,
+    site: str,
+    *,
+    key: jax.Array,
+    view: ExponentialFamily | None = None,
+    damping: float = 1.0,
+) -> tuple[State, Visit]:
+    """The site improves its factor, seeing the posterior ``view`` (the current one by default).
+
+    Either the whole update is committed or nothing is. ``damping`` is the share of the change
+    that is taken; all of it where the model is conjugate. ``key`` is that of the step, from which
+    the site's own is made.
+
+    Raises:
+        SiteError: if the site raised, or its update was not finite or too large for the grid,
+            and the federation says so.
+        ParameterError: if the site is to leave, and what is left would be no distribution.
+    """
+    if site in state.leaving:
+        return leave(federation, state, site), Visit(state.step, site, "forgotten")
+    if state.is_forgotten(site) or federation.sites[site].size == 0:
+        return state, Visit(state.step, site, "relayed")
+    view = state.posterior if view is None else view
+    factor, count = state.factor(site), state.counts.get(site, 0)
+    try:
+        found = federation.site(site).improve(view, factor, count, key=site_key(key, site))
+        committed, halvings = commit(federation, state, site, found.factor, damping)
+    except Exception as error:
+        failure = failure_of(error, site)
+        if federation.on_error == "raise":
+            raise failure from error
+        return state, Visit(state.step, site, "failed", error=str(failure))
+    outcome = "refused" if committed is None else "updated"
+    happened = Visit(state.step, site, outcome, found.halvings + halvings, found.residual)
+    return committed or state, happened
+
+
+# --- what the site does ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteProblem(Agreement):
+    """What a site needs to do its part: what all share, and its own records."""
+
+    records: Records
+
+    def improve(
+        self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: jax.Array
+    ) -> Proposal:
+        """A better factor than ``factor``, as part of the posterior ``view``. Pure.
+
+        ``count`` is the number of local steps that the site has taken.
+
+        Raises:
+            StructureError, ParameterError: if what the model gives is no factor, or not finite.
+        """
+        if self.update.conjugate:
+            found = self.update.exact_factor(self.model, self.records)
+            check_same_structure(factor, found, "what the model found")
+            check_finite(found, "what the model found")
+            return Proposal(self.grid.round(found))
+        records, taken = self.records.padded(), np.asarray(count)  # an array: compiled once
+        with jax.enable_x64(True):
+            found, info = _improved(self.update, self.model, view, factor, records, taken, key)
+        if not info.finite:
+            raise ParameterError(
+                found="NaN or infinity in the gradient of the log likelihood",
+                expected="finite log likelihoods near the posterior",
+                fix="Check the model's function and the site's data; the factor was not changed.",
+            )
+        return Proposal(self.grid.round(found), int(info.halvings), float(info.residual))
+
+
+@eqx.filter_jit
+def _improved(
+    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, count: Any, key: Any
+) -> Any:
+    return update(model, q, factor, records, count, key=key)
+
+
+def site_key(key: jax.Array, site: str) -> jax.Array:
+    """The site's own key: independent of which other sites there are."""
+    word = int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "little")
+    return jax.random.fold_in(key, np.uint32(word))
+
+
+# --- what becomes of it ------------------------------------------------------------------------
+
+
+def commit(
+    agreed: Agreement, state: State, site: str, factor: ExponentialFamily, damping: float = 1.0
+) -> tuple[State | None, int]:
+    """The state with the site's change, halved until the model admits it, and how often.
+
+    None instead of a state if it admits no share of the change.
+
+    Raises:
+        ParameterError: if the change is not finite, or sums leave the grid.
+    """
+    old, conjugate = state.factor(site), agreed.update.conjugate
+    for halvings in range(HALVINGS):
+        share = (1.0 if conjugate else damping) / 2**halvings
+        new = factor if share == 1 else agreed.grid.round(old + (factor - old) * share)
+        if agreed.admits(state.posterior - old + new):
+            return _with_factor(agreed, state, site, new, conjugate and share == 1), halvings
+    return None, HALVINGS
+
+
+def _with_factor(
+    agreed: Agreement, state: State, site: str, factor: ExponentialFamily, independent: bool
+) -> State:
+    """The state with another factor of the site, one version on; all checks come first."""
+    check_finite(factor, f"the factor of site {site!r}")
+    old = state.factor(site)
+    load = state.load - magnitudes(old) + magnitudes(factor)
+    agreed.grid.check(load, f"the posterior after site {site!r}")
+    posterior = state.posterior - old + factor
+    check_proper(posterior, f"the posterior after site {site!r}")
+    held = state.entries.get(site, Entry(0, -1, factor))
+    entry = Entry(held.epoch, held.sequence + 1, factor, independent)
+    steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
+    return dataclasses.replace(
+        state,
+        posterior=posterior,
+        load=load,
+        entries={**state.entries, site: entry},
+        counts={**state.counts, site: steps},
+    )
+
+
+def leave(agreed: Agreement, state: State, *sites: str) -> State:
+    """The state without these sites' factors, who cannot come back within their epochs.
+
+    Raises:
+        LedgerError: if a site is forgotten already, or named twice.
+        ParameterError: if what is left is no distribution, or one under which the model has
+            no expectations.
+    """
+    left = state.without(*sites)
+    if not agreed.admits(left.posterior):
+        raise ParameterError(
+            found=f"an improper posterior without {', '.join(map(repr, sites))}",
+            expected="factors of the sites that stay that, with the prior, are a distribution",
+            fix="These were fitted in the company of who leaves. Use `forget` with "
+            "restart=True, which trains them anew; nothing was changed.",
+        )
+    return left
+
+
+def failure_of(error: Exception, site: str) -> SiteError:
+    """What is said of a site that could not do its part."""
+    place = f"the update of site {site!r}"
+    if isinstance(error, PosterityError):
+        return SiteError(found=f"{error.found} in {place}", expected=error.expected, fix=error.fix)
+    return SiteError(
+        found=f"{type(error).__name__}: {error} in {place}",
+        expected="an update that finishes",
+        fix="Mend the site, then go on from the last state; the site's factor was not changed.",
+    )

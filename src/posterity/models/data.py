@@ -1,0 +1,116 @@
+"""What the arrays of a site's data may hold: one table, from which models choose."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from posterity.errors import ParameterError, StructureError
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """One array (n, *axes) of the data; None stands for an axis of any length."""
+
+    shape: str
+    axes: tuple[int | None, ...] = ()
+    values: str = "finite numbers"
+    holds: Callable[[np.ndarray], Any] = np.isfinite
+
+
+FLIPS = Column("shape (n,)", (), "records in {0, 1}", lambda x: np.isin(x, (0, 1)))
+COUNTS = Column("shape (n,)", (), "counts 0, 1, 2, …", lambda x: (x >= 0) & (x % 1 == 0))
+TIMES = Column("shape (n,)", (), "waiting times that are not negative", lambda x: x >= 0)
+VECTORS = Column("shape (n, d)", (None,))
+INPUTS = Column("x of shape (n, d)", (None,))
+TARGETS = Column("y of shape (n,)")
+BINARY_LABELS = Column("y of shape (n,)", (), "labels in {0, 1}", FLIPS.holds)
+
+
+def vectors(size: int) -> Column:
+    """Vectors of one length."""
+    return Column(f"shape (n, {size})", (size,))
+
+
+def labels(categories: int, shape: str = "shape (n,)") -> Column:
+    """Whole numbers below ``categories``."""
+    among = lambda x: np.isin(x, np.arange(categories))
+    return Column(shape, (), f"labels from 0 to {categories - 1}", among)
+
+
+# --- the checks --------------------------------------------------------------------------------
+
+
+def check_data(data: Any, columns: tuple[Column, ...]) -> None:
+    """Raise an error unless the data are finite numbers, and one array a column if any is given.
+
+    Raises:
+        ParameterError: for NaN, infinity, and values that a column does not hold.
+        StructureError: for what are no numbers, or of a wrong shape.
+    """
+    for leaf in map(np.asarray, jax.tree.leaves(data)):
+        _check_finite(leaf)
+    for array, column in zip(_arrays(data, columns), columns, strict=True):
+        check_column(array, column)
+
+
+def check_column(array: Any, column: Column) -> None:
+    """Raise a StructureError for another shape, a ParameterError for other values."""
+    values = np.asarray(array)
+    pairs = zip(values.shape[1:], column.axes, strict=False)
+    if values.ndim != 1 + len(column.axes) or any(size not in (n, None) for n, size in pairs):
+        raise StructureError(
+            found=f"an array of shape {values.shape}",
+            expected=column.shape,
+            fix="Reshape the data: its first axis counts records.",
+        )
+    wrong = values[~column.holds(values)]
+    if wrong.size:
+        raise ParameterError(
+            found=f"{wrong.flat[0]} among the records ({wrong.size} such values)",
+            expected=column.values,
+            fix="Check how the data was read and coded.",
+        )
+
+
+def pair(data: Any) -> tuple[Any, Any]:
+    """Inputs and what was observed; a StructureError unless the data are two arrays."""
+    several = isinstance(data, tuple | list)
+    if several and len(data) == 2:
+        return data[0], data[1]
+    raise StructureError(
+        found=f"data that are a {type(data).__name__}" + (f" of {len(data)}" if several else ""),
+        expected="a pair (x, y) of inputs and what was observed",
+        fix="Give the site's data as the tuple (x, y).",
+    )
+
+
+def _check_finite(leaf: np.ndarray) -> None:
+    if leaf.dtype.kind not in "biuf":
+        raise StructureError(
+            found=f"records of dtype {leaf.dtype}",
+            expected="real numbers",
+            fix="Code what is recorded as numbers before it reaches the model.",
+        )
+    bad = int((~np.isfinite(leaf)).sum())
+    if bad:
+        raise ParameterError(
+            found=f"{bad} NaN or infinite values",
+            expected="finite numbers",
+            fix="Impute or drop missing values before they reach the model.",
+        )
+
+
+def _arrays(data: Any, columns: tuple[Column, ...]) -> tuple[Any, ...]:
+    """The arrays that the columns describe: the data itself, or the members of a pair."""
+    if len(columns) == 2:
+        return pair(data)
+    if columns and isinstance(data, tuple | list):
+        raise StructureError(
+            found=f"{len(data)} arrays",
+            expected=f"one array, {columns[0].shape}",
+            fix="Leave out the labels, of which this model knows nothing.",
+        )
+    return (data,) * len(columns)

@@ -1,0 +1,65 @@
+"""The data of one site: arrays whose first axis counts records, and a weight a record."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Key
+
+from posterity.arrays.typing import Real
+from posterity.errors import StructureError
+
+
+class Records(eqx.Module):
+    """Data of one site: arrays whose first axis counts records, and a weight a record.
+
+    The weights multiply log likelihoods: 1 for each record counted once, 1/n for a loss that is
+    a mean, n/b for a minibatch of b, 0 for padding.
+    """
+
+    data: Any
+    weights: Float[Real, " n"]
+
+    @classmethod
+    def of(cls, data: Any, weight: float | int = 1) -> "Records":
+        """All records with one weight; None is a site without any.
+
+        Raises:
+            StructureError: if the arrays have no common first axis.
+        """
+        if data is None:
+            return cls(None, np.zeros(0))
+        data = jax.tree.map(np.asarray, data)
+        shapes = [leaf.shape for leaf in jax.tree.leaves(data)]
+        lengths = {shape[:1] for shape in shapes}
+        if len(lengths) != 1 or lengths == {()}:
+            raise StructureError(
+                found=f"data of shapes {shapes}",
+                expected="arrays whose first axes agree: one entry a record",
+                fix="Give NumPy arrays, not lists: x of shape (n, d) and y of shape (n,), say.",
+            )
+        return cls(data, np.full(lengths.pop(), float(weight)))
+
+    @property
+    def size(self) -> int:
+        """Number of records."""
+        return self.weights.shape[0]
+
+    def batch(self, size: int, *, key: Key[jax.Array, ""]) -> "Records":
+        """Some records, drawn without replacement, whose weights stand for all."""
+        index = jax.random.choice(key, self.size, (size,), replace=False)
+        data = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.data)
+        return Records(data, jnp.asarray(self.weights)[index] * (self.size / size))
+
+    def padded(self, size: int | None = None) -> "Records":
+        """Up to ``size`` records, the rest of no weight; there must be one at least.
+
+        By default up to a quarter more: few sizes, so that few programs are compiled.
+        """
+        step = 2 ** max(self.size.bit_length() - 3, 0)
+        extra = -self.size % step if size is None else size - self.size
+        repeat = lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], extra, axis=0)])
+        weights = np.concatenate([self.weights, np.zeros(extra)])
+        return Records(jax.tree.map(repeat, self.data), weights)

@@ -1,0 +1,222 @@
+"""What a federation refuses, and that nothing is changed by asking."""
+
+from functools import cache, partial
+
+import jax
+import networkx as nx
+import numpy as np
+import pytest
+from federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites, snapshot
+
+from posterity.artifact import digest
+from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
+from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gaussian
+from posterity.federation import (
+    Asynchronous,
+    Gossip,
+    Grid,
+    Leave,
+    LedgerGossip,
+    Synchronous,
+    federate,
+    forget,
+    simulate,
+)
+from posterity.federation.checkpoint import with_ledger
+from posterity.graphs import Network, WeightedMetropolisHastings, ring
+from posterity.ledger import Ledger
+from posterity.models import (
+    BetaBernoulli,
+    DirichletCategorical,
+    LinearRegression,
+    LogisticRegression,
+)
+
+MODEL, PRIOR, DATA = CONJUGATE["Beta"]
+RING = ring(list(NAMES))
+
+
+def refuse(act, error, says):
+    with pytest.raises(error, match=says):
+        act()
+
+
+# --- before the first step ---------------------------------------------------------------------
+
+UNIFORM = Beta.from_standard(1.0, 1.0)
+PLANE = Gaussian.from_standard(np.zeros(2), np.eye(2))
+UNLIKE = DiagonalGaussian.from_standard(np.zeros(2), np.array([1e20, 1e-5]))
+TABLE = {"a": (np.ones((5, 3)), np.ones(5))}
+USUAL = {"sites": {"a": np.ones(2)}, "model": BetaBernoulli(), "prior": UNIFORM, "steps": 1}
+MISFIT = (StructureError, "at site 'a'.*matching dimensions")
+STARTS = {
+    "no sites": ({"sites": {}}, UsageError, "at least one"),
+    "steps": ({"steps": -1}, UsageError, "steps=-1"),
+    "weight of nobody": ({"weights": {"z": 1.0}}, UsageError, "'z'"),
+    "negative weight": ({"weights": {"a": -1.0}}, UsageError, "not negative"),
+    "infinite weight": ({"weights": {"a": np.inf}}, UsageError, "finite weights"),
+    "improper prior": ({"prior": Beta(-2.0, 1.0)}, ParameterError, "improper Beta in the prior"),
+    "batch": ({"prior": Beta(np.ones(2), np.ones(2))}, UsageError, "batch shape"),
+    "family": ({"prior": NORMAL}, UsageError, "Gaussian"),
+    "NaN": ({"sites": {"a": np.array([1.0, np.nan])}}, ParameterError, "data of site 'a'"),
+    "values": ({"sites": {"a": np.array([1.0, 0.5])}}, ParameterError, "data of site 'a'"),
+    "shape": ({"sites": {"a": np.ones((2, 2))}}, StructureError, "data of site 'a'"),
+    "graph": ({"schedule": Gossip(ring(["b"]))}, StructureError, "no nodes for sites 'a'"),
+    "start": ({"schedule": Gossip(ring(["a"]), start="yew")}, UsageError, "'yew'"),
+    "speeds": ({"schedule": Asynchronous(speeds={"yew": 1.0})}, UsageError, "'yew'"),
+    "logistic": ({"model": LogisticRegression(), "prior": PLANE, "sites": TABLE}, *MISFIT),
+    "linear": ({"model": LinearRegression(), "prior": PLANE, "sites": TABLE}, *MISFIT),
+    "function": (
+        {"model": lambda z, x: x @ z, "prior": PLANE, "sites": {"a": np.ones((5, 3))}}, *MISFIT
+    ),
+    "categories": (
+        {"model": DirichletCategorical(4), "prior": Dirichlet.from_standard(np.ones(3))}, *MISFIT
+    ),
+    "orders of magnitude": (
+        {"model": LogisticRegression(), "prior": UNLIKE, "sites": {"a": (np.eye(2), np.ones(2))}},
+        ParameterError, "similar orders of magnitude",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes, error, says", STARTS.values(), ids=list(STARTS))
+def test_what_cannot_start(changes, error, says):
+    refuse(partial(federate, **(USUAL | changes)), error, says)
+
+
+SETTINGS = {
+    "share of 0": (lambda: Synchronous(damping=0.0), UsageError, "damping=0.0"),
+    "share above 1": (lambda: Synchronous(damping=1.5), UsageError, "damping=1.5"),
+    "share of NaN": (lambda: Asynchronous(damping=float("nan")), UsageError, "damping=nan"),
+    "speed of 0": (lambda: Asynchronous(speeds={"a": 0.0}), UsageError, "speed of site 'a'=0.0"),
+    "infinite speed": (lambda: Asynchronous(speeds={"a": np.inf}), UsageError, "'a'=inf"),
+    "no tokens": (lambda: LedgerGossip(ring(3), tokens=0), UsageError, "tokens=0"),
+    "parts": (lambda: Gossip(nx.Graph(["ab", "cd"])), StructureError, "parts without a link"),
+    "weights": (
+        lambda: Gossip(RING, walk=WeightedMetropolisHastings({"ash": 1.0})),
+        StructureError, "no weights for sites",
+    ),
+    **{f"reach of {reach}": (partial(Grid.of, PRIOR, reach), UsageError, "above 1")
+       for reach in (1.0, 0.0, -2.0, np.inf, np.nan)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make, error, says", SETTINGS.values(), ids=list(SETTINGS))
+def test_settings_that_make_no_sense(make, error, says):
+    refuse(make, error, says)
+
+
+SIMULATED = {
+    "sites": DATA, "model": MODEL, "prior": PRIOR, "graph": RING,
+    "visits": 24, "repetitions": 2, "key": jax.random.key(0),
+}  # fmt: skip
+SIMULATIONS = {
+    "visits": ({"visits": 0}, UsageError, "visits=0"),
+    "repetitions": ({"repetitions": 0}, UsageError, "repetitions=0"),
+    "every": ({"every": 0}, UsageError, "every=0"),
+    "late": ({"leave": Leave("elm", 24)}, UsageError, "visit=24; expected a visit below 24"),
+    "early": ({"leave": Leave("elm", -1)}, UsageError, "visit=-1"),
+    "nobody leaves": ({"leave": Leave("yew", 1)}, UsageError, "'yew'"),
+    "nobody starts": ({"first": "yew"}, UsageError, "'yew'"),
+    "graph": ({"graph": ring(["ash"])}, StructureError, "no nodes for sites"),
+    "network": ({"graph": Network.from_graph(ring(["ash"]))}, StructureError, "no nodes for sites"),
+    "no data": ({"sites": dict.fromkeys(NAMES)}, UsageError, "no site with data"),
+}
+
+
+@pytest.mark.parametrize("changes, error, says", SIMULATIONS.values(), ids=list(SIMULATIONS))
+def test_what_cannot_be_simulated(changes, error, says):
+    refuse(partial(simulate, **(SIMULATED | changes)), error, says)
+
+
+# --- of a run and of a ledger ------------------------------------------------------------------
+
+
+@cache
+def conjugate():
+    """A run whose sites all contribute, ``oak`` having left."""
+    return federate(DATA, MODEL, PRIOR, steps=1).forget("oak")
+
+
+@cache
+def logistic():
+    return federate(logistic_sites(), LogisticRegression(), NORMAL, steps=1).forget("oak")
+
+
+@cache
+def ledger():
+    return conjugate().ledger
+
+
+STRANGER = (LedgerError, "'yew'")
+GONE = (LedgerError, "'oak', which is forgotten already")
+REFINED = (UsageError, "refinement")
+RUNS = {
+    "forget a stranger": (conjugate, lambda run: run.forget("ash", "yew"), *STRANGER),
+    "forget twice": (conjugate, lambda run: run.forget("oak"), *GONE),
+    "forget one twice": (conjugate, lambda run: run.forget("ash", "ash"), LedgerError, "'ash'"),
+    "rejoin a stranger": (conjugate, lambda run: run.rejoin("yew"), *STRANGER),
+    "rejoin who is there": (conjugate, lambda run: run.rejoin("ash"), LedgerError, "not forgotten"),
+    "sweeps": (conjugate, lambda run: run.sweep(-1), UsageError, "sweeps=-1"),
+    "token": (conjugate, lambda run: run.token, UsageError, "Gossip, which alone"),
+    "in turn": (conjugate, lambda run: run.forget("ash", when="visit"), UsageError, "Gossip"),
+    "refine": (conjugate, lambda run: forget(run, "ash", sweeps=1), *REFINED),
+    "restart": (conjugate, lambda run: forget(run, "ash", restart=True), *REFINED),
+    "fewer sweeps": (logistic, lambda run: forget(run, "ash", sweeps=-1), *REFINED),
+    "nobody": (logistic, forget, UsageError, "at least one site"),
+    "a stranger": (logistic, lambda run: forget(run, "ash", "yew"), *STRANGER),
+    "again": (logistic, lambda run: forget(run, "oak"), *GONE),
+    "ledger of a stranger": (
+        conjugate, lambda run: with_ledger(run, run.ledger.update("yew", PRIOR)), *STRANGER
+    ),
+    "ledger of a prior": (
+        conjugate, lambda run: with_ledger(run, Ledger(UNIFORM)), LedgerError, "federation's prior"
+    ),
+    "ledger off the grid": (
+        conjugate, lambda run: with_ledger(run, run.ledger.update("ash", Beta(1.0, 1e-12))),
+        LedgerError, "'ash' that is off the grid",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make, act, error, says", RUNS.values(), ids=list(RUNS))
+def test_what_a_run_refuses(make, act, error, says):
+    run = make()
+    before = snapshot(run)
+    refuse(lambda: act(run), error, says)
+    assert snapshot(run) == before
+
+
+LEDGERS = {
+    "refine": (lambda ledger: forget(ledger, "ash", sweeps=1), UsageError, "for a ledger"),
+    "a stranger": (lambda ledger: forget(ledger, "ash", "yew"), *STRANGER),
+    "again": (lambda ledger: forget(ledger, "oak"), LedgerError, "it was forgotten"),
+    "nobody": (forget, UsageError, "at least one site"),
+}
+
+
+@pytest.mark.parametrize("act, error, says", LEDGERS.values(), ids=list(LEDGERS))
+def test_what_a_ledger_refuses(act, error, says):
+    before = digest(ledger())
+    refuse(lambda: act(ledger()), error, says)
+    assert digest(ledger()) == before
+
+
+# --- of a file ---------------------------------------------------------------------------------
+
+FILES = {
+    "every": ({"every": 0}, UsageError, "every=0"),
+    "steps": ({"steps": -1}, UsageError, "steps=-1"),
+    "several tokens": (
+        {"schedule": LedgerGossip(RING)}, UsageError, "LedgerGossip, whose state holds factors"
+    ),
+    "no folder": ({"checkpoint": "no/run"}, ArtifactError, "cannot be written"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes, error, says", FILES.values(), ids=list(FILES))
+def test_checkpoints_that_cannot_be_made(changes, error, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    usual = {"steps": 1, "checkpoint": "run"}
+    refuse(partial(federate, DATA, MODEL, PRIOR, **(usual | changes)), error, says)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,96 @@
+"""What a site does of a visit, what crosses to other processes, and that both give the same."""
+
+import copy
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
+from laws.table import identical
+
+from posterity.federation import Gossip, certify, forget
+from posterity.federation.federate import start
+from posterity.federation.visit import commit, site_key, visit
+from posterity.graphs import ring
+from posterity.inference import LocalUpdate, VariationalOnlineNewton
+from posterity.models import LogisticRegression, NeuralNetwork
+
+KEY = jax.random.key(3)
+
+
+def hidden_layer(parameters, x):
+    return jnp.tanh(x @ parameters["first"]) @ parameters["last"]
+
+
+NETWORK = NeuralNetwork(
+    hidden_layer, {"first": np.zeros((2, 3)), "last": np.zeros((3, 1))}, likelihood="bernoulli"
+)
+NOISY = LocalUpdate(VariationalOnlineNewton(4), steps=2, rate=0.1)
+SETTINGS = {
+    "conjugate": CONJUGATE["NormalWishart"][:2],
+    "quadrature": (LogisticRegression(), NORMAL),
+    "network": (NETWORK, NETWORK.prior(key=jax.random.key(0))),
+}
+
+
+def begun(name, **options):
+    model, prior = SETTINGS[name]
+    sites = CONJUGATE["NormalWishart"].sites if name == "conjugate" else logistic_sites()
+    update = NOISY if name == "network" else None
+    return start(sites, model, prior, update=update, key=KEY, **options)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """A process that shares nothing with this one."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as executor:
+        yield executor
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_site_elsewhere_proposes_what_the_visit_commits(name, pool):
+    run = begun(name).advance(1)
+    federation, state, site, key = run.federation, run.state, "elm", site_key(KEY, "elm")
+    problem, count = federation.site(site), state.counts[site]
+    others = jax.tree.leaves(federation.sites["oak"].data)
+    assert not any(leaf.tobytes() in pickle.dumps(problem) for leaf in others)
+    asked = pool.submit(problem.improve, state.posterior, state.factor(site), count, key=key)
+    here = problem.improve(state.posterior, state.factor(site), count, key=key)
+    there = asked.result()
+    assert identical(here.factor, there.factor)
+    assert here[1:] == there[1:]
+    assert identical(here.factor, federation.grid.round(here.factor))
+    after, happened = visit(federation, state, site, key=KEY)
+    committed, halvings = commit(problem, state, site, there.factor)
+    assert committed == after
+    assert happened.halvings == there.halvings + halvings
+    assert happened.residual == there.residual
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_runs_go_on_in_another_process(schedule, pool):
+    run = begun("conjugate", schedule=SCHEDULES[schedule]).advance(3).forget("oak")
+    there = pool.submit(type(run).advance, run, 4).result()
+    assert snapshot(there) == snapshot(run.advance(4))
+    assert there.history == run.advance(4).history
+    assert snapshot(copy.deepcopy(run)) == snapshot(run)
+    assert snapshot(copy.deepcopy(run).advance(4)) == snapshot(there)
+
+
+def test_a_run_of_a_network_goes_on_in_another_process(pool):
+    run = begun("network").advance(1)
+    assert snapshot(pool.submit(type(run).advance, run, 1).result()) == snapshot(run.advance(1))
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
+def test_what_users_hold_is_copied_whole(clone):
+    run = begun("quadrature", schedule=Gossip(ring(list(NAMES)))).advance(5)
+    done = forget(run, run.ledger.sites[0], sweeps=1)
+    things = [run.state, run.history, run.token, run.federation.site("elm"), run.federation.update]
+    for thing in (*things, certify(run), done.receipt, done.ledger):
+        assert clone(thing) == thing

@@ -1,0 +1,115 @@
+"""Walks, weights and questions that make no sense for a network."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.graphs import (
+    MetropolisHastings,
+    Network,
+    NonBacktracking,
+    WeightedMetropolisHastings,
+    cover_times,
+    expected_cover_time,
+    expected_hitting_time,
+    grid,
+    hitting_times,
+    positions,
+    ring,
+    star,
+)
+
+KEY = jax.random.key(0)
+WALK, ONWARD = MetropolisHastings(), NonBacktracking()
+STAR = Network.from_graph(star(["hub", "a", "b"]))
+THREE, TWENTY, LARGE = (Network.from_graph(ring(size)) for size in (3, 20, 5000))
+GRID = Network.from_graph(grid(4, 5))
+
+walk = partial(positions, STAR, WALK, key=KEY)
+wait = partial(hitting_times, STAR, WALK, repetitions=1, key=KEY)
+NAME = (UsageError, "Name a site")
+AS_MANY = (UsageError, "as many starts as repetitions")
+MEASURE = (UsageError, "cover_times")
+USES = {
+    "start by name": (lambda: walk(hops=3, start="c"), *NAME),
+    "start too large": (lambda: walk(hops=3, start=3), *NAME),
+    "start negative": (lambda: walk(hops=3, start=-1), *NAME),
+    "start fractional": (lambda: walk(hops=3, start=0.5), *NAME),
+    "a start too large": (lambda: walk(hops=3, start=[0, 7], repetitions=2), *NAME),
+    "two starts": (lambda: walk(hops=3, start=[0, 1], repetitions=3), *AS_MANY),
+    "no repetition": (lambda: walk(hops=3, repetitions=0), *AS_MANY),
+    "hops": (lambda: walk(hops=-1), UsageError, "hops=-1"),
+    **{f"wait at {site}": (partial(wait, site), *NAME) for site in ("z", 7, -1, 1.5)},
+    **{
+        f"expected at {site}": (partial(expected_hitting_time, STAR, WALK, site), *NAME)
+        for site in ("z", 7, -1, 1.5)
+    },
+    "matrix too large": (lambda: WALK.transition_matrix(LARGE), UsageError, "5000 sites.*hitting"),
+    "links too many": (
+        lambda: ONWARD.link_transition_matrix(LARGE), UsageError, "10000 directed links"
+    ),
+    "no chain": (lambda: ONWARD.transition_matrix(THREE), UsageError, "link_transition_matrix"),
+    "no formula": (lambda: expected_cover_time(GRID, WALK), UsageError, "20 sites.*at most 16"),
+    "no formula for weights": (
+        lambda: expected_cover_time(TWENTY, WeightedMetropolisHastings([1] * 20)), *MEASURE
+    ),
+    "no theory of covering": (lambda: expected_cover_time(THREE, ONWARD), *MEASURE),
+    "no theory of hitting": (lambda: expected_hitting_time(THREE, ONWARD, 0), *MEASURE),
+    "covered later": (
+        lambda: cover_times(TWENTY, ONWARD, limit=18, repetitions=9, key=KEY),
+        UsageError, "9 of 9 repetitions .* after 18 hops.*Raise limit",
+    ),
+    "hit later": (
+        lambda: hitting_times(TWENTY, ONWARD, 1, start=0, limit=0, repetitions=9, key=KEY),
+        UsageError, "Raise limit",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("act, error, says", USES.values(), ids=list(USES))
+def test_what_makes_no_sense(act, error, says):
+    with pytest.raises(error, match=says):
+        act()
+
+
+def test_a_limit_is_kept_to_the_hop():
+    assert cover_times(TWENTY, ONWARD, limit=19, repetitions=9, key=KEY).tolist() == [19] * 9
+
+
+WEIGHTS = {
+    "zero": ([1, 0, 1], "weight 0.0 of site 1"),
+    "negative": ({"a": 1, "b": -2, "c": 1}, "weight -2.0 of site b"),
+    "NaN": ([1, np.nan, 1], "weight nan"),
+    "infinite": ([1, np.inf, 1], "weight inf"),
+    "matrix": ([[1, 2], [3, 4]], r"weights of shape \(2, 2\)"),
+    "none": ([], "weights of shape"),
+    "far apart": ([1e-7, 1, 1], "weights from 1e-07 to 1"),
+}
+
+
+@pytest.mark.parametrize("weights, says", WEIGHTS.values(), ids=list(WEIGHTS))
+def test_weights_that_make_no_sense(weights, says):
+    with pytest.raises(ParameterError, match=says):
+        WeightedMetropolisHastings(weights)
+
+
+@pytest.mark.parametrize(
+    "weights, says",
+    [
+        ([1, 2], "2 weights for 3 sites"),
+        ({"a": 1, "b": 1, "z": 1}, "no weights for sites 'hub' and weights for 'z'"),
+    ],
+)
+def test_weights_of_another_network(weights, says):
+    walk = WeightedMetropolisHastings(weights)
+    for use in (
+        lambda: walk.init(STAR, 0),
+        lambda: walk.stationary(STAR),
+        lambda: walk.transition_matrix(STAR),
+        lambda: positions(STAR, walk, hops=1, key=KEY),
+    ):
+        with pytest.raises(StructureError, match=says):
+            use()
