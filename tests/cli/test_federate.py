@@ -245,7 +245,7 @@ def test_configurations_that_make_no_sense(folder, old, new, code, words):
         ("width = 3", "depth = -1", 2, "model.depth = -1"),
         ("width = 3", "widht = 3", 2, "model.widht, of which nothing is known"),
         ("width = 3", 'noise_variance = "x"', 2, "model.noise_variance = 'x'"),
-        ('"bernoulli"', '"other"', 2, "likelihood 'other'"),
+        ('"bernoulli"', '"other"', 2, "likelihood='other'"),
         ("variance = 1.0", "variance = -1", 2, "prior.variance = -1"),
         ("variance = 1.0", "mean = 0", 2, "prior.mean, of which nothing is known"),
     ],

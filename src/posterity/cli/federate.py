@@ -64,7 +64,7 @@ def _provenance(run: "Run") -> dict[str, str]:
     return {
         "schedule": type(run.schedule).__name__,
         "steps": str(run.state.step),
-        "grid": json.dumps(run.problem.grid.exponents),
+        "grid": json.dumps(run.federation.grid.exponents),
     }
 
 
@@ -83,6 +83,6 @@ def _data(run: "Run") -> dict[str, Any]:
                 "failures": outcomes[site, "failed"] + outcomes[site, "refused"],
                 "residual": number(last.get(site)),
             }
-            for site, records in run.problem.sites.items()
+            for site, records in run.federation.sites.items()
         },
     }
