@@ -224,12 +224,12 @@ class ExponentialFamily(Distribution):
         return self._zip(operator.sub, other)
 
     def __mul__(self, scalar: int | float | Real) -> Self:
-        return NotImplemented if isinstance(scalar, Node) else self._scale(operator.mul, scalar)
+        return self._scale(operator.mul, scalar)
 
     __rmul__ = __mul__
 
     def __truediv__(self, scalar: int | float | Real) -> Self:
-        return NotImplemented if isinstance(scalar, Node) else self._scale(operator.truediv, scalar)
+        return self._scale(operator.truediv, scalar)
 
     def __neg__(self) -> Self:
         return map_leaves(operator.neg, self)
@@ -256,7 +256,9 @@ class ExponentialFamily(Distribution):
             fix="Compare and add members of one model only.",
         )
 
-    def _scale(self, operation: Any, scalar: Any) -> Self:
+    def _scale(self, operation: Any, scalar: Any) -> Any:
+        if isinstance(scalar, Node):
+            return NotImplemented
         # An array of scalars goes along the batch, never along a member's own axes.
         batch, axes = len(self.batch_shape), np.ndim(scalar)
 
