@@ -1,24 +1,20 @@
 """Batches of members: put together, taken apart, and brought to rest."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.tree import map_leaves
+from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Int, Real
 from posterity.errors import StructureError
+from posterity.families.distribution import Distribution
 
-if TYPE_CHECKING:
-    from posterity.families.base import ExponentialFamily
-    from posterity.families.distribution import Distribution
-
-Family = TypeVar("Family", bound="ExponentialFamily")
-Law = TypeVar("Law", bound="Distribution")
+Law = TypeVar("Law", bound=Distribution)
 
 
-def concatenate(members: Sequence[Family]) -> Family:
+def concatenate(members: Sequence[Law]) -> Law:
     """One batch from several, along the first batch axis.
 
     Raises:
@@ -31,18 +27,18 @@ def concatenate(members: Sequence[Family]) -> Family:
             expected="batches that agree but for their first axis",
             fix="Put single members together by stack.",
         )
-    xp = members[0].xp.np
+    xp = namespace(*leaves(members[0])).np
     return map_leaves(lambda *arrays: xp.concatenate(arrays), *members)
 
 
-def stack(members: Sequence[Family]) -> Family:
+def stack(members: Sequence[Law]) -> Law:
     """One batch, with a new first axis, from several members of equal shape.
 
     Raises:
         StructureError: if there are none, or they are not of one family and shape.
     """
     _check_all_alike(members, batch=True)
-    xp = members[0].xp.np
+    xp = namespace(*leaves(members[0])).np
     return map_leaves(lambda *arrays: xp.stack(arrays), *members)
 
 
