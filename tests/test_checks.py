@@ -35,12 +35,12 @@ def test_proper_members_pass(name: str) -> None:
 
 def test_the_place_and_the_first_bad_entry_are_named() -> None:
     precision = np.ones((4, 2, 2))
-    precision[2, 0, 1] = np.inf
+    precision[2, 0, 1] = precision[2, 1, 0] = np.inf
     precision[3, 1, 1] = np.nan
     member = Product(weights=Gaussian(np.zeros((4, 2)), precision))
     with pytest.raises(ParameterError) as caught:
         check_finite(member, "site 'north'")
-    assert "inf at blocks.weights.precision[2, 0, 1] of site 'north' (2 such values)" in str(
+    assert "inf at blocks.weights.precision[2, 0, 1] of site 'north' (3 such values)" in str(
         caught.value
     )
 
