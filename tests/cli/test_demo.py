@@ -14,7 +14,7 @@ from posterity.cli import digits
 
 GOAL = 0.95
 """Of the mutual information of a fit to all images, on average over deals."""
-SEEDS = 5
+SEEDS = 3
 
 
 @pytest.fixture(scope="module")
