@@ -43,3 +43,12 @@ def test_what_overflows_is_still_json(files):
 def test_different_models_are_refused(strange):
     refuse("diff n.safetensors gamma.safetensors", 4, "Gamma; second posterior")
     refuse("diff n.safetensors pipe", 5, "'pipe'")
+
+
+def test_estimates_for_mixtures_carry_their_standard_error(files):
+    for name, means in (("a", [0.0, 5.0]), ("b", [0.0, 6.0])):
+        two = posterity.DiagonalGaussian(np.array(means)[:, None], np.ones((2, 1)))
+        posterity.save(posterity.Mixture.from_standard([1.0, 1.0], two), f"{name}.safetensors")
+    found = document("diff", "a.safetensors", "b.safetensors")
+    assert 0 < found["standard_errors"]["kl_ab"] < found["kl_ab"]
+    assert "standard error" in succeed("diff", "a.safetensors", "b.safetensors").stdout

@@ -28,8 +28,10 @@ def _diff(a: Path, b: Path) -> dict[str, Any]:
     from posterity.fusion.diff import diff
 
     found = diff(files.read(a)[0], files.read(b)[0])
+    errors = found.standard_errors
     return {
         **_both(found.kl),
+        "standard_errors": None if errors is None else _both(errors),
         "blocks": {block.path: _block(block) for block in found.blocks},
         "sites_a": None if found.sites_a is None else list(found.sites_a),
         "sites_b": None if found.sites_b is None else list(found.sites_b),

@@ -1,9 +1,9 @@
 """Exponential families as vector spaces, and what is built from them: a line a family."""
 
 from posterity.families.base import ExponentialFamily as ExponentialFamily
-from posterity.families.base import at_rest as at_rest
-from posterity.families.base import concatenate as concatenate
-from posterity.families.base import stack as stack
+from posterity.families.batches import at_rest as at_rest
+from posterity.families.batches import concatenate as concatenate
+from posterity.families.batches import stack as stack
 from posterity.families.beta import Beta as Beta
 from posterity.families.categorical import Categorical as Categorical
 from posterity.families.dirichlet import Dirichlet as Dirichlet

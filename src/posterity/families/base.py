@@ -9,7 +9,7 @@ measure ``h`` that does not depend on ``z``.
 import abc
 import operator
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from posterity.arrays.namespace import Namespace, is_traced, namespace
 from posterity.arrays.tree import Node, leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int, Real
 from posterity.errors import ParameterError, StructureError
+from posterity.families.batches import batch_index, broadcasts, place
 from posterity.families.coordinates import (
     Coordinates,
     checked,
@@ -26,9 +27,6 @@ from posterity.families.coordinates import (
     symmetrized,
 )
 from posterity.families.distribution import Distribution
-
-Family = TypeVar("Family", bound="ExponentialFamily")
-Law = TypeVar("Law", bound=Distribution)
 
 
 class Line(NamedTuple):
@@ -119,7 +117,7 @@ class ExponentialFamily(Distribution):
         """An offset for each of a member's own coordinates, in the member's precision."""
         if not hasattr(offset, "shape"):
             offset = np.asarray(offset, self.xp.np.result_type(*leaves(self)))
-        if offset.shape[-1:] != (self.own_size,) or not _broadcast(
+        if offset.shape[-1:] != (self.own_size,) or not broadcasts(
             offset.shape[:-1], self.batch_shape
         ):
             raise StructureError(
@@ -212,7 +210,7 @@ class ExponentialFamily(Distribution):
 
     def __getitem__(self, index: Any) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
-        index = _batch_index(index, self.batch_shape)
+        index = batch_index(index, self.batch_shape)
         return map_leaves(lambda leaf: leaf[index], self)
 
     # --- the vector space --------------------------------------------------------------------
@@ -224,12 +222,12 @@ class ExponentialFamily(Distribution):
         return self._zip(operator.sub, other)
 
     def __mul__(self, scalar: int | float | Real) -> Self:
-        return NotImplemented if isinstance(scalar, Node) else self._scale(operator.mul, scalar)
+        return self._scale(operator.mul, scalar)
 
     __rmul__ = __mul__
 
     def __truediv__(self, scalar: int | float | Real) -> Self:
-        return NotImplemented if isinstance(scalar, Node) else self._scale(operator.truediv, scalar)
+        return self._scale(operator.truediv, scalar)
 
     def __neg__(self) -> Self:
         return map_leaves(operator.neg, self)
@@ -248,7 +246,7 @@ class ExponentialFamily(Distribution):
         """Batches broadcast, own axes never."""
         if type(self) is type(other):
             mine, theirs = self.batch_shape, other.batch_shape
-            if self.outline() == other.outline() and (mine == theirs or _broadcast(mine, theirs)):
+            if self.outline() == other.outline() and (mine == theirs or broadcasts(mine, theirs)):
                 return
         raise StructureError(
             found=f"{self!r} and {other!r}",
@@ -256,7 +254,9 @@ class ExponentialFamily(Distribution):
             fix="Compare and add members of one model only.",
         )
 
-    def _scale(self, operation: Any, scalar: Any) -> Self:
+    def _scale(self, operation: Any, scalar: Any) -> Any:
+        if isinstance(scalar, Node):
+            return NotImplemented
         # An array of scalars goes along the batch, never along a member's own axes.
         batch, axes = len(self.batch_shape), np.ndim(scalar)
 
@@ -396,103 +396,3 @@ class ExponentialFamily(Distribution):
     ) -> Float[Real, "*batch dim"]:
         """``F(η)⁻¹ v``: a gradient in ``η`` becomes the natural gradient, the one in ``μ``."""
         return self.xp.solve_vectors(self.fisher_information(), vector)
-
-
-def concatenate(members: Sequence[Family]) -> Family:
-    """One batch from several, along the first batch axis.
-
-    Raises:
-        StructureError: if there are none, or they are not of one family and dimensions.
-    """
-    _check_all_alike(members)
-    if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
-        raise StructureError(
-            found=f"members of batch shapes {[member.batch_shape for member in members[:3]]}",
-            expected="batches that agree but for their first axis",
-            fix="Put single members together by stack.",
-        )
-    xp = members[0].xp.np
-    return map_leaves(lambda *arrays: xp.concatenate(arrays), *members)
-
-
-def stack(members: Sequence[Family]) -> Family:
-    """One batch, with a new first axis, from several members of equal shape.
-
-    Raises:
-        StructureError: if there are none, or they are not of one family and shape.
-    """
-    _check_all_alike(members, batch=True)
-    xp = members[0].xp.np
-    return map_leaves(lambda *arrays: xp.stack(arrays), *members)
-
-
-def at_rest(law: Law) -> Law:
-    """The same parameters as NumPy float64 arrays; no zero has a sign."""
-    return map_leaves(_rested, law)
-
-
-def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
-    """The entries of ``leaf`` along an axis at the places ``labels`` of ``size``; else zero."""
-    kept = labels >= 0
-    if (
-        labels.min(initial=0) < -1
-        or labels.max(initial=-1) >= size
-        or (len(set(labels[kept].tolist())) < kept.sum())
-    ):
-        raise StructureError(
-            found=f"labels {labels.tolist()}",
-            expected=f"different numbers below {size}, or -1 for what is left out",
-            fix="Give every entry a place of its own.",
-        )
-    front = namespace(leaf).np.moveaxis(leaf, axis, 0)
-    if namespace(leaf).np is np:
-        out = np.zeros((size, *front.shape[1:]), front.dtype)
-        out[labels[kept]] = front[kept]
-    else:
-        out = namespace(leaf).np.zeros((size, *front.shape[1:]), front.dtype)
-        out = out.at[labels[kept]].set(front[kept])
-    return namespace(leaf).np.moveaxis(out, 0, axis)
-
-
-def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
-    kind = lambda member: (member.outline(), member.batch_shape if batch else None)
-    if not members or any(kind(member) != kind(members[0]) for member in members[1:]):
-        raise StructureError(
-            found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
-            expected="members of one family, blocks and dimensions, at least one",
-            fix="Put together only what one model made.",
-        )
-
-
-def _rested(leaf: Any) -> np.ndarray:
-    array = np.asarray(leaf, dtype=np.float64)
-    # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
-    signed = bool(np.any((array == 0) & np.signbit(array)))
-    return np.asarray(array + 0.0) if signed else array
-
-
-def _broadcast(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
-    try:
-        np.broadcast_shapes(mine, theirs)
-    except ValueError:
-        return False
-    return True
-
-
-def _batch_index(index: Any, batch: tuple[int, ...]) -> tuple[Any, ...]:
-    """``index`` as a tuple that stays within the axes of the batch."""
-    index = index if isinstance(index, tuple) else (index,)
-    used = sum(0 if i is None or i is ... else _axes(i) for i in index)
-    if used > len(batch):
-        raise IndexError(f"{used} indices for a batch of shape {batch}")
-    rest = (slice(None),) * (len(batch) - used)
-    at = next((n for n, i in enumerate(index) if i is ...), None)
-    return index if at is None else (*index[:at], *rest, *index[at + 1 :])
-
-
-def _axes(index: Any) -> int:
-    """How many axes one index takes: a mask as many as it has."""
-    if isinstance(index, slice):
-        return 1
-    kind = index.dtype if hasattr(index, "dtype") else np.asarray(index).dtype
-    return np.ndim(index) if np.issubdtype(kind, np.bool_) else 1

@@ -6,7 +6,8 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, Int, KeyArray, Real
-from posterity.families.base import Line, place
+from posterity.families.base import Line
+from posterity.families.batches import place
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
 from posterity.families.mixing import MixingWeights, check_exchangeable

@@ -31,7 +31,8 @@ class Product(Composite):
     ):
         """From a mapping, keyword arguments, or both."""
         merged = {**(blocks or {}), **named}
-        self.__dict__["blocks"] = MappingProxyType({name: merged[name] for name in sorted(merged)})
+        ordered = MappingProxyType({name: merged[name] for name in sorted(merged)})
+        object.__setattr__(self, "blocks", ordered)
         strange = {n: type(b) for n, b in merged.items() if not isinstance(b, ExponentialFamily)}
         shapes = {} if strange else {name: b.batch_shape for name, b in self.blocks.items()}
         if strange or len(set(shapes.values())) != 1:

@@ -8,7 +8,7 @@ from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Float
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily, Plate, stack
-from posterity.families.base import place
+from posterity.families.batches import place
 from posterity.families.mixing import MixingWeights
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.blocks import Block, Plates

@@ -21,6 +21,8 @@ def text(data: Data) -> RenderableType:
             table.add_row("", *row)
     table.add_section()
     table.add_row("total, in nats", "", "", *_cells(data))
+    if data["standard_errors"]:
+        table.add_row("standard error", "", "", *_cells(data["standard_errors"]))
     sites = [(name, data[f"sites_{name}"]) for name in "ab" if data[f"sites_{name}"] is not None]
     lines = [f"sites of {name}: {', '.join(found) or 'none'}" for name, found in sites]
     return Group(table, *map(printable, lines))
