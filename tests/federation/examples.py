@@ -4,6 +4,7 @@ import json
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from posterity.artifact import digest
@@ -93,6 +94,11 @@ def logistic_sites():
     rng = np.random.default_rng(1)
     truths = dict.fromkeys(NAMES, np.array([1.0, -1.0])) | {"oak": np.array([-1.5, 1.5])}
     return {name: logistic_site(rng, truth) for name, truth in truths.items()}
+
+
+def flips(z, x):
+    """Log likelihoods of coin flips, which break down below zero."""
+    return jnp.where(x < 0, jnp.nan, x * jnp.log(z) + (1 - x) * jnp.log1p(-z))
 
 
 BROKEN = set[str]()

@@ -1,9 +1,17 @@
 from itertools import pairwise
 
-import jax
 import numpy as np
 import pytest
-from federation.examples import BROKEN, CONJUGATE, NAMES, NORMAL, Moody, logistic_sites, snapshot
+from federation.examples import (
+    BROKEN,
+    CONJUGATE,
+    NAMES,
+    NORMAL,
+    Moody,
+    flips,
+    logistic_sites,
+    snapshot,
+)
 from laws.table import identical
 
 from posterity import fuse
@@ -258,9 +266,3 @@ def test_a_site_that_fails_while_others_refine():
             assert verify(done.receipt, run.ledger, done.ledger).passed
             assert done.run.history[-1].outcome == "failed"
         assert snapshot(sick) == before
-
-
-def flips(z, x):
-    return jax.numpy.where(
-        x < 0, jax.numpy.nan, x * jax.numpy.log(z) + (1 - x) * jax.numpy.log1p(-z)
-    )

@@ -1,4 +1,3 @@
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from federation.examples import (
@@ -8,6 +7,7 @@ from federation.examples import (
     NORMAL,
     SCHEDULES,
     Moody,
+    flips,
     logistic_sites,
     snapshot,
 )
@@ -221,19 +221,15 @@ def test_an_update_that_no_share_makes_proper_is_refused(broken):
     assert run.ledger.sites == ("a", "c")
 
 
-def nan_below_zero(z, x):
-    return jnp.where(x < 0, jnp.nan, x * jnp.log(z) + (1 - x) * jnp.log1p(-z))
-
-
 def test_a_loss_that_is_nan_at_one_site():
     data = {"a": np.array([1.0, 0.0]), "b": np.array([0.0, -1.0])}
     prior = Beta.from_standard(2.0, 2.0)
     with pytest.raises(SiteError, match=r"gradient .* in the update of site 'b'") as caught:
-        federate(data, nan_below_zero, prior, steps=1)
+        federate(data, flips, prior, steps=1)
     assert caught.value.run.ledger.sites == ()
-    run = federate(data, nan_below_zero, prior, steps=2, on_error="pass")
+    run = federate(data, flips, prior, steps=2, on_error="pass")
     assert [v.outcome for v in run.history] == ["updated", "failed"] * 2
-    alone = federate({"a": data["a"]}, nan_below_zero, prior, steps=2)
+    alone = federate({"a": data["a"]}, flips, prior, steps=2)
     assert identical(run.posterior, alone.posterior)
 
 
@@ -245,7 +241,7 @@ def test_a_function_that_raises_or_returns_a_sum():
     with pytest.raises(SiteError, match="ConnectionError: closed in the update of site 'a'"):
         federate(data, closed, Beta(1.0, 1.0), steps=1)
     with pytest.raises(StructureError, match=r"shape \(\).*at site 'a'.*one number a record"):
-        federate(data, lambda z, x: nan_below_zero(z, x).sum(), Beta(1.0, 1.0), steps=1)
+        federate(data, lambda z, x: flips(z, x).sum(), Beta(1.0, 1.0), steps=1)
 
 
 def test_an_interrupt_keeps_what_there_was(broken):

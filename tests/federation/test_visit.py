@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
+from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, flips, logistic_sites, snapshot
 from laws.table import identical
 
+from posterity.errors import ParameterError, SiteError
+from posterity.families import Beta
 from posterity.federation import Gossip, certify, forget
 from posterity.federation.federate import start
 from posterity.federation.visit import commit, site_key, visit
@@ -94,3 +96,15 @@ def test_what_users_hold_is_copied_whole(clone):
     things = [run.state, run.history, run.token, run.federation.site("elm"), run.federation.update]
     for thing in (*things, certify(run), done.receipt, done.ledger):
         assert clone(thing) == thing
+
+
+def test_an_error_elsewhere_comes_back_with_the_run_to_go_on_from(pool):
+    data = {"a": np.array([1.0, 0.0]), "b": np.array([0.0, -1.0])}
+    run = start(data, flips, Beta.from_standard(2.0, 2.0), schedule=Gossip(ring(["a", "b"])))
+    with pytest.raises(SiteError, match=r"gradient .* of site 'b'") as caught:
+        pool.submit(type(run).advance, run, 20).result()
+    there = caught.value.run
+    assert snapshot(there) == snapshot(run.advance(there.state.step))
+    problem = run.federation.site("b")
+    with pytest.raises(ParameterError, match="gradient"):
+        pool.submit(problem.improve, run.posterior, run.state.factor("b"), key=KEY).result()

@@ -339,10 +339,3 @@ def test_the_default_is_the_best_that_fits(model, q, kind):
     best = best_estimator(model, q)
     assert type(best) is kind
     check_estimator(best, model, q)
-
-
-def test_one_sample_and_a_constant_baseline():
-    """The paper's smallest setting."""
-    _, q, _ = CASES["Gamma"]
-    values = evaluate(Reinforce(1, baseline=0.0), *CASES["Gamma"], keys=2)
-    assert values.shape == (2, q.dimension) and np.isfinite(values).all()

@@ -121,7 +121,7 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
             )
     state = run.state.with_entries(ledger.entries)
     grid.check(state.load, "the ledger")
-    return dataclasses.replace(run, state=run.schedule.replace(state, state.entries))
+    return dataclasses.replace(run, state=run.schedule.learn(state, state.entries))
 
 
 def fingerprint(run: Run, forgotten: Collection[str] = ()) -> str:

@@ -106,7 +106,7 @@ class Gossip(OverGraph):
         sent = {"at": there, "from": site, "sequence": own["sequence"] + 1, "seen": seen}
         return dataclasses.replace(state, schedule={**own, **sent}), (happened,)
 
-    def replace(self, state: State, changed: Map) -> State:
+    def learn(self, state: State, changed: Map) -> State:
         """A new epoch: a token on its way does not know of the change."""
         del changed
         own = {**state.schedule, "epoch": state.schedule["epoch"] + 1, "sequence": 0, "seen": {}}

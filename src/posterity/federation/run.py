@@ -160,7 +160,7 @@ class Run:
     def _with(self, state: State, sites: Iterable[str]) -> "Run":
         """With a state in which these sites were changed other than by the schedule."""
         changed = {site: state.entries[site] for site in sites if site in state.entries}
-        return dataclasses.replace(self, state=self.schedule.replace(state, changed))
+        return dataclasses.replace(self, state=self.schedule.learn(state, changed))
 
     def _check_known(self, site: str) -> None:
         if site not in self.federation.sites:

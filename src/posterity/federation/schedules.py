@@ -33,7 +33,7 @@ class Schedule(abc.ABC):
     def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
         """One step; ``state.step`` counts those before it."""
 
-    def replace(self, state: State, changed: Map) -> State:
+    def learn(self, state: State, changed: Map) -> State:
         """The state once entries of sites were changed other than by the schedule."""
         del changed
         return state
@@ -129,7 +129,7 @@ class Asynchronous(Schedule):
         }
         return dataclasses.replace(state, schedule=schedule), (happened,)
 
-    def replace(self, state: State, changed: Map) -> State:
+    def learn(self, state: State, changed: Map) -> State:
         """All fetch anew: what they hold was seen in the company of the site that left."""
         del changed
         return dataclasses.replace(state, schedule={**state.schedule, "fetched": {}})

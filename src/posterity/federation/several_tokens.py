@@ -54,15 +54,12 @@ class LedgerGossip(OverGraph):
         known = {"tokens": {**tokens, str(turn): knows}, "sites": {**sites, site: knows}}
         return dataclasses.replace(state, schedule=own, known=known), (happened,)
 
-    def replace(self, state: State, changed: Map) -> State:
+    def learn(self, state: State, changed: Map) -> State:
         """Every token and every site learns of it at once, as if each had been asked."""
-        strangers = {site: {} for site in changed}
-        known = {"tokens": state.known["tokens"], "sites": strangers | {**state.known["sites"]}}
-        learnt = {
-            kind: {name: {**held, **changed} for name, held in maps.items()}
-            for kind, maps in known.items()
-        }
-        return dataclasses.replace(state, known=learnt)
+        told = lambda maps: {name: {**held, **changed} for name, held in maps.items()}
+        sites = {site: {} for site in changed} | dict(state.known["sites"])
+        known = {"tokens": told(state.known["tokens"]), "sites": told(sites)}
+        return dataclasses.replace(state, known=known)
 
 
 def _visited(
