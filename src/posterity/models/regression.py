@@ -24,3 +24,14 @@ class LogisticRegression(PredictorModel):
         """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
+
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Any
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """The slope is ``± σ(∓f)``, from the one exponential that the value takes too."""
+        np_ = namespace(f, y).np
+        sign = np_.where(np_.asarray(y) > 0, 1.0, -1.0)
+        signed = sign * f
+        decay = np_.exp(-abs(signed))
+        wrong = np_.where(signed > 0, decay, 1.0) / (1 + decay)
+        return np_.minimum(signed, 0.0) - np_.log1p(decay), sign * wrong
