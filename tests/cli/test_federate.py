@@ -179,8 +179,6 @@ def test_a_function_and_a_network_from_a_configuration(folder):
         ("steps = 30", "steps = 3.5", 2, "schedule.steps = 3.5"),
         ("steps = 30", "steps = -1", 2, "schedule.steps = -1"),
         ("seed = 3", f"seed = {2**70}", 2, f"seed = {2**70}"),
-        ("seed = 3", "seed = 3\nreach = nan", 2, "reach = nan"),
-        ("seed = 3", "seed = 3\nreach = inf", 2, "reach = inf"),
         ('"east.csv"', "5", 2, "sites.east = 5; a string"),
         ("rate = 1.0", 'rate = "one"', 2, "prior.rate = 'one'"),
         ("rate = 1.0", "rate = [[1.0], [1.0, 2.0]]", 2, "rate"),

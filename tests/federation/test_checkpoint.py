@@ -108,7 +108,6 @@ def test_what_was_set_up_otherwise_is_refused(tmp_path):
         "graph": begun(schedule=Gossip(complete(list(NAMES)), start="ash")),
         "rule": begun(update=LocalUpdate("reparameterization", steps=3)),
         "weights": begun(weights={"ash": 2.0}),
-        "reach": begun(reach=2.0**12),
         "key": begun(key=jax.random.key(6)),
         "model": begun(model=lambda z, data: LogisticRegression().log_likelihood(z, data)),
     }  # fmt: skip

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws.table import identical
 
+from posterity.arrays.tree_sums import TreeSum
 from posterity.errors import LedgerError, ParameterError, UsageError
 from posterity.families import Beta, Gamma, Gaussian
 from posterity.federation import Gossip, LedgerGossip, federate
@@ -88,8 +89,11 @@ def test_tokens_of_other_times_and_places_are_refused():
     refused(run, change(sequence=2), site, "sequence 2")
     refused(run, change(sequence=5), site, "sequence 5")
     refused(run, change(epoch=1), site, "epoch 1")
-    for posterior in (PRIOR, Beta(np.nan, 1.0), Gamma(1.0, 1.0)):
-        refused(run, change(posterior=posterior), site, "another posterior")
+    rounded = TreeSum((run.posterior,))  # without what the posterior rounds away
+    assert rounded.value == token.posterior
+    others = (TreeSum((other,)) for other in (PRIOR, Beta(np.nan, 1.0), Gamma(1.0, 1.0)))
+    for total in (rounded, *others):
+        refused(run, change(total=total), site, "another posterior")
     refused(run, token, "yew", "'yew'")
     with pytest.raises(UsageError, match="Gossip, which alone"):
         _ = start(DATA, MODEL, PRIOR).token

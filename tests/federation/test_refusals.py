@@ -14,7 +14,6 @@ from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gaussian
 from posterity.federation import (
     Asynchronous,
     Gossip,
-    Grid,
     Leave,
     LedgerGossip,
     Synchronous,
@@ -96,8 +95,6 @@ SETTINGS = {
         lambda: Gossip(RING, walk=WeightedMetropolisHastings({"ash": 1.0})),
         StructureError, "no weights for sites",
     ),
-    **{f"reach of {reach}": (partial(Grid.of, PRIOR, reach), UsageError, "above 1")
-       for reach in (1.0, 0.0, -2.0, np.inf, np.nan)},
 }  # fmt: skip
 
 
@@ -171,10 +168,6 @@ RUNS = {
     ),
     "ledger of a prior": (
         conjugate, lambda run: with_ledger(run, Ledger(UNIFORM)), LedgerError, "federation's prior"
-    ),
-    "ledger off the grid": (
-        conjugate, lambda run: with_ledger(run, run.ledger.update("ash", Beta(1.0, 1e-12))),
-        LedgerError, "'ash' that is off the grid",
     ),
 }  # fmt: skip
 

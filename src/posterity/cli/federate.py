@@ -64,7 +64,6 @@ def _provenance(run: "Run") -> dict[str, str]:
     return {
         "schedule": type(run.schedule).__name__,
         "steps": str(run.state.step),
-        "grid": json.dumps(run.federation.grid.exponents),
     }
 
 

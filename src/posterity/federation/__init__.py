@@ -4,7 +4,6 @@ from posterity.federation.certificate import certify
 from posterity.federation.federate import federate
 from posterity.federation.forget import Forgotten, forget
 from posterity.federation.gossip import Gossip, Token
-from posterity.federation.grid import Grid
 from posterity.federation.run import Run
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.federation.several_tokens import LedgerGossip
@@ -15,7 +14,6 @@ __all__ = [
     "Asynchronous",
     "Forgotten",
     "Gossip",
-    "Grid",
     "Leave",
     "LedgerGossip",
     "Run",

@@ -36,8 +36,7 @@ def save_checkpoint(run: Run, path: str | os.PathLike[str]) -> None:
         "leaving": run.state.leaving,
         "history": [dataclasses.astuple(visit) for visit in run.history],
     }
-    provenance = {KEY: json.dumps(position), "grid": json.dumps(run.federation.grid.exponents)}
-    save(run.ledger, path, provenance=provenance)
+    save(run.ledger, path, provenance={KEY: json.dumps(position)})
 
 
 def check_saveable(run: Run) -> None:
@@ -102,9 +101,9 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
     """The run with the factors of a ledger that has its prior.
 
     Raises:
-        LedgerError: if the prior or the sites are others, or factors are off the run's grid.
+        LedgerError: if the prior or the sites are others.
     """
-    grid, strangers = run.federation.grid, sorted(set(ledger.entries) - set(run.federation.sites))
+    strangers = sorted(set(ledger.entries) - set(run.federation.sites))
     if strangers or ledger.prior != run.state.prior:
         raise LedgerError(
             found=f"a ledger of sites {sorted(ledger.entries)} with "
@@ -112,15 +111,7 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
             expected=f"the federation's prior, and sites among {sorted(run.federation.sites)}",
             fix="Set the federation up with the prior and the sites that made the ledger.",
         )
-    for site in ledger.sites:
-        if ledger.factor(site) != grid.round(ledger.factor(site)):
-            raise LedgerError(
-                found=f"a factor of site {site!r} that is off the grid",
-                expected="factors that a federation of this prior and reach made",
-                fix="Pass the `reach` with which the ledger was made.",
-            )
     state = run.state.with_entries(ledger.entries)
-    grid.check(state.load, "the ledger")
     return dataclasses.replace(run, state=run.schedule.learn(state, state.entries))
 
 
@@ -131,7 +122,7 @@ def fingerprint(run: Run, forgotten: Collection[str] = ()) -> str:
     """
     sha, federation = hashlib.sha256(), run.federation
     data = {site: d for site, d in federation.sites.items() if site not in forgotten}
-    rule = [federation.model, federation.update, federation.grid, run.schedule, run.state.prior]
+    rule = [federation.model, federation.update, run.schedule, run.state.prior]
     _feed(sha, [list(federation.sites), data, *rule, jax.random.key_data(run.key)])
     return sha.hexdigest()
 

@@ -14,10 +14,9 @@ import numpy as np
 from posterity.arguments import COUNT, NATURAL, Constraint, one_of
 from posterity.arrays.tree import structure
 from posterity.checks import check_proper
-from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
-from posterity.families import ExponentialFamily
+from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.checkpoint import check_saveable, resumed, save_checkpoint
-from posterity.federation.grid import DIGITS, REACH, Grid
 from posterity.federation.run import Callback, Run
 from posterity.federation.schedules import Schedule, Sequential
 from posterity.federation.state import State
@@ -41,7 +40,6 @@ def federate(
     steps: int = 10,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
-    reach: float = REACH,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
     callback: Callback | None = None,
@@ -68,8 +66,6 @@ def federate(
         weights: factors of sites' losses, 1 by default. (The inverse of a site's number of
             records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
             site as one record.)
-        reach: how much larger than the prior's parameters sums may grow (:class:`Grid`). All
-            parameters are rounded to the prior's times ``reach / 2^53``, 1e-7 of them by default.
         on_error: whether a site that fails ends the run, or is passed over and noted.
         key: of all that is random, ``jax.random.key(0)`` by default.
         callback: called with the run after each step; what it raises ends the run.
@@ -81,8 +77,8 @@ def federate(
         UsageError: if arguments make no sense together.
         StructureError: if graph, sites or data do not fit together.
         ParameterError: if data or prior hold NaN, infinity or what the model cannot produce.
-        SiteError: if a site raises, or its update is not finite, or too large for the grid;
-            ``error.run`` is the run up to there, to go on from.
+        SiteError: if a site raises, or its update is not finite; ``error.run`` is the run up to
+            there, to go on from.
         ArtifactError: if the checkpoint cannot be used.
 
     Source: gong2021; bui2018.
@@ -101,10 +97,9 @@ def federate(
     key = jax.random.key(0) if key is None else key
     check_proper(prior, "the prior")
     records = _records(sites, weights or {}, model)
-    grid = Grid.of(prior, reach)
-    prior = _rounded(prior, grid, reach)
+    prior = at_rest(prior)
     update = (update or LocalUpdate()).resolve(model, prior)
-    federation = Federation(model, update, grid, records, on_error)
+    federation = Federation(model, update, records, on_error)
     _check_fit(federation, prior)
     first = schedule.init(State.of(prior), tuple(records), key=jax.random.fold_in(key, 0))
     run = Run(federation, schedule, first, key)
@@ -154,19 +149,6 @@ def _records(
         except PosterityError as error:
             raise error.at(f"the data of site {site!r}") from error
     return records
-
-
-def _rounded(prior: ExponentialFamily, grid: Grid, reach: float) -> ExponentialFamily:
-    """The prior on the grid; a ParameterError if that is no distribution."""
-    rounded = grid.round(prior)
-    if not np.all(rounded.is_proper()):
-        raise ParameterError(
-            found=f"a prior that is improper once rounded to {reach / 2**DIGITS:.1g} of its "
-            "largest parameters",
-            expected="parameters of similar orders of magnitude",
-            fix="Scale the data so that prior variances are alike, or pass a smaller `reach`.",
-        )
-    return rounded
 
 
 def _check_fit(federation: Federation, prior: ExponentialFamily) -> None:

@@ -12,7 +12,8 @@ from posterity.arguments import POSITIVE, SHARE
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.state import Map, State
-from posterity.federation.visit import Federation, Visit, site_key, visit
+from posterity.federation.visit import Federation, Visit, part_way, site_key, visit
+from posterity.inference.step import HALVINGS
 
 Step = tuple[State, tuple[Visit, ...]]
 
@@ -60,9 +61,10 @@ class Synchronous(Schedule):
     """All sites at once from the same posterior; one step is one round.
 
     Each change is taken to the share ``damping``; where their sum would make the posterior
-    improper, all shares are halved until it is proper. Undamped rounds may oscillate where sites
-    share what they know (bui2018, section 3); a damping of one over the number of sites is the
-    cautious end. Factors of conjugate models are never damped: they are exact.
+    improper, all shares are halved until it is proper, or after 40 times all are refused. Undamped
+    rounds may oscillate where sites share what they know (bui2018, section 3); a damping of one
+    over the number of sites is the cautious end. Factors of conjugate models are never damped:
+    they are exact.
 
     Source: bui2018, synchronous PVI.
     """
@@ -78,7 +80,8 @@ class Synchronous(Schedule):
         alone = {site: visit(federation, state, site, key=key) for site in federation.sites}
         changed = {site: after for site, (after, v) in alone.items() if v.outcome == "updated"}
         visits = tuple(happened for _, happened in alone.values())
-        return _together(federation, state, changed, self.damping), visits
+        together = _together(federation, state, changed, self.damping)
+        return (state, tuple(map(_refused, visits))) if together is None else (together, visits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,24 +153,29 @@ class Asynchronous(Schedule):
 
 def _together(
     federation: Federation, start: State, changed: Mapping[str, State], damping: float
-) -> State:
+) -> State | None:
     """``start`` with the change of each site, all to one share, the largest that is admitted.
 
+    None if no share is: where posteriors that the model admits are no convex set.
+
     Raises:
-        ParameterError: if sums leave the grid.
+        ParameterError: if a sum is beyond the range of float64.
     """
-    share = 1.0 if federation.update.conjugate else damping
+    largest = 1.0 if federation.update.conjugate else damping
     counts = {**start.counts, **{site: after.counts[site] for site, after in changed.items()}}
-    # Ends: a share small enough rounds every change to zero.
-    while True:
-        entries = dict(start.entries)
+    for halvings in range(HALVINGS):
+        share, entries = largest / 2**halvings, dict(start.entries)
         for site, after in changed.items():
-            old, entry = start.factor(site), after.entries[site]
-            factor = old + federation.grid.round((after.factor(site) - old) * share)
+            entry = after.entries[site]
+            factor = part_way(start.factor(site), after.factor(site), share)
             alone = entry.independent and share == 1
             entries[site] = entry._replace(factor=factor, independent=alone)
         state = start.with_entries(entries)
-        federation.grid.check(state.load, "the posterior after a round")
         if federation.admits(state.posterior):
             return dataclasses.replace(state, counts=counts)
-        share /= 2
+    return None
+
+
+def _refused(happened: Visit) -> Visit:
+    updated = happened.outcome == "updated"
+    return dataclasses.replace(happened, outcome="refused") if updated else happened

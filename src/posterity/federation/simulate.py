@@ -1,6 +1,6 @@
 """Many walks of one federation at once, compiled: to study how gossip converges.
 
-``federate`` is the protocol, with its checks, its grid and its ledger. Here the same local
+``federate`` is the protocol, with its checks, its exact sums and its ledger. Here the same local
 updates run under ``vmap`` over repetitions and ``scan`` over visits, on plain float64 sums.
 """
 

@@ -13,10 +13,10 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from posterity.checks import check_finite, check_proper, check_same_structure
+from posterity.arrays.tree_sums import TreeSum
+from posterity.checks import check_finite, check_same_structure
 from posterity.errors import ParameterError, PosterityError, SiteError
-from posterity.families import ExponentialFamily
-from posterity.federation.grid import Grid, magnitudes
+from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.state import State
 from posterity.inference.step import HALVINGS
 from posterity.inference.update import LocalUpdate
@@ -28,11 +28,10 @@ Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten"]
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """What all sites of a federation share: the model, the local rule, and the grid of sums."""
+    """What all sites of a federation share: the model, and the local rule."""
 
     model: Model
     update: LocalUpdate
-    grid: Grid
 
     def admits(self, posterior: ExponentialFamily) -> bool:
         """Whether it is a distribution under which the model has expectations."""
@@ -48,11 +47,11 @@ class Federation(Agreement):
 
     def site(self, name: str) -> "SiteProblem":
         """What one site knows."""
-        return SiteProblem(self.model, self.update, self.grid, self.sites[name])
+        return SiteProblem(self.model, self.update, self.sites[name])
 
 
 class Proposal(NamedTuple):
-    """Another factor of a site, on the grid, and what is to be told of how it was found."""
+    """Another factor of a site, at rest, and what is to be told of how it was found."""
 
     factor: Any
     halvings: int = 0
@@ -65,8 +64,8 @@ class Visit:
 
     ``updated``: it has a new factor. ``relayed``: it has no data, was forgotten, or had answered
     that token before. ``refused``: every shortened step would have made the posterior improper,
-    so nothing changed. ``failed``: it raised, or its update was not finite or too large for the
-    grid (only with ``on_error="pass"``). ``forgotten``: its factor left.
+    so nothing changed. ``failed``: it raised, or its update was not finite or its sum beyond
+    float64 (only with ``on_error="pass"``). ``forgotten``: its factor left.
     """
 
     step: int
@@ -94,8 +93,8 @@ def visit(
     the site's own is made.
 
     Raises:
-        SiteError: if the site raised, or its update was not finite or too large for the grid,
-            and the federation says so.
+        SiteError: if the site raised, or its update was not finite or the sum with it beyond the
+            range of float64, and the federation says so.
         ParameterError: if the site is to leave, and what is left would be no distribution.
     """
     if site in state.leaving:
@@ -140,7 +139,7 @@ class SiteProblem(Agreement):
             found = self.update.exact_factor(self.model, self.records)
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
-            return Proposal(self.grid.round(found))
+            return Proposal(at_rest(found))
         records, taken = self.records.padded(), np.asarray(count)  # an array: compiled once
         with jax.enable_x64(True):
             found, info = _improved(self.update, self.model, view, factor, records, taken, key)
@@ -150,7 +149,7 @@ class SiteProblem(Agreement):
                 expected="finite log likelihoods near the posterior",
                 fix="Check the model's function and the site's data; the factor was not changed.",
             )
-        return Proposal(self.grid.round(found), int(info.halvings), float(info.residual))
+        return Proposal(at_rest(found), int(info.halvings), float(info.residual))
 
 
 @eqx.filter_jit
@@ -177,37 +176,41 @@ def commit(
     None instead of a state if it admits no share of the change.
 
     Raises:
-        ParameterError: if the change is not finite, or sums leave the grid.
+        StructureError: if the factor is not of the prior's family and shape.
+        ParameterError: if it is not finite, or a sum beyond the range of float64.
     """
+    check_same_structure(state.prior, factor, f"the factor of site {site!r}")
+    check_finite(factor, f"the factor of site {site!r}")
     old, conjugate = state.factor(site), agreed.update.conjugate
     for halvings in range(HALVINGS):
         share = (1.0 if conjugate else damping) / 2**halvings
-        new = factor if share == 1 else agreed.grid.round(old + (factor - old) * share)
-        if agreed.admits(state.posterior - old + new):
-            return _with_factor(agreed, state, site, new, conjugate and share == 1), halvings
+        new = part_way(old, factor, share)
+        total = state.total.changed(add=[new], take=[old])
+        if agreed.admits(total.value):
+            alone = conjugate and share == 1
+            return _with_factor(agreed, state, site, new, total, alone), halvings
     return None, HALVINGS
 
 
+def part_way(old: ExponentialFamily, new: ExponentialFamily, share: float) -> ExponentialFamily:
+    """``old``, moved towards ``new`` by a share of the difference; all the way it is ``new``."""
+    return new if share == 1 else old + (new - old) * share
+
+
 def _with_factor(
-    agreed: Agreement, state: State, site: str, factor: ExponentialFamily, independent: bool
+    agreed: Agreement,
+    state: State,
+    site: str,
+    factor: ExponentialFamily,
+    total: TreeSum,
+    independent: bool,
 ) -> State:
-    """The state with another factor of the site, one version on; all checks come first."""
-    check_finite(factor, f"the factor of site {site!r}")
-    old = state.factor(site)
-    load = state.load - magnitudes(old) + magnitudes(factor)
-    agreed.grid.check(load, f"the posterior after site {site!r}")
-    posterior = state.posterior - old + factor
-    check_proper(posterior, f"the posterior after site {site!r}")
+    """The state with another factor of the site, one version on, and the sum with that."""
     held = state.entries.get(site, Entry(0, -1, factor))
     entry = Entry(held.epoch, held.sequence + 1, factor, independent)
     steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
-    return dataclasses.replace(
-        state,
-        posterior=posterior,
-        load=load,
-        entries={**state.entries, site: entry},
-        counts={**state.counts, site: steps},
-    )
+    entries, counts = {**state.entries, site: entry}, {**state.counts, site: steps}
+    return dataclasses.replace(state, total=total, entries=entries, counts=counts)
 
 
 def leave(agreed: Agreement, state: State, *sites: str) -> State:

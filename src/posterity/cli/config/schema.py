@@ -99,4 +99,3 @@ class Federation(Table):
     update: Update = msgspec.field(default_factory=Update)
     weights: dict[str, Weight] | None = None
     seed: Seed = 0
-    reach: Positive | None = None
