@@ -35,7 +35,7 @@ def federate(
 def _federate(path: Path) -> dict[str, Any]:
     from posterity.cli.config.federation import load_config
     from posterity.federation.checkpoint import resumed
-    from posterity.federation.federate import advance_safely
+    from posterity.federation.durable import advance_safely
     from posterity.files import write_file
 
     config = load_config(path)

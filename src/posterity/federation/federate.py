@@ -11,12 +11,13 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from posterity.arguments import COUNT, NATURAL, Constraint, one_of
+from posterity.arguments import Constraint, one_of
 from posterity.arrays.tree import structure
 from posterity.checks import check_proper
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily, at_rest
-from posterity.federation.checkpoint import check_saveable, resumed, save_checkpoint
+from posterity.federation.checkpoint import resumed
+from posterity.federation.durable import advance_safely
 from posterity.federation.run import Callback, Run
 from posterity.federation.schedules import Schedule, Sequential
 from posterity.federation.state import State
@@ -110,23 +111,6 @@ def federate(
 
 start = functools.partial(federate, steps=0)
 """The run before its first step; arguments and errors as for :func:`federate`."""
-
-
-def advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callback | None) -> Run:
-    """Up to step number ``steps``, saving to the checkpoint on the way."""
-    COUNT.check(every=every)
-    NATURAL.check(steps=steps)
-    check_saveable(run)
-    latest = run
-    try:
-        while latest.state.step < steps:
-            latest = latest.advance(1, callback=callback)
-            if latest.state.step % every == 0:
-                save_checkpoint(latest, path)
-    finally:
-        if latest is not run:  # a first step that failed leaves no file to be in the way
-            save_checkpoint(latest, path)
-    return latest
 
 
 def _records(
