@@ -78,8 +78,13 @@ def direction(
 def _direction(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, keys: Any
 ) -> jax.Array:
-    one = lambda key: update.direction(model, q, factor, records, key=key).natural_parameters
-    return jax.vmap(one)(keys).mean(0)
+    # One draw after another: side by side, those of a network do not fit into memory.
+    def add(total: jax.Array, key: Any) -> tuple[jax.Array, None]:
+        drawn = update.direction(model, q, factor, records, key=key)
+        return total + drawn.natural_parameters, None
+
+    zero = jnp.zeros_like(jnp.asarray(q.natural_parameters))
+    return jax.lax.scan(add, zero, keys)[0] / keys.shape[0]
 
 
 @eqx.filter_jit
