@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.families import ExponentialFamily
+from posterity.federation.keys import site_key
 from posterity.federation.run import Run
-from posterity.federation.visit import SiteProblem, failure_of, site_key
+from posterity.federation.visit import SiteProblem, failure_of
 from posterity.inference.step import fisher_length
 from posterity.inference.update import LocalUpdate
 

@@ -5,7 +5,6 @@ whatever process, with these alone it finds another factor. Whoever holds the su
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +16,7 @@ from posterity.checks import check_finite, check_proper, check_same_structure
 from posterity.errors import ParameterError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation.grid import Grid, magnitudes
+from posterity.federation.keys import site_key
 from posterity.federation.state import State
 from posterity.inference.step import HALVINGS
 from posterity.inference.update import LocalUpdate
@@ -36,7 +36,9 @@ class Agreement:
 
     def admits(self, posterior: ExponentialFamily) -> bool:
         """Whether it is a distribution under which the model has expectations."""
-        return bool(posterior.is_proper()) and bool(self.model.admits(posterior))
+        # By way of the class: Equinox makes a Module of each bound method.
+        admits = type(self.model).admits
+        return bool(posterior.is_proper()) and bool(admits(self.model, posterior))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +139,7 @@ class SiteProblem(Agreement):
             StructureError, ParameterError: if what the model gives is no factor, or not finite.
         """
         if self.update.conjugate:
-            found = self.update.exact_factor(self.model, self.records)
+            found = type(self.update).exact_factor(self.update, self.model, self.records)
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
             return Proposal(self.grid.round(found))
@@ -158,12 +160,6 @@ def _improved(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, count: Any, key: Any
 ) -> Any:
     return update(model, q, factor, records, count, key=key)
-
-
-def site_key(key: jax.Array, site: str) -> jax.Array:
-    """The site's own key: independent of which other sites there are."""
-    word = int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "little")
-    return jax.random.fold_in(key, np.uint32(word))
 
 
 # --- what becomes of it ------------------------------------------------------------------------
