@@ -1,6 +1,8 @@
 import dataclasses
 from itertools import pairwise
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
@@ -14,7 +16,16 @@ from posterity.families import Beta, Gamma, Gaussian
 from posterity.federation import Gossip, LedgerGossip, federate
 from posterity.federation.checkpoint import with_ledger
 from posterity.federation.federate import start
-from posterity.graphs import NonBacktracking, WeightedMetropolisHastings, complete, ring
+from posterity.federation.keys import fold_in
+from posterity.graphs import (
+    MetropolisHastings,
+    NonBacktracking,
+    WeightedMetropolisHastings,
+    complete,
+    random_regular,
+    ring,
+)
+from posterity.graphs.walks import NOWHERE, WalkState
 from posterity.ledger import Entry, Ledger, merge_entries
 from posterity.models import BetaBernoulli, LogisticRegression
 
@@ -43,6 +54,21 @@ def test_the_token_moves_along_links(walk):
         assert all(a != c for a, c in zip(path, path[2:], strict=False))
     else:
         assert path.count("oak") > 2 * path.count("fir")
+
+
+@pytest.mark.parametrize("walk", [MetropolisHastings(), NonBacktracking()])
+def test_hops_are_steps_of_the_walk(walk):
+    names = [f"{n:02}" for n in range(12)]
+    gossip = Gossip(random_regular(names, 4, seed=1), walk=walk)
+    network, before = gossip.network, None
+    for n in range(25):
+        key, here = fold_in(jax.random.key(7), n), names[n % 12]
+        own_key = jax.random.fold_in(jax.random.fold_in(jax.random.key(7), n), 1)
+        number = NOWHERE if before is None else network.index(before)
+        state = WalkState(jnp.asarray(network.index(here)), jnp.asarray(number))
+        expected = walk.step(network, state, key=own_key).position
+        assert gossip.hop(here, before, key=key) == names[int(expected)]
+        before = network.neighbours_of(here)[n % 4]
 
 
 def test_a_site_alone_keeps_the_token():

@@ -16,7 +16,7 @@ from laws.table import identical
 from posterity.families import Beta
 from posterity.federation import Asynchronous, Sequential, Synchronous, federate
 from posterity.federation.federate import start
-from posterity.federation.visit import site_key
+from posterity.federation.keys import site_key
 from posterity.inference import LocalUpdate
 from posterity.models import BetaBernoulli, BetaExponential, LogisticRegression
 

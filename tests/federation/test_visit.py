@@ -16,7 +16,8 @@ from posterity.errors import ParameterError, SiteError
 from posterity.families import Beta, at_rest
 from posterity.federation import Gossip, certify, forget
 from posterity.federation.federate import start
-from posterity.federation.visit import commit, site_key, visit
+from posterity.federation.keys import site_key
+from posterity.federation.visit import commit, visit
 from posterity.graphs import ring
 from posterity.inference import LocalUpdate, VariationalOnlineNewton
 from posterity.models import LogisticRegression, NeuralNetwork

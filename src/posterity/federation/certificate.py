@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.families import ExponentialFamily
+from posterity.federation.keys import site_key
 from posterity.federation.run import Run
-from posterity.federation.visit import SiteProblem, failure_of, site_key
+from posterity.federation.visit import SiteProblem, failure_of
 from posterity.inference.step import fisher_length
 from posterity.inference.update import LocalUpdate
 
@@ -78,8 +79,13 @@ def direction(
 def _direction(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, keys: Any
 ) -> jax.Array:
-    one = lambda key: update.direction(model, q, factor, records, key=key).natural_parameters
-    return jax.vmap(one)(keys).mean(0)
+    # One draw after another: side by side, those of a network do not fit into memory.
+    def add(total: jax.Array, key: Any) -> tuple[jax.Array, None]:
+        drawn = update.direction(model, q, factor, records, key=key)
+        return total + drawn.natural_parameters, None
+
+    zero = jnp.zeros_like(jnp.asarray(q.natural_parameters))
+    return jax.lax.scan(add, zero, keys)[0] / keys.shape[0]
 
 
 @eqx.filter_jit

@@ -1,11 +1,11 @@
 """Gossip: a token walks from site to site over a graph, and only natural parameters travel."""
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from posterity.arrays.tree_sums import TreeSum
 from posterity.errors import LedgerError
@@ -13,7 +13,7 @@ from posterity.families import ExponentialFamily
 from posterity.federation.schedules import Schedule, Step
 from posterity.federation.state import Map, State
 from posterity.federation.visit import Federation, visit
-from posterity.graphs.topology import Network, check_sites
+from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
 
 
@@ -55,16 +55,25 @@ class OverGraph(Schedule):
 
     def hop(self, at: str, before: str | None, *, key: jax.Array) -> str:
         """The site that the walk goes to from ``at``, having come from ``before``."""
-        names, network = self.network.names, self.network
-        numbers = [NOWHERE if name is None else network.index(name) for name in (at, before)]
-        here = WalkState(*(jnp.asarray(number, jnp.int32) for number in numbers))
-        own_key = jax.random.fold_in(key, 1)
-        return names[int(_hop(self.walk.checked(network), network.unnamed(), here, own_key))]
+        names, (tree, arrays) = self.network.names, self._flat
+        numbers = (NOWHERE if name is None else index_of(name, names) for name in (at, before))
+        return names[int(_hop(tree, arrays, *map(np.int32, numbers), key))]
+
+    @functools.cached_property
+    def _flat(self) -> tuple[Any, tuple[Any, ...]]:
+        """Walk and links as a tree and its arrays, taken apart once and not at each hop."""
+        leaves, tree = jax.tree.flatten((self.walk.checked(self.network), self.network.unnamed()))
+        return tree, tuple(leaves)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_flat"}
 
 
-@eqx.filter_jit
-def _hop(walk: Walk, network: Network, here: WalkState, key: jax.Array) -> jax.Array:
-    return walk.step(network, here, key=key).position
+@functools.partial(jax.jit, static_argnums=0)
+def _hop(tree: Any, arrays: Any, position: Any, previous: Any, key: jax.Array) -> jax.Array:
+    walk, network = jax.tree.unflatten(tree, arrays)
+    here = WalkState(position, previous)
+    return walk.step(network, here, key=jax.random.fold_in(key, 1)).position
 
 
 @dataclasses.dataclass(frozen=True)

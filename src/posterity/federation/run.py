@@ -11,6 +11,7 @@ from posterity.arguments import NATURAL, one_of
 from posterity.errors import LedgerError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.gossip import Gossip, Token, is_answered, token_of
+from posterity.federation.keys import fold_in
 from posterity.federation.schedules import Schedule, Sequential, Step
 from posterity.federation.state import State
 from posterity.federation.visit import Federation, Visit, leave
@@ -148,7 +149,7 @@ class Run:
         return run
 
     def _stepped(self, step: Callable[..., Step]) -> "Run":
-        key = jax.random.fold_in(self.key, self.state.step + 1)
+        key = fold_in(self.key, self.state.step + 1)
         try:
             state, visits = step(self.federation, self.state, key=key)
         except BaseException as error:

@@ -11,8 +11,9 @@ import numpy as np
 from posterity.arguments import POSITIVE, SHARE
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
+from posterity.federation.keys import fold_in, site_key
 from posterity.federation.state import Map, State
-from posterity.federation.visit import Federation, Visit, part_way, site_key, visit
+from posterity.federation.visit import Federation, Visit, part_way, visit
 from posterity.inference.step import HALVINGS
 
 Step = tuple[State, tuple[Visit, ...]]
@@ -147,7 +148,7 @@ class Asynchronous(Schedule):
         return state.prior.with_natural_parameters(np.asarray(fetched[site]))
 
     def _duration(self, site: str, report: int, key: jax.Array) -> float:
-        own_key = jax.random.fold_in(site_key(key, site), report)
+        own_key = fold_in(site_key(key, site), report)
         return float(jax.random.exponential(own_key)) / self.speeds.get(site, 1.0)
 
 

@@ -5,7 +5,6 @@ whatever process, with these alone it finds another factor. Whoever holds the su
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -13,15 +12,20 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from posterity.arrays.tree import identical
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_finite, check_same_structure
 from posterity.errors import ParameterError, PosterityError, SiteError
 from posterity.families import ExponentialFamily, at_rest
+from posterity.federation.keys import site_key
 from posterity.federation.state import State
 from posterity.inference.step import HALVINGS
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Entry
 from posterity.models import Model, Records
+
+DOUBT = 1e-4
+"""Nats by which too few nodes may misplace a posterior before more are taken."""
 
 Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten"]
 
@@ -35,7 +39,9 @@ class Agreement:
 
     def admits(self, posterior: ExponentialFamily) -> bool:
         """Whether it is a distribution under which the model has expectations."""
-        return bool(posterior.is_proper()) and bool(self.model.admits(posterior))
+        # By way of the class: Equinox makes a Module of each bound method.
+        admits = type(self.model).admits
+        return bool(posterior.is_proper()) and bool(admits(self.model, posterior))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Proposal(NamedTuple):
     factor: Any
     halvings: int = 0
     residual: float | None = None
+    doubt: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +81,11 @@ class Visit:
     halvings: int = 0
     residual: float | None = None
     """Fisher length of the last natural gradient, in sqrt(nats); None where it is not known."""
+    change: float | None = None
+    """By how much the posterior moved, in nats: the KL divergence from before. None if it did not
+    have its turn."""
+    doubt: float = 0.0
+    """By how many nats, at most, too few nodes of a quadrature may have misplaced it."""
     error: str | None = None
 
 
@@ -112,8 +124,17 @@ def visit(
             raise failure from error
         return state, Visit(state.step, site, "failed", error=str(failure))
     outcome = "refused" if committed is None else "updated"
-    happened = Visit(state.step, site, outcome, found.halvings + halvings, found.residual)
-    return committed or state, happened
+    after = committed or state
+    moved = distance(state.posterior, after.posterior)
+    halvings += found.halvings
+    return after, Visit(state.step, site, outcome, halvings, found.residual, moved, found.doubt)
+
+
+def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
+    """``KL(after || before)``, in nats; exactly zero where they are one."""
+    if identical(before, after):
+        return 0.0
+    return max(float(after.kl(before)), 0.0)
 
 
 # --- what the site does ------------------------------------------------------------------------
@@ -136,20 +157,24 @@ class SiteProblem(Agreement):
             StructureError, ParameterError: if what the model gives is no factor, or not finite.
         """
         if self.update.conjugate:
-            found = self.update.exact_factor(self.model, self.records)
+            found = type(self.update).exact_factor(self.update, self.model, self.records)
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
             return Proposal(at_rest(found))
         records, taken = self.records.padded(), np.asarray(count)  # an array: compiled once
-        with jax.enable_x64(True):
-            found, info = _improved(self.update, self.model, view, factor, records, taken, key)
-        if not info.finite:
-            raise ParameterError(
-                found="NaN or infinity in the gradient of the log likelihood",
-                expected="finite log likelihoods near the posterior",
-                fix="Check the model's function and the site's data; the factor was not changed.",
-            )
-        return Proposal(at_rest(found), int(info.halvings), float(info.residual))
+        update: LocalUpdate | None = self.update
+        while update is not None:
+            with jax.enable_x64(True):
+                found, info = _improved(update, self.model, view, factor, records, taken, key)
+            if not info.finite:
+                raise ParameterError(
+                    found="NaN or infinity in the log likelihood or its gradient",
+                    expected="finite log likelihoods near the posterior",
+                    fix="Check the model's function and the site's data; nothing was changed.",
+                )
+            update = update.finer() if info.doubt > DOUBT else None
+        residual, doubt = float(info.residual), float(info.doubt)
+        return Proposal(at_rest(found), int(info.halvings), residual, doubt)
 
 
 @eqx.filter_jit
@@ -157,12 +182,6 @@ def _improved(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, count: Any, key: Any
 ) -> Any:
     return update(model, q, factor, records, count, key=key)
-
-
-def site_key(key: jax.Array, site: str) -> jax.Array:
-    """The site's own key: independent of which other sites there are."""
-    word = int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "little")
-    return jax.random.fold_in(key, np.uint32(word))
 
 
 # --- what becomes of it ------------------------------------------------------------------------
