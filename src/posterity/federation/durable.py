@@ -2,20 +2,21 @@
 
 from pathlib import Path
 
-from posterity.arguments import COUNT, NATURAL
+from posterity.arguments import COUNT
 from posterity.federation.checkpoint import check_saveable, save_checkpoint
-from posterity.federation.run import Callback, Run
+from posterity.federation.run import Callback, Goal, Run
 
 
-def advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callback | None) -> Run:
-    """Up to step number ``steps``, saving to the checkpoint on the way."""
+def advance_safely(run: Run, goal: Goal, path: Path, every: int, callback: Callback | None) -> Run:
+    """Up to its goal, saving to the checkpoint on the way."""
     COUNT.check(every=every)
-    NATURAL.check(steps=steps)
     check_saveable(run)
     latest = run
     try:
-        while latest.state.step < steps:
-            latest = latest.advance(1, callback=callback)
+        while not goal.reached(latest):
+            latest = goal.step(latest)
+            if callback is not None:
+                callback(latest)
             if latest.state.step % every == 0:
                 save_checkpoint(latest, path)
     finally:

@@ -1,8 +1,8 @@
 """``federate``: improve one posterior by local steps of sites whose data stay where they are."""
 
-import functools
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -11,16 +11,23 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from posterity.arguments import Constraint, one_of
+from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
 from posterity.arrays.tree import structure
 from posterity.checks import check_proper
-from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.errors import (
+    ConvergenceWarning,
+    PosterityError,
+    StructureError,
+    UsageError,
+)
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.checkpoint import resumed
 from posterity.federation.durable import advance_safely
-from posterity.federation.run import Callback, Run
+from posterity.federation.gossip import OverGraph
+from posterity.federation.run import ROUNDS, Callback, Goal, Run
 from posterity.federation.schedules import Schedule, Sequential
 from posterity.federation.state import State
+from posterity.federation.status import TOLERANCE
 from posterity.federation.visit import Federation
 from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, Model, Records
@@ -38,7 +45,8 @@ def federate(
     prior: ExponentialFamily,
     *,
     schedule: Schedule | None = None,
-    steps: int = 10,
+    steps: int | None = None,
+    until: float | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
     on_error: Literal["raise", "pass"] = "raise",
@@ -62,7 +70,11 @@ def federate(
         prior: a proper member of the family that the posterior shall have.
         schedule: :class:`Sequential` (the default), :class:`Synchronous` or
             :class:`Asynchronous` over a server, :class:`Gossip` over a graph.
-        steps: of the schedule: passes, rounds, reports or hops.
+        steps: of the schedule: passes, rounds, reports or hops; by default as many as it takes
+            to converge, up to those of a hundred rounds.
+        until: nats that may be left to change in a run which has converged, and then ends;
+            with ``steps``, after these at the latest. 1e-3 by default; with ``steps`` alone all
+            of these are made.
         update: how a site improves its factor in one visit.
         weights: factors of sites' losses, 1 by default. (The inverse of a site's number of
             records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
@@ -73,6 +85,10 @@ def federate(
         checkpoint: a file from which the run goes on, if it is there, and where it is saved from
             time to time, at the end, and when it is interrupted.
         every: steps between two checkpoints.
+
+    Warns:
+        ConvergenceWarning: if the run has not converged; ``run.status`` says how far it is, and
+            ``run.until()`` goes on. Before it starts, if ``steps`` are too few for a graph.
 
     Raises:
         UsageError: if arguments make no sense together.
@@ -91,6 +107,35 @@ def federate(
     >>> float(run.posterior.a), float(run.posterior.b)
     (4.0, 3.0)
     """
+    NATURAL.or_none().check(steps=steps)
+    POSITIVE.or_none().check(until=until)
+    options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
+    run = start(sites, model, prior, on_error=on_error, until=until, **options)
+    goal = goal_of(run, steps, until)
+    _warn_of_graph(run, goal)
+    if checkpoint is None:
+        run = goal.pursued(run, callback)
+    else:
+        path = Path(checkpoint)
+        run = advance_safely(resumed(run, path), goal, path, every, callback)
+    if steps != 0 and not run.status.converged:
+        warnings.warn(_unsettled(run), ConvergenceWarning, stacklevel=2)
+    return run
+
+
+def start(
+    sites: Mapping[str, Any],
+    model: Model | Callable[[Any, Any], Any],
+    prior: ExponentialFamily,
+    *,
+    schedule: Schedule | None = None,
+    update: LocalUpdate | None = None,
+    weights: Mapping[str, float] | None = None,
+    until: float | None = None,
+    on_error: Literal["raise", "pass"] = "raise",
+    key: jax.Array | None = None,
+) -> Run:
+    """The run before its first step; arguments and errors as for :func:`federate`."""
     ON_ERROR.check(on_error=on_error)
     SITES.check(sites=list(sites))
     model = model if isinstance(model, Model) else FunctionModel(model)
@@ -103,14 +148,29 @@ def federate(
     federation = Federation(model, update, records, on_error)
     _check_fit(federation, prior)
     first = schedule.init(State.of(prior), tuple(records), key=jax.random.fold_in(key, 0))
-    run = Run(federation, schedule, first, key)
-    if checkpoint is None:
-        return run.advance(steps, callback=callback)
-    return advance_safely(resumed(run, Path(checkpoint)), steps, Path(checkpoint), every, callback)
+    return Run(federation, schedule, first, key, tolerance=until or TOLERANCE)
 
 
-start = functools.partial(federate, steps=0)
-"""The run before its first step; arguments and errors as for :func:`federate`."""
+def goal_of(run: Run, steps: int | None, until: float | None) -> Goal:
+    """Where a run is to end."""
+    if steps is None:
+        return Goal(ROUNDS * run.round, True)
+    return Goal(steps, until is not None)
+
+
+def _warn_of_graph(run: Run, goal: Goal) -> None:
+    schedule = run.schedule
+    if isinstance(schedule, OverGraph) and 0 < goal.steps < schedule.cover:
+        warnings.warn(
+            f"{goal.steps} hops are too few: it takes about {schedule.cover} to visit all "
+            f"{schedule.network.size} sites of this graph, and more to converge.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def _unsettled(run: Run) -> str:
+    return f"The posterior has {run.status} (after {run.state.step} {run.schedule.unit})."
 
 
 def _records(

@@ -2,17 +2,19 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from posterity.arrays.tree_sums import TreeSum
-from posterity.errors import LedgerError
+from posterity.errors import LedgerError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.schedules import Schedule, Step
 from posterity.federation.state import Map, State
 from posterity.federation.visit import Federation, visit
+from posterity.graphs.times import cover_times, expected_cover_time
 from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
 
@@ -39,6 +41,10 @@ class Token:
         return self.total.value
 
 
+WALKS = 256
+"""Walks over which the time to cover a graph is averaged, where theory does not know it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class OverGraph(Schedule):
     """Tokens that a ``walk`` moves over a networkx ``graph`` whose nodes are the sites."""
@@ -60,13 +66,37 @@ class OverGraph(Schedule):
         return names[int(_hop(tree, arrays, *map(np.int32, numbers), key))]
 
     @functools.cached_property
+    def cover(self) -> int:
+        """Hops after which a token has visited every site, on average over starts and walks.
+
+        In theory where that is known, else measured over a few walks.
+        """
+        if self.network.size == 1:
+            return 1
+        try:
+            return math.ceil(expected_cover_time(self.network, self.walk))
+        except UsageError:
+            walks = {"repetitions": WALKS, "key": jax.random.key(0)}
+            return math.ceil(float(cover_times(self.network, self.walk, **walks).mean()))
+
+    def round(self, sites: int) -> int:
+        """As many hops as it takes to cover the graph."""
+        del sites
+        return self.cover
+
+    @property
+    def rule(self) -> str:
+        """With what the graph asks for."""
+        return f"{super().rule}, of which about {self.cover} cover the graph"
+
+    @functools.cached_property
     def _flat(self) -> tuple[Any, tuple[Any, ...]]:
         """Walk and links as a tree and its arrays, taken apart once and not at each hop."""
         leaves, tree = jax.tree.flatten((self.walk.checked(self.network), self.network.unnamed()))
         return tree, tuple(leaves)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_flat"}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -35,6 +35,16 @@ class Schedule(abc.ABC):
     def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
         """One step; ``state.step`` counts those before it."""
 
+    def round(self, sites: int) -> int:
+        """Steps after which every site has had a turn, or may be expected to."""
+        del sites
+        return 1
+
+    @property
+    def rule(self) -> str:
+        """Who has a turn when, in words."""
+        return f"{type(self).__name__}, {self.unit}"
+
     def learn(self, state: State, changed: Map) -> State:
         """The state once entries of sites were changed other than by the schedule."""
         del changed
@@ -132,6 +142,10 @@ class Asynchronous(Schedule):
             "fetched": {**own["fetched"], site: state.posterior.natural_parameters.tolist()},
         }
         return dataclasses.replace(state, schedule=schedule), (happened,)
+
+    def round(self, sites: int) -> int:
+        """A report of each site, if they are equally fast."""
+        return sites
 
     def learn(self, state: State, changed: Map) -> State:
         """All fetch anew: what they hold was seen in the company of the site that left."""
