@@ -79,14 +79,16 @@ def fuse(
 def _fuse(
     paths: Sequence[Path], output: Path, prior: Path | None, options: dict[str, Any]
 ) -> dict[str, Any]:
+    from posterity.artifact.columns import aligned, as_provenance, unnamed
     from posterity.fusion import fuse
 
     with bar(f"Fusing {len(paths)} files"):
-        sites, digests = _sites(paths)
-        before, told = files.read_prior(prior) if prior else (None, None)
+        sites, digests, columns = _sites(paths)
+        sites, names = aligned(sites, columns)
+        before, told, names = _prior(prior, names)
         fusion = fuse(sites, prior=before, **options)
         result = fusion.posterior if fusion.ledger is None else fusion.ledger
-        record = _provenance(fusion, options, digests) | ({"prior": told.digest} if told else {})
+        record = _provenance(fusion, options, digests) | told | as_provenance(names)
         written = files.write(result, output, "fuse", record)
     return {
         "output": written.path,
@@ -97,6 +99,8 @@ def _fuse(
         "matching": options["matching"],
         "sites": dict(sorted(digests.items())),
         "plates": {path: _plate(plate) for path, plate in fusion.plates.items()},
+        "columns": list(names),
+        "notes": unnamed(columns, names),
     }
 
 
@@ -108,11 +112,28 @@ def _plate(plate: Any) -> dict[str, Any]:
     }
 
 
-def _sites(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the files hold, and their digests, by site."""
+def _prior(
+    path: Path | None, names: tuple[str, ...]
+) -> tuple[Any, dict[str, str], tuple[str, ...]]:
+    """The prior in the order of these columns, what is said of it, and the names, from either."""
+    from posterity.artifact.columns import columns_of, in_order
+
+    if path is None:
+        return None, {}, names
+    prior, found = files.read_prior(path)
+    mine = columns_of(prior, found.provenance)
+    ordered = in_order(prior, mine, names, f"prior {str(path)!r}", "the sites")
+    return ordered, {"prior": found.digest}, names or mine
+
+
+def _sites(
+    paths: Sequence[Path],
+) -> tuple[dict[str, Any], dict[str, str], dict[str, tuple[str, ...]]]:
+    """What the files hold, their digests, and the names of coefficients, by site."""
+    from posterity.artifact.columns import columns_of
     from posterity.ledger import Ledger
 
-    sites, digests = {}, {}
+    sites, digests, columns = {}, {}, {}
     for path in paths:
         found, inspection = files.read(path)
         own = "+".join(found.sites) if isinstance(found, Ledger) else ""
@@ -125,7 +146,8 @@ def _sites(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str]]:
                 "else by its name.",
             )
         sites[name], digests[name] = found, inspection.digest
-    return sites, digests
+        columns[name] = columns_of(found, inspection.provenance)
+    return sites, digests, columns
 
 
 def _provenance(
