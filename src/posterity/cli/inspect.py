@@ -39,6 +39,7 @@ def _inspect(file: Path) -> dict[str, Any]:
     from posterity.artifact.columns import columns_of
     from posterity.ledger import Ledger
 
+    files.check_regular(file)
     try:
         posterior, found = files.read(file)
     except (ArtifactError, StructureError):
