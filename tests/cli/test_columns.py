@@ -124,6 +124,8 @@ def test_names_of_a_prior_s_file_set_the_order(tables):
     assert abs(q.mean[0] - 5) < 1
     posterity.save(prior, "prior.safetensors", provenance={"columns": '["dose","size"]'})
     refuse("federate f.toml", 4, "['size'] missing, ['age'] unknown; the prior")
+    posterity.save(prior, "prior.safetensors", provenance={"columns": '["y","age"]'})
+    refuse("federate f.toml", 4, "the target 'y' among the columns of the prior")
 
 
 def test_arrays_without_names_are_taken_for_those_of_tables(tables):
@@ -137,6 +139,8 @@ def test_arrays_without_names_are_taken_for_those_of_tables(tables):
     assert identical(named, q) and "names" not in data["notes"][0]
     np.savez("b.npz", x=[[0, 2], [3.0, -1]], y=[1, 0.0], columns=["dose"])
     refuse("federate f.toml", 5, "columns ['dose']; 'b.npz'")
+    np.savez("b.npz", x=[[0, 2, 1], [3.0, -1, 1]], y=[1, 0.0], columns=["dose", "age", "y"])
+    refuse("federate f.toml", 4, "the target 'y' among the columns of x; 'b.npz'; site 'b'")
 
 
 def test_ten_thousand_columns(tables):
@@ -311,6 +315,10 @@ def test_fuse_puts_permuted_posteriors_in_one_order(apart):
     assert float(both.kl(pooled)) < 1e-8
     rows = document("inspect", "both.safetensors")["coefficients"]
     assert [row["name"] for row in rows] == ["age", "dose"]
+    posterity.save(posterity.load("a.safetensors").prior, "prior.safetensors")
+    prior = ["--prior", "prior.safetensors", "-o", "also.safetensors"]
+    also = document("fuse", "a.safetensors", "b.safetensors", "--rule", "product", *prior)
+    assert also["notes"][0].startswith("no names of columns at ['the prior']")
     fused = posterity.fuse(["a.safetensors", "b.safetensors"], rule="product").posterior
     assert identical(fused, both)
     one, other = (document("diff", a, "both.safetensors") for a in ("out.safetensors",) * 2)
@@ -334,7 +342,7 @@ def test_other_names_are_refused_wherever_posteriors_meet(apart):
     refuse("diff a.safetensors c.safetensors", 4, f"{words}; 'b'; of 'a'")
     refuse("fuse a.safetensors c.safetensors -o out.safetensors", 4, f"{words}; at 'c'; of 'a'")
     product = "fuse a.safetensors b.safetensors --prior c.safetensors -o out.safetensors"
-    refuse(product, 4, f"{words}; prior 'c.safetensors'")
+    refuse(product, 4, f"{words}; at the prior; of the sites")
     with pytest.raises(posterity.errors.StructureError, match="'c'"):
         posterity.fuse(["a.safetensors", "c.safetensors"])
 

@@ -79,13 +79,15 @@ def fuse(
 def _fuse(
     paths: Sequence[Path], output: Path, prior: Path | None, options: dict[str, Any]
 ) -> dict[str, Any]:
-    from posterity.artifact.columns import aligned, as_provenance, unnamed
+    from posterity.artifact.columns import aligned, as_provenance, in_order, unnamed
     from posterity.fusion import fuse
 
     with bar(f"Fusing {len(paths)} files"):
         sites, digests, columns = _sites(paths)
+        before, told, mine = _prior(prior)
         sites, names = aligned(sites, columns)
-        before, told, names = _prior(prior, names)
+        before = in_order(before, mine, names, "the prior", "the sites")
+        columns, names = columns | ({"the prior": mine} if prior else {}), names or mine
         fusion = fuse(sites, prior=before, **options)
         result = fusion.posterior if fusion.ledger is None else fusion.ledger
         record = _provenance(fusion, options, digests) | told | as_provenance(names)
@@ -112,18 +114,14 @@ def _plate(plate: Any) -> dict[str, Any]:
     }
 
 
-def _prior(
-    path: Path | None, names: tuple[str, ...]
-) -> tuple[Any, dict[str, str], tuple[str, ...]]:
-    """The prior in the order of these columns, what is said of it, and the names, from either."""
-    from posterity.artifact.columns import columns_of, in_order
+def _prior(path: Path | None) -> tuple[Any, dict[str, str], tuple[str, ...]]:
+    """The prior, what is said of it, and the names of its coefficients."""
+    from posterity.artifact.columns import columns_of
 
     if path is None:
-        return None, {}, names
+        return None, {}, ()
     prior, found = files.read_prior(path)
-    mine = columns_of(prior, found.provenance)
-    ordered = in_order(prior, mine, names, f"prior {str(path)!r}", "the sites")
-    return ordered, {"prior": found.digest}, names or mine
+    return prior, {"prior": found.digest}, columns_of(prior, found.provenance)
 
 
 def _sites(

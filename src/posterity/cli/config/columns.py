@@ -35,12 +35,7 @@ def read_tables(paths: Mapping[str, Path], target: str | None, intercept: bool) 
         table = read_site(path, target)
         try:
             tables[site] = _with_intercept(table) if intercept else table
-            if table.y is not None and np.shape(tables[site].x)[1:] == (0,):
-                raise StructureError(
-                    found=f"the column {target or TARGET!r} alone, which is the target",
-                    expected="columns to predict it from, or model.intercept = true",
-                    fix="Add columns, or name another one in model.target.",
-                )
+            _check_target(tables[site], target or TARGET)
         except StructureError as error:
             raise error.at(f"data {str(path)!r} of site {site!r}") from error
     return tables
@@ -59,6 +54,7 @@ def in_one_order(
     of = "the prior or ledger" if wanted else f"site {first!r}"
     names = tuple(wanted) or (tables[first].names if named else ())
     label = (target or TARGET,) if any(t.y is not None for t in named.values()) else ()
+    _check_apart(label, names, of)
     data = {}
     for site, table in tables.items():
         if site in named:
@@ -100,6 +96,28 @@ def _check_headers(paths: Mapping[str, Path]) -> None:
             f"{some(bare)}{where}",
             expected="a first line that names the columns of every table, none by a number",
             fix="Put the names above the records.",
+        )
+
+
+def _check_target(table: Table, label: str) -> None:
+    if table.y is None:
+        return
+    _check_apart([label], table.names, "x")
+    if np.shape(table.x)[1:] == (0,):
+        raise StructureError(
+            found=f"the column {label!r} alone, which is the target",
+            expected="columns to predict it from, or model.intercept = true",
+            fix="Add columns, or name another one in model.target.",
+        )
+
+
+def _check_apart(label: Sequence[str], names: Sequence[str], of: str) -> None:
+    """Raise a StructureError if the target's name is one of the inputs' too."""
+    if both := set(label) & set(names):
+        raise StructureError(
+            found=f"the target {both.pop()!r} among the columns of {of}",
+            expected="one that is not predicted from itself",
+            fix="Name another one in model.target, or rename a column.",
         )
 
 
