@@ -261,7 +261,7 @@ def test_networks_that_make_no_sense(folder, old, new, code, words):
         ("east.csv", "a,a\n1,2\n", "no header"),
         ("east.csv", "a,b,c,d\n1,2\n3,4\n", "4 names above 2 columns"),
         ("east.csv", "a\nmany\n", "many"),
-        ("east.csv", "a,b\n1,2\n1\n", "columns changed"),
+        ("east.csv", "a,b\n1,2\n1\n", "2 names above 1 columns in line 3"),
         ("north.npz", "", "not a whole archive"),
         ("north.npz", "PK\x03\x04", "not a whole archive"),
         ("north.npz", None, "Is a directory"),

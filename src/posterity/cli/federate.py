@@ -33,6 +33,7 @@ def federate(
 
 
 def _federate(path: Path) -> dict[str, Any]:
+    from posterity.artifact.columns import as_provenance
     from posterity.cli.config.federation import load_config
     from posterity.federation.checkpoint import resumed
     from posterity.federation.durable import advance_safely
@@ -52,12 +53,14 @@ def _federate(path: Path) -> dict[str, Any]:
         run = advance_safely(
             run, config.steps, config.checkpoint, config.every, lambda run: moved(run.state.step)
         )
-    written = files.write(run.ledger, config.output, "federate", _provenance(run))
+    told = _provenance(run) | as_provenance(config.columns)
+    written = files.write(run.ledger, config.output, "federate", told)
     if config.history is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
         write_file(config.history, "".join(lines).encode())
-    told = {"output": written.path, "digest": written.digest, "resumed": done}
-    return told | _data(run)
+    data = {"output": written.path, "digest": written.digest, "resumed": done}
+    named = {"columns": list(config.columns), "notes": list(config.notes)}
+    return data | named | _data(run)
 
 
 def _provenance(run: "Run") -> dict[str, str]:

@@ -35,9 +35,14 @@ class Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Model(Table):
-    """One of :mod:`posterity.models`, a ``function`` or a ``network``."""
+    """One of :mod:`posterity.models`, a ``function`` or a ``network``.
+
+    ``target`` is the column that it predicts; an ``intercept`` is a column of ones in front.
+    """
 
     kind: str
+    target: str | None = None
+    intercept: bool = False
     function: str | None = None
     categories: Count | None = None
     covariance: list[list[float]] | None = None
