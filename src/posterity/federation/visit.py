@@ -172,7 +172,7 @@ class SiteProblem(Agreement):
                     expected="finite log likelihoods near the posterior",
                     fix="Check the model's function and the site's data; nothing was changed.",
                 )
-            update = update.finer() if info.doubt > DOUBT else None
+            update = update.finer() if float(info.doubt) > DOUBT else None
         residual, doubt = float(info.residual), float(info.doubt)
         return Proposal(at_rest(found), int(info.halvings), residual, doubt)
 
