@@ -117,9 +117,9 @@ def test_tokens_of_other_times_and_places_are_refused():
     refused(run, change(epoch=1), site, "epoch 1")
     rounded = TreeSum((run.posterior,))  # without what the posterior rounds away
     assert rounded.value == token.posterior
-    others = (TreeSum((other,)) for other in (PRIOR, Beta(np.nan, 1.0), Gamma(1.0, 1.0)))
-    for total in (rounded, *others):
-        refused(run, change(total=total), site, "another posterior")
+    others = (TreeSum((member,)) for member in (PRIOR, Beta(np.nan, 1.0), Gamma(1.0, 1.0)))
+    for other in (rounded, *others):
+        refused(run, change(exact_sum=other), site, "another posterior")
     refused(run, token, "yew", "'yew'")
     with pytest.raises(UsageError, match="Gossip, which alone"):
         _ = start(DATA, MODEL, PRIOR).token

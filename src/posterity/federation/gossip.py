@@ -33,12 +33,12 @@ class Token:
 
     epoch: int
     sequence: int
-    total: TreeSum
+    exact_sum: TreeSum
 
     @property
     def posterior(self) -> ExponentialFamily:
         """The sum, rounded to nearest once."""
-        return self.total.value
+        return self.exact_sum.value
 
 
 WALKS = 256
@@ -163,7 +163,7 @@ class Gossip(OverGraph):
 
 def token_of(state: State) -> Token:
     """The token as it is on its way now."""
-    return Token(state.schedule["epoch"], state.schedule["sequence"], state.total)
+    return Token(state.schedule["epoch"], state.schedule["sequence"], state.exact_sum)
 
 
 def is_answered(state: State, token: Token, site: str) -> bool:
@@ -182,7 +182,7 @@ def is_answered(state: State, token: Token, site: str) -> bool:
             expected=f"epoch {current[0]}, sequence {current[1]}, the newest",
             fix="Drop it: it is a replay, was overtaken, or belongs to another federation.",
         )
-    if token.total != state.total:
+    if token.exact_sum != state.exact_sum:
         raise LedgerError(
             found=f"another posterior in the token of epoch {version[0]}, sequence {version[1]}",
             expected="one content for one version",

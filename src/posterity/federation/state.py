@@ -22,8 +22,8 @@ class State:
     """Plain data: members of the family, entries of ledgers, numbers and names. Immutable."""
 
     prior: ExponentialFamily
-    total: TreeSum
-    """Prior plus all factors, exactly."""
+    exact_sum: TreeSum
+    """Prior plus all factors."""
     entries: Map
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Local steps that each site has taken."""
@@ -43,7 +43,7 @@ class State:
     @property
     def posterior(self) -> ExponentialFamily:
         """Prior plus all factors, rounded to nearest once."""
-        return self.total.value
+        return self.exact_sum.value
 
     @property
     def ledger(self) -> Ledger:
@@ -66,8 +66,8 @@ class State:
             ParameterError: if a sum is beyond the range of float64.
         """
         factors = [entry.factor for entry in entries.values() if entry.factor is not None]
-        total = TreeSum.of([self.prior, *factors])
-        return dataclasses.replace(self, total=total, entries=dict(entries))
+        exact_sum = TreeSum.of([self.prior, *factors])
+        return dataclasses.replace(self, exact_sum=exact_sum, entries=dict(entries))
 
     def without(self, *sites: str) -> "State":
         """With these sites' factors taken out and their return barred within their epochs.
@@ -87,8 +87,8 @@ class State:
             gone.append(held.factor)
             entries[site] = Entry(held.epoch, held.sequence, None)
         left = tuple(site for site in self.leaving if site not in sites)
-        total = self.total.changed(take=gone)
-        return dataclasses.replace(self, total=total, entries=entries, leaving=left)
+        exact_sum = self.exact_sum.changed(take=gone)
+        return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=left)
 
     def rejoined(self, site: str) -> "State":
         """With the forgotten site let in again, at the next epoch, contributing nothing yet.

@@ -204,10 +204,10 @@ def commit(
     for halvings in range(HALVINGS):
         share = (1.0 if conjugate else damping) / 2**halvings
         new = part_way(old, factor, share)
-        total = state.total.changed(add=[new], take=[old])
-        if agreed.admits(total.value):
+        exact_sum = state.exact_sum.changed(add=[new], take=[old])
+        if agreed.admits(exact_sum.value):
             alone = conjugate and share == 1
-            return _with_factor(agreed, state, site, new, total, alone), halvings
+            return _with_factor(agreed, state, site, new, exact_sum, alone), halvings
     return None, HALVINGS
 
 
@@ -221,7 +221,7 @@ def _with_factor(
     state: State,
     site: str,
     factor: ExponentialFamily,
-    total: TreeSum,
+    exact_sum: TreeSum,
     independent: bool,
 ) -> State:
     """The state with another factor of the site, one version on, and the sum with that."""
@@ -229,7 +229,7 @@ def _with_factor(
     entry = Entry(held.epoch, held.sequence + 1, factor, independent)
     steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
     entries, counts = {**state.entries, site: entry}, {**state.counts, site: steps}
-    return dataclasses.replace(state, total=total, entries=entries, counts=counts)
+    return dataclasses.replace(state, exact_sum=exact_sum, entries=entries, counts=counts)
 
 
 def leave(agreed: Agreement, state: State, *sites: str) -> State:
