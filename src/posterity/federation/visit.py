@@ -147,11 +147,7 @@ class SiteProblem(Agreement):
         with jax.enable_x64(True):
             found, info = _improved(self.update, self.model, view, factor, records, taken, key)
         if not info.finite:
-            raise ParameterError(
-                found="NaN or infinity in the gradient of the log likelihood",
-                expected="finite log likelihoods near the posterior",
-                fix="Check the model's function and the site's data; the factor was not changed.",
-            )
+            raise not_finite()
         return Proposal(self.grid.round(found), int(info.halvings), float(info.residual))
 
 
@@ -223,6 +219,15 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
             "restart=True, which trains them anew; nothing was changed.",
         )
     return left
+
+
+def not_finite() -> ParameterError:
+    """What is wrong where the gradient of a log likelihood is not finite."""
+    return ParameterError(
+        found="NaN or infinity in the gradient of the log likelihood",
+        expected="finite log likelihoods near the posterior",
+        fix="Check the model's function and the site's data; the factor was not changed.",
+    )
 
 
 def failure_of(error: Exception, site: str) -> SiteError:
