@@ -167,11 +167,7 @@ class SiteProblem(Agreement):
             with jax.enable_x64(True):
                 found, info = _improved(update, self.model, view, factor, records, taken, key)
             if not info.finite:
-                raise ParameterError(
-                    found="NaN or infinity in the log likelihood or its gradient",
-                    expected="finite log likelihoods near the posterior",
-                    fix="Check the model's function and the site's data; nothing was changed.",
-                )
+                raise not_finite()
             update = update.finer() if float(info.doubt) > DOUBT else None
         residual, doubt = float(info.residual), float(info.doubt)
         return Proposal(at_rest(found), int(info.halvings), residual, doubt)
@@ -249,6 +245,15 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
             "restart=True, which trains them anew; nothing was changed.",
         )
     return left
+
+
+def not_finite() -> ParameterError:
+    """What is wrong where the gradient of a log likelihood is not finite."""
+    return ParameterError(
+        found="NaN or infinity in the gradient of the log likelihood",
+        expected="finite log likelihoods near the posterior",
+        fix="Check the model's function and the site's data; the factor was not changed.",
+    )
 
 
 def failure_of(error: Exception, site: str) -> SiteError:
