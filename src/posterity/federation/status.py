@@ -97,7 +97,7 @@ def _to_come(now: float, before: float, sites: int) -> float:
 
 
 def _length(visits: Mapping[str, list["Visit"]], turn: int) -> float | None:
-    """Of a round, in sqrt(nats), along the way from site to site: no shorter than as the crow flies.
+    """Of a round, in sqrt(nats), from site to site: no shorter than as the crow flies.
 
     None if some site had no such turn.
     """
