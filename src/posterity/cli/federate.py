@@ -1,6 +1,7 @@
 """``posterity federate``: a federation simulated from a configuration."""
 
 import dataclasses
+import functools
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,11 +11,13 @@ import typer
 
 from posterity.cli import files
 from posterity.cli.app import app, example
+from posterity.cli.failures import stopped
 from posterity.cli.report.numbers import number
 from posterity.cli.streams import Json, bar, present
-from posterity.errors import UsageError
+from posterity.interrupts import Watch, deferred
 
 if TYPE_CHECKING:
+    from posterity.cli.config.federation import Config
     from posterity.federation import Run
 
 
@@ -27,37 +30,36 @@ def federate(
 
     The configuration names each site's data, the model, the prior, and who updates when. A
     checkpoint is kept beside the output: a federation that was interrupted goes on where it was
-    when the command is run again.
+    when the command is run again. Ctrl-C ends it after the step that it is at, twice at once.
     """
-    present(lambda: _federate(config), "federate", as_json)
+    stop = functools.partial(stopped, as_json=as_json)
+    present(lambda: _federate(config, stop), "federate", as_json)
 
 
-def _federate(path: Path) -> dict[str, Any]:
-    from posterity.cli.config.federation import load_config
-    from posterity.federation.checkpoint import resumed
-    from posterity.federation.durable import advance_safely
+def _federate(path: Path, stop: Watch) -> dict[str, Any]:
+    with deferred(stop) as interrupts:
+        from posterity.cli.config.federation import load_config
+        from posterity.federation.checkpoint import keep
+        from posterity.federation.durable import advance_safely
+
+        config = load_config(path)
+        files.check_outputs(config.outputs, config.inputs)
+        interrupts.check()
+        with keep(config.start(), config.checkpoint) as kept:
+            done, steps = kept.run.state.step, config.steps
+            with bar(f"Federating, {steps} {kept.run.schedule.unit}", steps, done) as moved:
+                run = advance_safely(kept, steps, config.every, lambda run: moved(run.state.step))
+        return _written(config, run) | {"resumed": done} | _data(run)
+
+
+def _written(config: "Config", run: "Run") -> dict[str, Any]:
     from posterity.files import write_file
 
-    config = load_config(path)
-    files.check_outputs(config.outputs, config.inputs)
-    run = resumed(config.start(), config.checkpoint)
-    done = run.state.step
-    if done > config.steps:
-        raise UsageError(
-            found=f"schedule.steps = {config.steps}, of which {done} were made",
-            expected="as many as the checkpoint has made, or more",
-            fix="Raise schedule.steps, or remove the checkpoint to begin anew.",
-        )
-    with bar(f"Federating, {config.steps} {run.schedule.unit}", config.steps, done) as moved:
-        run = advance_safely(
-            run, config.steps, config.checkpoint, config.every, lambda run: moved(run.state.step)
-        )
     written = files.write(run.ledger, config.output, "federate", _provenance(run))
     if config.history is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
         write_file(config.history, "".join(lines).encode())
-    told = {"output": written.path, "digest": written.digest, "resumed": done}
-    return told | _data(run)
+    return {"output": written.path, "digest": written.digest}
 
 
 def _provenance(run: "Run") -> dict[str, str]:

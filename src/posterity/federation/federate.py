@@ -4,7 +4,6 @@ import functools
 import math
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import equinox as eqx
@@ -16,7 +15,7 @@ from posterity.arrays.tree import structure
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation.checkpoint import resumed
+from posterity.federation.checkpoint import keep
 from posterity.federation.durable import advance_safely
 from posterity.federation.grid import DIGITS, REACH, Grid
 from posterity.federation.run import Callback, Run
@@ -75,16 +74,17 @@ def federate(
         key: of all that is random, ``jax.random.key(0)`` by default.
         callback: called with the run after each step; what it raises ends the run.
         checkpoint: a file from which the run goes on, if it is there, and where it is saved from
-            time to time, at the end, and when it is interrupted.
+            time to time, at the end, and when it is interrupted; beside it, ``NAME.history``.
         every: steps between two checkpoints.
 
     Raises:
-        UsageError: if arguments make no sense together.
+        UsageError: if arguments make no sense together, or a checkpoint is beyond ``steps``.
         StructureError: if graph, sites or data do not fit together.
         ParameterError: if data or prior hold NaN, infinity or what the model cannot produce.
         SiteError: if a site raises, or its update is not finite, or too large for the grid;
             ``error.run`` is the run up to there, to go on from.
         ArtifactError: if the checkpoint cannot be used.
+        KeyboardInterrupt, Terminated: with a checkpoint, only once it was saved.
 
     Source: gong2021; bui2018.
 
@@ -111,7 +111,8 @@ def federate(
     run = Run(federation, schedule, first, key)
     if checkpoint is None:
         return run.advance(steps, callback=callback)
-    return advance_safely(resumed(run, Path(checkpoint)), steps, Path(checkpoint), every, callback)
+    with keep(run, checkpoint) as kept:
+        return advance_safely(kept, steps, every, callback)
 
 
 start = functools.partial(federate, steps=0)

@@ -22,6 +22,7 @@ from posterity.cli.config.toml import convert, made, one_of, read
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
+from posterity.federation.history import beside
 from posterity.inference.estimators import ESTIMATORS
 from posterity.inference.update import LocalUpdate
 
@@ -65,7 +66,8 @@ class Config:
     @property
     def outputs(self) -> list[Path]:
         """All files that it writes."""
-        return [file for file in (self.output, self.checkpoint, self.history) if file]
+        kept = (self.checkpoint, beside(self.checkpoint))
+        return [file for file in (self.output, *kept, self.history) if file]
 
 
 def load_config(path: Path) -> Config:
