@@ -104,7 +104,7 @@ def test_checkpoints_that_were_tampered_with(folder, position):
     checkpoint, ledger = Path("shared.safetensors.checkpoint"), posterity.load("shared.safetensors")
     posterity.save(ledger, checkpoint, provenance={"federation": position})
     before = checkpoint.read_bytes()
-    assert "another federation" in fail(5, "federate", "gossip.toml")["found"]
+    assert "no checkpoint" in fail(5, "federate", "gossip.toml")["found"]
     assert checkpoint.read_bytes() == before
 
 
@@ -127,7 +127,11 @@ def test_paths_are_relative_to_the_configuration_and_priors_may_be_ledgers(folde
         ).replace('ledger = "shared', 'checkpoint = "sub/where"\nledger = "sub/again')
     )
     document("federate", "gossip.toml")
-    assert {path.name for path in Path("sub").iterdir()} == {"again.safetensors", "where"}
+    assert {path.name for path in Path("sub").iterdir()} == {
+        "again.safetensors",
+        "where",
+        "where.history",
+    }
     again = posterity.load("sub/again.safetensors")
     assert identical(again.prior, posterity.Gamma.from_standard(2.0, 1.0))
 
@@ -136,7 +140,7 @@ def test_fewer_steps_than_were_made_are_refused(folder):
     document("federate", "gossip.toml")
     Path("gossip.toml").write_text(CONJUGATE.replace("steps = 30", "steps = 20"))
     assert (
-        "schedule.steps = 20, of which 30 were made" in fail(2, "federate", "gossip.toml")["found"]
+        "steps = 20, and a checkpoint with 30 hops" in fail(2, "federate", "gossip.toml")["found"]
     )
 
 

@@ -105,8 +105,11 @@ BROKEN = set[str]()
 """Which faults of :class:`Moody` are switched on."""
 
 
-KINDS = ("raise", "nan", "infinite", "improper", "hopeless", "shape", "interrupt", "slight")
-FAULTS = dict(enumerate(KINDS, start=2))
+FAULTS = dict(
+    enumerate(
+        ("raise", "nan", "huge", "improper", "hopeless", "shape", "interrupt", "slight"), start=2
+    )
+)
 
 
 class Moody(ConjugateModel[Beta]):
@@ -125,7 +128,7 @@ class Moody(ConjugateModel[Beta]):
             raise KeyboardInterrupt
         wrong = {
             "nan": np.nan,
-            "infinite": np.inf,
+            "huge": 1e300,
             "improper": -100.0,
             "slight": -1.5,
             "hopeless": -1e14,
@@ -140,5 +143,5 @@ def snapshot(run):
     """All that an event may change, to be compared."""
     state = run.state
     bits = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.exact_sum)]
-    own = json.dumps(state.schedule, sort_keys=True)
+    own = json.dumps(state.schedule, sort_keys=True, default=digest)
     return digest(run.ledger), bits, own, state.known, dict(state.counts), state.step, state.leaving

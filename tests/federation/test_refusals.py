@@ -195,9 +195,6 @@ def test_what_a_ledger_refuses(act, error, says):
 FILES = {
     "every": ({"every": 0}, UsageError, "every=0"),
     "steps": ({"steps": -1}, UsageError, "steps=-1"),
-    "several tokens": (
-        {"schedule": LedgerGossip(RING)}, UsageError, "LedgerGossip, whose state holds factors"
-    ),
     "no folder": ({"checkpoint": "no/run"}, ArtifactError, "cannot be written"),
 }  # fmt: skip
 

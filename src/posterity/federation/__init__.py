@@ -1,6 +1,7 @@
 """Federated inference: one posterior, improved by sites whose data stay where they are."""
 
 from posterity.federation.certificate import certify
+from posterity.federation.content import versioned
 from posterity.federation.federate import federate
 from posterity.federation.forget import Forgotten, forget
 from posterity.federation.gossip import Gossip, Token
@@ -28,4 +29,5 @@ __all__ = [
     "federate",
     "forget",
     "simulate",
+    "versioned",
 ]

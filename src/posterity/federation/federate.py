@@ -4,7 +4,6 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import equinox as eqx
@@ -21,7 +20,7 @@ from posterity.errors import (
     UsageError,
 )
 from posterity.families import ExponentialFamily, at_rest
-from posterity.federation.checkpoint import resumed
+from posterity.federation.checkpoint import keep
 from posterity.federation.durable import advance_safely
 from posterity.federation.gossip import OverGraph
 from posterity.federation.run import ROUNDS, Callback, Goal, Run
@@ -83,7 +82,7 @@ def federate(
         key: of all that is random, ``jax.random.key(0)`` by default.
         callback: called with the run after each step; what it raises ends the run.
         checkpoint: a file from which the run goes on, if it is there, and where it is saved from
-            time to time, at the end, and when it is interrupted.
+            time to time, at the end, and when it is interrupted; beside it, ``NAME.history``.
         every: steps between two checkpoints.
 
     Warns:
@@ -91,12 +90,13 @@ def federate(
             ``run.until()`` goes on. Before it starts, if ``steps`` are too few for a graph.
 
     Raises:
-        UsageError: if arguments make no sense together.
+        UsageError: if arguments make no sense together, or a checkpoint is beyond ``steps``.
         StructureError: if graph, sites or data do not fit together.
         ParameterError: if data or prior hold NaN, infinity or what the model cannot produce.
         SiteError: if a site raises, or its update is not finite; ``error.run`` is the run up to
             there, to go on from.
         ArtifactError: if the checkpoint cannot be used.
+        KeyboardInterrupt, Terminated: with a checkpoint, only once it was saved.
 
     Source: gong2021; bui2018.
 
@@ -112,12 +112,13 @@ def federate(
     options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
     run = start(sites, model, prior, on_error=on_error, until=until, **options)
     goal = goal_of(run, steps, until)
-    _warn_of_graph(run, goal)
+    if few := too_few_hops(run, goal):
+        warnings.warn(few, ConvergenceWarning, stacklevel=2)
     if checkpoint is None:
         run = goal.pursued(run, callback)
     else:
-        path = Path(checkpoint)
-        run = advance_safely(resumed(run, path), goal, path, every, callback)
+        with keep(run, checkpoint) as kept:
+            run = advance_safely(kept, goal, every, callback)
     if steps != 0 and not run.status.converged:
         warnings.warn(_unsettled(run), ConvergenceWarning, stacklevel=2)
     return run
@@ -158,15 +159,15 @@ def goal_of(run: Run, steps: int | None, until: float | None) -> Goal:
     return Goal(steps, until is not None)
 
 
-def _warn_of_graph(run: Run, goal: Goal) -> None:
+def too_few_hops(run: Run, goal: Goal) -> str | None:
+    """What is said of a walk that is too short to visit all sites of its graph."""
     schedule = run.schedule
-    if isinstance(schedule, OverGraph) and 0 < goal.steps < schedule.cover:
-        warnings.warn(
-            f"{goal.steps} hops are too few: it takes about {schedule.cover} to visit all "
-            f"{schedule.network.size} sites of this graph, and more to converge.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+    if not isinstance(schedule, OverGraph) or not 0 < goal.steps < schedule.cover:
+        return None
+    return (
+        f"{goal.steps} hops are too few: it takes about {schedule.cover} to visit all "
+        f"{schedule.network.size} sites of this graph, and more to converge."
+    )
 
 
 def _unsettled(run: Run) -> str:

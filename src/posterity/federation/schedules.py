@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import jax
-import numpy as np
 
 from posterity.arguments import POSITIVE, SHARE
 from posterity.errors import UsageError
@@ -139,7 +138,7 @@ class Asynchronous(Schedule):
         schedule = {
             "done": {**own["done"], site: own["done"][site] + wait},
             "reports": reports,
-            "fetched": {**own["fetched"], site: state.posterior.natural_parameters.tolist()},
+            "fetched": {**own["fetched"], site: state.posterior},
         }
         return dataclasses.replace(state, schedule=schedule), (happened,)
 
@@ -155,11 +154,7 @@ class Asynchronous(Schedule):
     def _view(self, state: State, site: str) -> ExponentialFamily:
         """What the site fetched, its own factor as it is now among it."""
         fetched = state.schedule["fetched"]
-        if site not in fetched:
-            return state.posterior
-        if fetched[site] is None:
-            return state.prior
-        return state.prior.with_natural_parameters(np.asarray(fetched[site]))
+        return fetched.get(site, state.posterior) or state.prior
 
     def _duration(self, site: str, report: int, key: jax.Array) -> float:
         own_key = fold_in(site_key(key, site), report)

@@ -29,7 +29,7 @@ class State:
     """Local steps that each site has taken."""
     step: int = 0
     schedule: Any = None
-    """What the schedule needs to go on, as JSON data."""
+    """What the schedule needs to go on: JSON data, and members of the family."""
     known: Mapping[str, Mapping[str, Map]] = dataclasses.field(default_factory=dict)
     """What each token and each site knows, where they differ (:class:`LedgerGossip`)."""
     leaving: tuple[str, ...] = ()

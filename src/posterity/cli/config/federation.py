@@ -23,6 +23,7 @@ from posterity.cli.config.toml import convert, made, one_of, read
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
+from posterity.federation.history import beside
 from posterity.inference.choice import ESTIMATORS
 from posterity.inference.update import LocalUpdate
 
@@ -62,7 +63,8 @@ class Config:
 
     start: Callable[[], federation.Run]
     inputs: tuple[Path, ...]
-    steps: int
+    steps: int | None
+    until: float | None
     output: Path
     checkpoint: Path
     every: int
@@ -73,7 +75,8 @@ class Config:
     @property
     def outputs(self) -> list[Path]:
         """All files that it writes."""
-        return [file for file in (self.output, self.checkpoint, self.history) if file]
+        kept = (self.checkpoint, beside(self.checkpoint))
+        return [file for file in (self.output, *kept, self.history) if file]
 
 
 def load_config(path: Path, columns: Sequence[str] = ()) -> Config:
@@ -110,12 +113,14 @@ def _config(about: schema.Federation, path: Path, wanted: Sequence[str]) -> Conf
         "schedule": _schedule(about.schedule, sorted(paths)),
         "update": _update(about.update),
         "key": key,
+        "until": about.schedule.until,
         **about.given("sites", "model", "prior", "schedule", "output", "update", "seed"),
     }
     return Config(
         start=lambda: start(columns.data, model, prior, **options),
         inputs=(path, *paths.values(), *inputs),
         steps=about.schedule.steps,
+        until=about.schedule.until,
         output=folder / output.ledger,
         checkpoint=folder / (output.checkpoint or f"{output.ledger}.checkpoint"),
         every=output.every,
@@ -218,7 +223,7 @@ def _prior(
 def _schedule(about: schema.Schedule, sites: list[str]) -> federation.Schedule:
     kinds = SCHEDULES | {"gossip": functools.partial(_gossip, sites)}
     make = one_of(kinds, about.kind, "schedule.kind")
-    return made(make, about.given("kind", "steps"), "schedule")
+    return made(make, about.given("kind", "steps", "until"), "schedule")
 
 
 def _gossip(

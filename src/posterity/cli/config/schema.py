@@ -61,7 +61,8 @@ def table(**keys: Any) -> Any:
 class Schedule(Table):
     """One of the schedules of :mod:`posterity.federation`; ``weights`` are its walk's."""
 
-    steps: Natural
+    steps: Natural | None = None
+    until: Positive | None = None
     kind: str = "sequential"
     damping: Share | None = None
     speeds: dict[str, Positive] | None = None
@@ -82,6 +83,7 @@ class Update(Table):
     temperature: Positive | None = None
     domain: str | None = None
     batch_size: Count | None = None
+    trust: Positive | None = None
 
 
 class Output(Table):
@@ -99,8 +101,8 @@ class Federation(Table):
     sites: dict[str, str]
     model: Model
     prior: dict[str, Any]
-    schedule: Schedule
     output: Output
+    schedule: Schedule = msgspec.field(default_factory=Schedule)
     update: Update = msgspec.field(default_factory=Update)
     weights: dict[str, Weight] | None = None
     seed: Seed = 0
