@@ -191,6 +191,25 @@ def test_constant_columns_and_a_missing_intercept(tables, column, model, words):
     assert [f"note: {note}" for note in notes] == done.stderr.splitlines()
 
 
+def test_columns_are_constant_by_name_and_not_by_place(tables):
+    Path("a.csv").write_text("age,dose,y\n1,2,0\n3,2,1\n")
+    Path("b.csv").write_text("dose,age,y\n2,5,0\n2,6,1\n")
+    assert federated()[0]["notes"] == [
+        "the same in every record: ['dose'], which an intercept is too"
+    ]
+
+
+def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):
+    prior = posterity.Gaussian.from_standard(mean=[5.0, 0.0], covariance=np.eye(2))
+    posterity.save(prior, "prior.safetensors", provenance={"columns": '["dose","age"]'})
+    for site in "ab":
+        np.savez(f"{site}.npz", x=np.ones((2, 3)), y=np.ones(2))
+    named = CONFIG.partition("[prior]")[0] + '[prior]\nfile = "prior.safetensors"\n'
+    named += "[schedule]" + CONFIG.partition("[schedule]")[2]
+    Path("f.toml").write_text(named.replace(".csv", ".npz"))
+    refuse("federate f.toml", 4, "number of columns with the dimension of the prior")
+
+
 # --- refusals ----------------------------------------------------------------------------------
 
 

@@ -55,15 +55,14 @@ def in_one_order(
     names = tuple(wanted) or (tables[first].names if named else ())
     label = (target or TARGET,) if any(t.y is not None for t in named.values()) else ()
     _check_apart(label, names, of)
-    data = {}
-    for site, table in tables.items():
-        if site in named:
-            mine = (*table.names, *(label if table.y is not None else ()))
-            places = order(mine, (*names, *label), f"site {site!r}", of)[: len(names)]
-            table = table._replace(x=table.x[..., places] if table.x.ndim > 1 else table.x)
-        data[site] = table.data
+    ordered = dict(tables)
+    for site, table in named.items():
+        mine = (*table.names, *(label if table.y is not None else ()))
+        places = order(mine, (*names, *label), f"site {site!r}", of)[: len(names)]
+        ordered[site] = table._replace(x=table.x[..., places] if table.x.ndim > 1 else table.x)
     bare = unnamed({site: table.names for site, table in tables.items()}, names)
-    odd = oddities([t.x for t in tables.values()], names) if regression else ()
+    odd = oddities([table.x for table in ordered.values()], names) if regression else ()
+    data = {site: table.data for site, table in ordered.items()}
     return Columns(data, names, (*bare, *odd))
 
 
@@ -73,7 +72,7 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
     if sum(map(len, filled)) < 2 or len({x.shape[1] for x in filled}) > 1:
         return
     low, high = np.min([x.min(0) for x in filled], 0), np.max([x.max(0) for x in filled], 0)
-    called = names or [str(index) for index in range(len(low))]
+    called = names if len(names) == len(low) else [str(index) for index in range(len(low))]
     value = {called[n]: float(low[n]) for n in np.flatnonzero(low == high).tolist()}
     zero = [name for name in value if value[name] == 0]
     level = [name for name in value if value[name] != 0]
