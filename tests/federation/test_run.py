@@ -118,7 +118,7 @@ def test_the_conjugate_posterior_is_that_of_pooled_data():
     run = federate(data, model, prior, steps=1)
     pooled = federate({"all": np.concatenate(list(data.values()))}, model, prior, steps=1)
     np.testing.assert_allclose(
-        run.posterior.natural_parameters, pooled.posterior.natural_parameters, rtol=1e-6
+        run.posterior.natural_parameters, pooled.posterior.natural_parameters, rtol=1e-12
     )
 
 
