@@ -13,6 +13,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from posterity.arrays.linear_algebra import symmetric
+from posterity.arrays.tree import Node, field_names
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_finite, check_same_structure
 from posterity.errors import ParameterError, PosterityError, SiteError
@@ -139,7 +141,7 @@ class SiteProblem(Agreement):
             found = self.update.exact_factor(self.model, self.records)
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
-            return Proposal(at_rest(found))
+            return Proposal(_settled(found))
         records, taken = self.records.padded(), np.asarray(count)  # an array: compiled once
         with jax.enable_x64(True):
             found, info = _improved(self.update, self.model, view, factor, records, taken, key)
@@ -149,7 +151,21 @@ class SiteProblem(Agreement):
                 expected="finite log likelihoods near the posterior",
                 fix="Check the model's function and the site's data; the factor was not changed.",
             )
-        return Proposal(at_rest(found), int(info.halvings), float(info.residual))
+        return Proposal(_settled(found), int(info.halvings), float(info.residual))
+
+
+def _settled(found: Any) -> Any:
+    """At rest, and matrices symmetric to the last bit: as it will come back from a file."""
+    if isinstance(found, Node):
+        kinds, names = getattr(found, "coordinates", {}), field_names(type(found))
+        parts = zip(names, map(_settled, found.children()), strict=True)
+        matrix = lambda name: name in kinds and kinds[name].axes == 2
+        return at_rest(
+            found.of_children([symmetric(part) if matrix(n) else part for n, part in parts])
+        )
+    if isinstance(found, dict):
+        return {name: _settled(part) for name, part in found.items()}
+    return None if found is None else np.asarray(found, np.float64)
 
 
 @eqx.filter_jit
