@@ -156,16 +156,18 @@ class SiteProblem(Agreement):
 
 def _settled(found: Any) -> Any:
     """At rest, and matrices symmetric to the last bit: as it will come back from a file."""
-    if isinstance(found, Node):
-        kinds, names = getattr(found, "coordinates", {}), field_names(type(found))
-        parts = zip(names, map(_settled, found.children()), strict=True)
-        matrix = lambda name: name in kinds and kinds[name].axes == 2
-        return at_rest(
-            found.of_children([symmetric(part) if matrix(n) else part for n, part in parts])
-        )
-    if isinstance(found, dict):
-        return {name: _settled(part) for name, part in found.items()}
-    return None if found is None else np.asarray(found, np.float64)
+    return at_rest(_symmetric(found))
+
+
+def _symmetric(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _symmetric(own) for name, own in part.items()}
+    if not isinstance(part, Node):
+        return part
+    kinds, names = getattr(part, "coordinates", {}), field_names(type(part))
+    children = zip(names, part.children(), strict=True)
+    matrix = lambda name: name in kinds and kinds[name].axes == 2
+    return part.of_children([symmetric(c) if matrix(n) else _symmetric(c) for n, c in children])
 
 
 @eqx.filter_jit
