@@ -176,7 +176,7 @@ class SiteProblem(Agreement):
 
 def _settled(found: Any) -> Any:
     """At rest, and matrices symmetric to the last bit: as it will come back from a file."""
-    return at_rest(_symmetric(found))
+    return _symmetric(at_rest(found))
 
 
 def _symmetric(part: Any) -> Any:
