@@ -45,18 +45,19 @@ class Goal:
             return False
         return run.status.state != "not converged"
 
-    def step(self, run: "Run") -> "Run":
+    def step(self, run: "Run", callback: "Callback | None" = None) -> "Run":
         """One step further."""
         run = run.advance(1)
-        whole = self.until and run.state.step % run.round == 0
-        return run.settled() if whole else run
+        if self.until and run.state.step % run.round == 0:
+            run = run.settled()
+        if callback is not None:
+            callback(run)
+        return run
 
     def pursued(self, run: "Run", callback: "Callback | None" = None) -> "Run":
         """All steps up to there."""
         while not self.reached(run):
-            run = self.step(run)
-            if callback is not None:
-                callback(run)
+            run = self.step(run, callback)
         return run
 
 
