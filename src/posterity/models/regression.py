@@ -24,3 +24,8 @@ class LogisticRegression(PredictorModel):
         """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
+
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The probability of a one."""
+        np_ = namespace(f).np
+        return np_.exp(-np_.logaddexp(0.0, -f))
