@@ -3,7 +3,7 @@
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from posterity.federation.schedules import Schedule, Sequential
 from posterity.federation.state import State
 from posterity.federation.visit import Federation
 from posterity.inference.update import LocalUpdate
-from posterity.models import FunctionModel, Model, Records
+from posterity.models import FunctionModel, Model, Records, hierarchical
 
 ON_ERROR = one_of("raise", "pass")
 SITES = Constraint(
@@ -41,6 +41,7 @@ def federate(
     steps: int = 10,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
+    personal: bool | Sequence[int] | Mapping[int, float] = False,
     reach: float = REACH,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
@@ -68,6 +69,10 @@ def federate(
         weights: factors of sites' losses, 1 by default. (The inverse of a site's number of
             records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
             site as one record.)
+        personal: True where every coefficient of a regression differs from site to site about
+            one of the population, or the columns of those that do, with the spread to expect if
+            it is a mapping (:func:`posterity.models.hierarchical`); :meth:`Run.site` then gives a
+            site its own posterior. How far sites differ is learned.
         reach: how much larger than the prior's parameters sums may grow (:class:`Grid`). All
             parameters are rounded to the prior's times ``reach / 2^53``, 1e-7 of them by default.
         on_error: whether a site that fails ends the run, or is passed over and noted.
@@ -97,6 +102,8 @@ def federate(
     ON_ERROR.check(on_error=on_error)
     SITES.check(sites=list(sites))
     model = model if isinstance(model, Model) else FunctionModel(model)
+    if personal is not False:
+        model, prior = hierarchical(model, prior, personal)
     schedule = Sequential() if schedule is None else schedule
     key = jax.random.key(0) if key is None else key
     check_proper(prior, "the prior")

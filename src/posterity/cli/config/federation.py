@@ -92,6 +92,7 @@ def _config(about: schema.Federation, path: Path) -> Config:
         "schedule": _schedule(about.schedule, sorted(sites)),
         "update": _update(about.update),
         "key": key,
+        "personal": _personal(about.model.personal),
         **about.given("sites", "model", "prior", "schedule", "output", "update", "seed"),
     }
     return Config(
@@ -111,7 +112,20 @@ def _config(about: schema.Federation, path: Path) -> Config:
 def _model(about: schema.Model, folder: Path, sites: Mapping[str, Any], key: jax.Array) -> Any:
     network = functools.partial(_network, sites, key)
     kinds = MODELS | {"function": functools.partial(_function, folder), "network": network}
-    return made(one_of(kinds, about.kind, "model.kind"), about.given("kind"), "model")
+    return made(one_of(kinds, about.kind, "model.kind"), about.given("kind", "personal"), "model")
+
+
+def _personal(about: Any) -> Any:
+    """As :func:`posterity.federate` takes it: in TOML the columns of a table are texts."""
+    if not isinstance(about, dict):
+        return False if about is None else about
+    if strange := [name for name in about if not name.isdecimal()]:
+        raise UsageError(
+            found=f"model.personal for columns {strange}",
+            expected="columns by their numbers, from 0",
+            fix="Write { 0 = 0.5, 2 = 1.0 }, say.",
+        )
+    return {int(name): spread for name, spread in about.items()}
 
 
 def _network(
