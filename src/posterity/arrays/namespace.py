@@ -49,6 +49,18 @@ class Namespace(abc.ABC):
         """``matrices⁻¹ vectors`` for stacked matrices (..., d, d) and vectors (..., d)."""
 
     @abc.abstractmethod
+    def solve_positive(self, matrices: Real, vectors: Real) -> Real:
+        """As ``solve_vectors``, for positive definite matrices."""
+
+    @abc.abstractmethod
+    def inverse_positive(self, matrices: Real) -> Real:
+        """Inverses of positive definite matrices, symmetric to the last bit."""
+
+    @abc.abstractmethod
+    def solve_lower(self, factors: Real, columns: Real) -> Real:
+        """``factors⁻¹ columns`` for lower triangular (..., d, d) and columns (..., d, k)."""
+
+    @abc.abstractmethod
     def iterate(self, step: Callable[[Any], Any], state: Any, times: int) -> Any:
         """Apply ``step`` to ``state`` again and again; compiled once, not unrolled, by JAX."""
 
@@ -104,6 +116,16 @@ class _NumPy(Namespace):
             regular = (np.linalg.matrix_rank(matrices) == matrices.shape[-1])[..., None, None]
             safe = np.where(regular, matrices, np.nan)
             return np.linalg.solve(safe, vectors[..., None])[..., 0]
+
+    def solve_positive(self, matrices: Real, vectors: Real) -> Real:
+        return self.solve_vectors(matrices, vectors)
+
+    def inverse_positive(self, matrices: Real) -> Real:
+        inverse = np.linalg.inv(matrices)
+        return (inverse + np.swapaxes(inverse, -1, -2)) / 2
+
+    def solve_lower(self, factors: Real, columns: Real) -> Real:
+        return np.linalg.solve(factors, columns)
 
     def iterate(self, step: Callable[[Any], Any], state: Any, times: int) -> Any:
         for _ in range(times):

@@ -391,6 +391,17 @@ class ExponentialFamily(Distribution):
         hessians = hessians.reshape(*vector.shape, vector.shape[-1])
         return np.asarray(hessians) if self.xp.np is np else hessians
 
+    def squared_length(self, step: Self) -> Float[Real, ""]:
+        """``stepᵀ F step`` of one member, in nats: twice the KL divergence of so small a step."""
+        import jax
+
+        eta, along = self.natural_parameters, step.natural_parameters
+        with jax.enable_x64(eta.dtype == np.float64):
+            eta, along = jax.numpy.asarray(eta), jax.numpy.asarray(along)
+            means = lambda eta: self.with_natural_parameters(eta).mean_parameters
+            _, moved = jax.jvp(means, (eta,), (along,))
+            return along @ moved
+
     def inverse_fisher_product(
         self, vector: Float[Real, "*batch dim"]
     ) -> Float[Real, "*batch dim"]:

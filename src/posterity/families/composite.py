@@ -84,6 +84,14 @@ class Composite(ExponentialFamily):
                 start += size
         return total
 
+    def squared_length(self, step: Self) -> Float[Real, ""]:
+        """The sum over parts, and over the members of a part's own batch."""
+        total: Any = 0.0
+        for part, along in zip(self.parts(), step.parts(), strict=True):
+            for index in np.ndindex(part.batch_shape):
+                total = total + part[index].squared_length(along[index])
+        return total
+
     def inverse_fisher_product(
         self, vector: Float[Real, "*batch dim"]
     ) -> Float[Real, "*batch dim"]:

@@ -19,6 +19,8 @@ from posterity.families.coordinates import (
 )
 
 LOG_2PI = float(np.log(2 * np.pi))
+DEVIATIONS = 2.0
+"""How far a mean moves at most in a step that is retracted, in standard deviations."""
 
 
 class AnyGaussian(ExponentialFamily):
@@ -95,6 +97,18 @@ class AnyGaussian(ExponentialFamily):
         """``Xᵀ W X``, in the shape of the precision."""
 
     @abc.abstractmethod
+    def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
+        """Events ``m + S ε`` of one member, where ``S Sᵀ`` is the covariance."""
+
+    @abc.abstractmethod
+    def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
+        """The natural gradient of the mean over ``n`` of ``f(m + S ε)``, given all ``∇_ε f``.
+
+        That mean is a function of ``m`` and ``S Sᵀ`` whose gradient this is, exactly. For noise of
+        mean zero and unit covariance, Stein's lemma makes it ``E[∇f]`` and ``E[∇²f]`` (opper2009).
+        """
+
+    @abc.abstractmethod
     def retract(self, direction: Self, rate: Any) -> Self:
         """A natural-gradient step that cannot leave the Gaussians (lin2020, section 4).
 
@@ -105,6 +119,7 @@ class AnyGaussian(ExponentialFamily):
 
         The term of second order is positive whatever the sign of ``D``, so noise in ``D`` would
         drive precisions up without bound: ``ρ`` is lowered until ``ρ D`` is no longer than ``Λ``.
+        Nor does the mean move by more than two standard deviations.
         """
 
 
@@ -135,7 +150,7 @@ class Gaussian(AnyGaussian):
 
     @classmethod
     def _from_moments(cls, mean: Real, covariance: Real) -> Self:
-        precision = symmetric(namespace(covariance).np.linalg.inv(covariance))
+        precision = namespace(covariance).inverse_positive(covariance)
         return cls._of(precision_mean=(precision @ mean[..., None])[..., 0], precision=precision)
 
     def standard_parameters(self) -> dict[str, Real]:
@@ -145,12 +160,12 @@ class Gaussian(AnyGaussian):
     @property
     def mean(self) -> Float[Real, "*batch d"]:
         """The mean."""
-        return self.xp.solve_vectors(self.precision, self.precision_mean)
+        return self.xp.solve_positive(self.precision, self.precision_mean)
 
     @property
     def covariance(self) -> Float[Real, "*batch d d"]:
         """The covariance."""
-        return symmetric(self.xp.np.linalg.inv(self.precision))
+        return self.xp.inverse_positive(self.precision)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(mᵀ C⁻¹ m + log|C|) / 2``."""
@@ -218,6 +233,28 @@ class Gaussian(AnyGaussian):
         )
         return jnp.asarray(self.mean) + scaled[..., 0]
 
+    def squared_length(self, step: Self) -> Float[Real, ""]:
+        """In closed form, about the mean."""
+        xp = self.xp
+        factor = xp.cholesky(self.precision)
+        slope = step.precision_mean - step.precision @ self.mean
+        half = xp.solve_lower(factor, step.precision)
+        turned = xp.solve_lower(factor, xp.np.swapaxes(half, -1, -2))
+        return (xp.solve_lower(factor, slope[:, None]) ** 2).sum() + (turned**2).sum() / 2
+
+    def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
+        """``S`` is ``L⁻ᵀ``, where ``L`` is the Cholesky factor of the precision."""
+        return self.mean + noise @ self.xp.solve_lower(
+            self.xp.cholesky(self.precision), np.eye(self.own_size, dtype=self.precision.dtype)
+        )
+
+    def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
+        """``S`` is triangular, so half of ``E[∇_ε f εᵀ]`` says how it should change."""
+        np_, factor = self.xp.np, self.xp.cholesky(self.precision)
+        moments = np_.triu(slopes.T @ noise) / len(noise)
+        curvature = moments + np_.triu(moments, 1).T
+        return self.at_mean(factor @ slopes.mean(0), -symmetric(factor @ curvature @ factor.T))
+
     def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
         """``Λ v``."""
         return (self.precision @ vector[..., None])[..., 0]
@@ -227,8 +264,9 @@ class Gaussian(AnyGaussian):
         return -hessian
 
     def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
-        """Mean and variance of ``x · z``, row by row."""
-        return x @ self.mean, namespace(x).np.einsum("ni,ij,nj->n", x, self.covariance, x)
+        """The variance is a sum of squares, which keeps its sign and digits."""
+        deviations = self.xp.solve_lower(self.xp.cholesky(self.precision), x.T)
+        return x @ self.mean, (deviations**2).sum(0)
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "d d"]:
         """``Xᵀ W X``."""
@@ -239,11 +277,14 @@ class Gaussian(AnyGaussian):
         np_, mean = self.xp.np, self.mean
         slope = direction.precision_mean - direction.precision @ mean
         relative = np_.linalg.solve(self.precision, direction.precision)
-        rate = _trusted(rate, np_.sqrt(np_.maximum((relative * relative.T).sum(), 0.0)))
+        moved = np_.linalg.solve(self.precision, slope)
+        deviations = np_.sqrt(np_.maximum((slope * moved).sum(), 0.0))
+        length = np_.sqrt(np_.maximum((relative * relative.T).sum(), 0.0))
+        rate = _trusted(rate, np_.maximum(length, deviations / DEVIATIONS))
         change = rate * direction.precision
         bend = rate * change @ relative / 2
         precision = symmetric(self.precision + change + bend)
-        step = rate * np_.linalg.solve(self.precision, slope)
+        step = rate * moved
         return type(self)._of(precision_mean=precision @ (mean + step), precision=precision)
 
 
@@ -366,6 +407,20 @@ class DiagonalGaussian(AnyGaussian):
         """The diagonal of ``Xᵀ W X``."""
         return weights @ x**2
 
+    def squared_length(self, step: Self) -> Float[Real, ""]:
+        """In closed form, about the mean."""
+        slope = step.precision_mean - step.precision * self.mean
+        return (slope**2 / self.precision + (step.precision / self.precision) ** 2 / 2).sum()
+
+    def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
+        """``S`` is diagonal."""
+        return self.mean + noise / self.xp.np.sqrt(self.precision)
+
+    def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
+        """Coordinate by coordinate."""
+        slope = slopes.mean(0) * self.xp.np.sqrt(self.precision)
+        return self.at_mean(slope, -(slopes * noise).mean(0) * self.precision)
+
     def retract(self, direction: Self, rate: Any) -> Self:
         """The length of ``D`` is that of its largest entry relative to ``Λ``."""
         np_, mean = self.xp.np, self.mean
@@ -373,7 +428,9 @@ class DiagonalGaussian(AnyGaussian):
         relative = direction.precision / self.precision
         rate = _trusted(rate, np_.abs(relative).max())
         precision = self.precision * (1 + rate * relative + (rate * relative) ** 2 / 2)
-        moved = mean + rate * slope / self.precision
+        deviation = np_.sqrt(self.precision)
+        step = np_.clip(rate * slope / deviation, -DEVIATIONS, DEVIATIONS) / deviation
+        moved = mean + step
         return type(self)._of(precision_mean=precision * moved, precision=precision)
 
 

@@ -1,5 +1,7 @@
 """Local inference: estimators of natural gradients, quadrature, and the safeguarded step."""
 
+from posterity.inference.choice import best_estimator
+from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
     BonnetPrice,
     ClosedForm,
@@ -11,13 +13,13 @@ from posterity.inference.estimators import (
     Reinforce,
     Reparameterization,
     VariationalOnlineNewton,
-    best_estimator,
 )
 from posterity.inference.update import LocalUpdate
 
 __all__ = [
     "BonnetPrice",
     "ClosedForm",
+    "Cubature",
     "Estimator",
     "Exact",
     "LeastSquares",

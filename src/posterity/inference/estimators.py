@@ -6,8 +6,9 @@ exact conjugate factor, a quadrature and a Monte Carlo estimate all come out in 
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,13 +16,17 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key
 
 from posterity.arguments import COUNT, Constraint, at_least
-from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
 from posterity.inference.quadrature import TAIL, expectation_nodes, normal_nodes
+from posterity.inference.step import dtype_of
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 
 Q = TypeVar("Q", bound=ExponentialFamily)
+NODES_LIMIT = 4096
+"""Nodes beyond which a sum over them is not refined."""
+NOTHING = 1e-20
+"""A chance so small that what a naive log likelihood says there, unless finite, is not asked."""
 BASELINE = Constraint(
     "'leave-one-out', or a number, such as 0.0 for none",
     lambda given: given == "leave-one-out" or isinstance(given, float | int),
@@ -56,6 +61,39 @@ class Estimator(eqx.Module):
         """
 
 
+class Expectation(NamedTuple):
+    """``E_q[log likelihood]``, in nats, and ``∇_μ`` of it, as a factor."""
+
+    value: Float[jax.Array, ""]
+    gradient: Any
+
+
+class Evaluator(Estimator):
+    """An estimator without noise, which knows the expectation itself: steps can be searched for.
+
+    The gradient is that of the value, so that what little the nodes of a sum miss does not stop a
+    descent: it ends where that sum has its optimum.
+    """
+
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """The gradient alone."""
+        return self.evaluate(model, q, records).gradient
+
+    @abc.abstractmethod
+    def evaluate(
+        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+    ) -> Expectation:
+        """The expectation and its natural gradient; call it within ``jax.enable_x64(True)``.
+
+        Where the expectation is a sum over nodes, ``otherwise`` (traced) asks for it by others:
+        what the two say differs by no less than the error of the first.
+        """
+
+    def finer(self) -> "Evaluator | None":
+        """One of four times the nodes; None where there is none."""
+        return None
+
+
 class Exact(Estimator):
     """The conjugate factor, whatever ``q`` is."""
 
@@ -67,19 +105,40 @@ class Exact(Estimator):
         return model.factor(records)
 
 
-class ClosedForm(Estimator):
+class ClosedForm(Evaluator):
     """Differentiates the known expectation."""
 
     fitting: ClassVar[str] = "models that know E_q[log likelihood] (ExpectedModel)"
     models: ClassVar[type[Model]] = ExpectedModel
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def evaluate(
+        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+    ) -> Expectation:
         """``F⁻¹ ∇_η E_q[log likelihood]``."""
         weights, data = records.weights, records.data
         return _derived(q, lambda q: (weights * model.expected_log_likelihood(q, data)).sum())
 
 
-class Quadrature(Estimator):
+class Nodal(Evaluator):
+    """A sum over nodes, of which there may be too few: told by what half of them say."""
+
+    nodes: int = eqx.field(static=True, default=128)
+
+    def __check_init__(self) -> None:
+        at_least(8).check(nodes=self.nodes)
+
+    def finer(self) -> "Evaluator | None":
+        """Up to some thousands."""
+        more = 4 * self.nodes
+        return None if more > NODES_LIMIT else dataclasses.replace(self, nodes=more)
+
+    def _of_half(self, chances: Any, otherwise: Any) -> Any:
+        """The chances of every other node, where half of them are asked."""
+        half = jnp.where(jnp.arange(self.nodes) % 2 == 0, chances, 0.0)
+        return jnp.where(otherwise, half / half.sum(), chances)
+
+
+class Quadrature(Nodal):
     """One-dimensional posteriors: a sum over nodes that follow ``q``.
 
     ``∇_μ E_q[f] = F⁻¹ Cov_q(s, f)``, by the trapezoidal rule on the line that the support is
@@ -87,24 +146,25 @@ class Quadrature(Estimator):
     rounded ``z``: a Beta with much mass within 1e-16 of one (``b`` below 0.3) loses digits.
     """
 
-    nodes: int = eqx.field(static=True, default=128)
-
     fitting: ClassVar[str] = "Beta, Gamma and one-dimensional Gaussian posteriors"
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.line(TAIL) is not None
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def evaluate(
+        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+    ) -> Expectation:
         """``F⁻¹ Σ p f (s - μ)``."""
         z, statistics, chances = expectation_nodes(q, self.nodes)
+        chances = self._of_half(chances, otherwise)
         values = jax.vmap(lambda point: model.total(point, records))(z)
-        # Nodes of no mass may lie where f overflows.
-        values = jnp.where(chances > 0, values, 0.0)
-        centred = statistics - chances @ statistics
-        return _natural(q, (chances * (values - chances @ values)) @ centred)
+        # Nodes of no mass may lie where f overflows, or where naive code takes the logarithm of 0.
+        values = jnp.where((chances > NOTHING) | jnp.isfinite(values) & (chances > 0), values, 0.0)
+        centred, mean = statistics - chances @ statistics, chances @ values
+        return Expectation(mean, _natural(q, (chances * (values - mean)) @ centred))
 
 
-class PredictorQuadrature(Estimator):
+class PredictorQuadrature(Nodal):
     """Gaussian posteriors seen through a linear predictor: a sum over nodes on the line.
 
     With ``f ~ N(x·m, v)``, ``v = xᵀ C x``, the theorems of Bonnet and Price (opper2009) need only
@@ -121,19 +181,24 @@ class PredictorQuadrature(Estimator):
     def _serves(self, q: ExponentialFamily) -> bool:
         return isinstance(q, AnyGaussian)
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
-        """``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
+    def evaluate(
+        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+    ) -> Expectation:
+        """``Σ E[ℓ]``, and of its gradient ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
         x, y = records.data
+        x, weights = jnp.asarray(x, dtype_of(q)), records.weights
         mean, variance = q.predictor(x)
         deviation = jnp.sqrt(variance)
         epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
+        chances = self._of_half(chances, otherwise)
         predictor = mean[:, None] + deviation[:, None] * epsilon
-        along_nodes = jax.vmap(jax.grad(model.predictor_log_likelihood), (0, None))
-        slopes = jax.vmap(along_nodes)(predictor, jnp.asarray(y, predictor.dtype))
-        gradient = (records.weights * (slopes @ chances)) @ x
+        along_nodes = lambda f: model.predictor_value_and_slope(f, y[:, None])
+        values, slopes = along_nodes(predictor)
+        gradient = (weights * (slopes @ chances)) @ x
         # Where x = 0 the deviation is zero, and the curvature is multiplied by zero below.
         curvature = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
-        return q.at_mean(gradient, q.gram(x, -records.weights * curvature))
+        factor = q.at_mean(gradient, q.gram(x, -weights * curvature))
+        return Expectation(weights @ (values @ chances), factor)
 
 
 class Reinforce(Estimator):
@@ -210,7 +275,7 @@ class Reparameterization(Estimator):
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``F⁻¹ ∇_η`` of the mean over draws that depend on ``η``."""
-        return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean())
+        return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean()).gradient
 
 
 class BonnetPrice(Estimator):
@@ -267,58 +332,16 @@ class VariationalOnlineNewton(Estimator):
         return q.at_mean(slopes.mean(0), -curvature)
 
 
-ESTIMATORS: dict[str, type[Estimator]] = {
-    "exact": Exact,
-    "closed-form": ClosedForm,
-    "predictor-quadrature": PredictorQuadrature,
-    "quadrature": Quadrature,
-    "bonnet-price": BonnetPrice,
-    "variational-online-newton": VariationalOnlineNewton,
-    "reparameterization": Reparameterization,
-    "reinforce": Reinforce,
-    "least-squares": LeastSquares,
-}
-"""By name, best first where several fit (see ``best_estimator``)."""
-
-HESSIAN_LIMIT = 64
-"""The largest number of parameters for which the default forms Hessians."""
-
-
-def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
-    """The one of least variance, then of least cost, that the model and the family allow.
-
-    Expectations are exact for conjugate models, in closed form or by quadrature where these
-    exist; else Gaussians use Bonnet and Price (small) or online Newton (large and diagonal),
-    other continuous families implicit reparameterisation, and REINFORCE with a leave-one-out
-    baseline serves the rest.
-    """
-    many = [VariationalOnlineNewton] * (q.own_size > HESSIAN_LIMIT)
-    exact = (Exact, ClosedForm, PredictorQuadrature, Quadrature)
-    order = (*exact, *many, BonnetPrice, Reparameterization, Reinforce)
-    return next(kind() for kind in order if kind().fits(model, q))
-
-
-def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:
-    """Raise a UsageError unless the estimator serves this model and family."""
-    if not estimator.fits(model, q):
-        raise UsageError(
-            found=f"estimator {type(estimator).__name__} for {type(model).__name__} and a "
-            f"posterior of {type(q).__name__}",
-            expected=estimator.fitting,
-            fix=f"Leave the estimator out: the default here is "
-            f"{type(best_estimator(model, q)).__name__}.",
-        )
-
-
 def _natural(q: Q, gradient: Float[jax.Array, " dim"]) -> Q:
     """The gradient in ``η`` as the one in ``μ``, in the form of a factor."""
     return q.with_natural_parameters(q.inverse_fisher_product(gradient))
 
 
-def _derived(q: Q, expectation: Callable[[Q], jax.Array]) -> Q:
-    """``F⁻¹ ∇_η`` of an expectation under the member, as a factor."""
+def _derived(q: Q, expectation: Callable[[Q], jax.Array]) -> Expectation:
+    """An expectation under the member, and ``F⁻¹ ∇_η`` of it."""
     along = lambda eta: expectation(q.with_natural_parameters(eta))
-    return _natural(q, jax.grad(along)(jnp.asarray(q.natural_parameters)))
+    value, slope = jax.value_and_grad(along)(jnp.asarray(q.natural_parameters))
+    return Expectation(value, _natural(q, slope))
 
 
 def _draw(model: Any, q: Any, records: Records, samples: int, key: Any) -> tuple[Any, jax.Array]:

@@ -1,8 +1,8 @@
-"""One step along a natural gradient that stays where there is a posterior to step from.
+"""One step along a noisy natural gradient, no further than it can be trusted.
 
 Natural parameters form a vector space, in which not every vector is a distribution, nor every
-distribution one under which the model has expectations. A step that would leave is halved, or bent
-along the manifold (lin2020), or not taken.
+distribution one under which the model has expectations. Besides, a gradient holds about where it
+was taken alone: far from there the free energy may be anything. A step that goes too far is halved.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,9 @@ Q = TypeVar("Q", bound=ExponentialFamily)
 
 HALVINGS = 40
 """A step that is still outside the domain after so many halvings is not taken."""
+TRUST = 4.0
+"""Nats, and one more a coordinate, that a noisy step may put between two members, both ways: it
+lets a mean move by two standard deviations, and a variance grow or shrink tenfold."""
 
 
 class Step(NamedTuple):
@@ -30,12 +33,20 @@ class Step(NamedTuple):
 
 
 def safe_step(
-    q: Q, direction: Q, rate: Any, *, admits: Callable[[Q], Any], retract: bool = False
+    q: Q,
+    direction: Q,
+    rate: Any,
+    *,
+    admits: Callable[[Q], Any],
+    retract: bool = False,
+    reach: float | None = None,
 ) -> Step:
-    """From ``q`` by ``rate`` along ``direction``, halved until it is proper and admitted.
+    """From ``q`` by ``rate`` along ``direction``, halved until it is proper, admitted and near.
 
-    With ``retract`` (Gaussians) the step follows the manifold, on which precisions stay positive.
-    Pure and traceable.
+    Near is what the divergence both ways says, ``reach`` nats at most (None: anything goes): it
+    bounds mean and precision of a Gaussian, and does the like in every family. With ``retract``
+    (Gaussians) the step follows the manifold, on which precisions stay positive (lin2020), and
+    bounds both itself. Pure and traceable.
     """
 
     def move(rate: Any) -> Any:
@@ -44,7 +55,8 @@ def safe_step(
     def outside(state: tuple[jax.Array, jax.Array]) -> jax.Array:
         halvings, rate = state
         moved = move(rate)
-        return ~(moved.is_proper() & admits(moved)) & (halvings <= HALVINGS)
+        near = reach is None or ~(q.kl(moved) + moved.kl(q) > reach)
+        return ~(moved.is_proper() & admits(moved) & near) & (halvings <= HALVINGS)
 
     halve = lambda state: (state[0] + 1, state[1] / 2)
     start = (jnp.zeros((), jnp.int32), jnp.asarray(rate, dtype_of(q)))
@@ -55,11 +67,8 @@ def safe_step(
 
 
 def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[jax.Array, ""]:
-    """``sqrt(dᵀ F d)`` in sqrt(nats), by a product of the Fisher information with a vector."""
-    vector = jnp.asarray(direction.natural_parameters)
-    means = lambda eta: q.with_natural_parameters(eta).mean_parameters
-    _, moved = jax.jvp(means, (jnp.asarray(q.natural_parameters),), (vector,))
-    return jnp.sqrt(jnp.maximum(vector @ moved, 0.0))
+    """``sqrt(dᵀ F d)`` in sqrt(nats)."""
+    return jnp.sqrt(jnp.maximum(q.squared_length(direction), 0.0))
 
 
 def dtype_of(q: ExponentialFamily) -> Any:

@@ -6,6 +6,7 @@ gradient descent is ``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / 
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from numbers import Real
 from typing import Any, NamedTuple
@@ -19,20 +20,24 @@ from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
-from posterity.inference.estimators import (
+from posterity.inference.choice import (
     ESTIMATORS,
-    Estimator,
-    Exact,
     best_estimator,
     check_estimator,
+    coordinates,
 )
-from posterity.inference.step import Q, Step, dtype_of, fisher_length, safe_step
+from posterity.inference.descent import NARROWER, descend, where
+from posterity.inference.estimators import Estimator, Evaluator, Exact
+from posterity.inference.step import TRUST, Q, Step, dtype_of, fisher_length, safe_step
 from posterity.models import Model, Records
 
 RATE = Constraint(
     f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
 )
 DOMAIN = one_of("halve", "retract")
+TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
+LOOKS = 100
+"""Points that a line search looks at in one visit, at most."""
 ESTIMATOR = Constraint(
     f"an Estimator object or one of {list(ESTIMATORS)}",
     lambda given: isinstance(given, Estimator) or given in ESTIMATORS,
@@ -43,33 +48,42 @@ class UpdateInfo(NamedTuple):
     """What happened in one local update, for people."""
 
     halvings: Int[jax.Array, ""]
-    """Steps that were shortened to stay in the domain, each halving counted."""
+    """Steps that were shortened: to stay in the domain, near, or below the free energy before."""
     refused: Int[jax.Array, ""]
     """Steps that were not taken, since no shorter one stayed in the domain."""
     finite: Bool[jax.Array, ""]
-    """Whether all gradients were; if not, the factor is meaningless."""
+    """Whether the gradients were; if not, the factor is meaningless."""
     residual: Float[jax.Array, ""]
     """Length, in the Fisher metric at ``q``, of the last ``∇_μ E_q[log likelihood]/α - η_k``."""
+    doubt: Float[jax.Array, ""]
+    """By how many nats, at most, sums over nodes may have misplaced the posterior."""
 
 
 class LocalUpdate(eqx.Module):
     """How a site improves its factor in one visit.
 
+    By default a site minimises its free energy: where expectations can be computed, by a line
+    search that never raises it; where they are noisy, by steps that shrink, and that go no further
+    than a gradient can be trusted.
+
     Args:
-        estimator: of the natural gradient; an object of :mod:`posterity.inference.estimators`,
-            or its name there; by default the best that the model and the family allow.
-        steps: natural-gradient steps a visit; by default 1 where the model is conjugate, else 20.
+        estimator: of the natural gradient; an object of :mod:`posterity.inference`, or its name
+            there; by default the best that the model and the family allow.
+        steps: natural-gradient steps a visit; by default 1 where the model is conjugate, 20 where
+            gradients are noisy or a rate is given, and else up to 100 points of a line search,
+            which ends when there is no more to gain.
         rate: ``ρ`` in (0, 1], or a function of the number of steps that the site has taken (any
-            optax schedule); by default 1 where conjugate, 1/2 where gradients are exact, and
-            ``1/2 / (1 + t/20)^(3/4)`` where they are noisy (``1/5 / (1 + t/100)^(3/4)`` where
+            optax schedule), in place of a line search; by default 1 where conjugate, and
+            ``1/2 / (1 + t/20)^(3/4)`` where gradients are noisy (``1/5 / (1 + t/100)^(3/4)`` where
             steps are retracted).
         temperature: ``α`` of generalised Bayes; 1 is Bayes' rule.
-        domain: what to do with a step that leaves the family. ``"halve"``: halve it until the
-            posterior is proper. ``"retract"`` (Gaussians): follow the manifold with a correction
-            of second order, which keeps every precision positive definite (lin2020), in steps that
-            change no precision by more than itself to first order; the default of
-            variational online Newton, whose curvatures may be negative.
+        domain: what path steps take. ``"halve"``: straight, halved until the posterior is proper.
+            ``"retract"`` (Gaussians): along the manifold with a correction of second order, which
+            keeps every precision positive definite (lin2020); the default of variational online
+            Newton, whose curvatures may be negative.
         batch_size: records a step sees, drawn anew each step; all by default.
+        trust: nats, and one more a coordinate, that a noisy step may put between two members (the
+            sum of both KL divergences): longer ones are halved; infinite for none.
     """
 
     estimator: Estimator | None
@@ -78,6 +92,7 @@ class LocalUpdate(eqx.Module):
     temperature: float = eqx.field(static=True)
     domain: str | None = eqx.field(static=True)
     batch_size: int | None = eqx.field(static=True)
+    trust: float = eqx.field(static=True)
 
     def __init__(
         self,
@@ -88,16 +103,18 @@ class LocalUpdate(eqx.Module):
         temperature: float | int = 1.0,
         domain: str | None = None,
         batch_size: int | None = None,
+        trust: float | int = TRUST,
     ):
         ESTIMATOR.or_none().check(estimator=estimator)
         COUNT.or_none().check(steps=steps, batch_size=batch_size)
         RATE.or_none().check(rate=rate)
         POSITIVE.check(temperature=temperature)
+        TRUSTED.check(trust=trust)
         DOMAIN.or_none().check(domain=domain)
         self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
         self.rate = float(rate) if isinstance(rate, Real) else rate
         self.steps, self.batch_size = steps, batch_size
-        self.temperature, self.domain = float(temperature), domain
+        self.temperature, self.domain, self.trust = float(temperature), domain, float(trust)
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
         """With every default filled in for this model and family.
@@ -122,10 +139,32 @@ class LocalUpdate(eqx.Module):
         )
         noisy = estimator.stochastic or self.batch_size is not None
         exact = isinstance(estimator, Exact) and not noisy
+        searched = isinstance(estimator, Evaluator) and not noisy and self.rate is None
         decaying = slowly_decaying if domain == "retract" else quickly_decaying
-        steps = self.steps or (1 if exact else 20)
-        rate = self.rate or (1.0 if exact else decaying if noisy else 0.5)
+        steps = self.steps or (1 if exact else LOOKS if searched else 20)
+        rate = self.rate or (1.0 if exact else None if searched else decaying if noisy else 0.5)
         return dataclasses.replace(self, estimator=estimator, steps=steps, rate=rate, domain=domain)
+
+    @property
+    def rule(self) -> str:
+        """What a site does, in words; resolve first."""
+        if self.conjugate:
+            return "the exact factor, once"
+        about = self.estimator
+        settings = [f"{getattr(about, name)} {name}" for name in ("nodes", "samples", "baseline")
+                    if hasattr(about, name)]  # fmt: skip
+        how = " of ".join([type(about).__name__, " and ".join(settings)]) if settings else (
+            type(about).__name__)  # fmt: skip
+        if self.searches:
+            return f"{how}, line search on the free energy, up to {self.steps} points a visit"
+        batch = "" if self.batch_size is None else f", batches of {self.batch_size}"
+        rate = self.rate if isinstance(self.rate, float) else "decaying"
+        return f"{how}{batch}, {self.steps} steps a visit at a rate of {rate}"
+
+    @property
+    def searches(self) -> bool:
+        """Whether steps are found by a line search, once resolved."""
+        return self.rate is None
 
     @property
     def noisy(self) -> bool:
@@ -153,27 +192,67 @@ class LocalUpdate(eqx.Module):
         *,
         key: Key[jax.Array, ""],
     ) -> tuple[Q, UpdateInfo]:
-        """The site's new factor, after ``steps`` steps from ``q = cavity + factor``.
+        """The site's new factor, from ``q = cavity + factor``.
 
         Pure and traceable; ``count`` is how many steps the site took before. Resolve first.
         """
+        records = records.widened()
+        if self.searches:
+            return self._searched(model, q, factor, records)
         cavity, retract = q - factor, self.domain == "retract"
+        trusted = self.noisy and not retract and math.isfinite(self.trust)
+        reach = self.trust + coordinates(q) if trusted else None
 
         def step(carry: Any, index: Any) -> tuple[Any, None]:
             q, factor, _, info = carry
             own_key = jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
             rate = self.rate(count + index) if callable(self.rate) else self.rate
-            step = safe_step(q, direction, rate, admits=model.admits, retract=retract)
+            step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
+            finite = jnp.isfinite(jnp.asarray(direction.natural_parameters)).all()
+            # Where a posterior is so wide that its draws overflow, a narrower one may do.
+            new = where(finite | ~jnp.asarray(self.noisy), step.q, q * NARROWER)
             # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
-            return (step.q, step.q - cavity, (q, direction), _note(info, direction, step)), None
+            return (new, new - cavity, (q, direction), self._noted(info, finite, step)), None
 
         zero = jnp.zeros((), jnp.int32)
         # Every step stays where expectations are finite; a start outside has no gradient at all.
-        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), jnp.zeros((), dtype_of(q)))
+        none = jnp.zeros((), dtype_of(q))
+        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none)
         start = (q, factor, (q, q.zero()), info)
         (_, factor, last, info), _ = jax.lax.scan(step, start, jnp.arange(self.steps))
         return factor, info._replace(residual=fisher_length(*last))
+
+    def _searched(
+        self, model: Any, q: Any, factor: Any, records: Records
+    ) -> tuple[Any, UpdateInfo]:
+        """By descent of the free energy."""
+        estimator, cavity = self.estimator, q - factor
+        assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
+        end = descend(
+            lambda q, otherwise: estimator.evaluate(model, q, records, otherwise=otherwise),
+            q,
+            cavity,
+            temperature=self.temperature,
+            most=self.steps,
+            admits=model.admits,
+            retract=self.domain == "retract",
+        )
+        none = jnp.zeros_like(end.halvings)
+        return end.q - cavity, UpdateInfo(end.halvings, none, end.finite, end.residual, end.doubt)
+
+    def finer(self) -> "LocalUpdate | None":
+        """With more nodes, where there are more to be had."""
+        finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
+        return None if finer is None else dataclasses.replace(self, estimator=finer)
+
+    def _noted(self, info: UpdateInfo, finite: Any, step: Step) -> UpdateInfo:
+        """``info`` after one more step; noisy ones may recover from what is not finite."""
+        return info._replace(
+            halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
+            refused=info.refused + ~step.taken,
+            finite=finite if self.noisy else info.finite & finite,
+        )
 
     def direction(
         self, model: Model, q: Q, factor: Q, records: Records, *, key: Key[jax.Array, ""]
@@ -194,16 +273,6 @@ def quickly_decaying(count: Any) -> Any:
 def slowly_decaying(count: Any) -> Any:
     """``1/5 / (1 + t/100)^(3/4)``: smaller first steps, for posteriors with many optima."""
     return 0.2 / (1 + count / 100) ** 0.75
-
-
-def _note(info: UpdateInfo, direction: ExponentialFamily, step: Step) -> UpdateInfo:
-    """``info`` after one more step."""
-    return UpdateInfo(
-        info.halvings + jnp.where(step.taken, step.halvings, 0),
-        info.refused + ~step.taken,
-        info.finite & jnp.isfinite(jnp.asarray(direction.natural_parameters)).all(),
-        info.residual,
-    )
 
 
 def _check_prior(model: Model, q: ExponentialFamily) -> None:

@@ -164,6 +164,12 @@ class LinearRegression(ConjugateModel[Gaussian]):
         residual = (y - f) ** 2 / self.noise_variance
         return -(residual + math.log(self.noise_variance) + LOG_2PI) / 2
 
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Any
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """``log N(y | f, σ²)`` and its derivative in ``f``."""
+        return self.predictor_log_likelihood(f, y), (y - f) / self.noise_variance
+
     def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
         """The predictor itself."""
         return f

@@ -75,8 +75,7 @@ class PersonalRegression(PersonalModel):
         deviation = _norm(own @ q.factor)
         epsilon, chances = hermite(NODES)
         f = (offset + own @ q.mean)[:, None] + deviation[:, None] * epsilon
-        along = jax.vmap(jax.vmap(jax.value_and_grad(self._of_predictor), (0, None)))
-        values, slopes = along(f, jnp.asarray(y, f.dtype))
+        values, slopes = self.model.predictor_value_and_slope(f, jnp.asarray(y, f.dtype)[:, None])
         bend = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
         weights = records.weights
         return Expectation(
@@ -84,9 +83,6 @@ class PersonalRegression(PersonalModel):
             (weights * (slopes @ chances)) @ own,
             -(own.T * (weights * bend)) @ own,
         )
-
-    def _of_predictor(self, f: Any, y: Any) -> Any:
-        return self.model.predictor_log_likelihood(f, y)
 
     def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, " n"]:
         """By a sum along each predictor."""

@@ -47,11 +47,23 @@ class Records(eqx.Module):
         """Number of records."""
         return self.weights.shape[0]
 
+    def widened(self) -> "Records":
+        """With integers and floats of 64 bits, in which ``x**2`` is what it says; traced or not."""
+        return Records(jax.tree.map(_widened, self.data), self.weights)
+
     def batch(self, size: int, *, key: Key[jax.Array, ""]) -> "Records":
-        """Some records, drawn without replacement, whose weights stand for all."""
-        index = jax.random.choice(key, self.size, (size,), replace=False)
+        """Some records, drawn without replacement, whose weights stand for all.
+
+        Those of no weight, as padding is, are not among them while there are others.
+        """
+        weights = jnp.asarray(self.weights)
+        real = weights > 0
+        order = jnp.where(real, jax.random.uniform(key, weights.shape), 2.0)
+        index = jnp.argsort(order)[:size]
+        count = real.sum()
+        share = count / jnp.minimum(size, jnp.maximum(count, 1))
         data = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.data)
-        return Records(data, jnp.asarray(self.weights)[index] * (self.size / size))
+        return Records(data, weights[index] * share)
 
     def padded(self, size: int | None = None) -> "Records":
         """Up to ``size`` records, the rest of no weight; there must be one at least.
@@ -63,3 +75,9 @@ class Records(eqx.Module):
         repeat = lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], extra, axis=0)])
         weights = np.concatenate([self.weights, np.zeros(extra)])
         return Records(jax.tree.map(repeat, self.data), weights)
+
+
+def _widened(leaf: Any) -> Any:
+    kind = np.dtype(leaf.dtype).kind
+    wide = {"i": np.int64, "u": np.int64, "f": np.float64}.get(kind)
+    return leaf if wide is None else leaf.astype(wide)

@@ -29,3 +29,14 @@ class LogisticRegression(PredictorModel):
         """The probability of a one."""
         np_ = namespace(f).np
         return np_.exp(-np_.logaddexp(0.0, -f))
+
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Any
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """The slope is ``± σ(∓f)``, from the one exponential that the value takes too."""
+        np_ = namespace(f, y).np
+        sign = np_.where(np_.asarray(y) > 0, 1.0, -1.0)
+        signed = sign * f
+        decay = np_.exp(-abs(signed))
+        wrong = np_.where(signed > 0, decay, 1.0) / (1 + decay)
+        return np_.minimum(signed, 0.0) - np_.log1p(decay), sign * wrong

@@ -22,7 +22,7 @@ from posterity.cli.config.toml import convert, made, one_of, read
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
-from posterity.inference.estimators import ESTIMATORS
+from posterity.inference.choice import ESTIMATORS
 from posterity.inference.update import LocalUpdate
 
 MODELS: dict[str, Callable[..., Any]] = {

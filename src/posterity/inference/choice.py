@@ -1,0 +1,77 @@
+"""Which estimator serves a model and a family best."""
+
+import math
+
+from posterity.errors import UsageError
+from posterity.families import ExponentialFamily
+from posterity.families.composite import Composite
+from posterity.inference.cubature import Cubature
+from posterity.inference.estimators import (
+    BonnetPrice,
+    ClosedForm,
+    Estimator,
+    Exact,
+    LeastSquares,
+    PredictorQuadrature,
+    Quadrature,
+    Reinforce,
+    Reparameterization,
+    VariationalOnlineNewton,
+)
+from posterity.models import Model
+
+ESTIMATORS: dict[str, type[Estimator]] = {
+    "exact": Exact,
+    "closed-form": ClosedForm,
+    "predictor-quadrature": PredictorQuadrature,
+    "quadrature": Quadrature,
+    "cubature": Cubature,
+    "variational-online-newton": VariationalOnlineNewton,
+    "bonnet-price": BonnetPrice,
+    "least-squares": LeastSquares,
+    "reparameterization": Reparameterization,
+    "reinforce": Reinforce,
+}
+"""By name, best first where several fit (see ``best_estimator``)."""
+
+FEW, SOME = 64, 256
+"""The most parameters for which the default spreads nodes: over a diagonal Gaussian, of which more
+is asked by way of its draws, and over any other."""
+SLOPES_LIMIT = 64
+"""The most natural parameters for which the default fits slopes to draws."""
+
+
+def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
+    """The one of least variance, then of least cost, that the model and the family allow.
+
+    Expectations are exact for conjugate models, in closed form or by quadrature where these
+    exist, and nearly so for Gaussians and Products of them by cubature. Diagonal Gaussians of many
+    parameters use online Newton, small families of other kinds least squares, the rest implicit
+    reparameterisation where draws can be differentiated, and REINFORCE with a leave-one-out
+    baseline where not.
+    """
+    size, diagonal = coordinates(q), VariationalOnlineNewton().fits(model, q)
+    spread = [Cubature()] * (size <= (FEW if diagonal else SOME))
+    fitted = [LeastSquares(max(64, 4 * q.dimension))] * (q.dimension <= SLOPES_LIMIT)
+    exact = (Exact(), ClosedForm(), PredictorQuadrature(), Quadrature())
+    noisy = (VariationalOnlineNewton(), *fitted, Reparameterization(), Reinforce())
+    return next(kind for kind in (*exact, *spread, *noisy) if kind.fits(model, q))
+
+
+def coordinates(q: ExponentialFamily) -> int:
+    """How many numbers an event has, those of plates counted each."""
+    if not isinstance(q, Composite):
+        return q.own_size
+    return sum(math.prod(part.batch_shape) * coordinates(part) for part in q.parts())
+
+
+def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:
+    """Raise a UsageError unless the estimator serves this model and family."""
+    if not estimator.fits(model, q):
+        raise UsageError(
+            found=f"estimator {type(estimator).__name__} for {type(model).__name__} and a "
+            f"posterior of {type(q).__name__}",
+            expected=estimator.fitting,
+            fix=f"Leave the estimator out: the default here is "
+            f"{type(best_estimator(model, q)).__name__}.",
+        )

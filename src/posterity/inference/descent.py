@@ -1,0 +1,173 @@
+"""Descent of a free energy that can be computed: no step ever raises it beyond rounding.
+
+``F(q) = α KL(q ‖ cavity) - E_q[log likelihood]``, but for a constant that a cavity has only where
+it is proper. Natural parameters step along the natural gradient, in which Newton's method and
+conjugate updates are special cases (khan2023), as far as a backtracking line search allows
+(nocedal2006, section 3.1).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from posterity.families import ExponentialFamily, Product
+from posterity.families.gaussian import AnyGaussian
+from posterity.inference.quadrature import normal_pairs
+from posterity.inference.step import dtype_of
+
+SLOPE = 1e-4
+"""The share of the decrease that the slope promises which a step must keep (Armijo's rule)."""
+CLOSE = 1e-14
+"""Half the squared length of a natural gradient, in nats, below which there is no more to gain."""
+ROUNDING = 2.0**-46
+"""Of the sums that make up a free energy: some dozens of units in the last place."""
+SHORTEST = 1e-13
+"""A rate below which a line search gives up."""
+NARROWER, LEVELS, PLACES = 16.0, 8, 16
+"""How starts are sought: precisions times 16, up to 8 times, about the mean and up to 32 others."""
+
+
+class Descent(NamedTuple):
+    """Where a descent ended."""
+
+    q: Any
+    finite: Bool[jax.Array, ""]
+    """Whether there was a start at which the free energy and its slope are finite."""
+    halvings: Int[jax.Array, ""]
+    residual: Float[jax.Array, ""]
+    """Length of the natural gradient where it ended, in sqrt(nats)."""
+    doubt: Float[jax.Array, ""]
+    """How far other nodes would move it, in nats."""
+
+
+class _Point(NamedTuple):
+    """A member, and what the free energy is and does there."""
+
+    q: Any
+    direction: Any
+    energy: Any
+    rounding: Any
+    squared: Any
+    """Squared Fisher length of the natural gradient."""
+    finite: Any
+
+
+class _Search(NamedTuple):
+    """The best point so far, and what to try next."""
+
+    best: _Point
+    rate: Any
+    looks: Any
+    """Points looked at since there was a finite one; before, starts that were tried."""
+    halvings: Any
+    done: Any
+    doubt: Any
+    """Known once all else is done: the search then looks at its end once more, by other nodes."""
+
+
+def descend(
+    evaluate: Callable[[Any, Any], Any],
+    q: ExponentialFamily,
+    cavity: ExponentialFamily,
+    *,
+    temperature: float,
+    most: int,
+    admits: Callable[[Any], Any],
+    retract: bool = False,
+) -> Descent:
+    """From ``q`` to where the free energy is least, looking at ``most`` points.
+
+    ``evaluate(q, otherwise)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
+    ``gradient``; by other nodes, if it has any, where ``otherwise`` is true.
+    Where ``q`` is too wide for either to be finite, the descent begins at a narrower member, about
+    the mean or, if need be, elsewhere. Pure and traceable.
+    """
+    starts = _starts(q)
+
+    def move(search: _Search) -> Any:
+        at, rate = search.best, jnp.where(search.done, 0.0, search.rate)
+        further = at.q.retract(at.direction, rate) if retract else at.q + at.direction * rate
+        return where(at.finite, further, starts(search.looks))
+
+    def body(search: _Search) -> _Search:
+        # One look a turn, whatever it is for: it is what takes long to compile.
+        best, ended = search.best, search.done
+        found = _look(evaluate, move(search), cavity, temperature, admits, best.direction, ended)
+        promised = search.rate * temperature * best.squared
+        falls = found.energy <= best.energy - SLOPE * promised
+        # Where rounding hides the energy's fall, the slope still tells that the end is nearer.
+        level = found.energy <= best.energy + best.rounding
+        better = falls | (level & (found.squared < 0.8 * best.squared)) | ~best.finite
+        taken = found.finite & better & ~ended
+        shorter = jnp.where(found.finite, 0.5, 0.1)
+        rate = jnp.where(taken, jnp.minimum(1.0, 2 * search.rate), shorter * search.rate)
+        hidden = ~taken & (promised <= best.rounding)
+        looks = jnp.where(taken & ~best.finite, 0, search.looks) + 1
+        return _Search(
+            best=where(taken, found, best),
+            rate=jnp.where(best.finite, rate, 1.0),
+            looks=looks,
+            halvings=search.halvings + (~taken & best.finite & ~ended),
+            done=(best.finite & (hidden | (rate < SHORTEST) | (looks >= most)))
+            | (taken & (temperature * found.squared <= 2 * CLOSE)),
+            doubt=jnp.where(ended, found.squared / 2, search.doubt),
+        )
+
+    def goes_on(search: _Search) -> Any:
+        hopeless = ~search.best.finite & (search.looks > LEVELS + 4 * PLACES)
+        return ~(search.done & (search.doubt >= 0)) & ~hopeless
+
+    number = lambda value: jnp.asarray(value, dtype_of(q))
+    nothing = _Point(q, q.zero(), number(jnp.inf), number(0), number(jnp.inf), jnp.asarray(False))
+    zero = jnp.zeros((), jnp.int32)
+    start = _Search(nothing, number(1.0), zero, zero, jnp.asarray(False), number(-1.0))
+    end = jax.lax.while_loop(goes_on, body, start)
+    best = end.best
+    return Descent(best.q, best.finite, end.halvings, jnp.sqrt(best.squared), end.doubt)
+
+
+def _look(
+    evaluate: Any, q: Any, cavity: Any, temperature: float, admits: Any, before: Any, ended: Any
+) -> _Point:
+    """Energy and slope; where a search ``ended``, the change of a slope that was known before."""
+    found = evaluate(q, ended)
+    direction = found.gradient / temperature + (cavity - q)
+    direction = where(ended, direction - before, direction)
+    squared = q.squared_length(direction)
+    # E_q[log cavity] but for its normaliser; KL's other half is the negative entropy.
+    terms = cavity.natural_parameters * q.mean_parameters
+    energy = temperature * (q.negative_entropy() - terms.sum()) - found.value
+    sizes = temperature * (jnp.abs(terms).sum() + jnp.abs(q.negative_entropy()))
+    finite = jnp.isfinite(energy) & jnp.isfinite(squared) & q.is_proper() & admits(q)
+    rounding = ROUNDING * (sizes + jnp.abs(found.value) + 1e-3)
+    return _Point(q, direction, jnp.where(finite, energy, jnp.inf), rounding, squared, finite)
+
+
+def _starts(q: Any) -> Callable[[Any], Any]:
+    """The member itself, narrower ones about its mean, then very narrow ones about other places."""
+    parts = list(q.parts()) if isinstance(q, Product) else [q]
+    if not all(isinstance(part, AnyGaussian) and part.batch_shape == () for part in parts):
+        return lambda number: q * NARROWER ** jnp.minimum(number, LEVELS)
+    sizes = [part.own_size for part in parts]
+    scattered = np.split(normal_pairs(sum(sizes), PLACES), np.cumsum(sizes)[:-1], axis=1)
+
+    def start(number: Any) -> Any:
+        about = number - LEVELS - 1
+        level = jnp.where(about < 0, number, LEVELS // 2 * (1 + about % 2))
+        there = jnp.where(about < 0, 0.0, 1.0)
+        moved = [
+            part.translate(there * (part.at_noise(jnp.asarray(own)[about // 2]) - part.mean))
+            for part, own in zip(parts, scattered, strict=True)
+        ]
+        return (q.rebuild(moved) if isinstance(q, Product) else moved[0]) * NARROWER**level
+
+    return start
+
+
+def where(condition: Any, yes: Any, no: Any) -> Any:
+    """One tree or the other."""
+    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes, no)
