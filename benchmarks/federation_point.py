@@ -167,7 +167,7 @@ def sites_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, A
 
 
 def hops_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """A hundred hops of `federate`, with its checks, grid and ledger, once it is under way."""
+    """A hundred hops of `federate`, with its checks, sums and ledger, once it is under way."""
     sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
     graph = random_regular(names(size), DEGREE, seed=seed)
     run = federate(sites, BetaBernoulli(), prior, schedule=Gossip(graph), steps=10)

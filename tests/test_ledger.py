@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from posterity import artifact
-from posterity import ledger as ledger_module
+from posterity.arrays import stacks
+from posterity.arrays.tree_sums import TreeSum
 from posterity.errors import LedgerError, ParameterError, PosterityError, StructureError
 from posterity.families import DiagonalGaussian, Gamma, Gaussian, Plate, Product
 from posterity.ledger import Entry, Ledger
@@ -429,16 +430,16 @@ def test_many_sites_at_once_are_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -
     odd = made["site 07"]
     made["site 07"] = DiagonalGaussian(jnp.float32(odd.mean), jnp.float32(odd.precision))
     made["site 20"] = DiagonalGaussian(np.array([0.0, -0.0]), np.array([-0.0, 1.0]))
-    one_by_one, total = Ledger(PRIOR), PRIOR
+    one_by_one, total = Ledger(PRIOR), TreeSum.of([PRIOR])
     for site, factor in made.items():
         one_by_one = one_by_one.update(site, factor)
-        total = total + one_by_one.factor(site)
-    for chunk in (1, 2, 6, 31, ledger_module.CHUNK):
-        monkeypatch.setattr(ledger_module, "CHUNK", chunk)
+        total = total.changed(add=[one_by_one.factor(site)])
+    for chunk in (1, 2, 6, 31, stacks.CHUNK):
+        monkeypatch.setattr(stacks, "CHUNK", chunk)
         held = Ledger(PRIOR).extend(dict(reversed(made.items())))
         assert same(held, one_by_one)
         assert same(held, Ledger(PRIOR, one_by_one.entries))
-        assert identical(held.posterior, total)
+        assert identical(held.posterior, total.value)
         for site in held.sites:
             for leaf in held.factor(site).children():
                 assert leaf.dtype == np.float64 and not leaf.flags.writeable

@@ -76,5 +76,15 @@ class SiteError(PosterityError):
     exit_code = 8
 
 
+class ConvergenceError(PosterityError):
+    """A posterior that has not settled, where something irreversible was to follow from it."""
+
+    exit_code = 9
+
+
+class ConvergenceWarning(UserWarning):
+    """A posterior that has not settled: what is left to change is in the run's ``status``."""
+
+
 def _rebuilt(kind: type[PosterityError], found: str, expected: str, fix: str) -> PosterityError:
     return kind(found=found, expected=expected, fix=fix)

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,8 +17,15 @@ def write_file(path: Path, *parts: Any) -> None:
     Raises:
         ArtifactError: if that fails; ``path`` is then as it was.
     """
-    try:
+    with writing(path):
         write_atomically(path, lambda file: file.writelines(parts))
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what the system says of a file that is written into an ArtifactError."""
+    try:
+        yield
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error
         raise ArtifactError(
@@ -46,7 +53,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _force_to_disk(path.parent)
+    force_to_disk(path.parent)
 
 
 def clean_stale(path: Path) -> None:
@@ -93,7 +100,8 @@ def _remove_if_dead(temporary: Path) -> None:
             os.close(handle)
 
 
-def _force_to_disk(folder: Path) -> None:
+def force_to_disk(folder: Path) -> None:
+    """See to it that files that were made or replaced in a folder are there for good."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -2,20 +2,18 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from posterity.arrays.leaves import frozen
-from posterity.arrays.stacks import columns, rows
+from posterity.arrays.stacks import blocks, columns, rows
+from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_finite, check_proper, check_same_structure
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
-
-CHUNK = 2**18
-"""Numbers of one leaf that are looked at or added up at a time: memory stays that of so many."""
 
 
 class Entry(NamedTuple):
@@ -45,11 +43,10 @@ class Entry(NamedTuple):
 class Ledger:
     """A prior plus one factor a site; ``posterior`` is their sum.
 
-    Immutable. At rest all numbers are NumPy float64 and sums run over the sites sorted by
-    name, so a ledger that forgot a site has, to the last bit, the posterior of one that never
-    saw it. ``merge`` keeps each site's highest entry: it commutes, associates and is
-    idempotent (a join semilattice, shapiro2011), so replayed or reordered messages cannot
-    count data twice.
+    Immutable. At rest all numbers are NumPy float64, and sums are exact and rounded once, so a
+    ledger that forgot a site has, to the last bit, the posterior of one that never saw it.
+    ``merge`` keeps each site's highest entry: it commutes, associates and is idempotent (a join
+    semilattice, shapiro2011), so replayed or reordered messages cannot count data twice.
 
     >>> from posterity.families import Gamma
     >>> ledger = Ledger(Gamma.from_standard(shape=1.0, rate=1.0))
@@ -93,7 +90,7 @@ class Ledger:
 
     @functools.cached_property
     def posterior(self) -> ExponentialFamily:
-        """Prior plus all factors.
+        """Prior plus all factors, added exactly and rounded to nearest once.
 
         Raises:
             ParameterError: if the sum is not a distribution.
@@ -103,7 +100,11 @@ class Ledger:
 
     @functools.cached_property
     def total(self) -> ExponentialFamily:
-        """Prior plus all factors, be that a distribution or not."""
+        """Prior plus all factors, be that a distribution or not.
+
+        Raises:
+            ParameterError: if a sum is beyond the range of float64.
+        """
         return self._sum(self.sites)
 
     @property
@@ -251,10 +252,7 @@ class Ledger:
         return numbered
 
     def _sum(self, sites: Iterable[str]) -> ExponentialFamily:
-        # One after the other, in one canonical order: floating-point addition does not associate.
-        factors: list[Any] = [self.entries[site].factor for site in sites]
-        pairs = zip(columns(self.prior, [self.prior]), columns(self.prior, factors), strict=True)
-        return rows(self.prior, [[_running_sum(first, others)] for (first,), others in pairs])[0]
+        return TreeSum.of([self.prior, *(self.entries[site].factor for site in sites)]).value
 
     def _unknown(self, site: str) -> PosterityError:
         past = " (it was forgotten)" if site in self.forgotten else ""
@@ -336,7 +334,7 @@ def _at_rest(prior: ExponentialFamily, site: str, factor: Any) -> ExponentialFam
 def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.ndarray]:
     """One leaf of all factors; ValueError unless they are finite numbers of this shape."""
     rested = []
-    for part, block in _blocks(column):
+    for part, block in blocks(column):
         if block.shape[1:] != shape or block.dtype.kind != "f" or not np.isfinite(block).all():
             raise ValueError("a leaf that is not finite, or of another shape")
         signed = np.signbit(block[block == 0]).any()
@@ -350,23 +348,6 @@ def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.nd
 
 def _is_at_rest(leaf: Any) -> bool:
     return type(leaf) is np.ndarray and leaf.dtype == np.float64 and not leaf.flags.writeable
-
-
-def _blocks(column: Sequence[Any]) -> Iterator[tuple[Sequence[Any], np.ndarray]]:
-    """Some arrays at a time, and the same as one; ValueError if shapes differ."""
-    step = max(1, CHUNK // max(1, np.size(column[0]))) if column else 1
-    for start in range(0, len(column), step):
-        part = column[start : start + step]
-        yield part, np.array(part) if step > 1 else np.asarray(part[0])[None]
-
-
-def _running_sum(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """What adding one after the other gives, to the last bit."""
-    total = first
-    for _, block in _blocks(others):
-        # The last of the partial sums; a plain sum pairs its terms up.
-        total = np.add.accumulate(np.concatenate([total[None], block]), axis=0)[-1, ...]
-    return frozen(np.array(total))
 
 
 def _stale(site: str, entry: Entry, held: Entry) -> PosterityError:

@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import jax
 import numpy as np
 import pytest
 from federation.examples import (
@@ -17,14 +18,15 @@ from laws.table import identical
 from posterity import fuse
 from posterity.artifact import digest
 from posterity.errors import LedgerError, ParameterError, SiteError
-from posterity.families import Beta, Gamma, Gaussian
+from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian
 from posterity.federation import Gossip, certify, federate, forget
+from posterity.federation.certificate import _direction
 from posterity.federation.checkpoint import with_ledger
 from posterity.federation.federate import start
 from posterity.graphs import complete, ring
 from posterity.inference import LocalUpdate
 from posterity.ledger import Ledger
-from posterity.models import LogisticRegression
+from posterity.models import FunctionModel, LogisticRegression, Records
 from posterity.receipt import verify
 
 SITES = logistic_sites()
@@ -246,6 +248,19 @@ def test_noise_makes_a_certificate_larger(trained):
     few, many = certify(run, draws=4), certify(run, draws=64)
     assert few.distance > many.distance > 0
     assert certify(run).distance == many.distance
+
+
+def test_memory_of_a_certificate_does_not_grow_with_its_draws():
+    d, records = 20_000, Records.of(np.zeros((3, 2)))
+    model = FunctionModel(lambda z, x: -((z.sum() - x.sum(1)) ** 2))
+    q = DiagonalGaussian(np.zeros(d), np.ones(d))
+    update = LocalUpdate().resolve(model, q)
+    assert update.noisy
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(0), 64)
+        compiled = _direction.lower(update, model, q, q.zero(), records, keys).compile()
+    kept = compiled.compiled.memory_analysis().temp_size_in_bytes
+    assert kept < 64 * q.natural_parameters.nbytes / 2
 
 
 def test_a_site_that_fails_while_others_refine():

@@ -1,6 +1,8 @@
 import dataclasses
 from itertools import pairwise
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
@@ -8,12 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws.table import identical
 
+from posterity.arrays.tree_sums import TreeSum
 from posterity.errors import LedgerError, ParameterError, UsageError
 from posterity.families import Beta, Gamma, Gaussian
 from posterity.federation import Gossip, LedgerGossip, federate
 from posterity.federation.checkpoint import with_ledger
 from posterity.federation.federate import start
-from posterity.graphs import NonBacktracking, WeightedMetropolisHastings, complete, ring
+from posterity.federation.keys import fold_in
+from posterity.graphs import (
+    MetropolisHastings,
+    NonBacktracking,
+    WeightedMetropolisHastings,
+    complete,
+    random_regular,
+    ring,
+)
+from posterity.graphs.walks import NOWHERE, WalkState
 from posterity.ledger import Entry, Ledger, merge_entries
 from posterity.models import BetaBernoulli, LogisticRegression
 
@@ -42,6 +54,21 @@ def test_the_token_moves_along_links(walk):
         assert all(a != c for a, c in zip(path, path[2:], strict=False))
     else:
         assert path.count("oak") > 2 * path.count("fir")
+
+
+@pytest.mark.parametrize("walk", [MetropolisHastings(), NonBacktracking()])
+def test_hops_are_steps_of_the_walk(walk):
+    names = [f"{n:02}" for n in range(12)]
+    gossip = Gossip(random_regular(names, 4, seed=1), walk=walk)
+    network, before = gossip.network, None
+    for n in range(25):
+        key, here = fold_in(jax.random.key(7), n), names[n % 12]
+        own_key = jax.random.fold_in(jax.random.fold_in(jax.random.key(7), n), 1)
+        number = NOWHERE if before is None else network.index(before)
+        state = WalkState(jnp.asarray(network.index(here)), jnp.asarray(number))
+        expected = walk.step(network, state, key=own_key).position
+        assert gossip.hop(here, before, key=key) == names[int(expected)]
+        before = network.neighbours_of(here)[n % 4]
 
 
 def test_a_site_alone_keeps_the_token():
@@ -88,8 +115,11 @@ def test_tokens_of_other_times_and_places_are_refused():
     refused(run, change(sequence=2), site, "sequence 2")
     refused(run, change(sequence=5), site, "sequence 5")
     refused(run, change(epoch=1), site, "epoch 1")
-    for posterior in (PRIOR, Beta(np.nan, 1.0), Gamma(1.0, 1.0)):
-        refused(run, change(posterior=posterior), site, "another posterior")
+    rounded = TreeSum((run.posterior,))  # without what the posterior rounds away
+    assert rounded.value == token.posterior
+    others = (TreeSum((member,)) for member in (PRIOR, Beta(np.nan, 1.0), Gamma(1.0, 1.0)))
+    for other in (rounded, *others):
+        refused(run, change(exact_sum=other), site, "another posterior")
     refused(run, token, "yew", "'yew'")
     with pytest.raises(UsageError, match="Gossip, which alone"):
         _ = start(DATA, MODEL, PRIOR).token

@@ -10,11 +10,10 @@ from federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites, snapsh
 
 from posterity.artifact import digest
 from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
-from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gaussian
+from posterity.families import Beta, Dirichlet, Gaussian
 from posterity.federation import (
     Asynchronous,
     Gossip,
-    Grid,
     Leave,
     LedgerGossip,
     Synchronous,
@@ -45,7 +44,6 @@ def refuse(act, error, says):
 
 UNIFORM = Beta.from_standard(1.0, 1.0)
 PLANE = Gaussian.from_standard(np.zeros(2), np.eye(2))
-UNLIKE = DiagonalGaussian.from_standard(np.zeros(2), np.array([1e20, 1e-5]))
 TABLE = {"a": (np.ones((5, 3)), np.ones(5))}
 USUAL = {"sites": {"a": np.ones(2)}, "model": BetaBernoulli(), "prior": UNIFORM, "steps": 1}
 MISFIT = (StructureError, "at site 'a'.*matching dimensions")
@@ -72,10 +70,6 @@ STARTS = {
     "categories": (
         {"model": DirichletCategorical(4), "prior": Dirichlet.from_standard(np.ones(3))}, *MISFIT
     ),
-    "orders of magnitude": (
-        {"model": LogisticRegression(), "prior": UNLIKE, "sites": {"a": (np.eye(2), np.ones(2))}},
-        ParameterError, "similar orders of magnitude",
-    ),
 }  # fmt: skip
 
 
@@ -96,8 +90,6 @@ SETTINGS = {
         lambda: Gossip(RING, walk=WeightedMetropolisHastings({"ash": 1.0})),
         StructureError, "no weights for sites",
     ),
-    **{f"reach of {reach}": (partial(Grid.of, PRIOR, reach), UsageError, "above 1")
-       for reach in (1.0, 0.0, -2.0, np.inf, np.nan)},
 }  # fmt: skip
 
 
@@ -172,10 +164,6 @@ RUNS = {
     "ledger of a prior": (
         conjugate, lambda run: with_ledger(run, Ledger(UNIFORM)), LedgerError, "federation's prior"
     ),
-    "ledger off the grid": (
-        conjugate, lambda run: with_ledger(run, run.ledger.update("ash", Beta(1.0, 1e-12))),
-        LedgerError, "'ash' that is off the grid",
-    ),
 }  # fmt: skip
 
 
@@ -207,9 +195,6 @@ def test_what_a_ledger_refuses(act, error, says):
 FILES = {
     "every": ({"every": 0}, UsageError, "every=0"),
     "steps": ({"steps": -1}, UsageError, "steps=-1"),
-    "several tokens": (
-        {"schedule": LedgerGossip(RING)}, UsageError, "LedgerGossip, whose state holds factors"
-    ),
     "no folder": ({"checkpoint": "no/run"}, ArtifactError, "cannot be written"),
 }  # fmt: skip
 

@@ -16,9 +16,9 @@ from laws.table import identical
 from posterity.families import Beta
 from posterity.federation import Asynchronous, Sequential, Synchronous, federate
 from posterity.federation.federate import start
-from posterity.federation.visit import site_key
+from posterity.federation.keys import site_key
 from posterity.inference import LocalUpdate
-from posterity.models import BetaExponential, LogisticRegression
+from posterity.models import BetaBernoulli, BetaExponential, LogisticRegression
 
 SITES = logistic_sites()
 STEPS = {"rounds": 30, "reports": 100, "hops": 120}
@@ -51,7 +51,7 @@ def test_a_synchronous_round_takes_a_share_of_every_change(damping):
         alone = federate({site: SITES[site]}, LogisticRegression(), NORMAL, steps=1)
         expected = alone.ledger.factor(site).natural_parameters * damping
         found = run.ledger.factor(site).natural_parameters
-        np.testing.assert_allclose(found, expected, atol=2 * 2.0**-25)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_conjugate_factors_are_never_damped():
@@ -73,6 +73,22 @@ def test_shares_are_halved_until_all_changes_together_are_proper():
     assert identical(run.posterior, run.ledger.posterior)
     # Each is as short as the other's asked for.
     assert not any(entry.independent for entry in run.ledger.entries.values())
+
+
+class Choosy(BetaBernoulli):
+    """Coin flips that may change one parameter of the prior, but not both."""
+
+    def admits(self, q):
+        return (q.a == 2.0) | (q.b == 2.0)
+
+
+def test_changes_of_which_no_share_is_admitted_together_are_refused():
+    data = {"ash": np.ones(3), "elm": np.zeros(5), "fir": None}
+    run = start(data, Choosy(), Beta.from_standard(2.0, 2.0), schedule=Synchronous())
+    after = run.advance(1)
+    assert [v.outcome for v in after.history] == ["refused", "refused", "relayed"]
+    assert identical(after.posterior, run.posterior)
+    assert after.ledger.sites == ()
 
 
 def test_no_schedule_leaves_where_the_model_has_expectations():

@@ -2,18 +2,22 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
 from federation.examples import CONJUGATE, NAMES
 
+from posterity.errors import SiteError
 from posterity.families import Beta
 from posterity.federation import Leave, federate, simulate
 from posterity.federation.federate import start
 from posterity.federation.schedules import Schedule
+from posterity.federation.simulate import _for_those, _grouped
 from posterity.federation.visit import visit
 from posterity.graphs import MetropolisHastings, Network, NonBacktracking, complete, positions, ring
-from posterity.models import BetaBernoulli, BetaExponential
+from posterity.inference import LocalUpdate
+from posterity.models import BetaBernoulli, BetaExponential, Records
 
 KEY = jax.random.key(0)
 VISITS = 24
@@ -150,3 +154,44 @@ def test_many_sites_on_a_sparse_graph():
     )  # fmt: skip
     distinct = [len(set(walk)) for walk in trial.positions.tolist()]
     np.testing.assert_array_equal(trial.posteriors.a_minus_one[:, -1], distinct)
+
+
+class Odd(BetaBernoulli):
+    """Sees NaN where there are many records."""
+
+    def factor(self, records):
+        return super().factor(records) * (np.nan if records.size > 3 else 1.0)
+
+
+@pytest.mark.parametrize("model", [Odd(), lambda z, x: x * jnp.log(z) + jnp.log(x - 0.5)])
+def test_a_site_that_gives_nan_is_named(model):
+    data = {"ash": np.ones(2), "elm": np.ones(3), "fir": np.zeros(4), "oak": np.ones(1)}
+    usual = {"visits": VISITS, "repetitions": 3, "key": KEY}
+    prior = Beta.from_standard(2.0, 2.0)
+    update = None if isinstance(model, Odd) else LocalUpdate(steps=2)
+    with pytest.raises(SiteError, match="site 'fir'"):
+        simulate(data, model, prior, complete(list(NAMES)), update=update, **usual)
+    with pytest.raises(SiteError, match="site 'fir'"):
+        federate(data, model, prior, steps=1, update=update)
+
+
+def test_one_large_site_does_not_enlarge_the_others():
+    prior = Beta.from_standard(3.0, 3.0)
+    data = WAITS | {"fir": np.random.default_rng(1).exponential(0.3, 5000)}
+    groups = _grouped([Records.of(data[name]) for name in NAMES])
+    assert [own.weights.shape for own in groups.records] == [(3, 11), (1, 5000)]
+    trial = simulate(
+        data, BetaExponential(), prior, complete(list(NAMES)), visits=6, repetitions=1, key=KEY
+    )
+    assert 2 in trial.positions
+    for walk, found in zip(trial.positions, trial.parameters, strict=True):
+        expected = followed(data, BetaExponential(), prior, walk)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 3, 4, 7, 20])
+def test_rows_are_taken_a_few_at_a_time(width):
+    numbers, twice = jnp.arange(7), lambda number: (2 * number,)
+    for those in (numbers % 2 == 0, numbers < 0, numbers >= 0):
+        (found,) = _for_those(those, twice, {"number": numbers}, (-numbers,), width)
+        np.testing.assert_array_equal(found, jnp.where(those, 2 * numbers, -numbers))

@@ -20,6 +20,8 @@ from posterity.families import (
     NormalWishart,
     Product,
 )
+from posterity.inference.choice import best_estimator, check_estimator
+from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
     BonnetPrice,
     ClosedForm,
@@ -30,8 +32,6 @@ from posterity.inference.estimators import (
     Reinforce,
     Reparameterization,
     VariationalOnlineNewton,
-    best_estimator,
-    check_estimator,
 )
 from posterity.models import (
     BetaBernoulli,
@@ -321,14 +321,16 @@ BEST = [
     (ANY, CASES["Beta"][1], Quadrature),
     (ANY, CASES["Gamma"][1], Quadrature),
     (ANY, ONE, Quadrature),
-    (ANY, CASES["Gaussian"][1], BonnetPrice),
+    (ANY, CASES["Gaussian"][1], Cubature),
+    (ANY, Product(a=CASES["Gaussian"][1], b=ONE), Cubature),
     (ANY, WIDE[...], VariationalOnlineNewton),
     (NET, NET.prior(), VariationalOnlineNewton),
-    (ANY, CASES["Dirichlet"][1], Reparameterization),
-    (ANY, WISHART, Reparameterization),
-    (ANY, CASES["Product"][1], Reparameterization),
-    (ANY, Categorical.from_standard([0.5, 0.5]), Reinforce),
-    (ANY, Product(a=Categorical.from_standard([0.5, 0.5]), b=ONE), Reinforce),
+    (ANY, CASES["Dirichlet"][1], LeastSquares),
+    (ANY, WISHART, LeastSquares),
+    (ANY, CASES["Product"][1], LeastSquares),
+    (ANY, Categorical.from_standard([0.5, 0.5]), LeastSquares),
+    (ANY, Dirichlet.from_standard(np.ones(65)), Reparameterization),
+    (ANY, Categorical.from_standard(np.full(80, 1 / 80)), Reinforce),
 ]
 
 

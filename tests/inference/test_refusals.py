@@ -62,7 +62,7 @@ MISFITS = {
     "exact": (Exact(), ANY, LINE, "conjugate models. .* default here is Quadrature"),
     "by name": ("exact", BetaExponential(), BETA, "default here is ClosedForm"),
     "closed form": (ClosedForm(), BetaBernoulli(), BETA, "E_q.* default here is Exact"),
-    "two dimensions": (Quadrature(), ANY, PLANE, "one-dimensional .* BonnetPrice"),
+    "two dimensions": (Quadrature(), ANY, PLANE, "one-dimensional .* Cubature"),
     "a simplex": (Quadrature(), ANY, SIMPLEX, "found estimator Quadrature for FunctionModel"),
     "no predictor": (PredictorQuadrature(), ANY, LINE, "linear predictor"),
     "no Gaussian": (BonnetPrice(), ANY, GAMMA, "Gaussian posteriors"),

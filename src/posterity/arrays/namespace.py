@@ -149,6 +149,8 @@ def jax_module() -> Any:
 
 def is_jax(value: Any) -> bool:
     """Whether ``value`` is an array of JAX, traced or not."""
+    if type(value) is np.ndarray:  # the usual case, asked for at every leaf
+        return False
     jax = jax_module()
     return jax is not None and isinstance(value, jax.Array)
 

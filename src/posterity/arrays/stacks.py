@@ -13,6 +13,9 @@ import numpy as np
 from posterity.arrays.leaves import frozen
 from posterity.arrays.tree import Node, field_names
 
+CHUNK = 2**18
+"""Numbers of one leaf that are looked at or added up at a time: memory stays that of so many."""
+
 
 def columns(like: Any, trees: Sequence[Any]) -> list[Sequence[Any]]:
     """For each leaf of ``like``, in the order of fields and keys, the leaf of each tree.
@@ -32,6 +35,14 @@ def columns(like: Any, trees: Sequence[Any]) -> list[Sequence[Any]]:
 def rows(like: Any, leaves: Iterable[Iterable[Any]]) -> list[Any]:
     """The inverse of :func:`columns`: trees like ``like`` around these leaves, unchecked."""
     return list(_rows(like, iter(leaves)))
+
+
+def blocks(column: Sequence[Any]) -> Iterator[tuple[Sequence[Any], np.ndarray]]:
+    """Some arrays at a time, and the same as one; ValueError if shapes differ."""
+    step = max(1, CHUNK // max(1, np.size(column[0]))) if column else 1
+    for start in range(0, len(column), step):
+        part = column[start : start + step]
+        yield part, np.array(part) if step > 1 else np.asarray(part[0])[None]
 
 
 def stacked(like: Any, trees: Sequence[Any]) -> Any:

@@ -106,6 +106,15 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         return _inspection(path, found)
 
 
+def outline(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The tree of types of what a file holds, without its arrays; raises as :func:`load`.
+
+    The digest of the arrays, which are not read, is not checked.
+    """
+    with _opened(path) as found:
+        return found.manifest.tree
+
+
 def open_artifact(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
     """What :func:`load` and :func:`inspect` give, in one read; raises as ``load``."""
     with _opened(path) as found:

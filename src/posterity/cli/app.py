@@ -5,6 +5,7 @@ Whatever needs JAX is imported inside the commands, so that ``--help`` answers a
 
 import functools
 import io
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -38,6 +39,7 @@ Exit codes:
   1    any other error that posterity raises on purpose
   70   an unexpected error; set POSTERITY_DEBUG=1 to see the traceback
   130  interrupted
+  143  asked to end (SIGTERM)
 """
 
 
@@ -70,7 +72,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names need not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        app()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # too late: the exit code stands
 
 
 def example(*commands: str) -> str:

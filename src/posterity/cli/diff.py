@@ -25,9 +25,13 @@ def diff(
 
 
 def _diff(a: Path, b: Path) -> dict[str, Any]:
+    from posterity.artifact.columns import aligned, columns_of, unnamed
     from posterity.fusion.diff import diff
 
-    found = diff(files.read(a)[0], files.read(b)[0])
+    read = {"a": files.read(a), "b": files.read(b)}
+    columns = {name: columns_of(q, told.provenance) for name, (q, told) in read.items()}
+    both, names = aligned({name: q for name, (q, _) in read.items()}, columns)
+    found = diff(both["a"], both["b"])
     errors = found.standard_errors
     return {
         **_both(found.kl),
@@ -35,6 +39,8 @@ def _diff(a: Path, b: Path) -> dict[str, Any]:
         "blocks": {block.path: _block(block) for block in found.blocks},
         "sites_a": None if found.sites_a is None else list(found.sites_a),
         "sites_b": None if found.sites_b is None else list(found.sites_b),
+        "columns": list(names),
+        "notes": unnamed(columns, names),
     }
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import typer
 
 from posterity.errors import ArtifactError, PosterityError
+from posterity.interrupts import Interrupts, Terminated, of_signal
 
-USAGE, BUG, INTERRUPTED = 2, 70, 130
+USAGE, BUG, INTERRUPTED, TERMINATED = 2, 70, 130, 143
 DEBUG = "POSTERITY_DEBUG"
 
 
@@ -22,13 +24,43 @@ def guarded(call: Callable[[], Any], as_json: bool) -> int:
         if code != INTERRUPTED:  # how newer versions of typer return from Ctrl-C
             return code if isinstance(code, int) else 0
         error: BaseException = KeyboardInterrupt()
-    except (Exception, KeyboardInterrupt) as raised:
+    except (Exception, KeyboardInterrupt, Terminated) as raised:
         error = raised
         if os.environ.get(DEBUG):
             traceback.print_exc()
+    return _told(error, as_json)
+
+
+def _told(error: BaseException, as_json: bool) -> int:
     problem = _problem(error)
     print(json.dumps({"error": problem}) if as_json else _sentence(problem), file=sys.stderr)
     return problem["exit_code"]
+
+
+def stopped(interrupts: Interrupts, number: int, count: int, as_json: bool) -> None:
+    """At a first signal say that it will be heeded; at a second save what there is and end.
+
+    Where nothing can be lost yet the first one ends it. Nothing is waited for: this may be the only
+    thread that still runs.
+    """
+    if count > 2:
+        os._exit(128 + number)
+    if count == 2 or interrupts.rescue is None:
+        threading.Thread(target=_end, args=(interrupts, number, as_json), daemon=True).start()
+    elif sys.stderr.isatty():
+        print("Ending after this step. Again: at once.", file=sys.stderr)
+
+
+def _end(interrupts: Interrupts, number: int, as_json: bool) -> None:
+    try:
+        if interrupts.rescue is not None:
+            interrupts.rescue()
+        if sys.stderr.isatty():
+            print("\x1b[?25h", end="", file=sys.stderr)  # the cursor, which a bar hides
+        _told(of_signal(number), as_json)
+        sys.stderr.flush()
+    finally:
+        os._exit(128 + number)
 
 
 def _problem(error: BaseException) -> dict[str, Any]:
@@ -43,6 +75,8 @@ def _explain(error: BaseException) -> tuple[str, str, str, int]:
         return error.found, error.expected, error.fix, error.exit_code
     if isinstance(error, typer.Abort | KeyboardInterrupt):
         return "an interruption", "to run to the end", "Run the command again.", INTERRUPTED
+    if isinstance(error, Terminated):
+        return "a request to end", "to run to the end", "Run the command again.", TERMINATED
     if hasattr(error, "format_message"):  # click's, of which typer may hold its own copy
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "posterity"

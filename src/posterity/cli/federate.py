@@ -1,8 +1,10 @@
 """``posterity federate``: a federation simulated from a configuration."""
 
 import dataclasses
+import functools
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +12,16 @@ import typer
 
 from posterity.cli import files
 from posterity.cli.app import app, example
+from posterity.cli.failures import stopped
 from posterity.cli.report.numbers import number
 from posterity.cli.streams import Json, bar, present
-from posterity.errors import UsageError
+from posterity.errors import ConvergenceError
+from posterity.interrupts import Watch, deferred
 
 if TYPE_CHECKING:
+    from posterity.cli.config.federation import Config
     from posterity.federation import Run
+    from posterity.federation.run import Goal
 
 
 @app.command(epilog=example("posterity federate federation.toml"))
@@ -27,48 +33,60 @@ def federate(
 
     The configuration names each site's data, the model, the prior, and who updates when. A
     checkpoint is kept beside the output: a federation that was interrupted goes on where it was
-    when the command is run again.
+    when the command is run again. Ctrl-C ends it after the step that it is at, twice at once. A
+    posterior that has not converged is written, said to be so, and the exit code is 9.
     """
-    present(lambda: _federate(config), "federate", as_json)
+    stop, settled = functools.partial(stopped, as_json=as_json), []
+    present(lambda: _federate(config, stop, settled.append), "federate", as_json)
+    if not all(settled):
+        raise typer.Exit(ConvergenceError.exit_code)
 
 
-def _federate(path: Path) -> dict[str, Any]:
-    from posterity.cli.config.federation import load_config
-    from posterity.federation.checkpoint import resumed
-    from posterity.federation.federate import advance_safely
+def _federate(path: Path, stop: Watch, settled: Callable[[bool], None]) -> dict[str, Any]:
+    with deferred(stop) as interrupts:
+        from posterity.cli.config.federation import load_config
+        from posterity.federation.checkpoint import keep
+        from posterity.federation.durable import advance_safely
+        from posterity.federation.federate import goal_of
+
+        config = load_config(path)
+        files.check_outputs(config.outputs, config.inputs)
+        interrupts.check()
+        with keep(config.start(), config.checkpoint) as kept:
+            run, done = kept.run, kept.run.state.step
+            goal = goal_of(run, config.steps, config.until)
+            total = None if goal.until else goal.steps
+            with bar(f"Federating: {run.rule}", total, done) as moved:
+                moving = lambda run: moved(run.state.step)
+                run = advance_safely(kept, goal, config.every, moving)
+        settled(run.status.converged)
+        return _written(config, run) | {"resumed": done} | _data(run, goal)
+
+
+def _written(config: "Config", run: "Run") -> dict[str, Any]:
+    from posterity.artifact.columns import as_provenance
     from posterity.files import write_file
 
-    config = load_config(path)
-    files.check_outputs(config.outputs, config.inputs)
-    run = resumed(config.start(), config.checkpoint)
-    done = run.state.step
-    if done > config.steps:
-        raise UsageError(
-            found=f"schedule.steps = {config.steps}, of which {done} were made",
-            expected="as many as the checkpoint has made, or more",
-            fix="Raise schedule.steps, or remove the checkpoint to begin anew.",
-        )
-    with bar(f"Federating, {config.steps} {run.schedule.unit}", config.steps, done) as moved:
-        run = advance_safely(
-            run, config.steps, config.checkpoint, config.every, lambda run: moved(run.state.step)
-        )
-    written = files.write(run.ledger, config.output, "federate", _provenance(run))
+    told = _provenance(run) | as_provenance(config.columns)
+    written = files.write(run.ledger, config.output, "federate", told)
     if config.history is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
         write_file(config.history, "".join(lines).encode())
-    told = {"output": written.path, "digest": written.digest, "resumed": done}
-    return told | _data(run)
+    named = {"columns": list(config.columns), "notes": list(config.notes)}
+    return {"output": written.path, "digest": written.digest} | named
 
 
 def _provenance(run: "Run") -> dict[str, str]:
     return {
         "schedule": type(run.schedule).__name__,
         "steps": str(run.state.step),
-        "grid": json.dumps(run.federation.grid.exponents),
+        "status": str(run.status),
     }
 
 
-def _data(run: "Run") -> dict[str, Any]:
+def _data(run: "Run", goal: "Goal") -> dict[str, Any]:
+    from posterity.federation.federate import too_few_hops
+
     outcomes = Counter((visit.site, visit.outcome) for visit in run.history)
     last = {visit.site: visit.residual for visit in run.history}
     return {
@@ -76,6 +94,14 @@ def _data(run: "Run") -> dict[str, Any]:
         "unit": run.schedule.unit,
         "steps": run.state.step,
         "exact": run.exact,
+        "rule": run.rule,
+        "warning": too_few_hops(run, goal),
+        "status": {
+            "state": run.status.state,
+            "change": number(run.status.change),
+            "tolerance": run.status.tolerance,
+            "reasons": list(run.status.reasons),
+        },
         "sites": {
             site: {
                 "records": records.size,

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
 
 
 def read(path: Path) -> "tuple[Posterior, Inspection]":
-    """A posterior and what is said about its file; errors as of :func:`posterity.load`."""
+    """A posterior and what is said about its file; errors as of :func:`posterity.load`.
+
+    Names of coefficients are checked.
+    """
     from posterity.artifact import open_artifact
+    from posterity.artifact.columns import columns_of
     from posterity.families import Distribution
     from posterity.ledger import Ledger
 
@@ -26,21 +30,25 @@ def read(path: Path) -> "tuple[Posterior, Inspection]":
             expected="a posterior or a ledger",
             fix="Read it with posterity.load.",
         )
+    try:
+        columns_of(found, inspection.provenance)
+    except ArtifactError as error:
+        raise error.at(f"file {str(path)!r}") from error
     return found, inspection
 
 
-def read_ledger(path: Path) -> "Ledger":
+def read_ledger(path: Path) -> "tuple[Ledger, Inspection]":
     """The ledger in a file; a StructureError if there is something else in it."""
     from posterity.ledger import Ledger
 
-    found, _ = read(path)
+    found, inspection = read(path)
     if not isinstance(found, Ledger):
         raise StructureError(
             found=f"a {type(found).__name__} in {str(path)!r}",
             expected="a ledger, which knows what each site contributed",
             fix="Use the ledger that the posterior was made of.",
         )
-    return found
+    return found, inspection
 
 
 def read_prior(path: Path) -> "tuple[ExponentialFamily, Inspection]":

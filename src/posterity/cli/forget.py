@@ -70,16 +70,20 @@ def _forget(
     config: Path | None,
     sweeps: int | None,
 ) -> dict[str, Any]:
+    from posterity.artifact.columns import as_provenance, columns_of
+
     output, receipt = outputs
-    ledger = files.read_ledger(path)
+    ledger, found = files.read_ledger(path)
+    columns = columns_of(ledger, found.provenance)
     with bar("Forgetting"):
         if config is None:
             left, issued = _subtracted(ledger, sites)
             distance = 0.0 if issued.exact else None
         else:
-            left, issued, distance = _refined(ledger, sites, config, outputs, sweeps)
+            left, issued, distance = _refined(ledger, columns, sites, config, outputs, sweeps)
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
-    written = files.write(left, output, "forget", {"before": issued.before})
+    told = {"before": issued.before, **as_provenance(columns)}
+    written = files.write(left, output, "forget", told)
     issued.save(receipt)
     return {
         "output": written.path,
@@ -104,13 +108,18 @@ def _subtracted(before: Any, sites: tuple[str, ...]) -> Any:
 
 
 def _refined(
-    before: Any, sites: tuple[str, ...], config: Path, outputs: Sequence[Path], sweeps: int | None
+    before: Any,
+    columns: tuple[str, ...],
+    sites: tuple[str, ...],
+    config: Path,
+    outputs: Sequence[Path],
+    sweeps: int | None,
 ) -> Any:
     from posterity.cli.config.federation import load_config
     from posterity.federation.checkpoint import with_ledger
     from posterity.federation.forget import forget
 
-    federation = load_config(config)
+    federation = load_config(config, columns)
     files.check_outputs(outputs, federation.inputs)
     done = forget(with_ledger(federation.start(), before), *sites, sweeps=sweeps)
     return done.ledger, done.receipt, done.distance

@@ -79,14 +79,18 @@ def fuse(
 def _fuse(
     paths: Sequence[Path], output: Path, prior: Path | None, options: dict[str, Any]
 ) -> dict[str, Any]:
+    from posterity.artifact.columns import aligned, as_provenance, in_order, unnamed
     from posterity.fusion import fuse
 
     with bar(f"Fusing {len(paths)} files"):
-        sites, digests = _sites(paths)
-        before, told = files.read_prior(prior) if prior else (None, None)
+        sites, digests, columns = _sites(paths)
+        before, told, mine = _prior(prior)
+        sites, names = aligned(sites, columns)
+        before = in_order(before, mine, names, "the prior", "the sites")
+        columns, names = columns | ({"the prior": mine} if prior else {}), names or mine
         fusion = fuse(sites, prior=before, **options)
         result = fusion.posterior if fusion.ledger is None else fusion.ledger
-        record = _provenance(fusion, options, digests) | ({"prior": told.digest} if told else {})
+        record = _provenance(fusion, options, digests) | told | as_provenance(names)
         written = files.write(result, output, "fuse", record)
     return {
         "output": written.path,
@@ -97,6 +101,8 @@ def _fuse(
         "matching": options["matching"],
         "sites": dict(sorted(digests.items())),
         "plates": {path: _plate(plate) for path, plate in fusion.plates.items()},
+        "columns": list(names),
+        "notes": unnamed(columns, names),
     }
 
 
@@ -108,11 +114,24 @@ def _plate(plate: Any) -> dict[str, Any]:
     }
 
 
-def _sites(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the files hold, and their digests, by site."""
+def _prior(path: Path | None) -> tuple[Any, dict[str, str], tuple[str, ...]]:
+    """The prior, what is said of it, and the names of its coefficients."""
+    from posterity.artifact.columns import columns_of
+
+    if path is None:
+        return None, {}, ()
+    prior, found = files.read_prior(path)
+    return prior, {"prior": found.digest}, columns_of(prior, found.provenance)
+
+
+def _sites(
+    paths: Sequence[Path],
+) -> tuple[dict[str, Any], dict[str, str], dict[str, tuple[str, ...]]]:
+    """What the files hold, their digests, and the names of coefficients, by site."""
+    from posterity.artifact.columns import columns_of
     from posterity.ledger import Ledger
 
-    sites, digests = {}, {}
+    sites, digests, columns = {}, {}, {}
     for path in paths:
         found, inspection = files.read(path)
         own = "+".join(found.sites) if isinstance(found, Ledger) else ""
@@ -125,7 +144,8 @@ def _sites(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str]]:
                 "else by its name.",
             )
         sites[name], digests[name] = found, inspection.digest
-    return sites, digests
+        columns[name] = columns_of(found, inspection.provenance)
+    return sites, digests, columns
 
 
 def _provenance(

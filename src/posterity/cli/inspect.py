@@ -1,8 +1,10 @@
 """``posterity inspect``: what is in a file."""
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +13,16 @@ from posterity.cli import files
 from posterity.cli.app import app, example
 from posterity.cli.report.numbers import number
 from posterity.cli.streams import Json, present
-from posterity.errors import ParameterError
+from posterity.errors import ArtifactError, ParameterError, StructureError
+
+NO_POSTERIORS = ("Architecture", "dict")
+"""Kinds of files of which it is told what is in them, and no more."""
+MOST_LEVELS = 20
+"""Of a tree that nobody built."""
+MASS = 0.95
+"""Posterior probability of an interval, half of the rest on either side."""
+MOST_UNNAMED = 1000
+"""Coordinates without names that are worth a look: those of a network are not."""
 
 
 @app.command(epilog=example("posterity inspect both.safetensors"))
@@ -19,21 +30,72 @@ def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by posterity.")],
     as_json: Json = False,
 ) -> None:
-    """Check a file and say what is in it."""
+    """Check a file and say what is in it; of Gaussian coefficients, mean, sd and 95 % interval."""
     present(lambda: _inspect(file), "inspect", as_json)
 
 
 def _inspect(file: Path) -> dict[str, Any]:
-    from posterity.artifact import digest
+    from posterity.artifact import artifact
+    from posterity.artifact.columns import columns_of
     from posterity.ledger import Ledger
 
-    posterior, found = files.read(file)
-    facts = ("path", "kind", "format", "bytes", "digest", "provenance")
-    data = {name: getattr(found, name) for name in facts}
+    files.check_regular(file)
+    try:
+        posterior, found = files.read(file)
+    except (ArtifactError, StructureError):
+        tree = artifact.outline(file)
+        if tree["type"] not in NO_POSTERIORS:
+            raise
+        return _facts(artifact.inspect(file)) | {"content": _described(tree)}
+    data, names = _facts(found), columns_of(posterior, found.provenance)
     if isinstance(posterior, Ledger):
-        data |= {"prior_digest": digest(posterior.prior), "sites": _sites(posterior)}
+        data |= {"prior_digest": artifact.digest(posterior.prior), "sites": _sites(posterior)}
         posterior = posterior.total  # be it proper or not
-    return data | {"proper": _is_proper(posterior), "family": _outline(posterior)}
+    proper = _is_proper(posterior)
+    told = _coefficients(posterior, names) if proper else []
+    return data | {"proper": proper, "family": _outline(posterior), "coefficients": told}
+
+
+def _facts(found: Any) -> dict[str, Any]:
+    facts = ("path", "kind", "format", "bytes", "digest", "provenance")
+    return {name: getattr(found, name) for name in facts}
+
+
+def _coefficients(posterior: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
+    from posterity.artifact.columns import gaussians
+
+    rows = []
+    for path, q in gaussians(posterior):
+        named = len(names) == q.own_size
+        if named or q.own_size <= MOST_UNNAMED:
+            rows += _marginals(q, path, names if named else [None] * q.own_size)
+    return rows
+
+
+def _marginals(q: Any, block: str, names: Sequence[str | None]) -> list[dict[str, Any]]:
+    variance = q.variance if q.diagonal else q.covariance.diagonal()
+    mean, sd = q.mean.tolist(), (variance**0.5).tolist()
+    half = NormalDist().inv_cdf((1 + MASS) / 2)
+    return [
+        {"block": block, "name": name, "mean": number(m), "sd": number(s),
+         "interval": [number(m - half * s), number(m + half * s)]}
+        for name, m, s in zip(names, mean, sd, strict=True)
+    ]  # fmt: skip
+
+
+def _described(node: Any, depth: int = 0) -> Any:
+    """What a manifest says of values, none of which is built: shapes, and plain values as text."""
+    if depth > MOST_LEVELS:
+        return "..."
+    if isinstance(node, list) and any(isinstance(child, dict) for child in node):
+        node = {"type": "list", "fields": {str(n): child for n, child in enumerate(node)}}
+    if not isinstance(node, dict):
+        return json.dumps(node)
+    if node["type"] == "array":
+        return node["shape"]
+    fields = {name: _described(child, depth + 1) for name, child in node["fields"].items()}
+    return {"type": node["type"], "parameters": fields}
 
 
 def _sites(ledger: Any) -> dict[str, Any]:

@@ -9,19 +9,24 @@ from typing import Annotated, Any
 
 import typer
 
+from posterity.cli.failures import printable
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and only that.")]
 
 
 def present(compute: Callable[[], dict[str, Any]], verb: str, as_json: bool) -> None:
     """Print what ``compute`` found, as JSON or by the report of ``verb``.
 
-    Standard output belongs to the JSON document: all else goes to standard error.
+    Standard output belongs to the JSON document: all else goes to standard error, and so do the
+    ``notes`` of what was found where people read it.
     """
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         data = compute()
     if as_json:
         print(json.dumps(data, indent=2, allow_nan=False))
         return
+    for note in data.get("notes", ()):
+        print(printable(f"note: {note}"), file=sys.stderr)
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)

@@ -27,7 +27,7 @@ def _verify(path: Path, before: Path, after: Path) -> dict[str, Any]:
 
     files.check_regular(path)
     receipt = Receipt.load(path)
-    verification = verify(receipt, files.read_ledger(before), files.read_ledger(after))
+    verification = verify(receipt, files.read_ledger(before)[0], files.read_ledger(after)[0])
     if not verification.passed:
         broken = "; nor that ".join(verification.broken)
         raise LedgerError(

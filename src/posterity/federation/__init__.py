@@ -1,10 +1,10 @@
 """Federated inference: one posterior, improved by sites whose data stay where they are."""
 
 from posterity.federation.certificate import certify
+from posterity.federation.content import versioned
 from posterity.federation.federate import federate
 from posterity.federation.forget import Forgotten, forget
 from posterity.federation.gossip import Gossip, Token
-from posterity.federation.grid import Grid
 from posterity.federation.run import Run
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.federation.several_tokens import LedgerGossip
@@ -15,7 +15,6 @@ __all__ = [
     "Asynchronous",
     "Forgotten",
     "Gossip",
-    "Grid",
     "Leave",
     "LedgerGossip",
     "Run",
@@ -30,4 +29,5 @@ __all__ = [
     "federate",
     "forget",
     "simulate",
+    "versioned",
 ]

@@ -1,110 +1,164 @@
 """A run as a file, so that it survives an interruption: a ledger, and where the walk stands."""
 
+import contextlib
 import dataclasses
-import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import jax
-import numpy as np
-
-from posterity.artifact import inspect, load, save
-from posterity.errors import ArtifactError, LedgerError, UsageError
+from posterity.artifact import open_artifact, save
+from posterity.errors import ArtifactError, LedgerError
+from posterity.federation.fingerprint import differing, fingerprint, without_data
+from posterity.federation.history import History, beside, sole_writer
+from posterity.federation.members import Members
 from posterity.federation.run import Run
-from posterity.federation.visit import Visit
+from posterity.files import clean_stale
 from posterity.ledger import Ledger
 
 KEY = "federation"
 
 
-def save_checkpoint(run: Run, path: str | os.PathLike[str]) -> None:
-    """Write the run's ledger and position, whole or not at all; the data stay out of the file.
+@dataclasses.dataclass
+class Checkpoint:
+    """A file that a run is kept in, and beside it one that its history is appended to.
+
+    The first is replaced as a whole, and says how far the second counts; the second is written
+    first. So whenever the process is killed, the state before or the state after is there.
+    """
+
+    path: Path
+    file: BinaryIO
+    """That of the history, which nobody else writes."""
+    parts: Mapping[str, str]
+    """The fingerprint of what the run was set up from."""
+    run: Run
+    """As it is kept; as it was set up, if it is not yet."""
+    history: History
+    lock: Any = dataclasses.field(default_factory=threading.Lock)
+
+    def save(self, run: Run) -> None:
+        """Keep a later state of the run; the data stay out of the file.
+
+        Raises:
+            ArtifactError: if a file cannot be written; what was there before stays.
+        """
+        with self.lock:
+            self.history.extend(self.file, run.history)
+            found, position = _packed(run)
+            position["fingerprint"] = without_data(self.parts, run.ledger.forgotten)
+            position["history"] = self.history.mark
+            save(found, self.path, provenance={KEY: json.dumps(position)})
+            self.run = run
+
+
+@contextlib.contextmanager
+def keep(run: Run, path: str | os.PathLike[str]) -> Iterator[Checkpoint]:
+    """The checkpoint of a run that was set up like this one, for no other process meanwhile.
 
     Raises:
-        UsageError: if the schedule's state is more than numbers and names (:class:`LedgerGossip`).
-        ArtifactError: if the file cannot be written; what was there before stays.
+        ArtifactError: as ``load_checkpoint``, and if the files cannot be written, or another
+            process writes them.
+        UsageError: as ``load_checkpoint``.
     """
-    check_saveable(run)
-    position = {
-        "fingerprint": fingerprint(run, run.ledger.forgotten),
-        "step": run.state.step,
-        "counts": dict(run.state.counts),
-        "schedule": run.state.schedule,
-        "leaving": run.state.leaving,
-        "history": [dataclasses.astuple(visit) for visit in run.history],
-    }
-    provenance = {KEY: json.dumps(position), "grid": json.dumps(run.federation.grid.exponents)}
-    save(run.ledger, path, provenance=provenance)
+    path = Path(path)
+    with sole_writer(beside(path)) as file:
+        clean_stale(path)
+        parts = fingerprint(run)
+        kept = _read(run, parts, path) if path.exists() else (run, History(beside(path)))
+        yield Checkpoint(path, file, parts, *kept)
 
 
-def check_saveable(run: Run) -> None:
-    """Raise a UsageError unless the schedule's state is JSON data."""
-    if run.state.known:
-        raise UsageError(
-            found=f"schedule {type(run.schedule).__name__}, whose state holds factors",
-            expected="one ledger, and beside it numbers and names",
-            fix="Run it without a checkpoint, or use Gossip with one token.",
-        )
+def save_checkpoint(run: Run, path: str | os.PathLike[str]) -> None:
+    """Save a run once; what is there must be an earlier state of it. Errors as of ``keep``."""
+    with keep(run, path) as checkpoint:
+        checkpoint.save(run)
 
 
 def load_checkpoint(run: Run, path: str | os.PathLike[str]) -> Run:
-    """The run that ``save_checkpoint`` wrote, given one that was set up in the same way.
+    """The run that was saved, given one that was set up in the same way.
 
     The data of sites that were forgotten may be gone; their names must be among the sites.
 
     Raises:
-        ArtifactError: if the file is no checkpoint, or one of another federation: other data,
-            model, prior, schedule, local rule or key.
+        ArtifactError: if the file is no checkpoint, has lost its history, or is one of another
+            federation; the parts that differ are named.
+        UsageError: if a function cannot be told from a changed one (see :func:`versioned`).
     """
-    provenance, ledger = inspect(path).provenance, load(path)
-    if KEY not in provenance or not isinstance(ledger, Ledger):
-        raise ArtifactError(
-            found=f"file {os.fspath(path)!r}, which is no checkpoint",
-            expected="a file that a federation saved",
-            fix="Name another file; this one was not touched.",
-        )
-    position = _position(provenance[KEY])
-    if position.get("fingerprint") != fingerprint(run, ledger.forgotten):
-        raise ArtifactError(
-            found=f"a checkpoint of another federation in {os.fspath(path)!r}",
-            expected="one with the same data, model, prior, schedule, local rule and key",
-            fix="Restore what was changed, or remove the checkpoint to begin anew.",
-        )
-    history = tuple(Visit(*visit) for visit in position["history"])
+    return _read(run, fingerprint(run), Path(path))[0]
+
+
+# --- what is in the file -------------------------------------------------------------------------
+
+
+def _packed(run: Run) -> tuple[Any, dict[str, Any]]:
+    """A ledger, with members of the family beside it if the schedule needs any, and JSON data."""
+    state, members = run.state, Members(run.state.entries)
+    position = {
+        "step": state.step,
+        "counts": dict(state.counts),
+        "leaving": state.leaving,
+        "schedule": members.packed(state.schedule),
+        "known": members.packed(state.known),
+    }
+    stack = members.stack(state.prior)
+    return run.ledger if stack is None else {"ledger": run.ledger, "others": stack}, position
+
+
+def _read(run: Run, parts: Mapping[str, str], path: Path) -> tuple[Run, History]:
+    """What was saved of the run, and its history."""
+    found, about = open_artifact(path)
+    ledger, stack = (found["ledger"], found["others"]) if _is_pair(found) else (found, None)
+    try:
+        position = json.loads(about.provenance[KEY])
+        differ = differing(position["fingerprint"], parts, ledger.forgotten)
+        if not differ:
+            history = History.read(beside(path), position["history"])
+            resumed = _unpacked(run, ledger, Members(ledger.entries, stack), position)
+            return dataclasses.replace(resumed, history=history.visits), history
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise _foreign(path) from error
+    raise ArtifactError(
+        found=f"a checkpoint of another federation in {str(path)!r}: "
+        f"other {', '.join(differ[:5])}{' and more' * (len(differ) > 5)}",
+        expected="one with the same data, model, prior, schedule, local rule and key",
+        fix="Restore what was changed, or remove the checkpoint to begin anew.",
+    )
+
+
+def _unpacked(run: Run, ledger: Ledger, members: Members, position: dict[str, Any]) -> Run:
     state = dataclasses.replace(
         with_ledger(run, ledger).state,
-        counts=position["counts"],
         step=position["step"],
-        schedule=position["schedule"],
+        counts=position["counts"],
         leaving=tuple(position["leaving"]),
+        schedule=members.unpacked(position["schedule"]),
+        known=members.unpacked(position["known"]),
     )
-    return dataclasses.replace(run, state=state, history=history)
+    return dataclasses.replace(run, state=state)
 
 
-def resumed(run: Run, path: Path) -> Run:
-    """The run as its checkpoint has it, where there is one; errors as ``load_checkpoint``."""
-    return load_checkpoint(run, path) if path.exists() else run
+def _is_pair(found: Any) -> bool:
+    return isinstance(found, dict) and found.keys() == {"ledger", "others"}
 
 
-def _position(text: str) -> dict[str, Any]:
-    """What a checkpoint says beside its ledger; nothing if it is not what was saved."""
-    try:
-        position = json.loads(text)
-    except ValueError:
-        return {}
-    return position if isinstance(position, dict) else {}
+def _foreign(path: Path) -> ArtifactError:
+    return ArtifactError(
+        found=f"file {str(path)!r}, which is no checkpoint of this release",
+        expected="a file that a federation saved",
+        fix="Name another file; this one was not touched.",
+    )
 
 
 def with_ledger(run: Run, ledger: Ledger) -> Run:
     """The run with the factors of a ledger that has its prior.
 
     Raises:
-        LedgerError: if the prior or the sites are others, or factors are off the run's grid.
+        LedgerError: if the prior or the sites are others.
     """
-    grid, strangers = run.federation.grid, sorted(set(ledger.entries) - set(run.federation.sites))
+    strangers = sorted(set(ledger.entries) - set(run.federation.sites))
     if strangers or ledger.prior != run.state.prior:
         raise LedgerError(
             found=f"a ledger of sites {sorted(ledger.entries)} with "
@@ -112,50 +166,5 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
             expected=f"the federation's prior, and sites among {sorted(run.federation.sites)}",
             fix="Set the federation up with the prior and the sites that made the ledger.",
         )
-    for site in ledger.sites:
-        if ledger.factor(site) != grid.round(ledger.factor(site)):
-            raise LedgerError(
-                found=f"a factor of site {site!r} that is off the grid",
-                expected="factors that a federation of this prior and reach made",
-                fix="Pass the `reach` with which the ledger was made.",
-            )
     state = run.state.with_entries(ledger.entries)
-    grid.check(state.load, "the ledger")
     return dataclasses.replace(run, state=run.schedule.learn(state, state.entries))
-
-
-def fingerprint(run: Run, forgotten: Collection[str] = ()) -> str:
-    """SHA-256 of all that a run is set up from, equal in every process.
-
-    Of ``forgotten`` sites the names count and not the data, which should be gone.
-    """
-    sha, federation = hashlib.sha256(), run.federation
-    data = {site: d for site, d in federation.sites.items() if site not in forgotten}
-    rule = [federation.model, federation.update, federation.grid, run.schedule, run.state.prior]
-    _feed(sha, [list(federation.sites), data, *rule, jax.random.key_data(run.key)])
-    return sha.hexdigest()
-
-
-def _feed(sha: Any, value: Any) -> None:
-    """Type names, fields, and the bytes of arrays; a function counts by its name alone."""
-    length = len(value) if isinstance(value, Mapping | list | tuple) else ""
-    sha.update(f"\n{type(value).__qualname__} {length} ".encode())
-    if isinstance(value, np.ndarray | jax.Array | np.generic):
-        array = np.asarray(value)
-        sha.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-    elif isinstance(value, Mapping):
-        for name in sorted(value):
-            sha.update(repr(name).encode())
-            _feed(sha, value[name])
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _feed(sha, item)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            # A graph is described by the network made of it.
-            if field.name != "graph":
-                _feed(sha, getattr(value, field.name))
-    elif callable(value):
-        sha.update(getattr(value, "__qualname__", "").encode())
-    else:
-        sha.update(repr(value).encode())

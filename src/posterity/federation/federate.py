@@ -1,26 +1,32 @@
 """``federate``: improve one posterior by local steps of sites whose data stay where they are."""
 
-import functools
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import numpy as np
 
-from posterity.arguments import COUNT, NATURAL, Constraint, one_of
+from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
 from posterity.arrays.tree import structure
 from posterity.checks import check_proper
-from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
-from posterity.families import ExponentialFamily
-from posterity.federation.checkpoint import check_saveable, resumed, save_checkpoint
-from posterity.federation.grid import DIGITS, REACH, Grid
-from posterity.federation.run import Callback, Run
+from posterity.errors import (
+    ConvergenceWarning,
+    PosterityError,
+    StructureError,
+    UsageError,
+)
+from posterity.families import ExponentialFamily, at_rest
+from posterity.federation.checkpoint import keep
+from posterity.federation.durable import advance_safely
+from posterity.federation.gossip import OverGraph
+from posterity.federation.run import ROUNDS, Callback, Goal, Run
 from posterity.federation.schedules import Schedule, Sequential
 from posterity.federation.state import State
+from posterity.federation.status import TOLERANCE
 from posterity.federation.visit import Federation
 from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, Model, Records, hierarchical
@@ -38,11 +44,11 @@ def federate(
     prior: ExponentialFamily,
     *,
     schedule: Schedule | None = None,
-    steps: int = 10,
+    steps: int | None = None,
+    until: float | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
     personal: bool | Sequence[int] | Mapping[int, float] = False,
-    reach: float = REACH,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
     callback: Callback | None = None,
@@ -64,7 +70,11 @@ def federate(
         prior: a proper member of the family that the posterior shall have.
         schedule: :class:`Sequential` (the default), :class:`Synchronous` or
             :class:`Asynchronous` over a server, :class:`Gossip` over a graph.
-        steps: of the schedule: passes, rounds, reports or hops.
+        steps: of the schedule: passes, rounds, reports or hops; by default as many as it takes
+            to converge, up to those of a hundred rounds.
+        until: nats that may be left to change in a run which has converged, and then ends;
+            with ``steps``, after these at the latest. 1e-3 by default; with ``steps`` alone all
+            of these are made.
         update: how a site improves its factor in one visit.
         weights: factors of sites' losses, 1 by default. (The inverse of a site's number of
             records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
@@ -73,22 +83,25 @@ def federate(
             one of the population, or the columns of those that do, with the spread to expect if
             it is a mapping (:func:`posterity.models.hierarchical`); :meth:`Run.site` then gives a
             site its own posterior. How far sites differ is learned.
-        reach: how much larger than the prior's parameters sums may grow (:class:`Grid`). All
-            parameters are rounded to the prior's times ``reach / 2^53``, 1e-7 of them by default.
         on_error: whether a site that fails ends the run, or is passed over and noted.
         key: of all that is random, ``jax.random.key(0)`` by default.
         callback: called with the run after each step; what it raises ends the run.
         checkpoint: a file from which the run goes on, if it is there, and where it is saved from
-            time to time, at the end, and when it is interrupted.
+            time to time, at the end, and when it is interrupted; beside it, ``NAME.history``.
         every: steps between two checkpoints.
 
+    Warns:
+        ConvergenceWarning: if the run has not converged; ``run.status`` says how far it is, and
+            ``run.until()`` goes on. Before it starts, if ``steps`` are too few for a graph.
+
     Raises:
-        UsageError: if arguments make no sense together.
+        UsageError: if arguments make no sense together, or a checkpoint is beyond ``steps``.
         StructureError: if graph, sites or data do not fit together.
         ParameterError: if data or prior hold NaN, infinity or what the model cannot produce.
-        SiteError: if a site raises, or its update is not finite, or too large for the grid;
-            ``error.run`` is the run up to there, to go on from.
+        SiteError: if a site raises, or its update is not finite; ``error.run`` is the run up to
+            there, to go on from.
         ArtifactError: if the checkpoint cannot be used.
+        KeyboardInterrupt, Terminated: with a checkpoint, only once it was saved.
 
     Source: gong2021; bui2018.
 
@@ -99,6 +112,38 @@ def federate(
     >>> float(run.posterior.a), float(run.posterior.b)
     (4.0, 3.0)
     """
+    NATURAL.or_none().check(steps=steps)
+    POSITIVE.or_none().check(until=until)
+    options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
+    options |= {"personal": personal, "on_error": on_error, "until": until}
+    run = start(sites, model, prior, **options)
+    goal = goal_of(run, steps, until)
+    if few := too_few_hops(run, goal):
+        warnings.warn(few, ConvergenceWarning, stacklevel=2)
+    if checkpoint is None:
+        run = goal.pursued(run, callback)
+    else:
+        with keep(run, checkpoint) as kept:
+            run = advance_safely(kept, goal, every, callback)
+    if steps != 0 and not run.status.converged:
+        warnings.warn(_unsettled(run), ConvergenceWarning, stacklevel=2)
+    return run
+
+
+def start(
+    sites: Mapping[str, Any],
+    model: Model | Callable[[Any, Any], Any],
+    prior: ExponentialFamily,
+    *,
+    schedule: Schedule | None = None,
+    update: LocalUpdate | None = None,
+    weights: Mapping[str, float] | None = None,
+    personal: bool | Sequence[int] | Mapping[int, float] = False,
+    until: float | None = None,
+    on_error: Literal["raise", "pass"] = "raise",
+    key: jax.Array | None = None,
+) -> Run:
+    """The run before its first step; arguments and errors as for :func:`federate`."""
     ON_ERROR.check(on_error=on_error)
     SITES.check(sites=list(sites))
     model = model if isinstance(model, Model) else FunctionModel(model)
@@ -108,37 +153,34 @@ def federate(
     key = jax.random.key(0) if key is None else key
     check_proper(prior, "the prior")
     records = _records(sites, weights or {}, model)
-    grid = Grid.of(prior, reach)
-    prior = _rounded(prior, grid, reach)
+    prior = at_rest(prior)
     update = (update or LocalUpdate()).resolve(model, prior)
-    federation = Federation(model, update, grid, records, on_error)
+    federation = Federation(model, update, records, on_error)
     _check_fit(federation, prior)
     first = schedule.init(State.of(prior), tuple(records), key=jax.random.fold_in(key, 0))
-    run = Run(federation, schedule, first, key)
-    if checkpoint is None:
-        return run.advance(steps, callback=callback)
-    return advance_safely(resumed(run, Path(checkpoint)), steps, Path(checkpoint), every, callback)
+    return Run(federation, schedule, first, key, tolerance=until or TOLERANCE)
 
 
-start = functools.partial(federate, steps=0)
-"""The run before its first step; arguments and errors as for :func:`federate`."""
+def goal_of(run: Run, steps: int | None, until: float | None) -> Goal:
+    """Where a run is to end."""
+    if steps is None:
+        return Goal(ROUNDS * run.round, True)
+    return Goal(steps, until is not None)
 
 
-def advance_safely(run: Run, steps: int, path: Path, every: int, callback: Callback | None) -> Run:
-    """Up to step number ``steps``, saving to the checkpoint on the way."""
-    COUNT.check(every=every)
-    NATURAL.check(steps=steps)
-    check_saveable(run)
-    latest = run
-    try:
-        while latest.state.step < steps:
-            latest = latest.advance(1, callback=callback)
-            if latest.state.step % every == 0:
-                save_checkpoint(latest, path)
-    finally:
-        if latest is not run:  # a first step that failed leaves no file to be in the way
-            save_checkpoint(latest, path)
-    return latest
+def too_few_hops(run: Run, goal: Goal) -> str | None:
+    """What is said of a walk that is too short to visit all sites of its graph."""
+    schedule = run.schedule
+    if not isinstance(schedule, OverGraph) or not 0 < goal.steps < schedule.cover:
+        return None
+    return (
+        f"{goal.steps} hops are too few: it takes about {schedule.cover} to visit all "
+        f"{schedule.network.size} sites of this graph, and more to converge."
+    )
+
+
+def _unsettled(run: Run) -> str:
+    return f"The posterior has {run.status} (after {run.state.step} {run.schedule.unit})."
 
 
 def _records(
@@ -161,19 +203,6 @@ def _records(
         except PosterityError as error:
             raise error.at(f"the data of site {site!r}") from error
     return records
-
-
-def _rounded(prior: ExponentialFamily, grid: Grid, reach: float) -> ExponentialFamily:
-    """The prior on the grid; a ParameterError if that is no distribution."""
-    rounded = grid.round(prior)
-    if not np.all(rounded.is_proper()):
-        raise ParameterError(
-            found=f"a prior that is improper once rounded to {reach / 2**DIGITS:.1g} of its "
-            "largest parameters",
-            expected="parameters of similar orders of magnitude",
-            fix="Scale the data so that prior variances are alike, or pass a smaller `reach`.",
-        )
-    return rounded
 
 
 def _check_fit(federation: Federation, prior: ExponentialFamily) -> None:

@@ -7,18 +7,58 @@ from typing import Literal
 
 import jax
 
-from posterity.arguments import NATURAL, one_of
+from posterity.arguments import NATURAL, POSITIVE, one_of
 from posterity.errors import LedgerError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation.gossip import Gossip, Token, is_answered, token_of
+from posterity.federation.gossip import Gossip, OverGraph, Token, is_answered, token_of
+from posterity.federation.keys import fold_in
 from posterity.federation.personal import SitePosterior, site_posterior
 from posterity.federation.schedules import Schedule, Sequential, Step
+from posterity.federation.settle import creeps, settled, stiffness
 from posterity.federation.state import State
+from posterity.federation.status import TOLERANCE, Status, status_of
 from posterity.federation.visit import Federation, Visit, leave
 from posterity.ledger import Ledger
 
 Callback = Callable[["Run"], None]
 WHEN = one_of("now", "visit")
+
+
+ROUNDS = 100
+"""Rounds after which a run that has not converged ends, unless told otherwise."""
+NOISY_ROUNDS = 5
+"""Rounds between two looks at a run whose gradients are noisy, where a look costs some rounds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """Where a run is to end: at a number of steps, or before if it has converged."""
+
+    steps: int
+    until: bool = False
+
+    def reached(self, run: "Run") -> bool:
+        """Whether the run has come so far, or can get no further."""
+        if run.state.step >= self.steps or not self.until:
+            return run.state.step >= self.steps
+        looks = NOISY_ROUNDS if run.federation.update.noisy else 1
+        if run.state.step == 0 or run.state.step % (looks * run.round):
+            return False
+        return run.status.state != "not converged"
+
+    def step(self, run: "Run") -> "Run":
+        """One step further."""
+        run = run.advance(1)
+        whole = self.until and run.state.step % run.round == 0
+        return run.settled() if whole else run
+
+    def pursued(self, run: "Run", callback: "Callback | None" = None) -> "Run":
+        """All steps up to there."""
+        while not self.reached(run):
+            run = self.step(run)
+            if callback is not None:
+                callback(run)
+        return run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +70,8 @@ class Run:
     state: State
     key: jax.Array
     history: tuple[Visit, ...] = ()
+    tolerance: float = TOLERANCE
+    """Nats that may be left to change in a posterior that is said to have converged."""
 
     @property
     def posterior(self) -> ExponentialFamily:
@@ -76,6 +118,53 @@ class Run:
             UsageError: if the model has no parameters of a site's own.
         """
         return site_posterior(self.federation.model, self.posterior)
+
+    @functools.cached_property
+    def status(self) -> Status:
+        """Whether the posterior has converged, and what is left to change, in nats."""
+        return status_of(self)
+
+    @property
+    def rule(self) -> str:
+        """How sites find their factors, and who has a turn when, in words."""
+        return f"{self.federation.update.rule}; {self.schedule.rule}"
+
+    @property
+    def round(self) -> int:
+        """Steps after which every site has had a turn, or may be expected to."""
+        return self.schedule.round(len(self.federation.sites))
+
+    def until(
+        self,
+        tolerance: float | None = None,
+        *,
+        most: int | None = None,
+        callback: Callback | None = None,
+    ) -> "Run":
+        """The run once its status says converged, or after ``most`` more steps.
+
+        ``tolerance`` is in nats, the run's own by default; ``most`` is a hundred rounds by default.
+        It ends early where rounds diverge.
+
+        Raises:
+            SiteError: as ``advance`` does.
+        """
+        POSITIVE.or_none().check(tolerance=tolerance)
+        NATURAL.or_none().check(most=most)
+        run = self if tolerance is None else dataclasses.replace(self, tolerance=float(tolerance))
+        goal = Goal(run.state.step + (ROUNDS * run.round if most is None else most), True)
+        return goal.pursued(run, callback)
+
+    def settled(self) -> "Run":
+        """The run after the means of a diagonal posterior moved together, if that is needed.
+
+        Over a server, where columns are alike (:mod:`posterity.federation.settle`); else itself.
+        """
+        if isinstance(self.schedule, OverGraph) or not creeps(self.federation, self.state):
+            return self
+        found = stiffness(self.federation, self.state)
+        state = settled(self.federation, self.state, found)
+        return self if state is None else self._with(state, self.federation.sites)
 
     def advance(self, steps: int, *, callback: Callback | None = None) -> "Run":
         """The run after ``steps`` more steps of its schedule.
@@ -173,7 +262,7 @@ class Run:
         return run
 
     def _stepped(self, step: Callable[..., Step]) -> "Run":
-        key = jax.random.fold_in(self.key, self.state.step + 1)
+        key = fold_in(self.key, self.state.step + 1)
         try:
             state, visits = step(self.federation, self.state, key=key)
         except BaseException as error:

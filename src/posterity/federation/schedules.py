@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import jax
-import numpy as np
 
 from posterity.arguments import POSITIVE, SHARE
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
+from posterity.federation.keys import fold_in, site_key
 from posterity.federation.state import Map, State
-from posterity.federation.visit import Federation, Visit, site_key, visit
+from posterity.federation.visit import Federation, Visit, part_way, visit
+from posterity.inference.step import HALVINGS
 
 Step = tuple[State, tuple[Visit, ...]]
 
@@ -32,6 +33,16 @@ class Schedule(abc.ABC):
     @abc.abstractmethod
     def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
         """One step; ``state.step`` counts those before it."""
+
+    def round(self, sites: int) -> int:
+        """Steps after which every site has had a turn, or may be expected to."""
+        del sites
+        return 1
+
+    @property
+    def rule(self) -> str:
+        """Who has a turn when, in words."""
+        return f"{type(self).__name__}, {self.unit}"
 
     def learn(self, state: State, changed: Map) -> State:
         """The state once entries of sites were changed other than by the schedule."""
@@ -60,9 +71,10 @@ class Synchronous(Schedule):
     """All sites at once from the same posterior; one step is one round.
 
     Each change is taken to the share ``damping``; where their sum would make the posterior
-    improper, all shares are halved until it is proper. Undamped rounds may oscillate where sites
-    share what they know (bui2018, section 3); a damping of one over the number of sites is the
-    cautious end. Factors of conjugate models are never damped: they are exact.
+    improper, all shares are halved until it is proper, or after 40 times all are refused. Undamped
+    rounds may oscillate where sites share what they know (bui2018, section 3); a damping of one
+    over the number of sites is the cautious end. Factors of conjugate models are never damped:
+    they are exact.
 
     Source: bui2018, synchronous PVI.
     """
@@ -78,7 +90,8 @@ class Synchronous(Schedule):
         alone = {site: visit(federation, state, site, key=key) for site in federation.sites}
         changed = {site: after for site, (after, v) in alone.items() if v.outcome == "updated"}
         visits = tuple(happened for _, happened in alone.values())
-        return _together(federation, state, changed, self.damping), visits
+        together = _together(federation, state, changed, self.damping)
+        return (state, tuple(map(_refused, visits))) if together is None else (together, visits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +138,13 @@ class Asynchronous(Schedule):
         schedule = {
             "done": {**own["done"], site: own["done"][site] + wait},
             "reports": reports,
-            "fetched": {**own["fetched"], site: state.posterior.natural_parameters.tolist()},
+            "fetched": {**own["fetched"], site: state.posterior},
         }
         return dataclasses.replace(state, schedule=schedule), (happened,)
+
+    def round(self, sites: int) -> int:
+        """A report of each site, if they are equally fast."""
+        return sites
 
     def learn(self, state: State, changed: Map) -> State:
         """All fetch anew: what they hold was seen in the company of the site that left."""
@@ -137,37 +154,38 @@ class Asynchronous(Schedule):
     def _view(self, state: State, site: str) -> ExponentialFamily:
         """What the site fetched, its own factor as it is now among it."""
         fetched = state.schedule["fetched"]
-        if site not in fetched:
-            return state.posterior
-        if fetched[site] is None:
-            return state.prior
-        return state.prior.with_natural_parameters(np.asarray(fetched[site]))
+        return fetched.get(site, state.posterior) or state.prior
 
     def _duration(self, site: str, report: int, key: jax.Array) -> float:
-        own_key = jax.random.fold_in(site_key(key, site), report)
+        own_key = fold_in(site_key(key, site), report)
         return float(jax.random.exponential(own_key)) / self.speeds.get(site, 1.0)
 
 
 def _together(
     federation: Federation, start: State, changed: Mapping[str, State], damping: float
-) -> State:
+) -> State | None:
     """``start`` with the change of each site, all to one share, the largest that is admitted.
 
+    None if no share is: where posteriors that the model admits are no convex set.
+
     Raises:
-        ParameterError: if sums leave the grid.
+        ParameterError: if a sum is beyond the range of float64.
     """
-    share = 1.0 if federation.update.conjugate else damping
+    largest = 1.0 if federation.update.conjugate else damping
     counts = {**start.counts, **{site: after.counts[site] for site, after in changed.items()}}
-    # Ends: a share small enough rounds every change to zero.
-    while True:
-        entries = dict(start.entries)
+    for halvings in range(HALVINGS):
+        share, entries = largest / 2**halvings, dict(start.entries)
         for site, after in changed.items():
-            old, entry = start.factor(site), after.entries[site]
-            factor = old + federation.grid.round((after.factor(site) - old) * share)
+            entry = after.entries[site]
+            factor = part_way(start.factor(site), after.factor(site), share)
             alone = entry.independent and share == 1
             entries[site] = entry._replace(factor=factor, independent=alone)
         state = start.with_entries(entries)
-        federation.grid.check(state.load, "the posterior after a round")
         if federation.admits(state.posterior):
             return dataclasses.replace(state, counts=counts)
-        share /= 2
+    return None
+
+
+def _refused(happened: Visit) -> Visit:
+    updated = happened.outcome == "updated"
+    return dataclasses.replace(happened, outcome="refused") if updated else happened

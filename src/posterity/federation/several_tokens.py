@@ -72,7 +72,6 @@ def _visited(
         return refused
     after, happened = visit(federation, here, site, key=key)
     together = after.with_entries(merge_entries(state.entries, after.entries))
-    federation.grid.check(together.load, f"the posterior after site {site!r}")
     if not federation.admits(together.posterior):
         return refused
     return together, dict(after.entries), happened

@@ -1,9 +1,10 @@
 """Many walks of one federation at once, compiled: to study how gossip converges.
 
-``federate`` is the protocol, with its checks, its grid and its ledger. Here the same local
+``federate`` is the protocol, with its checks, its exact sums and its ledger. Here the same local
 updates run under ``vmap`` over repetitions and ``scan`` over visits, on plain float64 sums.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,13 +15,22 @@ import numpy as np
 from jaxtyping import Float, Int, Key
 
 from posterity.arguments import COUNT, Constraint
+from posterity.arrays.stacks import stacked
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
+from posterity.federation.visit import failure_of, not_finite
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk, positions
 from posterity.inference.update import LocalUpdate
 from posterity.models import Model, Records
+from posterity.models.records import group_sizes
+
+ABREAST = 1 << 17
+"""Records that the updates of several walks see at once."""
+
+BLOCK = 1 << 16
+"""Numbers that are summed at once: they stay in the processor's cache."""
 
 
 class Leave(NamedTuple):
@@ -78,6 +88,7 @@ def simulate(
 
     Raises:
         UsageError, StructureError, ParameterError: as ``federate`` does.
+        SiteError: if the gradient of a site's log likelihood is not finite when it is visited.
 
     >>> from posterity.families import Beta
     >>> from posterity.graphs import ring
@@ -102,11 +113,15 @@ def simulate(
         if update.conjugate:
             arrival = _arrival(np.asarray(walked), network.size)
             table = _table(model, update, records, arrival < visits)
+            _check_finite(np.flatnonzero(~np.isfinite(table).all(1)), network.names)
             trace = _conjugate(prior.natural_parameters, table, arrival, left, visits, every)
         else:
             member = jax.tree.map(jnp.asarray, prior)
             keys = jax.random.split(update_key, repetitions)
-            trace = _general(update, model, member, _stacked(records), walked, left, keys, every)
+            trace, bad = _general(
+                update, model, member, _grouped(records), walked, left, keys, every
+            )
+            _check_finite(np.asarray(bad), network.names)
     trace, walked = np.asarray(trace), np.asarray(walked)
     return Simulation(trace, walked, np.arange(trace.shape[1]) * every, prior)
 
@@ -117,10 +132,15 @@ def simulate(
 def _arrival(walked: np.ndarray, sites: int) -> np.ndarray:
     """When each repetition first visits each site; the number of visits where it never does."""
     repetitions, visits = walked.shape
-    places = (np.arange(repetitions)[:, None] * sites + walked).ravel()
-    arrival = np.full(repetitions * sites, visits)
-    np.minimum.at(arrival, places, np.tile(np.arange(visits), repetitions))
-    return arrival.reshape(repetitions, sites)
+    arrival, begin, end = np.full((repetitions, sites), visits), 0, 4 * sites
+    rows = np.arange(repetitions)[:, None]
+    # Once all sites were visited the rest of the walk, often the longest part, is not looked at.
+    while begin < visits and (arrival == visits).any():
+        part = walked[:, begin:end]
+        times = np.broadcast_to(begin + np.arange(part.shape[1]), part.shape)
+        np.minimum.at(arrival.reshape(-1), (rows * sites + part).ravel(), times.ravel())
+        begin, end = end, 2 * end
+    return arrival
 
 
 def _conjugate(
@@ -132,31 +152,45 @@ def _conjugate(
     every: int,
 ) -> np.ndarray:
     """The trace, from each repetition's first visits alone: NumPy is faster than compiled code."""
-    repetitions = len(arrival)
-    # The leaver adds only if it came before it left, and takes the same away when it leaves.
     site, time = int(left.site), np.asarray(left.time)
-    added = arrival[:, site] < time
-    arrival[:, site] = np.where(added, arrival[:, site], visits)
-    gone = added & (time < visits)
-    trace = np.zeros((repetitions, visits // every + 2, table.shape[1]))
-    trace[:, 0] = prior
-    row, who = np.nonzero(arrival < visits)
-    # What a visit changes shows in the next record; there is one more place, for what comes late.
-    np.add.at(trace, (row, arrival[row, who] // every + 1), table[who])
-    trace[gone, time[gone] // every + 1] -= table[site]
-    return np.cumsum(trace[:, :-1], axis=1, out=trace[:, :-1])
+    # The leaver adds only if it came before it left, and takes the same away when it leaves.
+    arrival[:, site] = np.where(arrival[:, site] < time, arrival[:, site], visits)
+    departure = np.where(arrival[:, site] < time, time, visits)
+    # First among equals in a stable sort, as who is asked leaves before the visit.
+    events = np.concatenate([departure[:, None], arrival], axis=1)
+    changes = np.concatenate([-table[[site]], table])
+    trace = np.empty((len(arrival), visits // every + 1, table.shape[1]))
+    rows = max(1, BLOCK // (changes.size + trace[0].size))
+    for at in range(0, len(arrival), rows):
+        trace[at : at + rows] = _held(prior, changes, events[at : at + rows], every, trace.shape[1])
+    return trace
+
+
+def _held(
+    prior: np.ndarray, changes: np.ndarray, events: np.ndarray, every: int, records: int
+) -> np.ndarray:
+    """Sums after each event, each as often as records were made before the next one."""
+    order = np.argsort(events, axis=1, kind="stable")
+    start = np.broadcast_to(prior, (len(events), 1, len(prior)))
+    sums = np.cumsum(np.concatenate([start, changes[order]], axis=1), axis=1)
+    # What a visit changes shows in the next record.
+    shown = np.minimum(np.take_along_axis(events, order, axis=1) // every + 1, records)
+    times = np.diff(shown, axis=1, prepend=0, append=records)
+    held = np.repeat(sums.reshape(-1, len(prior)), times.ravel(), axis=0)
+    return held.reshape(len(events), records, -1)
 
 
 def _table(
     model: Any, update: LocalUpdate, sites: list[Records], visited: np.ndarray
 ) -> np.ndarray:
     """The exact factor of every site that is visited, one row a site."""
-    factor = model.factor  # bound once: Equinox makes a Module of it each time
-    some = factor(_some(sites))
+    factor = type(model).factor  # bound to the model, Equinox would wrap it anew for each site
+    some = factor(model, _some(sites))
     table = np.zeros((len(sites), some.dimension))
-    for site in np.flatnonzero(visited.any(0)):
-        if sites[site].size:
-            table[site] = factor(sites[site]).natural_parameters
+    those = [site for site in np.flatnonzero(visited.any(0)) if sites[site].size]
+    if those:
+        found = stacked(some, [factor(model, sites[site]) for site in those])
+        table[those] = found.natural_parameters
     return table / update.temperature
 
 
@@ -170,53 +204,113 @@ def _some(sites: list[Records]) -> Records:
 # --- all other models ---------------------------------------------------------------------------
 
 
+class _Groups(NamedTuple):
+    """Sites in groups, each padded to a size of its own."""
+
+    records: tuple[Records, ...]
+    """For each group the records of its sites, on a new first axis."""
+    group: jax.Array
+    """By site, the number of its group; past the last for a site without records."""
+    place: jax.Array
+    """By site, its place in its group."""
+
+
+def _grouped(sites: list[Records]) -> _Groups:
+    """Sites of like sizes together, padded with records of no weight."""
+    sizes = np.array([records.size for records in sites])
+    tops = group_sizes(sizes[sizes > 0])
+    group = np.where(sizes > 0, np.searchsorted(tops, sizes), len(tops))
+    place, stacks = np.zeros(len(sites), np.int32), []
+    for number, top in enumerate(tops):
+        members = np.flatnonzero(group == number)
+        place[members] = np.arange(len(members))
+        padded = [sites[site].padded(int(top)) for site in members]
+        stacks.append(jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *padded))
+    return _Groups(tuple(stacks), jnp.asarray(group, jnp.int32), jnp.asarray(place))
+
+
 @eqx.filter_jit
 def _general(
     update: LocalUpdate,
     model: Model,
     prior: Any,
-    records: Records,
+    groups: _Groups,
     walked: jax.Array,
     left: "_Left",
     keys: jax.Array,
     every: int,
-) -> jax.Array:
-    start, size = prior.natural_parameters, walked.shape[1]
+) -> tuple[jax.Array, jax.Array]:
+    """The trace, and the first site in each walk whose gradient was not finite, or -1.
 
-    def repetition(walk: jax.Array, leave_time: jax.Array, key: jax.Array) -> jax.Array:
-        def visit(carry: Any, now: Any) -> tuple[Any, None]:
-            time, site = now
-            total, factors, counts, trace = carry
-            # A site that is asked directly leaves without waiting to be visited.
-            asked = left.asked & (time == leave_time)
-            total = total - jnp.where(asked, factors[left.site], 0.0)
-            factors = jnp.where(asked, factors.at[left.site].set(0.0), factors)
-            own = jax.tree.map(lambda leaf: leaf[site], records)
-            q, factor = (prior.with_natural_parameters(v) for v in (total, factors[site]))
-            new, _ = update(model, q, factor, own, counts[site], key=jax.random.fold_in(key, time))
-            gone = (site == left.site) & (time >= leave_time)
-            new = jnp.where(gone, 0.0, new.natural_parameters)
-            total, factors = total - factors[site] + new, factors.at[site].set(new)
-            counts = counts.at[site].add(update.steps)
-            slot = jnp.where((time + 1) % every == 0, (time + 1) // every, size)
-            trace = trace.at[slot].set(total, mode="drop")
-            return (total, factors, counts, trace), None
+    All walks take a visit together. Those that stand at sites of one group are updated a few at
+    a time, so that neither memory nor time depends on the records of the largest site.
+    """
+    start, (repetitions, size), sites = prior.natural_parameters, walked.shape, len(groups.group)
+    rows = jnp.arange(repetitions)
 
-        sites = records.weights.shape[0]
-        zeros = jnp.zeros((sites, *start.shape), start.dtype)
-        trace = jnp.broadcast_to(start, (size // every + 1, *start.shape))
-        carry = (start, zeros, jnp.zeros(sites, jnp.int32), trace)
-        return jax.lax.scan(visit, carry, (jnp.arange(size), walk))[0][3]
+    def improved(site: Any, records: Any, total: Any, factor: Any, count: Any, key: Any) -> Any:
+        own = jax.tree.map(lambda leaf: leaf[groups.place[site]], records)
+        q, factor = (prior.with_natural_parameters(v) for v in (total, factor))
+        new, info = update(model, q, factor, own, count, key=key)
+        return new.natural_parameters, info.finite
 
-    return jax.vmap(repetition)(walked, left.time, keys)
+    def visit(carry: Any, now: Any) -> tuple[Any, None]:
+        time, here = now
+        total, factors, counts, bad, trace = carry
+        # A site that is asked directly leaves without waiting to be visited.
+        asked = left.asked & (time == left.time)[:, None]
+        total = total - jnp.where(asked, factors[:, left.site], 0.0)
+        factors = factors.at[:, left.site].multiply(1.0 - asked)
+        old, own_keys = factors[rows, here], jax.vmap(jax.random.fold_in, (0, None))(keys, time)
+        new, finite = old, jnp.ones(repetitions, bool)
+        for number, records in enumerate(groups.records):
+            each = functools.partial(improved, records=records)
+            arguments = {"total": total, "factor": old, "count": counts[rows, here]}
+            arguments |= {"site": here, "key": own_keys}
+            those = (groups.group[here] == number) & ~((here == left.site) & (time >= left.time))
+            new, finite = _for_those(those, each, arguments, (new, finite), _width(records))
+        gone = (here == left.site) & (time >= left.time)
+        new = jnp.where(gone[:, None], 0.0, new)
+        total, factors = total - old + new, factors.at[rows, here].set(new)
+        counts = counts.at[rows, here].add(update.steps)
+        bad = jnp.where((bad < 0) & ~finite, here, bad)
+        slot = jnp.where((time + 1) % every == 0, (time + 1) // every, size)
+        return (total, factors, counts, bad, trace.at[:, slot].set(total, mode="drop")), None
+
+    zeros = jnp.zeros((repetitions, sites, *start.shape), start.dtype)
+    trace = jnp.broadcast_to(start, (repetitions, size // every + 1, *start.shape))
+    total, bad = jnp.broadcast_to(start, (repetitions, *start.shape)), jnp.full(repetitions, -1)
+    carry = (total, zeros, jnp.zeros((repetitions, sites), jnp.int32), bad, trace)
+    *_, bad, trace = jax.lax.scan(visit, carry, (jnp.arange(size), walked.T))[0]
+    return trace, bad
 
 
-def _stacked(sites: list[Records]) -> Records:
-    """All sites' records on one new first axis, padded with records of no weight."""
-    size = max(records.size for records in sites)
-    nothing = Records(jax.tree.map(lambda leaf: leaf[:1], _some(sites).data), np.zeros(1))
-    full = [(records if records.size else nothing).padded(size) for records in sites]
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *full)
+def _width(records: Records) -> int:
+    """How many walks may be updated at once at sites of this group."""
+    return max(1, ABREAST // records.weights.shape[1])
+
+
+def _for_those(those: jax.Array, each: Any, arguments: Any, found: Any, width: int) -> Any:
+    """``found`` with the results of ``each`` in the rows of ``those``, ``width`` rows at a time."""
+    chunks = -(-len(those) // width)
+    width = -(-len(those) // chunks)
+    # Rows past the last: where they are read the last one stands in, what they write is dropped.
+    chosen = jnp.nonzero(those, size=chunks * width, fill_value=len(those))[0]
+
+    def chunk(number: Any, found: Any) -> Any:
+        rows = jax.lax.dynamic_slice(chosen, (number * width,), (width,))
+        own = jax.tree.map(lambda leaf: leaf[jnp.minimum(rows, len(those) - 1)], arguments)
+        new = jax.vmap(lambda own: each(**own))(own)
+        write = lambda old, new: old.at[rows].set(new, mode="drop")
+        return jax.tree.map(write, found, new)
+
+    return jax.lax.fori_loop(0, -(-those.sum() // width), chunk, found)
+
+
+def _check_finite(bad: np.ndarray, names: tuple[str, ...]) -> None:
+    """Raise a SiteError if there is a site (not -1) that gave what is not finite."""
+    for site in bad[bad >= 0]:
+        raise failure_of(not_finite(), names[site])
 
 
 # --- leaving ------------------------------------------------------------------------------------

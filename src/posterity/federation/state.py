@@ -1,16 +1,16 @@
 """The state of a federation: every site's factor, their sum, and how far each has come.
 
-Factors are kept on a :class:`Grid`, so that the running sum is exact and equals, to the last
-bit, the posterior of the ledger with the same factors.
+The running sum is exact (:class:`~posterity.arrays.tree_sums.TreeSum`) and rounded once when it
+is read: to the last bit, the posterior of the ledger with the same factors.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from posterity.arrays.tree_sums import TreeSum
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily
-from posterity.federation.grid import magnitudes
 from posterity.ledger import Entry, Ledger
 
 Map = Mapping[str, Entry]
@@ -22,15 +22,14 @@ class State:
     """Plain data: members of the family, entries of ledgers, numbers and names. Immutable."""
 
     prior: ExponentialFamily
-    posterior: ExponentialFamily
-    load: ExponentialFamily
-    """Magnitudes of the prior and all factors, summed: what the grid's range must hold."""
+    exact_sum: TreeSum
+    """Prior plus all factors."""
     entries: Map
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Local steps that each site has taken."""
     step: int = 0
     schedule: Any = None
-    """What the schedule needs to go on, as JSON data."""
+    """What the schedule needs to go on: JSON data, and members of the family."""
     known: Mapping[str, Mapping[str, Map]] = dataclasses.field(default_factory=dict)
     """What each token and each site knows, where they differ (:class:`LedgerGossip`)."""
     leaving: tuple[str, ...] = ()
@@ -39,7 +38,12 @@ class State:
     @classmethod
     def of(cls, prior: ExponentialFamily) -> "State":
         """Nobody has contributed yet."""
-        return cls(prior, prior, magnitudes(prior), {})
+        return cls(prior, TreeSum.of([prior]), {})
+
+    @property
+    def posterior(self) -> ExponentialFamily:
+        """Prior plus all factors, rounded to nearest once."""
+        return self.exact_sum.value
 
     @property
     def ledger(self) -> Ledger:
@@ -56,12 +60,14 @@ class State:
         return site in self.entries and self.entries[site].factor is None
 
     def with_entries(self, entries: Map) -> "State":
-        """With these factors and no others, unchecked."""
-        posterior, load = self.prior, magnitudes(self.prior)
-        for entry in entries.values():
-            if entry.factor is not None:
-                posterior, load = posterior + entry.factor, load + magnitudes(entry.factor)
-        return dataclasses.replace(self, posterior=posterior, load=load, entries=dict(entries))
+        """With these factors and no others, whether that is a distribution or not.
+
+        Raises:
+            ParameterError: if a sum is beyond the range of float64.
+        """
+        factors = [entry.factor for entry in entries.values() if entry.factor is not None]
+        exact_sum = TreeSum.of([self.prior, *factors])
+        return dataclasses.replace(self, exact_sum=exact_sum, entries=dict(entries))
 
     def without(self, *sites: str) -> "State":
         """With these sites' factors taken out and their return barred within their epochs.
@@ -69,7 +75,7 @@ class State:
         Raises:
             LedgerError: if a site is forgotten already, or named twice.
         """
-        posterior, load, entries = self.posterior, self.load, dict(self.entries)
+        entries, gone = dict(self.entries), []
         for site in sites:
             held = entries.get(site, Entry(0, 0, self.prior.zero()))
             if held.factor is None:
@@ -78,12 +84,11 @@ class State:
                     expected="a site that contributes, named once",
                     fix="Nothing is left to take out.",
                 )
-            posterior, load = posterior - held.factor, load - magnitudes(held.factor)
+            gone.append(held.factor)
             entries[site] = Entry(held.epoch, held.sequence, None)
         left = tuple(site for site in self.leaving if site not in sites)
-        return dataclasses.replace(
-            self, posterior=posterior, load=load, entries=entries, leaving=left
-        )
+        exact_sum = self.exact_sum.changed(take=gone)
+        return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=left)
 
     def rejoined(self, site: str) -> "State":
         """With the forgotten site let in again, at the next epoch, contributing nothing yet.

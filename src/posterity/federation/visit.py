@@ -5,7 +5,6 @@ whatever process, with these alone it finds another factor. Whoever holds the su
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -13,30 +12,36 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from posterity.checks import check_finite, check_proper, check_same_structure
+from posterity.arrays.tree import identical
+from posterity.arrays.tree_sums import TreeSum
+from posterity.checks import check_finite, check_same_structure
 from posterity.errors import ParameterError, PosterityError, SiteError
-from posterity.families import ExponentialFamily
-from posterity.federation.grid import Grid, magnitudes
+from posterity.families import ExponentialFamily, at_rest
+from posterity.federation.keys import site_key
 from posterity.federation.state import State
 from posterity.inference.step import HALVINGS
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Entry
 from posterity.models import Model, Records
 
+DOUBT = 1e-4
+"""Nats by which too few nodes may misplace a posterior before more are taken."""
+
 Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """What all sites of a federation share: the model, the local rule, and the grid of sums."""
+    """What all sites of a federation share: the model, and the local rule."""
 
     model: Model
     update: LocalUpdate
-    grid: Grid
 
     def admits(self, posterior: ExponentialFamily) -> bool:
         """Whether it is a distribution under which the model has expectations."""
-        return bool(posterior.is_proper()) and bool(self.model.admits(posterior))
+        # By way of the class: Equinox makes a Module of each bound method.
+        admits = type(self.model).admits
+        return bool(posterior.is_proper()) and bool(admits(self.model, posterior))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +53,16 @@ class Federation(Agreement):
 
     def site(self, name: str) -> "SiteProblem":
         """What one site knows."""
-        return SiteProblem(self.model, self.update, self.grid, self.sites[name])
+        return SiteProblem(self.model, self.update, self.sites[name])
 
 
 class Proposal(NamedTuple):
-    """Another factor of a site, on the grid, and what is to be told of how it was found."""
+    """Another factor of a site, at rest, and what is to be told of how it was found."""
 
     factor: Any
     halvings: int = 0
     residual: float | None = None
+    doubt: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +71,8 @@ class Visit:
 
     ``updated``: it has a new factor. ``relayed``: it has no data, was forgotten, or had answered
     that token before. ``refused``: every shortened step would have made the posterior improper,
-    so nothing changed. ``failed``: it raised, or its update was not finite or too large for the
-    grid (only with ``on_error="pass"``). ``forgotten``: its factor left.
+    so nothing changed. ``failed``: it raised, or its update was not finite or its sum beyond
+    float64 (only with ``on_error="pass"``). ``forgotten``: its factor left.
     """
 
     step: int
@@ -75,6 +81,11 @@ class Visit:
     halvings: int = 0
     residual: float | None = None
     """Fisher length of the last natural gradient, in sqrt(nats); None where it is not known."""
+    change: float | None = None
+    """By how much the posterior moved, in nats: the KL divergence from before. None if it did not
+    have its turn."""
+    doubt: float = 0.0
+    """By how many nats, at most, too few nodes of a quadrature may have misplaced it."""
     error: str | None = None
 
 
@@ -94,8 +105,8 @@ def visit(
     the site's own is made.
 
     Raises:
-        SiteError: if the site raised, or its update was not finite or too large for the grid,
-            and the federation says so.
+        SiteError: if the site raised, or its update was not finite or the sum with it beyond the
+            range of float64, and the federation says so.
         ParameterError: if the site is to leave, and what is left would be no distribution.
     """
     if site in state.leaving:
@@ -113,8 +124,17 @@ def visit(
             raise failure from error
         return state, Visit(state.step, site, "failed", error=str(failure))
     outcome = "refused" if committed is None else "updated"
-    happened = Visit(state.step, site, outcome, found.halvings + halvings, found.residual)
-    return committed or state, happened
+    after = committed or state
+    moved = distance(state.posterior, after.posterior)
+    halvings += found.halvings
+    return after, Visit(state.step, site, outcome, halvings, found.residual, moved, found.doubt)
+
+
+def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
+    """``KL(after || before)``, in nats; exactly zero where they are one."""
+    if identical(before, after):
+        return 0.0
+    return max(float(after.kl(before)), 0.0)
 
 
 # --- what the site does ------------------------------------------------------------------------
@@ -137,20 +157,20 @@ class SiteProblem(Agreement):
             StructureError, ParameterError: if what the model gives is no factor, or not finite.
         """
         if self.update.conjugate:
-            found = self.update.exact_factor(self.model, self.records)
+            found = type(self.update).exact_factor(self.update, self.model, self.records)
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
-            return Proposal(self.grid.round(found))
+            return Proposal(at_rest(found))
         records, taken = self.records.padded(), np.asarray(count)  # an array: compiled once
-        with jax.enable_x64(True):
-            found, info = _improved(self.update, self.model, view, factor, records, taken, key)
-        if not info.finite:
-            raise ParameterError(
-                found="NaN or infinity in the gradient of the log likelihood",
-                expected="finite log likelihoods near the posterior",
-                fix="Check the model's function and the site's data; the factor was not changed.",
-            )
-        return Proposal(self.grid.round(found), int(info.halvings), float(info.residual))
+        update: LocalUpdate | None = self.update
+        while update is not None:
+            with jax.enable_x64(True):
+                found, info = _improved(update, self.model, view, factor, records, taken, key)
+            if not info.finite:
+                raise not_finite()
+            update = update.finer() if float(info.doubt) > DOUBT else None
+        residual, doubt = float(info.residual), float(info.doubt)
+        return Proposal(at_rest(found), int(info.halvings), residual, doubt)
 
 
 @eqx.filter_jit
@@ -158,12 +178,6 @@ def _improved(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, count: Any, key: Any
 ) -> Any:
     return update(model, q, factor, records, count, key=key)
-
-
-def site_key(key: jax.Array, site: str) -> jax.Array:
-    """The site's own key: independent of which other sites there are."""
-    word = int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "little")
-    return jax.random.fold_in(key, np.uint32(word))
 
 
 # --- what becomes of it ------------------------------------------------------------------------
@@ -177,37 +191,41 @@ def commit(
     None instead of a state if it admits no share of the change.
 
     Raises:
-        ParameterError: if the change is not finite, or sums leave the grid.
+        StructureError: if the factor is not of the prior's family and shape.
+        ParameterError: if it is not finite, or a sum beyond the range of float64.
     """
+    check_same_structure(state.prior, factor, f"the factor of site {site!r}")
+    check_finite(factor, f"the factor of site {site!r}")
     old, conjugate = state.factor(site), agreed.update.conjugate
     for halvings in range(HALVINGS):
         share = (1.0 if conjugate else damping) / 2**halvings
-        new = factor if share == 1 else agreed.grid.round(old + (factor - old) * share)
-        if agreed.admits(state.posterior - old + new):
-            return _with_factor(agreed, state, site, new, conjugate and share == 1), halvings
+        new = part_way(old, factor, share)
+        exact_sum = state.exact_sum.changed(add=[new], take=[old])
+        if agreed.admits(exact_sum.value):
+            alone = conjugate and share == 1
+            return _with_factor(agreed, state, site, new, exact_sum, alone), halvings
     return None, HALVINGS
 
 
+def part_way(old: ExponentialFamily, new: ExponentialFamily, share: float) -> ExponentialFamily:
+    """``old``, moved towards ``new`` by a share of the difference; all the way it is ``new``."""
+    return new if share == 1 else old + (new - old) * share
+
+
 def _with_factor(
-    agreed: Agreement, state: State, site: str, factor: ExponentialFamily, independent: bool
+    agreed: Agreement,
+    state: State,
+    site: str,
+    factor: ExponentialFamily,
+    exact_sum: TreeSum,
+    independent: bool,
 ) -> State:
-    """The state with another factor of the site, one version on; all checks come first."""
-    check_finite(factor, f"the factor of site {site!r}")
-    old = state.factor(site)
-    load = state.load - magnitudes(old) + magnitudes(factor)
-    agreed.grid.check(load, f"the posterior after site {site!r}")
-    posterior = state.posterior - old + factor
-    check_proper(posterior, f"the posterior after site {site!r}")
+    """The state with another factor of the site, one version on, and the sum with that."""
     held = state.entries.get(site, Entry(0, -1, factor))
     entry = Entry(held.epoch, held.sequence + 1, factor, independent)
     steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
-    return dataclasses.replace(
-        state,
-        posterior=posterior,
-        load=load,
-        entries={**state.entries, site: entry},
-        counts={**state.counts, site: steps},
-    )
+    entries, counts = {**state.entries, site: entry}, {**state.counts, site: steps}
+    return dataclasses.replace(state, exact_sum=exact_sum, entries=entries, counts=counts)
 
 
 def leave(agreed: Agreement, state: State, *sites: str) -> State:
@@ -227,6 +245,15 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
             "restart=True, which trains them anew; nothing was changed.",
         )
     return left
+
+
+def not_finite() -> ParameterError:
+    """What is wrong where the gradient of a log likelihood is not finite."""
+    return ParameterError(
+        found="NaN or infinity in the gradient of the log likelihood",
+        expected="finite log likelihoods near the posterior",
+        fix="Check the model's function and the site's data; the factor was not changed.",
+    )
 
 
 def failure_of(error: Exception, site: str) -> SiteError:

@@ -10,7 +10,8 @@ import numpy as np
 
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float
-from posterity.artifact import Posterior, load
+from posterity.artifact import Posterior, open_artifact
+from posterity.artifact.columns import aligned, columns_of
 from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily, at_rest
@@ -35,18 +36,23 @@ def read_sites(
     posteriors: Sequence[Fusible] | Mapping[str, Fusible] | Fusible,
     prior: ExponentialFamily | None = None,
 ) -> dict[str, Site]:
-    """Sites by name, sorted, all of one structure; ``prior`` is of those who bring none."""
-    found: dict[str, Site] = {}
+    """Sites by name, sorted, all of one structure; ``prior`` is of those who bring none.
+
+    Coefficients that files name are put in one order.
+    """
+    opened: dict[str, Any] = {}
+    columns: dict[str, tuple[str, ...]] = {}
     for name, value in _named(posteriors):
-        value, own = _opened(value)
-        name = name if name is not None else own or f"site-{len(found):04d}"
-        if name in found:
+        value, own, names = _opened(value)
+        name = name if name is not None else own or f"site-{len(opened):04d}"
+        if name in opened:
             raise UsageError(
                 found=f"two posteriors of site {name!r}",
                 expected="each site once",
                 fix="Leave one out, or pass a mapping that names each site differently.",
             )
-        found[name] = _site(name, value)
+        opened[name], columns[name] = value, names
+    found = {name: _site(name, value) for name, value in aligned(opened, columns)[0].items()}
     if len(found) < 2:
         raise UsageError(
             found=f"{len(found)} site" + ("s" if not found else ""),
@@ -66,14 +72,14 @@ def _named(posteriors: Any) -> Iterable[tuple[str | None, Any]]:
     return [(None, posterior) for posterior in ([posteriors] if alone else posteriors)]
 
 
-def _opened(value: Fusible) -> tuple[Any, str | None]:
-    """The object behind a path, and the name it brings."""
-    stem = None
+def _opened(value: Fusible) -> tuple[Any, str | None, tuple[str, ...]]:
+    """The object behind a path, the name it brings, and those of its coefficients."""
+    stem, names = None, ()
     if isinstance(value, str | os.PathLike):
-        value, stem = load(value), Path(value).stem
-    if isinstance(value, Ledger) and value.sites:
-        return value, "+".join(value.sites)
-    return value, stem
+        (value, told), stem = open_artifact(value), Path(value).stem
+        names = columns_of(value, told.provenance)
+    own = "+".join(value.sites) if isinstance(value, Ledger) else ""
+    return value, own or stem, names
 
 
 def _site(name: str, value: Any) -> Site:

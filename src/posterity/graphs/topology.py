@@ -69,15 +69,7 @@ class Network(eqx.Module):
 
     def index(self, name: str) -> int:
         """The number of the site called ``name``; a UsageError if there is none."""
-        # Names are sorted, so bisection finds one of 100,000 without an index of its own.
-        place = bisect_left(self.names, name)
-        if place == len(self.names) or self.names[place] != name:
-            raise UsageError(
-                found=f"site {name!r}",
-                expected=f"one of {shorten(self.names)}",
-                fix="Name a site of the network.",
-            )
-        return place
+        return index_of(name, self.names)
 
     def number(self, site: Any) -> Any:
         """The number of a site given by its name or number; of several, given by an array.
@@ -117,6 +109,19 @@ class Network(eqx.Module):
     def unnamed(self) -> "Network":
         """The links alone: what compiled code takes, to be reused for networks of one shape."""
         return Network((), self.offsets, self.neighbours)
+
+
+def index_of(name: str, names: Sequence[str]) -> int:
+    """The place of a name among sorted ones; a UsageError if it is not there."""
+    # Bisection finds one of 100,000 without an index of its own.
+    place = bisect_left(names, name)
+    if place == len(names) or names[place] != name:
+        raise UsageError(
+            found=f"site {name!r}",
+            expected=f"one of {shorten(names)}",
+            fix="Name a site of the network.",
+        )
+    return place
 
 
 def at(array: jax.Array, index: Any) -> jax.Array:

@@ -183,7 +183,7 @@ class LocalUpdate(eqx.Module):
 
     def exact_factor(self, model: Any, records: Records) -> Any:
         """What one visit gives where the update is ``conjugate``; the model need not be traced."""
-        return model.factor(records) / self.temperature
+        return type(model).factor(model, records) / self.temperature
 
     def __call__(
         self,

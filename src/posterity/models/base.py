@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float
 
 from posterity.arguments import POSITIVE
@@ -42,7 +43,7 @@ class Model(eqx.Module):
     def admits(self, q: ExponentialFamily) -> Bool[Real, ""]:
         """Whether expectations under a proper ``q`` are finite."""
         del q
-        return jnp.asarray(True)
+        return np.asarray(True)
 
     def check(self, data: Any) -> None:
         """Raise an error if the data cannot be this model's; models add what they know.

@@ -20,7 +20,7 @@ class Column(NamedTuple):
     holds: Callable[[np.ndarray], Any] = np.isfinite
 
 
-FLIPS = Column("shape (n,)", (), "records in {0, 1}", lambda x: np.isin(x, (0, 1)))
+FLIPS = Column("shape (n,)", (), "records in {0, 1}", lambda x: (x == 0) | (x == 1))
 COUNTS = Column("shape (n,)", (), "counts 0, 1, 2, …", lambda x: (x >= 0) & (x % 1 == 0))
 TIMES = Column("shape (n,)", (), "waiting times that are not negative", lambda x: x >= 0)
 VECTORS = Column("shape (n, d)", (None,))
@@ -66,8 +66,9 @@ def check_column(array: Any, column: Column) -> None:
             expected=column.shape,
             fix="Reshape the data: its first axis counts records.",
         )
-    wrong = values[~column.holds(values)]
-    if wrong.size:
+    held = column.holds(values)
+    if not held.all():
+        wrong = values[~held]
         raise ParameterError(
             found=f"{wrong.flat[0]} among the records ({wrong.size} such values)",
             expected=column.values,
@@ -94,8 +95,9 @@ def _check_finite(leaf: np.ndarray) -> None:
             expected="real numbers",
             fix="Code what is recorded as numbers before it reaches the model.",
         )
-    bad = int((~np.isfinite(leaf)).sum())
-    if bad:
+    finite = np.isfinite(leaf)
+    if not finite.all():
+        bad = int((~finite).sum())
         raise ParameterError(
             found=f"{bad} NaN or infinite values",
             expected="finite numbers",

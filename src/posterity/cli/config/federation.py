@@ -16,12 +16,14 @@ import numpy as np
 
 import posterity.cli.config.schema as schema
 from posterity import families, federation, graphs, models
+from posterity.artifact.columns import columns_of, has_coefficients, some
 from posterity.cli import files
-from posterity.cli.config.site_files import read_site
+from posterity.cli.config.columns import in_one_order, read_tables
 from posterity.cli.config.toml import convert, made, one_of, read
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
+from posterity.federation.history import beside
 from posterity.inference.choice import ESTIMATORS
 from posterity.inference.update import LocalUpdate
 
@@ -35,6 +37,7 @@ MODELS: dict[str, Callable[..., Any]] = {
     "linear-regression": models.LinearRegression,
     "logistic-regression": models.LogisticRegression,
 }
+WITH_INTERCEPT = ("function", "linear-regression", "logistic-regression")
 FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}
 """Those whose standard parameters are numbers."""
 SCHEDULES: dict[str, Callable[..., Any]] = {
@@ -52,58 +55,100 @@ WALKS: dict[str, Callable[..., Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A federation ready to start, the files that it was read from, and those it will write."""
+    """A federation ready to start, the files that it was read from, and those it will write.
+
+    ``columns`` name the coefficients of a posterior that has one a column; ``notes`` are what a
+    user should know of the records.
+    """
 
     start: Callable[[], federation.Run]
     inputs: tuple[Path, ...]
-    steps: int
+    steps: int | None
+    until: float | None
     output: Path
     checkpoint: Path
     every: int
     history: Path | None
+    columns: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @property
     def outputs(self) -> list[Path]:
         """All files that it writes."""
-        return [file for file in (self.output, self.checkpoint, self.history) if file]
+        kept = (self.checkpoint, beside(self.checkpoint))
+        return [file for file in (self.output, *kept, self.history) if file]
 
 
-def load_config(path: Path) -> Config:
+def load_config(path: Path, columns: Sequence[str] = ()) -> Config:
     """Read a TOML file; paths in it are relative to its folder. See ``docs/federate.md``.
+
+    The records' columns are put in the order of ``columns``, of the prior's file, or of the first
+    site that has names, whichever there is first.
 
     Raises:
         UsageError: if it is no TOML, or says something that makes no sense.
         ArtifactError: if it, or a file that it names, cannot be read.
+        StructureError: if sites have columns of other names.
     """
     try:
-        return _config(read(path), path)
+        return _config(read(path), path, columns)
     except PosterityError as error:
         raise error.at(f"configuration {str(path)!r}") from error
 
 
-def _config(about: schema.Federation, path: Path) -> Config:
-    folder, output = path.parent, about.output
-    tables = {site: folder / name for site, name in about.sites.items()}
-    sites = {site: read_site(table) for site, table in tables.items()}
+def _config(about: schema.Federation, path: Path, wanted: Sequence[str]) -> Config:
+    folder, output, kind = path.parent, about.output, about.model
+    _check_intercept(kind)
+    paths = {site: folder / name for site, name in about.sites.items()}
+    tables = read_tables(paths, kind.target, kind.intercept)
     key = jax.random.key(about.seed)
-    model = _model(about.model, folder, sites, key)
-    prior, inputs = _prior(about.prior, model, folder, key)
+    model = _model(kind, folder, {site: table.data for site, table in tables.items()}, key)
+    prior, named, inputs = _prior(about.prior, model, folder, key)
+    regression = isinstance(model, models.LinearRegression | models.LogisticRegression)
+    columns = in_one_order(tables, wanted or named, kind.target, regression)
+    _check_dimension(prior, columns.names, regression)
+    network = isinstance(model, models.NeuralNetwork)  # whose weights go by no column's name
+    one_each = not network and has_coefficients(prior, len(columns.names))
     options = {
-        "schedule": _schedule(about.schedule, sorted(sites)),
+        "schedule": _schedule(about.schedule, sorted(paths)),
         "update": _update(about.update),
         "key": key,
-        "personal": _personal(about.model.personal),
+        "personal": _personal(kind.personal, columns.names),
+        "until": about.schedule.until,
         **about.given("sites", "model", "prior", "schedule", "output", "update", "seed"),
     }
     return Config(
-        start=lambda: start(sites, model, prior, **options),
-        inputs=(path, *tables.values(), *inputs),
+        start=lambda: start(columns.data, model, prior, **options),
+        inputs=(path, *paths.values(), *inputs),
         steps=about.schedule.steps,
+        until=about.schedule.until,
         output=folder / output.ledger,
         checkpoint=folder / (output.checkpoint or f"{output.ledger}.checkpoint"),
         every=output.every,
         history=None if output.history is None else folder / output.history,
+        columns=columns.names if one_each else (),
+        notes=columns.notes,
     )
+
+
+def _check_intercept(about: schema.Model) -> None:
+    if about.intercept and about.kind not in WITH_INTERCEPT:
+        raise UsageError(
+            found=f"model.intercept = true beside model.kind = {about.kind!r}",
+            expected=f"one of {list(WITH_INTERCEPT)}, which see a column of ones",
+            fix="Leave model.intercept out.",
+        )
+
+
+def _check_dimension(prior: ExponentialFamily, names: Sequence[str], regression: bool) -> None:
+    """The same the library checks, but it does not know the columns' names."""
+    size = getattr(prior, "own_size", 0)
+    if regression and names and size != len(names) and not has_coefficients(prior, len(names)):
+        raise StructureError(
+            found=f"a prior of {size} dimensions for {len(names)} columns {some(names)}",
+            expected="a coefficient for each column, in this order",
+            fix="Give the prior as many dimensions; set model.target if one is no input.",
+        )
 
 
 # --- model and prior -----------------------------------------------------------------------------
@@ -112,20 +157,28 @@ def _config(about: schema.Federation, path: Path) -> Config:
 def _model(about: schema.Model, folder: Path, sites: Mapping[str, Any], key: jax.Array) -> Any:
     network = functools.partial(_network, sites, key)
     kinds = MODELS | {"function": functools.partial(_function, folder), "network": network}
-    return made(one_of(kinds, about.kind, "model.kind"), about.given("kind", "personal"), "model")
+    options = about.given("kind", "target", "intercept", "personal")
+    return made(one_of(kinds, about.kind, "model.kind"), options, "model")
 
 
-def _personal(about: Any) -> Any:
-    """As :func:`posterity.federate` takes it: in TOML the columns of a table are texts."""
-    if not isinstance(about, dict):
-        return False if about is None else about
-    if strange := [name for name in about if not name.isdecimal()]:
-        raise UsageError(
-            found=f"model.personal for columns {strange}",
-            expected="columns by their numbers, from 0",
-            fix="Write { 0 = 0.5, 2 = 1.0 }, say.",
-        )
-    return {int(name): spread for name, spread in about.items()}
+def _personal(about: Any, names: Sequence[str]) -> Any:
+    """As :func:`posterity.federate` takes it, columns by their numbers: in TOML by name, or so."""
+    if about is None or isinstance(about, bool):
+        return bool(about)
+    places = [_place(str(column), names) for column in about]
+    return dict(zip(places, about.values(), strict=True)) if isinstance(about, dict) else places
+
+
+def _place(column: str, names: Sequence[str]) -> int:
+    if column in names:
+        return list(names).index(column)
+    if column.isdecimal():
+        return int(column)
+    raise UsageError(
+        found=f"model.personal for a column {column!r}",
+        expected=f"columns among {some(names)}, or their numbers, from 0",
+        fix="Name them as the tables do.",
+    )
 
 
 def _network(
@@ -166,22 +219,23 @@ def _function(folder: Path, *, function: str) -> models.FunctionModel:
 
 def _prior(
     about: dict[str, Any], model: Any, folder: Path, key: jax.Array
-) -> tuple[ExponentialFamily, list[Path]]:
-    """The prior, and the file that it was read from, if any."""
+) -> tuple[ExponentialFamily, tuple[str, ...], list[Path]]:
+    """The prior, the names of its coefficients and the file that it was read from, if any."""
     if isinstance(model, models.NeuralNetwork):
         table = schema.table(variance=schema.Positive)
         variance = convert({"variance": 1.0, **about}, table, "prior").variance
-        return model.prior(variance=variance, key=key), []
+        return model.prior(variance=variance, key=key), (), []
     if "file" in about:
         file = folder / convert(about, schema.table(file=str), "prior").file
-        return files.read_prior(file)[0], [file]
+        prior, inspection = files.read_prior(file)
+        return prior, columns_of(prior, inspection.provenance), [file]
     family = one_of(FAMILIES, about.get("family"), "prior.family")
     names = inspect.signature(family.from_standard).parameters
     table = schema.table(family=str, **dict.fromkeys(names, schema.Numbers))
     make = lambda **values: family.from_standard(
         **{name: np.asarray(value, float) for name, value in values.items()}
     )
-    return made(make, convert(about, table, "prior").given("family"), "prior"), []
+    return made(make, convert(about, table, "prior").given("family"), "prior"), (), []
 
 
 # --- who updates when, and how -------------------------------------------------------------------
@@ -190,7 +244,7 @@ def _prior(
 def _schedule(about: schema.Schedule, sites: list[str]) -> federation.Schedule:
     kinds = SCHEDULES | {"gossip": functools.partial(_gossip, sites)}
     make = one_of(kinds, about.kind, "schedule.kind")
-    return made(make, about.given("kind", "steps"), "schedule")
+    return made(make, about.given("kind", "steps", "until"), "schedule")
 
 
 def _gossip(

@@ -35,14 +35,19 @@ class Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Model(Table):
-    """One of :mod:`posterity.models`, a ``function`` or a ``network``."""
+    """One of :mod:`posterity.models`, a ``function`` or a ``network``.
+
+    ``target`` is the column that it predicts; an ``intercept`` is a column of ones in front.
+    """
 
     kind: str
+    target: str | None = None
+    intercept: bool = False
     function: str | None = None
     categories: Count | None = None
     covariance: list[list[float]] | None = None
     noise_variance: Positive | None = None
-    personal: bool | list[Natural] | dict[str, Positive] | None = None
+    personal: bool | list[str | Natural] | dict[str, Positive] | None = None
     likelihood: str | None = None
     outputs: Count | None = None
     width: Count | None = None
@@ -57,7 +62,8 @@ def table(**keys: Any) -> Any:
 class Schedule(Table):
     """One of the schedules of :mod:`posterity.federation`; ``weights`` are its walk's."""
 
-    steps: Natural
+    steps: Natural | None = None
+    until: Positive | None = None
     kind: str = "sequential"
     damping: Share | None = None
     speeds: dict[str, Positive] | None = None
@@ -78,6 +84,7 @@ class Update(Table):
     temperature: Positive | None = None
     domain: str | None = None
     batch_size: Count | None = None
+    trust: Positive | None = None
 
 
 class Output(Table):
@@ -95,9 +102,8 @@ class Federation(Table):
     sites: dict[str, str]
     model: Model
     prior: dict[str, Any]
-    schedule: Schedule
     output: Output
+    schedule: Schedule = msgspec.field(default_factory=Schedule)
     update: Update = msgspec.field(default_factory=Update)
     weights: dict[str, Weight] | None = None
     seed: Seed = 0
-    reach: Positive | None = None

@@ -5,6 +5,7 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from posterity.cli.failures import printable
 
@@ -17,5 +18,13 @@ def text(data: dict[str, Any]) -> RenderableType:
         counts = (str(told[name]) for name in ("records", "updates", "failures"))
         table.add_row(printable(site), *counts, residual)
     went_on = f", from {data['resumed']} on" if data["resumed"] else ""
+    status = data["status"]
+    left = "an unknown amount" if status["change"] is None else f"{status['change']:.2g} nats"
+    told = f"The posterior has {status['state']}: {left} left to change, {status['tolerance']:.2g} "
+    lines = [told + "allowed.", *map(printable, status["reasons"])]
+    lines += [data["warning"]] if data["warning"] else []
+    settled = Text("\n".join(lines), style="" if status["state"] == "converged" else "red")
     headline = f"Federated {len(data['sites'])} sites: {data['steps']} {data['unit']}{went_on}."
-    return Group(headline, table, f"Wrote the ledger to {printable(data['output'])}")
+    rule = f"Each site: {data['rule']}."
+    wrote = f"Wrote the ledger to {printable(data['output'])}"
+    return Group(headline, rule, table, settled, wrote)

@@ -7,10 +7,12 @@ from rich.table import Table
 from rich.tree import Tree
 
 from posterity.cli.failures import printable
-from posterity.cli.report.numbers import short
+from posterity.cli.report.numbers import MOST_ROWS, short
 
 MOST_NUMBERS = 8
 """Weights that a person is shown."""
+MOST_CHARACTERS = 60
+"""Of a plain value."""
 
 
 def text(data: dict[str, Any]) -> RenderableType:
@@ -21,9 +23,24 @@ def text(data: dict[str, Any]) -> RenderableType:
         if name in data:
             facts.add_row(name, printable(data[name]))
     for name, value in data["provenance"].items():
-        facts.add_row("provenance", printable(f"{name}: {value}"))
-    sites = ["", _sites(data["sites"])] if "sites" in data else []
-    return Group(facts, "", _tree(data["family"]), *sites)
+        if name != "columns":  # which are told with their coefficients
+            facts.add_row("provenance", printable(f"{name}: {value}"))
+    parts = [_tree(data["content"] if "content" in data else data["family"])]
+    parts += [_sites(data["sites"])] if "sites" in data else []
+    parts += [_coefficients(data["coefficients"])] if data.get("coefficients") else []
+    return Group(facts, *(part for one in parts for part in ("", one)))
+
+
+def _coefficients(rows: list[dict[str, Any]]) -> Table:
+    table = Table("coefficient", "mean", "sd", "95 % interval")
+    for index, row in enumerate(rows[:MOST_ROWS]):
+        name = str(index) if row["name"] is None else row["name"]
+        block = f"{row['block']}: " if row["block"] else ""
+        cells = (short(row["mean"]), short(row["sd"]), " to ".join(map(short, row["interval"])))
+        table.add_row(printable(block + name), *cells)
+    if (more := len(rows) - MOST_ROWS) > 0:
+        table.add_row(f"and {more} more")
+    return table
 
 
 def _sites(sites: dict[str, Any]) -> Table:
@@ -39,6 +56,8 @@ def _tree(node: dict[str, Any], name: str = "") -> Tree:
     for key, child in _children(node).items():
         if isinstance(child, dict):
             tree.add(_tree(child, key))
+        elif isinstance(child, str):
+            tree.add(printable(f"{key}: {child[:MOST_CHARACTERS]}"))
         elif child is not None:
             tree.add(f"{printable(key)} {tuple(child)}")
     return tree
@@ -46,11 +65,11 @@ def _tree(node: dict[str, Any], name: str = "") -> Tree:
 
 def _children(node: dict[str, Any]) -> dict[str, Any]:
     children = dict(node["parameters"])
-    return {**children.pop("blocks"), **children} if "blocks" in children else children
+    return {**children.pop("blocks"), **children} if node["type"] == "Product" else children
 
 
 def _label(node: dict[str, Any]) -> str:
-    label = node["type"]
+    label = printable(node["type"])
     if "components" in node:
         label += f" of {node['components']} components"
     if "batch" in node:

@@ -1,0 +1,175 @@
+"""Names of a posterior's coefficients: kept in its file's provenance, and compared before use.
+
+Who fits a regression names the columns of the inputs; a coefficient goes by its column's name.
+Coordinates of a Gaussian can be put in another order exactly, so files whose columns are permuted
+fit together; files with other columns do not.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.artifact.container import altered
+from posterity.errors import ArtifactError, StructureError
+from posterity.families import DiagonalGaussian, Gaussian, Product
+from posterity.ledger import Ledger
+
+KEY = "columns"
+"""Of the provenance, under which a file holds the names: a list in JSON."""
+MOST_CHARACTERS = 200
+"""Of a name."""
+MOST_NAMES = 10
+"""Names that an error repeats."""
+
+
+def as_provenance(names: Sequence[str]) -> dict[str, str]:
+    """What to save beside a posterior whose coefficients have these names; nothing if none.
+
+    >>> as_provenance(["age", "dose"])
+    {'columns': '["age","dose"]'}
+    """
+    return {KEY: json.dumps(list(names), separators=(",", ":"))} if names else {}
+
+
+def columns_of(posterior: Any, provenance: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the coefficients of what a file holds; empty if it names none.
+
+    Raises:
+        ArtifactError: if they are no distinct names, or not as many as there are coefficients.
+    """
+    if KEY not in provenance:
+        return ()
+    try:
+        names = json.loads(provenance[KEY])
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not names or unfit_names(names):
+        raise altered(f"columns {provenance[KEY][:MOST_CHARACTERS]}, which are no distinct names")
+    if not has_coefficients(posterior, len(names)):
+        family = posterior.prior if isinstance(posterior, Ledger) else posterior
+        raise ArtifactError(
+            found=f"{len(names)} names of columns beside {family!r}",
+            expected="a name for each coefficient of a Gaussian",
+            fix="Save it again with the names of its own columns.",
+        )
+    return tuple(names)
+
+
+def unfit_names(names: Sequence[Any]) -> str:
+    """Why these cannot be the names of columns; empty if they can."""
+    if not all(isinstance(name, str) for name in names):
+        return "one is no text"
+    if not all(names):
+        return "one is empty"
+    if long := [name for name in names if len(name) > MOST_CHARACTERS]:
+        return f"one has {len(long[0])} characters of {MOST_CHARACTERS}"
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    return f"{some(twice)} come twice" if twice else ""
+
+
+def gaussians(family: Any, path: str = "") -> Iterator[tuple[str, Gaussian | DiagonalGaussian]]:
+    """The Gaussian, or the Gaussian blocks of a product, with where they are."""
+    if isinstance(family, Product):
+        for name, block in family.blocks.items():
+            yield from gaussians(block, f"{path}/{name}".removeprefix("/"))
+    elif isinstance(family, Gaussian | DiagonalGaussian) and not family.batch_shape:
+        yield path, family
+
+
+def has_coefficients(posterior: Any, count: int) -> bool:
+    """Whether a posterior or a ledger has a Gaussian of so many dimensions."""
+    family = posterior.prior if isinstance(posterior, Ledger) else posterior
+    return any(q.own_size == count for _, q in gaussians(family))
+
+
+# --- in one order ------------------------------------------------------------------------------
+
+
+def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> list[int]:
+    """Where among the ``names``, found at a ``place``, those that are ``wanted`` stand.
+
+    Raises:
+        StructureError: if they are other names; it says which are missing and which unknown.
+    """
+    position = {name: index for index, name in enumerate(names)}
+    missing = [name for name in wanted if name not in position]
+    known = set(wanted)
+    unknown = [name for name in names if name not in known]
+    if missing or unknown:
+        told = ((missing, "missing"), (unknown, "unknown"))
+        wrong = ", ".join(f"{some(these)} {how}" for these, how in told if these)
+        raise StructureError(
+            found=f"columns that do not fit at {place}: {wrong}",
+            expected=f"the columns of {of}, in any order: {some(wanted)}",
+            fix="Give what means the same one name everywhere, and leave out what others lack.",
+        )
+    return [position[name] for name in wanted]
+
+
+def in_order(
+    posterior: Any, names: Sequence[str], wanted: Sequence[str], place: str, of: str
+) -> Any:
+    """The posterior, or ledger, with its coefficients in the order that is ``wanted``, exactly.
+
+    Where either has no names there is nothing to compare. Errors as of :func:`order`.
+
+    >>> q = Gaussian.from_standard([1.0, 2.0], [[1.0, 0.5], [0.5, 4.0]])
+    >>> in_order(q, ["a", "b"], ["b", "a"], "here", "there").mean
+    array([2., 1.])
+    """
+    if not names or not wanted:
+        return posterior
+    places = order(names, wanted, place, of)
+    if places == sorted(places):
+        return posterior
+    labels = np.argsort(places)  # where each coefficient goes
+    if not isinstance(posterior, Ledger):
+        return _relabelled(posterior, labels)
+    entries = {
+        site: entry
+        if entry.factor is None
+        else entry._replace(factor=_relabelled(entry.factor, labels))
+        for site, entry in posterior.entries.items()
+    }
+    return Ledger(_relabelled(posterior.prior, labels), entries)
+
+
+def aligned(
+    posteriors: Mapping[str, Any], columns: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All in the order of the first that names its coefficients, and these names.
+
+    Raises:
+        StructureError: that names one with other columns, and the first.
+    """
+    first = next((place for place in columns if columns[place]), "")
+    wanted = tuple(columns.get(first, ()))
+    found = {
+        place: in_order(q, columns[place], wanted, repr(place), repr(first))
+        for place, q in posteriors.items()
+    }
+    return found, wanted
+
+
+def unnamed(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[str]:
+    """A line on those that name no columns, whose order had to be taken for that of the others."""
+    bare = [place for place in columns if not columns[place]]
+    if not bare or len(names) < 2:
+        return []
+    return [f"no names of columns at {some(bare)}: theirs are taken to be {some(names)}"]
+
+
+def _relabelled(family: Any, labels: np.ndarray) -> Any:
+    if isinstance(family, Product):
+        return family.rebuild([_relabelled(block, labels) for block in family.parts()])
+    coefficients = has_coefficients(family, len(labels))
+    return family.relabel(labels, len(labels)) if coefficients else family
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names, as an error repeats them."""
+    more = len(names) - MOST_NAMES
+    return f"{list(names[:MOST_NAMES])}" + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,56 @@
+"""What a run was set up from, as a digest a part: whoever resumes it must have the same."""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from posterity.errors import UsageError
+from posterity.federation.content import content
+from posterity.federation.run import Run
+
+DATA = "data of site {!r}"
+
+
+def fingerprint(run: Run) -> dict[str, str]:
+    """SHA-256 of each part that a run is set up from, equal in every process.
+
+    Raises:
+        UsageError: if a function cannot be told from a changed one.
+    """
+    federation = run.federation
+    schedule = {
+        field.name: getattr(run.schedule, field.name)
+        for field in dataclasses.fields(run.schedule)
+        if field.name != "graph"  # described by the network that was made of it
+    }
+    parts = {
+        "names of the sites": list(federation.sites),
+        "model": federation.model,
+        "prior": run.state.prior,
+        "schedule": (type(run.schedule), schedule),
+        "local rule (update)": federation.update,
+        "key": run.key,
+        **{DATA.format(site): records for site, records in federation.sites.items()},
+    }
+    return {part: _content(part, value) for part, value in parts.items()}
+
+
+def _content(part: str, value: Any) -> str:
+    try:
+        return content(value)
+    except UsageError as error:
+        raise error.at(f"the {part}") from error
+
+
+def without_data(parts: Mapping[str, str], sites: Iterable[str]) -> dict[str, str]:
+    """The fingerprint without the data of sites that were forgotten, which should be gone."""
+    gone = {DATA.format(site) for site in sites}
+    return {part: digest for part, digest in parts.items() if part not in gone}
+
+
+def differing(
+    one: Mapping[str, str], other: Mapping[str, str], forgotten: Collection[str]
+) -> list[str]:
+    """The parts that two fingerprints do not share."""
+    one, other = without_data(one, forgotten), without_data(other, forgotten)
+    return [part for part in {**one, **other} if one.get(part) != other.get(part)]

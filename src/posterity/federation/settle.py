@@ -1,0 +1,131 @@
+"""Diagonal posteriors of columns that are alike: why rounds creep, and a way out.
+
+A diagonal Gaussian holds each coordinate fast while another moves. Where columns are alike, as a
+constant is like a column far from zero, means must move together by far more than any moves alone,
+so rounds change ever less and are still far from the end. What shows that, and ends it, is how the
+slopes of all sites change with the mean: a matrix of few rows, which a server can ask of them.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posterity.families import DiagonalGaussian, at_rest
+from posterity.federation.state import State
+from posterity.federation.visit import Federation
+from posterity.inference.choice import FEW
+from posterity.inference.step import HALVINGS
+
+
+class Report(NamedTuple):
+    """What a site says of a posterior."""
+
+    value: Any
+    """``E_q[log likelihood]/α``, in nats."""
+    factor: Any
+    """The factor that the site would have there."""
+    slope: Any
+    """The derivative of ``value`` in the mean (d,)."""
+    curvature: Any
+    """Minus the derivative of ``slope`` in the mean (d, d)."""
+
+
+class Stiffness(NamedTuple):
+    """Where Newton's method would take the mean of all sites' free energy."""
+
+    step: Any
+    change: float
+    """KL divergence, in nats, to where the posterior would be then."""
+    energy: float
+    """Free energy, in nats, up to a constant."""
+
+
+def creeps(federation: Federation, state: State) -> bool:
+    """Whether means may creep, and sites can say how they hang together."""
+    q = state.prior
+    few = isinstance(q, DiagonalGaussian) and 1 < q.own_size <= FEW
+    return few and federation.update.searches
+
+
+def stiffness(federation: Federation, state: State) -> Stiffness:
+    """How far the posterior is from where its sites' free energy is least, all asked at once."""
+    q, prior = state.posterior, state.prior
+    reports = _reports(federation, state, q, bend=True)
+    pull = prior.precision * (prior.mean - q.mean)
+    slope = sum((np.asarray(report.slope) for report in reports), start=pull)
+    curvature = sum((np.asarray(r.curvature) for r in reports), start=np.diag(prior.precision))
+    step = _solved(curvature, slope)
+    there = sum((at_rest(report.factor) for report in reports), start=prior)
+    # In the mean by Newton's step; in the precision by what the sites would now say.
+    ratio = there.precision / q.precision
+    ratio = np.where(ratio > 0, ratio, np.inf)
+    change = (q.precision * step**2).sum() / 2 + (ratio - 1 - np.log(ratio)).sum() / 2
+    return Stiffness(step, float(change), _energy(prior, q, reports))
+
+
+def settled(federation: Federation, state: State, found: Stiffness) -> State | None:
+    """The state after all means moved together, none of whose sites' free energy rose for it.
+
+    Each site then has the factor that is its own at the new mean. None if no step helps.
+    """
+    q, prior = state.posterior, state.prior
+    for halving in range(HALVINGS):
+        moved = DiagonalGaussian.from_standard(q.mean + found.step / 2**halving, q.variance)
+        reports = _reports(federation, state, moved, bend=False)
+        factors = [at_rest(report.factor) for report in reports]
+        entries = dict(state.entries)
+        for site, factor in zip(_sites(federation, state), factors, strict=True):
+            entries[site] = entries[site]._replace(
+                sequence=entries[site].sequence + 1, factor=factor, independent=False
+            )
+        after = state.with_entries(entries)
+        falls = _energy(prior, moved, reports) < found.energy
+        if falls and federation.admits(after.posterior):
+            return after
+    return None
+
+
+def _sites(federation: Federation, state: State) -> list[str]:
+    return [s for s, r in federation.sites.items() if r.size and not state.is_forgotten(s)]
+
+
+def _reports(federation: Federation, state: State, q: Any, *, bend: bool) -> list[Report]:
+    with jax.enable_x64(True):
+        return [
+            _report(federation.update, federation.model, q, federation.sites[site].padded(), bend)
+            for site in _sites(federation, state)
+        ]
+
+
+@eqx.filter_jit
+def _report(update: Any, model: Any, q: Any, records: Any, bend: bool) -> Report:
+    records = records.widened()
+
+    def at(mean: Any) -> tuple[Any, Any]:
+        here = type(q)._of(precision_mean=q.precision * mean, precision=q.precision)
+        found = update.estimator.evaluate(model, here, records)
+        factor = found.gradient / update.temperature
+        slope = factor.precision_mean - factor.precision * mean
+        return slope, (found.value / update.temperature, factor)
+
+    mean = jnp.asarray(q.mean)
+    slope, (value, factor) = at(mean)
+    unit = jnp.eye(len(mean) if bend else 0, len(mean), dtype=mean.dtype)
+    along = lambda one: jax.jvp(lambda mean: at(mean)[0], (mean,), (one,))[1]
+    return Report(value, factor, slope, -jax.lax.map(along, unit))
+
+
+def _energy(prior: Any, q: Any, reports: list[Report]) -> float:
+    return float(q.kl(prior)) - sum(float(report.value) for report in reports)
+
+
+def _solved(curvature: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Newton's step, about as far as it goes where curvature is negative or nil."""
+    scale = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(curvature)), 1e-300))
+    scaled = scale[:, None] * (curvature + curvature.T) / 2 * scale
+    values, vectors = np.linalg.eigh(scaled)
+    values = np.maximum(np.abs(values), 1e-15)
+    return scale * (vectors @ ((vectors.T @ (scale * slope)) / values))

@@ -1,0 +1,130 @@
+"""How far a run has come: what its next round would still change, and whether that is little.
+
+Where gradients have no noise, rounds change a posterior by less and less, and the visits tell by
+how much: lengths of the last round and of the one before it give the rate, and with it all that is
+still to come. Where they are noisy, the sites are asked anew and their answers averaged.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from posterity.federation.certificate import certify
+from posterity.federation.settle import creeps, stiffness
+
+if TYPE_CHECKING:
+    from posterity.federation.run import Run
+    from posterity.federation.visit import Visit
+
+TOLERANCE = 1e-3
+"""Nats that may be left to change in a posterior which is said to have converged."""
+SETTLED = 1e-12
+"""Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """Whether a run has converged, and what is left to change.
+
+    ``change`` estimates in nats by how much all rounds to come would still move the posterior (KL
+    divergence); infinite where it is not known yet. ``"diverged"``: rounds move it by more and
+    more. ``reasons`` say what, beside the change, keeps it from being called converged.
+    """
+
+    state: Literal["converged", "not converged", "diverged"]
+    change: float
+    tolerance: float
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def converged(self) -> bool:
+        """Whether the posterior can be relied on."""
+        return self.state == "converged"
+
+    def __str__(self) -> str:
+        left = "an unknown amount" if math.isinf(self.change) else f"{self.change:.2g} nats"
+        why = "".join(f"; {reason}" for reason in self.reasons)
+        return f"{self.state}: {left} left to change, {self.tolerance:.2g} allowed{why}"
+
+
+def status_of(run: "Run") -> Status:
+    """What is known of a run, from its history or, where gradients are noisy, from its sites."""
+    visits = _last_two(run)
+    waiting = [s for s in _contributing(run) if not visits.get(s)]
+    stuck = [s for s, v in visits.items() if v and v[0].outcome in ("failed", "refused")]
+    doubt = sum(v[0].doubt for v in visits.values() if v)
+    reasons = [
+        *_named("no visit yet to", waiting),
+        *_named("no update of", stuck),
+        *([f"quadrature may be off by {doubt:.2g} nats"] if doubt > run.tolerance else []),
+    ]
+    if waiting:
+        return Status("not converged", math.inf, run.tolerance, tuple(reasons))
+    change, growing = _change(run, visits)
+    state = "diverged" if growing else "converged" if change <= run.tolerance else "not converged"
+    if state == "converged" and reasons:
+        state = "not converged"
+    return Status(state, change, run.tolerance, tuple(reasons))
+
+
+def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, bool]:
+    """Nats that are left to change, and whether they grow."""
+    if run.federation.update.conjugate:
+        return 0.0, False
+    if run.federation.update.noisy:
+        return certify(run).upper, False
+    now, before = _length(visits, 0), _length(visits, 1)
+    growing = before is not None and now is not None and now > 2 * before and now > 1
+    if creeps(run.federation, run.state):
+        return stiffness(run.federation, run.state).change, growing
+    if len(visits) == 1 and before is None:
+        (alone,) = visits.values()
+        left = alone[0].residual or 0.0  # nobody else moves what this site found
+    elif now is None or before is None:
+        return math.inf, False
+    else:
+        left = _to_come(now, before, len(visits))
+    return left**2 / 2, growing
+
+
+def _to_come(now: float, before: float, sites: int) -> float:
+    """The sum of a geometric series of lengths, of which the last two terms are known."""
+    if now <= math.sqrt(2 * SETTLED) * sites:
+        return now
+    rate = now / before if before > 0 else math.inf
+    return now * rate / (1 - rate) if rate < 1 else math.inf
+
+
+def _length(visits: Mapping[str, list["Visit"]], turn: int) -> float | None:
+    """Of a round, in sqrt(nats), from site to site: no shorter than as the crow flies.
+
+    None if some site had no such turn.
+    """
+    if any(len(held) <= turn for held in visits.values()):
+        return None
+    changes = (held[turn].change for held in visits.values())
+    return sum(math.inf if change is None else math.sqrt(2 * change) for change in changes)
+
+
+def _contributing(run: "Run") -> list[str]:
+    return [site for site in run.sites if run.federation.sites[site].size]
+
+
+def _last_two(run: "Run") -> dict[str, list["Visit"]]:
+    """The last turns of each site that contributes since one left, the latest first."""
+    found: dict[str, list[Visit]] = {site: [] for site in _contributing(run)}
+    lacking = 2 * len(found)
+    for visit in reversed(run.history):
+        if visit.outcome == "forgotten" or not lacking:
+            break
+        held = found.get(visit.site, [])
+        if len(held) < 2 and visit.outcome != "relayed" and visit.site in found:
+            held.append(visit)
+            lacking -= 1
+    return found
+
+
+def _named(what: str, sites: list[str]) -> list[str]:
+    more = f" and {len(sites) - 3} more" if len(sites) > 3 else ""
+    return [f"{what} {', '.join(map(repr, sites[:3]))}{more}"] if sites else []

@@ -1,0 +1,429 @@
+"""Columns of tables: matched by their names across sites, and named in what comes out."""
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import call, document, refuse, succeed
+
+import posterity
+from posterity import cli
+from posterity.arrays.tree import identical
+from posterity.artifact import Architecture, register_architecture
+
+CONFIG = """
+[sites]
+a = "a.csv"
+b = "b.csv"
+[model]
+kind = "linear-regression"
+[prior]
+family = "Gaussian"
+mean = [0, 0]
+covariance = [[4, 0], [0, 9]]
+[schedule]
+steps = 1
+[output]
+ledger = "out.safetensors"
+"""
+A = "age,dose,y\n1,2,3\n0,1,2.5\n4,1,-1\n"
+B = "age,dose,y\n2,0,1\n-1,3,0\n"
+PERMUTED = "y,dose,age\n1,0,2\n0,3,-1\n"
+WIDE = CONFIG.replace("[0, 0]", "[0, 0, 0]").replace(
+    "[[4, 0], [0, 9]]", "[[1, 0, 0], [0, 4, 0], [0, 0, 9]]"
+)
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """A federation of two tables, in whose folder the test runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(cli.DEBUG, raising=False)
+    Path("a.csv").write_text(A)
+    Path("b.csv").write_text(B)
+    Path("f.toml").write_text(CONFIG)
+
+
+def federated(config=CONFIG, output="out"):
+    """The document of a federation, and its posterior."""
+    Path("f.toml").write_text(config.replace('"out.', f'"{output}.'))
+    data = document("federate", "f.toml")
+    return data, posterity.load(f"{output}.safetensors").posterior
+
+
+def with_model(line, config=CONFIG):
+    return config.replace("[prior]", f"{line}\n[prior]")
+
+
+# --- one order ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        PERMUTED,
+        "\ufeff" + PERMUTED,
+        PERMUTED.replace("\n", "\r\n"),
+        PERMUTED.replace("y,dose", '"y"," dose "'),
+        PERMUTED.replace("1,0,2", '"1","0","2"'),
+        PERMUTED.replace("\n", "\n\n"),
+    ],
+)
+def test_permuted_columns_are_put_in_the_order_of_the_first_site(tables, table):
+    _, plain = federated()
+    Path("b.csv").write_bytes(table.encode())
+    data, permuted = federated(output="permuted")
+    assert identical(permuted, plain)
+    assert (data["columns"], data["notes"][1:]) == (["age", "dose"], [])
+
+
+def test_the_target_and_an_intercept(tables):
+    for name in "ab":
+        Path(f"{name}.csv").write_text(Path(f"{name}.csv").read_text().replace("y", "pain"))
+    wide = with_model('target = "pain"\nintercept = true', WIDE)
+    data, q = federated(wide)
+    assert (data["columns"], data["notes"]) == (["intercept", "age", "dose"], [])
+    x = np.array([[1, 1, 2], [1, 0, 1], [1, 4, 1], [1, 2, 0], [1, -1, 3]])
+    y = np.array([3, 2.5, -1, 1, 0])
+    prior = np.diag([1, 1 / 4, 1 / 9])
+    np.testing.assert_allclose(q.mean, np.linalg.solve(prior + x.T @ x, x.T @ y), rtol=1e-4)
+    wide = with_model('target = "dose"', CONFIG)
+    assert federated(wide, "other")[0]["columns"] == ["age", "pain"]
+
+
+def test_a_target_alone_under_an_intercept(tables):
+    for name, values in {"a": [1, 2, 3], "b": [6]}.items():
+        Path(f"{name}.csv").write_text("\n".join(map(str, ["y", *values])))
+    one = CONFIG.replace("[0, 0]", "[0]").replace("[[4, 0], [0, 9]]", "[[1e6]]")
+    data, q = federated(with_model("intercept = true", one))
+    assert data["columns"] == ["intercept"]
+    np.testing.assert_allclose(q.mean, [3.0], rtol=1e-4)
+    Path("f.toml").write_text(one)
+    refuse("federate f.toml", 4, "column 'y' alone, which is the target; 'a.csv'; site 'a'")
+
+
+def test_letters_typed_in_two_ways_and_a_site_without_records(tables):
+    Path("a.csv").write_text(A.replace("age", "\u00e2ge"), encoding="utf-8")
+    Path("b.csv").write_text("dose,y,a\u0302ge\n", encoding="utf-8")
+    data, _ = federated()
+    assert data["columns"] == ["\u00e2ge", "dose"]
+    assert data["sites"]["b"]["records"] == 0
+    Path("b.csv").write_text("dose,y,other\n")
+    refuse("federate f.toml", 4, "site 'b'; ['other'] unknown")
+
+
+def test_names_of_a_prior_s_file_set_the_order(tables):
+    prior = posterity.Gaussian.from_standard(mean=[5.0, 0.0], covariance=np.diag([0.01, 1e4]))
+    posterity.save(prior, "prior.safetensors", provenance={"columns": '["dose","age"]'})
+    named = CONFIG.partition("[prior]")[0] + '[prior]\nfile = "prior.safetensors"\n'
+    named += "[schedule]" + CONFIG.partition("[schedule]")[2]
+    data, q = federated(named)
+    assert data["columns"] == ["dose", "age"]
+    assert abs(q.mean[0] - 5) < 1
+    posterity.save(prior, "prior.safetensors", provenance={"columns": '["dose","size"]'})
+    refuse("federate f.toml", 4, "['size'] missing, ['age'] unknown; the prior")
+    posterity.save(prior, "prior.safetensors", provenance={"columns": '["y","age"]'})
+    refuse("federate f.toml", 4, "the target 'y' among the columns of the prior")
+
+
+def test_arrays_without_names_are_taken_for_those_of_tables(tables):
+    np.savez("b.npz", x=[[2, 0], [-1, 3.0]], y=[1, 0.0])
+    data, q = federated(CONFIG.replace("b.csv", "b.npz"))
+    assert identical(q, federated(output="tables")[1])
+    assert data["columns"] == ["age", "dose"]
+    assert data["notes"][0].startswith("no names of columns at ['b']")
+    np.savez("b.npz", x=[[0, 2], [3.0, -1]], y=[1, 0.0], columns=["dose", "age"])
+    data, named = federated(CONFIG.replace("b.csv", "b.npz"), "named")
+    assert identical(named, q) and "names" not in data["notes"][0]
+    np.savez("b.npz", x=[[0, 2], [3.0, -1]], y=[1, 0.0], columns=["dose"])
+    refuse("federate f.toml", 5, "columns ['dose']; 'b.npz'")
+    np.savez("b.npz", x=[[0, 2, 1], [3.0, -1, 1]], y=[1, 0.0], columns=["dose", "age", "y"])
+    refuse("federate f.toml", 4, "the target 'y' among the columns of x; 'b.npz'; site 'b'")
+
+
+def test_ten_thousand_columns(tables):
+    names = [f"gene {n}" for n in range(10_000)]
+    for seed, site in enumerate("ab"):
+        rows = np.random.default_rng(seed).integers(0, 9, size=(3, 10_001))
+        table = [",".join([*names, "y"]), *(",".join(map(str, row)) for row in rows)]
+        Path(f"{site}.csv").write_text("\n".join(table))
+        names = names[::-1]
+    Path("m.py").write_text("def f(z, data):\n    return -(data[1] - data[0] @ z) ** 2\n")
+    many = CONFIG.replace('"linear-regression"', '"function"\nfunction = "m:f"')
+    many = many.replace("steps = 1", "steps = 0").replace('"Gaussian"', '"DiagonalGaussian"')
+    many = many.replace("mean = [0, 0]", f"mean = {[0] * 10_000}")
+    many = many.replace("covariance = [[4, 0], [0, 9]]", f"variance = {[1] * 10_000}")
+    assert federated(many)[0]["columns"] == names
+    text = succeed("inspect", "out.safetensors", COLUMNS="100").stdout
+    assert "gene 23 " in text and "gene 24 " not in text and "and 9976 more" in text
+    Path("b.csv").write_text(Path("b.csv").read_text().replace("gene", "allele"))
+    shown = call("federate", "f.toml").stderr
+    assert "'allele 9999'" in shown and "and 9990 more" in shown and len(shown) < 2000
+
+
+# --- what is mentioned -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "column, model, words",
+    [
+        ([0, 1, 2, 3, 4], "", "no intercept: set intercept = true"),
+        ([1, 1, 1, 1, 1], "", None),
+        ([2, 2, 2, 2, 2], "", "the same in every record: ['dose']"),
+        ([1, 1, 1, 2, 2], "", "no intercept"),
+        ([0, 0, 0, 0, 0], "", "0 in every record: ['dose']"),
+        ([1, 1, 1, 1, 1], "intercept = true", "the same in every record: ['intercept', 'dose']"),
+        ([0, 1, 2, 3, 4], "intercept = true", None),
+    ],
+)
+def test_constant_columns_and_a_missing_intercept(tables, column, model, words):
+    for site, values in {"a": column[:3], "b": column[3:]}.items():
+        rows = [f"{n},{value},{n % 2}" for n, value in enumerate(values)]
+        Path(f"{site}.csv").write_text("\n".join(["age,dose,y", *rows]))
+    Path("f.toml").write_text(with_model(model, WIDE if model else CONFIG))
+    done = succeed("federate", "f.toml")
+    assert (words is None) == (done.stderr == "")
+    assert done.stderr.startswith("note: ") or words is None
+    assert (words or "") in done.stderr
+    notes = document("federate", "f.toml")["notes"]
+    assert [f"note: {note}" for note in notes] == done.stderr.splitlines()
+
+
+def test_columns_are_constant_by_name_and_not_by_place(tables):
+    Path("a.csv").write_text("age,dose,y\n1,2,0\n3,2,1\n")
+    Path("b.csv").write_text("dose,age,y\n2,5,0\n2,6,1\n")
+    assert federated()[0]["notes"] == [
+        "the same in every record: ['dose'], which an intercept is too"
+    ]
+
+
+def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):
+    prior = posterity.Gaussian.from_standard(mean=[5.0, 0.0], covariance=np.eye(2))
+    posterity.save(prior, "prior.safetensors", provenance={"columns": '["dose","age"]'})
+    for site in "ab":
+        np.savez(f"{site}.npz", x=np.ones((2, 3)), y=np.ones(2))
+    named = CONFIG.partition("[prior]")[0] + '[prior]\nfile = "prior.safetensors"\n'
+    named += "[schedule]" + CONFIG.partition("[schedule]")[2]
+    Path("f.toml").write_text(named.replace(".csv", ".npz"))
+    refuse("federate f.toml", 4, "number of columns with the dimension of the prior")
+
+
+# --- refusals ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "table, code, words",
+    [
+        (B.replace("dose", "size"), 4, "site 'b'; ['dose'] missing, ['size'] unknown; site 'a'"),
+        (B.replace("age", "Age"), 4, "['age'] missing, ['Age'] unknown"),
+        ("age,y\n1,2\n", 4, "site 'b'; ['dose'] missing"),
+        ("age,dose\n1,2\n", 4, "['y'] missing"),
+        ("age,dose,sex,y\n1,2,1,2\n", 4, "['sex'] unknown"),
+        ("2,0,1\n-1,3,0\n", 5, "no header; 'b.csv'; ['b'], where there is one at ['a']"),
+        ('"2","0","1"\n', 5, "numbers are no names; 'b.csv'"),
+        ("age,age,y\n1,2,3\n", 5, "['age'] come twice; 'b.csv'"),
+        ("age,y,y\n1,2,3\n", 5, "['y'] come twice"),
+        ("age,,y\n1,2,3\n", 5, "one is empty"),
+        (",age,y\n1,2,3\n", 5, "one is empty"),
+        ("\n" + B, 5, "no header; it is empty"),
+        ("", 5, "no header; it is empty"),
+        (B.replace(",", ";"), 5, "separate columns by commas"),
+        (B.replace(",", "\t"), 5, "separate columns by commas"),
+        (f"{'x' * 300},y\n1,2\n", 5, "300 characters of 200"),
+        ('"age,dose,y\n1,2,3\n', 5, "'b.csv'; unexpected end"),
+        (B.replace("2,0,1", "2,,1"), 5, "nothing in line 2 of column 'dose'"),
+        (B.replace("-1,3,0", "\n-1,NA,0"), 5, "'NA' in line 4 of column 'dose'"),
+        (B.replace("2,0,1", "2,0"), 5, "3 names above 2 columns in line 2"),
+        (B.replace("2,0,1", "2,0,1,"), 5, "3 names above 4 columns in line 2"),
+        (B.replace("2,0,1", "2,nan,1"), 3, "NaN; site 'b'"),
+    ],
+)
+def test_tables_that_are_refused(tables, table, code, words):
+    Path("b.csv").write_text(table)
+    refuse("federate f.toml", code, words)
+
+
+def test_a_table_in_another_encoding(tables):
+    Path("b.csv").write_bytes(B.replace("age", "âge").encode("latin-1"))
+    refuse("federate f.toml", 5, "'b.csv'; utf-8")
+
+
+@pytest.mark.parametrize(
+    "model, code, words",
+    [
+        ('target = "pain"', 4, "no column 'pain' among ['age', 'dose', 'y']; 'a.csv'"),
+        ('target = ""', 4, "no column ''"),
+        ("target = 3", 2, "model.target = 3; a string"),
+        ("intercept = 1", 2, "model.intercept = 1"),
+        ("intercept = true", 4, "2 dimensions for 3 columns ['intercept', 'age', 'dose']"),
+    ],
+)
+def test_targets_and_intercepts_that_make_no_sense(tables, model, code, words):
+    Path("f.toml").write_text(with_model(model))
+    refuse("federate f.toml", code, words)
+
+
+def test_an_intercept_where_there_is_one_or_can_be_none(tables):
+    Path("a.csv").write_text(A.replace("dose", "intercept"))
+    Path("f.toml").write_text(with_model("intercept = true"))
+    refuse("federate f.toml", 4, "a column 'intercept'; site 'a'; model.intercept = true")
+    network = with_model("intercept = true").replace("linear-regression", "network")
+    Path("f.toml").write_text(network)
+    refuse("federate f.toml", 2, "model.kind = 'network'")
+
+
+def test_names_cannot_steer_the_terminal(tables):
+    for name in "ab":
+        steering = Path(f"{name}.csv").read_text().replace("age", "a\x1b[31m[bold]g\u202ee")
+        Path(f"{name}.csv").write_text(steering, encoding="utf-8")
+    federated(CONFIG)
+    shown = succeed("inspect", "out.safetensors", COLUMNS="100").stdout
+    assert r"a\x1b[31m[bold]g\u202ee" in shown and "\x1b" not in shown
+    Path("b.csv").write_text("a\x1b[31m,dose,y\n")
+    shown = call("federate", "f.toml").stderr
+    assert "unknown" in shown and "\x1b" not in shown
+
+
+# --- names travel ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def apart(tables):
+    """Each site's own ledger, made from columns in another order."""
+    for site, table in {"a": A, "b": PERMUTED}.items():
+        Path(f"{site}.csv").write_text(table)
+        other = {"a": "b", "b": "a"}[site]
+        prior = "covariance = [[9, 0], [0, 4]]" if site == "b" else "covariance = [[4, 0], [0, 9]]"
+        alone = CONFIG.replace(f'{other} = "{other}.csv"\n', "")
+        federated(alone.replace("covariance = [[4, 0], [0, 9]]", prior), site)
+
+
+def test_inspect_names_coefficients_with_their_mean_and_interval(tables):
+    _, q = federated()
+    found = document("inspect", "out.safetensors")
+    assert json.loads(found["provenance"]["columns"]) == ["age", "dose"]
+    for k, row in enumerate(found["coefficients"]):
+        assert (row["name"], row["block"]) == (["age", "dose"][k], "")
+        deviation = np.sqrt(q.covariance[k, k])
+        np.testing.assert_allclose((row["mean"], row["sd"]), (q.mean[k], deviation))
+        ends = q.mean[k] + 1.959963984540054 * deviation * np.array([-1, 1])
+        np.testing.assert_allclose(row["interval"], ends, rtol=1e-9)
+    text = succeed("inspect", "out.safetensors").stdout
+    assert "age" in text and "95 % interval" in text and '["age"' not in text
+
+
+def test_inspect_of_gaussians_without_names_and_in_blocks(tables):
+    one = posterity.DiagonalGaussian.from_standard([1.0], [4.0])
+    noise = posterity.Gamma.from_standard(2.0, 1.0)
+    posterity.save(posterity.Product(slope=one, noise=noise), "q.safetensors")
+    (row,) = document("inspect", "q.safetensors")["coefficients"]
+    assert (row["block"], row["name"], row["mean"], row["sd"]) == ("slope", None, 1.0, 2.0)
+    assert "slope: 0" in succeed("inspect", "q.safetensors").stdout
+    posterity.save(-one, "factor.safetensors")
+    assert document("inspect", "factor.safetensors")["coefficients"] == []
+
+
+def test_fuse_puts_permuted_posteriors_in_one_order(apart):
+    options = "--rule product -o both.safetensors"
+    data = document("fuse", "a.safetensors", "b.safetensors", *shlex.split(options))
+    assert (data["columns"], data["notes"]) == (["age", "dose"], [])
+    both = posterity.load("both.safetensors").posterior
+    _, pooled = federated()
+    assert float(both.kl(pooled)) < 1e-8
+    rows = document("inspect", "both.safetensors")["coefficients"]
+    assert [row["name"] for row in rows] == ["age", "dose"]
+    posterity.save(posterity.load("a.safetensors").prior, "prior.safetensors")
+    prior = ["--prior", "prior.safetensors", "-o", "also.safetensors"]
+    also = document("fuse", "a.safetensors", "b.safetensors", "--rule", "product", *prior)
+    assert also["notes"][0].startswith("no names of columns at ['the prior']")
+    fused = posterity.fuse(["a.safetensors", "b.safetensors"], rule="product").posterior
+    assert identical(fused, both)
+    one, other = (document("diff", a, "both.safetensors") for a in ("out.safetensors",) * 2)
+    assert one == other and abs(one["kl_ab"]) < 1e-8
+
+
+def test_diff_of_a_posterior_and_its_permutation(apart):
+    q = posterity.load("b.safetensors").posterior
+    turned = posterity.Gaussian.from_standard(q.mean[::-1], q.covariance[::-1, ::-1])
+    posterity.save(turned, "turned.safetensors", provenance={"columns": '["age","dose"]'})
+    assert abs(document("diff", "b.safetensors", "turned.safetensors")["kl_ab"]) < 1e-12
+    posterity.save(turned, "bare.safetensors")
+    found = document("diff", "b.safetensors", "bare.safetensors")
+    assert found["kl_ab"] > 1e-3 and found["notes"][0].startswith("no names of columns at ['b']")
+
+
+def test_other_names_are_refused_wherever_posteriors_meet(apart):
+    q = posterity.load("b.safetensors").posterior
+    posterity.save(q, "c.safetensors", provenance={"columns": '["age","size"]'})
+    words = "['dose'] missing, ['size'] unknown"
+    refuse("diff a.safetensors c.safetensors", 4, f"{words}; 'b'; of 'a'")
+    refuse("fuse a.safetensors c.safetensors -o out.safetensors", 4, f"{words}; at 'c'; of 'a'")
+    product = "fuse a.safetensors b.safetensors --prior c.safetensors -o out.safetensors"
+    refuse(product, 4, f"{words}; at the prior; of the sites")
+    with pytest.raises(posterity.errors.StructureError, match="'c'"):
+        posterity.fuse(["a.safetensors", "c.safetensors"])
+
+
+def test_forget_keeps_names_and_refines_in_the_order_of_the_ledger(tables):
+    rng = np.random.default_rng(0)
+    for site in "ab":
+        x = rng.normal(size=(20, 2)) * [1, 5]
+        rows = [f"{u},{v},{int(u > 0)}" for u, v in x]
+        Path(f"{site}.csv").write_text("\n".join(["age,dose,y", *rows]))
+    logistic = CONFIG.replace("linear", "logistic").replace("[[4, 0], [0, 9]]", "[[4, 0], [0, 4]]")
+    federated(logistic)
+    options = ["--site", "b", "--config", "f.toml", "--receipt"]
+    succeed("forget", "out.safetensors", *options, "1.json", "-o", "one.safetensors")
+    turned = [line.split(",")[::-1] for line in Path("a.csv").read_text().splitlines()]
+    Path("a.csv").write_text("\n".join(map(",".join, turned)))
+    succeed("forget", "out.safetensors", *options, "2.json", "-o", "two.safetensors")
+    one, two = (posterity.load(f"{name}.safetensors").posterior for name in ("one", "two"))
+    assert identical(one, two)
+    rows = document("inspect", "two.safetensors")["coefficients"]
+    assert [row["name"] for row in rows] == ["age", "dose"]
+    Path("a.csv").write_text(Path("a.csv").read_text().replace("dose", "size"))
+    Path("b.csv").write_text(Path("b.csv").read_text().replace("dose", "size"))
+    line = "forget out.safetensors --site b --config f.toml --receipt 3.json -o 3.safetensors"
+    refuse(line, 4, "['dose'] missing, ['size'] unknown")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["age, dose", '"age"', "[]", '["age","age"]', '["age",2]', '["age",""]', "[" * 9999, "null"],
+)
+def test_names_in_a_file_that_are_none(tables, columns):
+    q = posterity.DiagonalGaussian.from_standard([1.0, 2.0], [4.0, 4.0])
+    posterity.save(q, "q.safetensors", provenance={"columns": columns})
+    refuse("inspect q.safetensors", 5, "'q.safetensors'; columns; distinct names")
+
+
+def test_names_in_a_file_beside_another_number_of_coefficients(tables):
+    q = posterity.DiagonalGaussian.from_standard([1.0, 2.0], [4.0, 4.0])
+    posterity.save(q, "q.safetensors", provenance={"columns": '["age"]'})
+    refuse("inspect q.safetensors", 5, "'q.safetensors'; 1 names of columns")
+
+
+# --- files without a posterior -----------------------------------------------------------------
+
+
+def test_inspect_of_an_architecture_that_is_not_registered_here(tables, monkeypatch):
+    from posterity.artifact import architecture
+
+    name = "net\x1b[31m"
+    register_architecture(name, lambda parameters, **options: None)
+    net = Architecture(name, {"activation": "tanh"}, {"w": np.eye(2), "b": np.zeros(2)})
+    posterity.save(net, "net.safetensors", provenance={"epoch": "7"})
+    posterity.save({"blocks": np.eye(3), "nets": [net, net]}, "two.safetensors")
+    monkeypatch.delitem(architecture._BUILDERS, name)
+    found = document("inspect", "net.safetensors")
+    assert (found["kind"], found["provenance"]) == ("Architecture", {"epoch": "7"})
+    assert found["content"]["parameters"]["parameters"]["parameters"] == {"b": [2], "w": [2, 2]}
+    text = (
+        succeed("inspect", "net.safetensors").stdout + succeed("inspect", "two.safetensors").stdout
+    )
+    assert 'activation: "tanh"' in text and "blocks (3, 3)" in text and "\x1b" not in text
+    content = Path("net.safetensors").read_bytes()
+    Path("net.safetensors").write_bytes(content[:-1] + b"\x7f")
+    refuse("inspect net.safetensors", 5, "'net.safetensors'")

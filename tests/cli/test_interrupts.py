@@ -1,0 +1,103 @@
+"""Ctrl-C and SIGTERM at any moment of ``posterity federate``, as a shell sees them."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from cli.commands import document
+from cli.configurations import CONJUGATE, COUNTS
+
+import posterity
+from posterity import models
+from posterity.federation import Gossip
+from posterity.graphs import ring
+
+CHECKPOINT = Path("shared.safetensors.checkpoint")
+HISTORY = Path(f"{CHECKPOINT}.history")
+LONG = CONJUGATE.replace("steps = 30", "steps = 150") + "every = 5\n"
+ENDLESS = """
+import jax
+import jax.numpy as jnp
+
+def likelihood(z, x):
+    one = 1.0 + 0.0 * jax.lax.stop_gradient(z)
+    return x * jnp.log(z) - z + jax.lax.while_loop(lambda u: u < 2.0, lambda u: u * one, one)
+"""
+
+
+def begin():
+    return subprocess.Popen(
+        [sys.executable, "-m", "posterity", "federate", "gossip.toml"],
+        env={**os.environ, "PYTHONPATH": str(Path(posterity.__file__).parents[1])},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process):
+    """What a shell says of it, which is all that it wrote to standard error."""
+    _, told = process.communicate(timeout=60)
+    code = process.returncode
+    # What is killed while Python starts, before it runs any program, dies of the signal itself.
+    return (code if code >= 0 else 128 - code), told
+
+
+def wait_for(path, size):
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.stat().st_size > size) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def test_signals_at_any_moment(folder):
+    """Twelve, from the start of Python to the middle of the walk; then to the end."""
+    Path("gossip.toml").write_text(LONG)
+    draw, codes = random.Random(0), []
+    for attempt in range(12):
+        number = signal.SIGTERM if attempt == 11 else signal.SIGINT
+        process = begin()
+        if attempt % 6 == 5:  # once it is under way
+            wait_for(HISTORY, HISTORY.stat().st_size if HISTORY.exists() else 0)
+        else:
+            time.sleep(draw.uniform(0.0, 0.6))
+        process.send_signal(number)
+        code, told = ended(process)
+        assert code in (0, 128 + number), told
+        assert code == 0 or told.count("\n") <= 1, told
+        codes.append(code)
+    assert codes[5] == 130
+    whole = posterity.federate(
+        {site: np.array(counts) for site, counts in COUNTS.items()},
+        models.GammaPoisson(),
+        posterity.Gamma.from_standard(2.0, 1.0),
+        schedule=Gossip(ring(sorted(COUNTS))),
+        steps=150,
+        key=jax.random.key(3),
+    )
+    assert document("federate", "gossip.toml")["resumed"] > 0
+    assert posterity.load("shared.safetensors") == whole.ledger
+    history = [json.loads(line)["site"] for line in Path("history.jsonl").read_text().splitlines()]
+    assert history == [visit.site for visit in whole.history]
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_step_that_never_ends(folder):
+    Path("endless.py").write_text(ENDLESS)
+    function = 'kind = "function"\nfunction = "endless:likelihood"'
+    config = CONJUGATE.replace('kind = "gamma-poisson"', function)
+    Path("gossip.toml").write_text(config)
+    process = begin()
+    wait_for(HISTORY, -1)
+    time.sleep(4.0)
+    assert process.poll() is None
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    code, _ = ended(process)
+    assert code == 130
