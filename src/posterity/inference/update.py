@@ -38,8 +38,6 @@ DOMAIN = one_of("halve", "retract")
 TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
 LOOKS = 100
 """Points that a line search looks at in one visit, at most."""
-FEW_LOOKS = 6
-"""The same where each is a search of its own: what other sites say next is worth more."""
 ESTIMATOR = Constraint(
     f"an Estimator object or one of {list(ESTIMATORS)}",
     lambda given: isinstance(given, Estimator) or given in ESTIMATORS,
@@ -143,8 +141,7 @@ class LocalUpdate(eqx.Module):
         exact = isinstance(estimator, Exact) and not noisy
         searched = isinstance(estimator, Evaluator) and not noisy and self.rate is None
         decaying = slowly_decaying if domain == "retract" else quickly_decaying
-        looks = FEW_LOOKS if model.joint else LOOKS
-        steps = self.steps or (1 if exact else looks if searched else 20)
+        steps = self.steps or (1 if exact else LOOKS if searched else 20)
         rate = self.rate or (1.0 if exact else None if searched else decaying if noisy else 0.5)
         return dataclasses.replace(self, estimator=estimator, steps=steps, rate=rate, domain=domain)
 
