@@ -12,8 +12,10 @@ import pytest
 from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, flips, logistic_sites, snapshot
 from laws.table import identical
 
+from posterity import load, save
+from posterity.artifact import digest
 from posterity.errors import ParameterError, SiteError
-from posterity.families import Beta, at_rest
+from posterity.families import Beta, Gaussian, at_rest
 from posterity.federation import Gossip, certify, forget
 from posterity.federation.federate import start
 from posterity.federation.keys import site_key
@@ -74,6 +76,17 @@ def test_a_site_elsewhere_proposes_what_the_visit_commits(name, pool):
     assert committed == after
     assert happened.halvings == there.halvings + halvings
     assert happened.residual == there.residual
+
+
+def test_what_a_site_finds_comes_back_from_a_file_as_it_was(tmp_path):
+    rng = np.random.default_rng(0)
+    sites = {"a": (rng.normal(size=(40, 11)), rng.integers(0, 2, 40).astype(float))}
+    prior = Gaussian.from_standard(np.zeros(11), np.eye(11))
+    ledger = start(sites, LogisticRegression(), prior).advance(3).ledger
+    found = ledger.factor("a").precision
+    assert np.array_equal(found, found.T)
+    save(ledger, tmp_path / "ledger")
+    assert digest(load(tmp_path / "ledger")) == digest(ledger)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

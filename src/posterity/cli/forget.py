@@ -36,8 +36,11 @@ def forget(
     ] = None,
     sweeps: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Passes of refinement; else 2, or 20 if noisy."),
+        typer.Option(metavar="N", help="Passes of refinement; else as many as it takes."),
     ] = None,
+    unsettled: Annotated[
+        bool, typer.Option("--unsettled", help="Also where what is left has not converged.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Take sites out of a ledger.
@@ -60,7 +63,8 @@ def forget(
             fix="Leave --sweeps out, or give the --config that the ledger was federated with.",
         )
     outputs, sites = (output, receipt), tuple(dict.fromkeys(site))
-    present(lambda: _forget(ledger, sites, outputs, config, sweeps), "forget", as_json)
+    options = {"sweeps": sweeps, "unsettled": unsettled}
+    present(lambda: _forget(ledger, sites, outputs, config, options), "forget", as_json)
 
 
 def _forget(
@@ -68,7 +72,7 @@ def _forget(
     sites: tuple[str, ...],
     outputs: tuple[Path, Path],
     config: Path | None,
-    sweeps: int | None,
+    options: dict[str, Any],
 ) -> dict[str, Any]:
     from posterity.artifact.columns import as_provenance, columns_of
 
@@ -80,7 +84,7 @@ def _forget(
             left, issued = _subtracted(ledger, sites)
             distance = 0.0 if issued.exact else None
         else:
-            left, issued, distance = _refined(ledger, columns, sites, config, outputs, sweeps)
+            left, issued, distance = _refined(ledger, columns, sites, config, outputs, options)
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
     told = {"before": issued.before, **as_provenance(columns)}
     written = files.write(left, output, "forget", told)
@@ -113,7 +117,7 @@ def _refined(
     sites: tuple[str, ...],
     config: Path,
     outputs: Sequence[Path],
-    sweeps: int | None,
+    options: dict[str, Any],
 ) -> Any:
     from posterity.cli.config.federation import load_config
     from posterity.federation.checkpoint import with_ledger
@@ -121,5 +125,5 @@ def _refined(
 
     federation = load_config(config, columns)
     files.check_outputs(outputs, federation.inputs)
-    done = forget(with_ledger(federation.start(), before), *sites, sweeps=sweeps)
+    done = forget(with_ledger(federation.start(), before), *sites, **options)
     return done.ledger, done.receipt, done.distance

@@ -4,24 +4,26 @@ import dataclasses
 import math
 
 from posterity.checks import check_proper
-from posterity.errors import LedgerError, UsageError
+from posterity.errors import ConvergenceError, LedgerError, SiteError, UsageError
 from posterity.federation.certificate import certify
 from posterity.federation.run import Run
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Refinement, issue
 
-SWEEPS, NOISY_SWEEPS = 2, 20
-"""Sweeps of refinement over the sites that stay: with exact gradients, and with noisy ones."""
+AFTERWARDS = 30
+"""Sweeps that a copy makes, at most, to see how far those that were asked for fell short."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Forgotten:
     """What ``forget`` gives back.
 
-    ``run`` is None where a ledger was given. ``distance`` estimates, in nats, the KL divergence
-    to the posterior that the sites that stay would have reached on their own; it is 0 where
-    forgetting is exact and None where it cannot be known: for want of the sites' data, or
-    because a site that stays fails.
+    ``run`` is None where a ledger was given. ``distance`` is the KL divergence, in nats, to the
+    posterior that the sites that stay reach on their own when they go on until nothing changes; 0
+    where forgetting is exact. Where gradients are noisy it is an upper estimate of what one more
+    round would change, nothing more: a network has many optima, and trained anew it may well end
+    in another. None where it cannot be known: for want of the sites' data, or because a site that
+    stays fails, or they do not settle.
     """
 
     ledger: Ledger
@@ -36,29 +38,35 @@ class Forgotten:
 
 
 def forget(
-    target: Ledger | Run, *sites: str, sweeps: int | None = None, restart: bool = False
+    target: Ledger | Run,
+    *sites: str,
+    sweeps: int | None = None,
+    restart: bool = False,
+    unsettled: bool = False,
 ) -> Forgotten:
     """Take sites out of a posterior: exactly where that is possible, and saying so where not.
 
     Their factors are subtracted, on which the ledger's arithmetic leaves no residue. If all other
     factors were found from their own sites' data alone (conjugate models), that is all, and
     ``exact`` is true. Otherwise the others were fitted in the company of those who left, so in a
-    run ``sweeps`` more passes over the sites that stay refine them, and ``exact`` is false.
+    run passes over the sites that stay refine them until that converges, and ``exact`` is false.
 
     Args:
         target: a run, whose sites can still be asked; or a ledger, where a subtraction is all
             that can be done.
         sites: names, at least one.
-        sweeps: passes of refinement, 0 for none; by default 2 where gradients are exact and 20
-            where they are noisy. Only for runs of models that are not conjugate.
+        sweeps: passes of refinement, 0 for none, in place of as many as it takes. Only for runs of
+            models that are not conjugate.
         restart: set the factors of those who stay to zero before refining them: training anew.
             The way out where what is left after the subtraction is no distribution.
+        unsettled: give a receipt also for what has not converged; it says how far that is.
 
     Raises:
         LedgerError: if a site is unknown, was forgotten before, or contributed nothing yet.
         ParameterError: if what is left is no distribution.
         UsageError: if no site is named, or refinement is asked of a ledger, or of a run that
             forgets exactly.
+        ConvergenceError: if what is left has not converged, unless ``unsettled``.
         SiteError: if a site fails while it refines. In every case ``target`` is as it was.
 
     Source: gong2021, section IV.
@@ -86,9 +94,7 @@ def forget(
         )
     if isinstance(target, Ledger):
         return _from_ledger(target, sites)
-    if sweeps is None:
-        sweeps = NOISY_SWEEPS if target.federation.update.noisy else SWEEPS
-    return _from_run(target, sites, sweeps, restart)
+    return _from_run(target, sites, sweeps, restart, unsettled)
 
 
 def _from_ledger(before: Ledger, sites: tuple[str, ...]) -> Forgotten:
@@ -98,20 +104,42 @@ def _from_ledger(before: Ledger, sites: tuple[str, ...]) -> Forgotten:
     return Forgotten(after, receipt, None, 0.0 if receipt.exact else None)
 
 
-def _from_run(target: Run, sites: tuple[str, ...], sweeps: int, restart: bool) -> Forgotten:
+def _from_run(
+    target: Run, sites: tuple[str, ...], sweeps: int | None, restart: bool, unsettled: bool
+) -> Forgotten:
     before = target.ledger
     restart = restart and bool(set(before.sites) - set(sites))  # else no factor is left to zero
     run = (target.restarted() if restart else target).forget(*sites)
     _check_contributed(before, sites)
     if run.ledger.independent and not restart:  # conjugate, or nobody is left
         return Forgotten(run.ledger, issue(before, run.ledger, None), run, 0.0)
-    run = run.sweep(sweeps)
+    run = run.refined() if sweeps is None else run.sweep(sweeps)
+    left = _left(run)
+    if not unsettled and (left is None or left > run.status.tolerance):
+        raise ConvergenceError(
+            found=f"{run.status} after {', '.join(map(repr, sites))} left",
+            expected="a posterior that has converged, of which a receipt can speak",
+            fix="Leave `sweeps` out or raise it, or pass `unsettled=True` for a receipt all the "
+            "same; nothing was changed.",
+        )
     certificate = certify(run)
-    distance = _known(certificate.distance)
     residuals = {site: _known(length) for site, length in certificate.residuals.items()}
-    measured = {"residuals": residuals, "estimated_distance_nats": distance}
+    measured = {"residuals": residuals, "estimated_distance_nats": left}
     refinement = Refinement.between(before, run.ledger, restart, **measured)
-    return Forgotten(run.ledger, issue(before, run.ledger, refinement), run, distance)
+    return Forgotten(run.ledger, issue(before, run.ledger, refinement), run, left)
+
+
+def _left(run: Run) -> float | None:
+    """How far the run is from where more sweeps lead, by making them where noise allows it."""
+    if run.federation.update.noisy or run.status.converged:
+        return _known(run.status.change)
+    try:
+        end = run.refined(most=AFTERWARDS)
+    except SiteError:
+        return None
+    if not end.status.converged:
+        return None
+    return max(float(run.posterior.kl(end.posterior)), 0.0) + end.status.change
 
 
 def _check_contributed(before: Ledger, sites: tuple[str, ...]) -> None:

@@ -155,6 +155,19 @@ class Run:
         goal = Goal(run.state.step + (ROUNDS * run.round if most is None else most), True)
         return goal.pursued(run, callback)
 
+    def refined(self, *, most: int = ROUNDS) -> "Run":
+        """The run after as many sweeps as it takes to converge, ``most`` of them at most.
+
+        Raises:
+            SiteError: as ``advance`` does.
+        """
+        run, looks = self, NOISY_ROUNDS if self.federation.update.noisy else 1
+        for done in range(0, most, looks):
+            if done and run.status.state != "not converged":
+                break
+            run = run.sweep(min(looks, most - done)).settled()
+        return run
+
     def settled(self) -> "Run":
         """The run after the means of a diagonal posterior moved together, if that is needed.
 

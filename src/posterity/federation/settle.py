@@ -89,7 +89,8 @@ def settled(federation: Federation, state: State, found: Stiffness) -> State | N
 
 
 def _sites(federation: Federation, state: State) -> list[str]:
-    return [s for s, r in federation.sites.items() if r.size and not state.is_forgotten(s)]
+    """Those that contribute: a site that has not had its turn yet does not begin here."""
+    return [s for s in federation.sites if s in state.entries and not state.is_forgotten(s)]
 
 
 def _reports(federation: Federation, state: State, q: Any, *, bend: bool) -> list[Report]:

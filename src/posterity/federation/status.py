@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from posterity.federation.certificate import certify
 from posterity.federation.settle import creeps, stiffness
+from posterity.inference.choice import coordinates
 
 if TYPE_CHECKING:
     from posterity.federation.run import Run
@@ -28,8 +29,9 @@ class Status:
     """Whether a run has converged, and what is left to change.
 
     ``change`` estimates in nats by how much all rounds to come would still move the posterior (KL
-    divergence); infinite where it is not known yet. ``"diverged"``: rounds move it by more and
-    more. ``reasons`` say what, beside the change, keeps it from being called converged.
+    divergence); infinite where it is not known yet. ``tolerance`` is what the run allows, a
+    coordinate of the parameter where gradients are noisy. ``"diverged"``: rounds move it by more
+    and more. ``reasons`` say what, beside the change, keeps it from being called converged.
     """
 
     state: Literal["converged", "not converged", "diverged"]
@@ -50,32 +52,36 @@ class Status:
 
 def status_of(run: "Run") -> Status:
     """What is known of a run, from its history or, where gradients are noisy, from its sites."""
-    visits = _last_two(run)
-    waiting = [s for s in _contributing(run) if not visits.get(s)]
-    stuck = [s for s, v in visits.items() if v and v[0].outcome in ("failed", "refused")]
-    doubt = sum(v[0].doubt for v in visits.values() if v)
-    reasons = [
+    visits, allowed = _last_two(run), _allowed(run)
+    waiting = [s for s, held in visits.items() if not held]
+    stuck = [s for s, held in visits.items() if held and held[0].outcome in ("failed", "refused")]
+    doubt = sum(held[0].doubt for held in visits.values() if held)
+    change, growing = (math.inf, False) if waiting else _change(run, visits)
+    reasons = (
         *_named("no visit yet to", waiting),
         *_named("no update of", stuck),
-        *([f"quadrature may be off by {doubt:.2g} nats"] if doubt > run.tolerance else []),
-    ]
-    if waiting:
-        return Status("not converged", math.inf, run.tolerance, tuple(reasons))
-    change, growing = _change(run, visits)
-    state = "diverged" if growing else "converged" if change <= run.tolerance else "not converged"
-    if state == "converged" and reasons:
-        state = "not converged"
-    return Status(state, change, run.tolerance, tuple(reasons))
+        *([f"sums over nodes may be off by {doubt:.2g} nats"] if doubt > allowed else []),
+    )
+    settled = change <= allowed and not reasons
+    state = "diverged" if growing else "converged" if settled else "not converged"
+    return Status(state, change, allowed, reasons)
+
+
+def _allowed(run: "Run") -> float:
+    """The tolerance; for each coordinate where noise is what keeps a posterior from settling."""
+    noisy = run.federation.update.noisy
+    return run.tolerance * (coordinates(run.state.prior) if noisy else 1)
 
 
 def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, bool]:
-    """Nats that are left to change, and whether they grow."""
-    if run.federation.update.conjugate:
+    """Nats that are left to change, and whether rounds change more and more."""
+    if run.federation.update.conjugate or not visits:
         return 0.0, False
-    if run.federation.update.noisy:
-        return certify(run).upper, False
     now, before = _length(visits, 0), _length(visits, 1)
     growing = before is not None and now is not None and now > 2 * before and now > 1
+    if run.federation.update.noisy:
+        upper = certify(run).upper
+        return (upper if math.isfinite(upper) else math.inf), False
     if creeps(run.federation, run.state):
         return stiffness(run.federation, run.state).change, growing
     if len(visits) == 1 and before is None:

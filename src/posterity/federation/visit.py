@@ -12,7 +12,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from posterity.arrays.tree import identical
+from posterity.arrays.linear_algebra import symmetric
+from posterity.arrays.tree import Node, field_names, identical
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_finite, check_same_structure
 from posterity.errors import ParameterError, PosterityError, SiteError
@@ -160,7 +161,7 @@ class SiteProblem(Agreement):
             found = type(self.update).exact_factor(self.update, self.model, self.records)
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
-            return Proposal(at_rest(found))
+            return Proposal(_settled(found))
         records, taken = self.records.padded(), np.asarray(count)  # an array: compiled once
         update: LocalUpdate | None = self.update
         while update is not None:
@@ -170,7 +171,23 @@ class SiteProblem(Agreement):
                 raise not_finite()
             update = update.finer() if float(info.doubt) > DOUBT else None
         residual, doubt = float(info.residual), float(info.doubt)
-        return Proposal(at_rest(found), int(info.halvings), residual, doubt)
+        return Proposal(_settled(found), int(info.halvings), residual, doubt)
+
+
+def _settled(found: Any) -> Any:
+    """At rest, and matrices symmetric to the last bit: as it will come back from a file."""
+    return _symmetric(at_rest(found))
+
+
+def _symmetric(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _symmetric(own) for name, own in part.items()}
+    if not isinstance(part, Node):
+        return part
+    kinds, names = getattr(part, "coordinates", {}), field_names(type(part))
+    children = zip(names, part.children(), strict=True)
+    matrix = lambda name: name in kinds and kinds[name].axes == 2
+    return part.of_children([symmetric(c) if matrix(n) else _symmetric(c) for n, c in children])
 
 
 @eqx.filter_jit

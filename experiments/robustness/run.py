@@ -1,0 +1,82 @@
+"""Defaults judged by an independent optimiser: `python -m experiments.robustness.run`.
+
+Goes on where an earlier run ended (`results/problems.jsonl`), and writes `results/expected.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+from experiments.robustness.problems import Problem, logistic, naive
+from experiments.robustness.reference import gap_of
+from posterity import federate
+from posterity.errors import PosterityError
+
+RESULTS = Path(__file__).parent / "results"
+WRONG = 0.05
+"""Nats of free energy above the least at which a posterior is wrong."""
+MAKE = {"logistic": logistic, "naive": naive}
+
+
+def judged(problem: Problem) -> dict[str, Any]:
+    """What the defaults say, and how far off they are."""
+    told: dict[str, Any] = {"kind": problem.kind, "about": problem.about}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is warned of is in the status
+            run = federate(problem.sites, problem.model, problem.prior)
+    except PosterityError as error:
+        return told | {"status": type(error).__name__, "why": str(error)[:200], "gap": None}
+    gap = gap_of(problem)(run.posterior)
+    status = {"status": run.status.state, "why": str(run.status), "steps": run.state.step}
+    return told | status | {"gap": gap}
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts by kind of problem."""
+    table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for row in rows:
+        right = row["gap"] is not None and row["gap"] < WRONG
+        for kind in (row["kind"], "all"):
+            table[kind]["problems"] += 1
+            table[kind][f"{row['status']}, {'right' if right else 'wrong'}"] += 1
+    gaps = sorted(r["gap"] for r in rows if r["gap"] is not None and r["status"] == "converged")
+    return {
+        "wrong": f"free energy more than {WRONG} nats above the least that BFGS finds",
+        "goal": "0 converged and wrong; at most 1 % not converged",
+        "seeds": "0, 1, 2, ... in each group",
+        "counts": {kind: dict(sorted(counts.items())) for kind, counts in sorted(table.items())},
+        "largest gap where converged, nats": gaps[-1] if gaps else None,
+    }
+
+
+def run(count: int, results: Path = RESULTS, group: str | None = None) -> dict[str, Any]:
+    """``count`` problems of each group; those that are in the file already are not run again."""
+    results.mkdir(parents=True, exist_ok=True)
+    path = results / "problems.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = {(row["group"], row["seed"]): row for row in map(json.loads, lines)}
+    with path.open("a") as file:
+        for name in [group] if group else MAKE:
+            for seed in range(count):
+                if (name, seed) not in rows:
+                    row = {"group": name, "seed": seed, **judged(MAKE[name](seed))}
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+                    rows[name, seed] = row
+    found = summary([row for (_, seed), row in rows.items() if seed < count])
+    (results / "expected.json").write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000, help="problems of each group")
+    parser.add_argument("--group", choices=list(MAKE), help="one group alone")
+    chosen = parser.parse_args()
+    print(json.dumps(run(chosen.count, group=chosen.group), indent=1))
