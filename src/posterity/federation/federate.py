@@ -3,7 +3,7 @@
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -29,7 +29,7 @@ from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
 from posterity.federation.visit import Federation
 from posterity.inference.update import LocalUpdate
-from posterity.models import FunctionModel, Model, Records
+from posterity.models import FunctionModel, Model, Records, hierarchical
 
 ON_ERROR = one_of("raise", "pass")
 SITES = Constraint(
@@ -48,6 +48,7 @@ def federate(
     until: float | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
+    personal: bool | Sequence[int] | Mapping[int, float] = False,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
     callback: Callback | None = None,
@@ -78,6 +79,10 @@ def federate(
         weights: factors of sites' losses, 1 by default. (The inverse of a site's number of
             records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
             site as one record.)
+        personal: True where every coefficient of a regression differs from site to site about
+            one of the population, or the columns of those that do, with the spread to expect if
+            it is a mapping (:func:`posterity.models.hierarchical`); :meth:`Run.site` then gives a
+            site its own posterior. How far sites differ is learned.
         on_error: whether a site that fails ends the run, or is passed over and noted.
         key: of all that is random, ``jax.random.key(0)`` by default.
         callback: called with the run after each step; what it raises ends the run.
@@ -110,7 +115,8 @@ def federate(
     NATURAL.or_none().check(steps=steps)
     POSITIVE.or_none().check(until=until)
     options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
-    run = start(sites, model, prior, on_error=on_error, until=until, **options)
+    options |= {"personal": personal, "on_error": on_error, "until": until}
+    run = start(sites, model, prior, **options)
     goal = goal_of(run, steps, until)
     if few := too_few_hops(run, goal):
         warnings.warn(few, ConvergenceWarning, stacklevel=2)
@@ -132,6 +138,7 @@ def start(
     schedule: Schedule | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
+    personal: bool | Sequence[int] | Mapping[int, float] = False,
     until: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
@@ -140,6 +147,8 @@ def start(
     ON_ERROR.check(on_error=on_error)
     SITES.check(sites=list(sites))
     model = model if isinstance(model, Model) else FunctionModel(model)
+    if personal is not False:
+        model, prior = hierarchical(model, prior, personal)
     schedule = Sequential() if schedule is None else schedule
     key = jax.random.key(0) if key is None else key
     check_proper(prior, "the prior")

@@ -12,6 +12,7 @@ from posterity.errors import LedgerError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.gossip import Gossip, OverGraph, Token, is_answered, token_of
 from posterity.federation.keys import fold_in
+from posterity.federation.personal import SitePosterior, site_posterior
 from posterity.federation.schedules import Schedule, Sequential, Step
 from posterity.federation.settle import creeps, settled, stiffness
 from posterity.federation.state import State
@@ -94,6 +95,30 @@ class Run:
         entries = self.state.entries.values()
         alone = all(entry.independent for entry in entries if entry.factor is not None)
         return self.federation.update.conjugate and alone
+
+    def site(self, name: str) -> SitePosterior:
+        """What a site knows of its own parameters, and its predictions (partial pooling only).
+
+        Raises:
+            LedgerError: if the site is unknown or was forgotten.
+            UsageError: if the model has no parameters of a site's own.
+        """
+        self._check_known(name)
+        if self.state.is_forgotten(name):
+            raise LedgerError(
+                found=f"site {name!r}, which was forgotten",
+                expected=f"one of {list(self.sites)}",
+                fix="Ask for `new_site()`, or let it `rejoin` first.",
+            )
+        return site_posterior(self.federation.model, self.posterior, self.federation.sites[name])
+
+    def new_site(self) -> SitePosterior:
+        """What the others tell of a site that has no records yet (partial pooling only).
+
+        Raises:
+            UsageError: if the model has no parameters of a site's own.
+        """
+        return site_posterior(self.federation.model, self.posterior)
 
     @functools.cached_property
     def status(self) -> Status:

@@ -124,6 +124,11 @@ class LocalUpdate(eqx.Module):
                 under ``q``, or a choice does not fit.
         """
         _check_prior(model, q)
+        _require(
+            self.batch_size is None or not model.joint,
+            f"batch_size={self.batch_size} for {type(model).__name__}",
+            "all records of a site at each step: they tell of each other through its parameters",
+        )
         estimator = self.estimator or best_estimator(model, q)
         check_estimator(estimator, model, q)
         domain = self.domain or estimator.domain

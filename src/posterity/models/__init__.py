@@ -17,6 +17,8 @@ from posterity.models.conjugate import (
 )
 from posterity.models.exponential import BetaExponential
 from posterity.models.neural import NeuralNetwork
+from posterity.models.personal import PersonalModel
+from posterity.models.personal_regression import PersonalRegression, hierarchical
 from posterity.models.records import Records
 from posterity.models.regression import LogisticRegression
 
@@ -34,6 +36,9 @@ __all__ = [
     "LogisticRegression",
     "Model",
     "NeuralNetwork",
+    "PersonalModel",
+    "PersonalRegression",
     "PredictorModel",
     "Records",
+    "hierarchical",
 ]

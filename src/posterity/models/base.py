@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from posterity.arguments import POSITIVE
 from posterity.arrays.typing import Real
-from posterity.errors import ParameterError, StructureError
+from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.models.data import Column, check_data
 from posterity.models.records import Records
@@ -33,6 +33,8 @@ class Model(eqx.Module):
     """The families that a posterior of this model can have."""
     columns: ClassVar[tuple[Column, ...]] = ()
     """What its data hold: one column for an array, two for a pair, none where all is welcome."""
+    joint: ClassVar[bool] = False
+    """Whether records of a site tell of each other: a batch does not stand for all then."""
 
     @abc.abstractmethod
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
@@ -54,14 +56,22 @@ class Model(eqx.Module):
 
     def total(self, z: Any, records: Records) -> Float[Real, ""]:
         """The weighted sum of log likelihoods."""
-        values = self.log_likelihood(z, records.data)
-        if jnp.shape(values) != jnp.shape(records.weights):
-            raise StructureError(
-                found=f"log likelihoods of shape {jnp.shape(values)} for {records.size} records",
-                expected=f"one number a record: shape {jnp.shape(records.weights)}",
-                fix="Return the log likelihood of each record, not their sum or mean.",
-            )
-        return (records.weights * values).sum()
+        return weighted(self.log_likelihood(z, records.data), records)
+
+
+def weighted(values: Any, records: Records) -> Float[Real, ""]:
+    """The sum of log likelihoods (n,) times the records' weights.
+
+    Raises:
+        StructureError: unless there is one value a record.
+    """
+    if jnp.shape(values) != jnp.shape(records.weights):
+        raise StructureError(
+            found=f"log likelihoods of shape {jnp.shape(values)} for {records.size} records",
+            expected=f"one number a record: shape {jnp.shape(records.weights)}",
+            fix="Return the log likelihood of each record, not their sum or mean.",
+        )
+    return (records.weights * values).sum()
 
 
 class ConjugateModel(Model, Generic[Q]):
@@ -86,6 +96,18 @@ class PredictorModel(Model):
     @abc.abstractmethod
     def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
         """``log p(y | f)``, in nats, element by element."""
+
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``E[y | f]``, element by element: what predictions are.
+
+        Raises:
+            UsageError: unless the model says it.
+        """
+        raise UsageError(
+            found=f"a prediction asked of {type(self).__name__}, which does not say E[y | f]",
+            expected="a model with a method `predictor_mean(f)`",
+            fix="Write that method, or ask for `log_predictive`, which needs the likelihood alone.",
+        )
 
     def predictor_value_and_slope(
         self, f: Float[Real, "..."], y: Any

@@ -157,5 +157,19 @@ class LinearRegression(ConjugateModel[Gaussian]):
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
         """``log N(y | x · z, σ²)``."""
         x, y = data
-        residual = (y - x @ z) ** 2 / self.noise_variance
+        return self.predictor_log_likelihood(x @ z, y)
+
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+        """``log N(y | f, σ²)``, element by element."""
+        residual = (y - f) ** 2 / self.noise_variance
         return -(residual + math.log(self.noise_variance) + LOG_2PI) / 2
+
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Any
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """``log N(y | f, σ²)`` and its derivative in ``f``."""
+        return self.predictor_log_likelihood(f, y), (y - f) / self.noise_variance
+
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The predictor itself."""
+        return f

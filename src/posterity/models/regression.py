@@ -25,6 +25,11 @@ class LogisticRegression(PredictorModel):
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
 
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The probability of a one."""
+        np_ = namespace(f).np
+        return np_.exp(-np_.logaddexp(0.0, -f))
+
     def predictor_value_and_slope(
         self, f: Float[Real, "..."], y: Any
     ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:

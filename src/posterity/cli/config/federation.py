@@ -113,6 +113,7 @@ def _config(about: schema.Federation, path: Path, wanted: Sequence[str]) -> Conf
         "schedule": _schedule(about.schedule, sorted(paths)),
         "update": _update(about.update),
         "key": key,
+        "personal": _personal(kind.personal, columns.names),
         "until": about.schedule.until,
         **about.given("sites", "model", "prior", "schedule", "output", "update", "seed"),
     }
@@ -156,8 +157,28 @@ def _check_dimension(prior: ExponentialFamily, names: Sequence[str], regression:
 def _model(about: schema.Model, folder: Path, sites: Mapping[str, Any], key: jax.Array) -> Any:
     network = functools.partial(_network, sites, key)
     kinds = MODELS | {"function": functools.partial(_function, folder), "network": network}
-    options = about.given("kind", "target", "intercept")
+    options = about.given("kind", "target", "intercept", "personal")
     return made(one_of(kinds, about.kind, "model.kind"), options, "model")
+
+
+def _personal(about: Any, names: Sequence[str]) -> Any:
+    """As :func:`posterity.federate` takes it, columns by their numbers: in TOML by name, or so."""
+    if about is None or isinstance(about, bool):
+        return bool(about)
+    places = [_place(str(column), names) for column in about]
+    return dict(zip(places, about.values(), strict=True)) if isinstance(about, dict) else places
+
+
+def _place(column: str, names: Sequence[str]) -> int:
+    if column in names:
+        return list(names).index(column)
+    if column.isdecimal():
+        return int(column)
+    raise UsageError(
+        found=f"model.personal for a column {column!r}",
+        expected=f"columns among {some(names)}, or their numbers, from 0",
+        fix="Name them as the tables do.",
+    )
 
 
 def _network(

@@ -47,6 +47,7 @@ class Model(Table):
     categories: Count | None = None
     covariance: list[list[float]] | None = None
     noise_variance: Positive | None = None
+    personal: bool | list[str | Natural] | dict[str, Positive] | None = None
     likelihood: str | None = None
     outputs: Count | None = None
     width: Count | None = None

@@ -1,0 +1,126 @@
+"""What a site knows of its own parameters: made at the site, when it is asked for."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posterity.errors import UsageError
+from posterity.families import ExponentialFamily, Gaussian, Mixture
+from posterity.models import Model, PersonalModel, PersonalRegression, Records
+from posterity.models.personal import Law
+
+DRAWS = 512
+"""Of what is shared, from its posterior: the same for all sites."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SitePosterior:
+    """The posterior of one site's own parameters ``b`` (p,), and what it predicts there.
+
+    ``q(b) = ∫ q(b | z) q(z) dz``: the shared posterior ``q(z)``, in which the site's own records
+    count already, and for each ``z`` the Gaussian of the tightest bound. The integral over ``z``
+    is a mean over draws that are the same whenever it is asked for. Nothing here is stored or
+    sent.
+    """
+
+    model: PersonalModel
+    shared: ExponentialFamily
+    records: Records | None = None
+
+    @functools.cached_property
+    def posterior(self) -> Mixture:
+        """Of ``b``: a mixture of Gaussians, one a draw of what is shared."""
+        _, laws = self._laws
+        mean, scale = np.asarray(laws.mean), np.asarray(laws.scale)
+        if scale.ndim == 2:
+            scale = scale[:, :, None] * np.eye(scale.shape[-1])
+        components = Gaussian.from_standard(mean, scale @ np.swapaxes(scale, -1, -2))
+        return Mixture.from_standard(np.ones(len(mean)), components)
+
+    @property
+    def mean(self) -> Float[np.ndarray, " p"]:
+        """Of ``b``."""
+        return self.posterior.components.mean.mean(0)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "p p"]:
+        """Of ``b``: that given what is shared, and that of its means."""
+        members: Any = self.posterior.components
+        return members.covariance.mean(0) + np.cov(members.mean.T, bias=True).reshape(
+            members.covariance.shape[1:]
+        )
+
+    def log_predictive(self, data: Any) -> Float[np.ndarray, " n"]:
+        """Log predictive density of each record at this site, in nats.
+
+        Raises:
+            ParameterError, StructureError: if the data cannot be the model's.
+        """
+        self.model.check(data)
+        z, laws = self._laws
+        with jax.enable_x64(True):
+            data = jax.tree.map(jnp.asarray, data)
+            return np.asarray(_log_predictive(self.model, z, laws, data))
+
+    def predict(self, x: Float[Any, "n d"]) -> Float[np.ndarray, " n"]:
+        """``E[y | x]`` at this site, row by row: probabilities where ``y`` is 0 or 1.
+
+        Raises:
+            UsageError: if the model is no regression, or does not say what it predicts.
+        """
+        if not isinstance(self.model, PersonalRegression):
+            raise UsageError(
+                found=f"a prediction asked of {type(self.model).__name__}",
+                expected="a regression",
+                fix="Ask for `log_predictive`, or average over draws of `posterior`.",
+            )
+        z, laws = self._laws
+        with jax.enable_x64(True):
+            return np.asarray(_predicted(self.model, z, laws, jnp.asarray(x)))
+
+    @functools.cached_property
+    def _laws(self) -> tuple[Any, Law]:
+        """Draws of what is shared, and the law of ``b`` given each."""
+        records = None if self.records is None or not self.records.size else self.records.padded()
+        with jax.enable_x64(True):
+            z = jax.tree.map(jnp.asarray, self.shared).sample(jax.random.key(0), (DRAWS,))
+            return z, _given(self.model, z, records)
+
+
+def site_posterior(
+    model: Model, shared: ExponentialFamily, records: Records | None = None
+) -> SitePosterior:
+    """What a site of these records, or none, knows of its own parameters.
+
+    Raises:
+        UsageError: if the model has no parameters of a site's own.
+    """
+    if not isinstance(model, PersonalModel):
+        raise UsageError(
+            found=f"a site's own parameters asked of {type(model).__name__}",
+            expected="a model in which sites have some",
+            fix="Federate a regression with `personal=True`, or a PersonalModel.",
+        )
+    return SitePosterior(model, shared, records)
+
+
+@eqx.filter_jit
+def _given(model: Any, z: Any, records: Any) -> Any:
+    return jax.vmap(lambda z: model.local(z, records))(z)
+
+
+@eqx.filter_jit
+def _predicted(model: Any, z: Any, laws: Any, x: Any) -> Any:
+    return jax.vmap(lambda z, law: model.predict(z, law, x))(z, laws).mean(0)
+
+
+@eqx.filter_jit
+def _log_predictive(model: Any, z: Any, laws: Any, data: Any) -> Any:
+    values = jax.vmap(lambda z, law: model.log_predictive(z, law, data))(z, laws)
+    return jax.scipy.special.logsumexp(values, 0) - jnp.log(len(values))

@@ -1,0 +1,192 @@
+"""Regressions whose coefficients, all or some, differ from site to site."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posterity.arguments import POSITIVE, Constraint
+from posterity.arrays.typing import Real
+from posterity.errors import UsageError
+from posterity.families import ExponentialFamily, Gaussian, Product
+from posterity.families.gaussian import AnyGaussian
+from posterity.models.base import Model, PredictorModel
+from posterity.models.conjugate import LinearRegression
+from posterity.models.cubature import hermite
+from posterity.models.evidence import Expectation, Whitened
+from posterity.models.personal import Law, PersonalModel
+
+NODES = 24
+"""Gauss-Hermite nodes along each record's predictor."""
+TYPICAL = 0.25
+"""Median of a coefficient's spread between sites before data, in its own prior deviations."""
+COMMON, OWN = 1.5, 0.75
+"""Standard deviations, in logarithms, of all spreads together and of each beside the others."""
+REGRESSION = Constraint(
+    "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
+    lambda model: isinstance(model, PredictorModel | LinearRegression),
+)
+
+
+class PersonalRegression(PersonalModel):
+    """A regression in which each site has coefficients of its own, about those of the population.
+
+    ``z`` is ``{"coefficients": (d,), "log_spread": (p,)}``: a site's own coefficients are normal
+    about the population's, with standard deviations ``exp(log_spread)``; those that are not
+    ``personal`` are the population's. Data as for the ``model``: ``(x, y)``.
+
+    With a Gaussian likelihood what a site says is its exact marginal likelihood, else the
+    tightest Gaussian bound, whose expectations are Gauss-Hermite sums along each predictor.
+    """
+
+    model: PredictorModel | LinearRegression
+    personal: tuple[int, ...] = eqx.field(static=True)
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
+
+    def check(self, data: Any) -> None:
+        """As the regression itself does."""
+        self.model.check(data)
+
+    def local_prior(self, z: Any) -> tuple[Any, Any]:
+        """The population's coefficients, and the spread of sites about them."""
+        return z["coefficients"][np.array(self.personal)], jnp.exp(z["log_spread"])
+
+    def local_log_likelihood(self, z: Any, b: Float[Real, " p"], data: Any) -> Float[Real, " n"]:
+        """``log p(y | x · β)``, with the site's own coefficients in ``β``."""
+        x, y = data
+        return self.model.predictor_log_likelihood(x @ self.coefficients(z, b), y)
+
+    def coefficients(self, z: Any, b: Float[Real, "... p"]) -> Float[Real, "... d"]:
+        """All coefficients of a site: its own, and the population's where it has none."""
+        shared = jnp.broadcast_to(z["coefficients"], (*jnp.shape(b)[:-1], *z["coefficients"].shape))
+        return shared.at[..., np.array(self.personal)].set(b)
+
+    def expected(self, given: Any, q: Whitened) -> Expectation:
+        """By sums along each predictor ``f ~ N(m, s²)``: no cubature, however many columns."""
+        z, records = given
+        x, y = records.data
+        own = x[:, np.array(self.personal)] * jnp.exp(z["log_spread"])
+        offset = x @ z["coefficients"]
+        deviation = _norm(own @ q.factor)
+        epsilon, chances = hermite(NODES)
+        f = (offset + own @ q.mean)[:, None] + deviation[:, None] * epsilon
+        values, slopes = self.model.predictor_value_and_slope(f, jnp.asarray(y, f.dtype)[:, None])
+        bend = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
+        weights = records.weights
+        return Expectation(
+            weights @ (values @ chances),
+            (weights * (slopes @ chances)) @ own,
+            -(own.T * (weights * bend)) @ own,
+        )
+
+    def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, " n"]:
+        """By a sum along each predictor."""
+        x, y = data
+        f, chances = self._along(z, law, x)
+        values = self.model.predictor_log_likelihood(f, jnp.asarray(y, f.dtype)[:, None])
+        return jax.scipy.special.logsumexp(values, 1, b=chances)
+
+    def predict(self, z: Any, law: Law, x: Float[Real, "n d"]) -> Float[Real, " n"]:
+        """``E[y | x]`` of each row, ``b`` of that law."""
+        f, chances = self._along(z, law, x)
+        return self.model.predictor_mean(f) @ chances
+
+    def _along(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
+        """Nodes (n, m) of each predictor, and their chances."""
+        mean, deviation = self._predictor(z, law, x)
+        epsilon, chances = hermite(NODES)
+        return mean[:, None] + deviation[:, None] * epsilon, chances
+
+    def _predictor(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
+        """Mean and standard deviation of ``x · β``, row by row."""
+        own = x[:, np.array(self.personal)]
+        spread = own * law.scale if jnp.ndim(law.scale) < 2 else own @ law.scale
+        return x @ self.coefficients(z, law.mean), _norm(spread)
+
+
+def _norm(rows: Any) -> Any:
+    """Length of each row, with a derivative where it is zero."""
+    squares = (rows**2).sum(-1)
+    positive = squares > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
+
+
+# --- from one argument ---------------------------------------------------------------------------
+
+
+def hierarchical(
+    model: Model, prior: ExponentialFamily, personal: bool | Sequence[int] | Mapping[int, float]
+) -> tuple[PersonalRegression, Product]:
+    """The regression with coefficients of each site's own, and a prior of its parameters.
+
+    Args:
+        model: a regression.
+        prior: Gaussian, of the coefficients: of the population's now, which every site's are
+            about. Or a Product of such ``coefficients`` and a Gaussian of the ``log_spread``.
+        personal: True for all coefficients, or the columns of those that differ; a mapping gives
+            for each the spread to expect between sites (the median, before data are seen).
+
+    Spreads are log-normal before data: about a quarter of the coefficient's own standard
+    deviation, or what ``personal`` says, times or over ``exp(1.5)`` together and another
+    ``exp(0.75)`` each, at one standard deviation. What one coefficient's spread shows is so
+    evidence of the others'.
+
+    Raises:
+        UsageError: if the model is no regression, the columns are not the prior's, or the prior
+            is neither Gaussian nor such a Product.
+
+    >>> from posterity.models import LogisticRegression
+    >>> prior = Gaussian.from_standard(mean=[0.0, 0.0], covariance=[[4.0, 0.0], [0.0, 1.0]])
+    >>> model, joint = hierarchical(LogisticRegression(), prior, [0])
+    >>> np.exp(joint.log_spread.mean).round(2)
+    array([0.5])
+    """
+    REGRESSION.check(model=model)
+    given = prior.blocks if isinstance(prior, Product) else {"coefficients": prior}
+    coefficients, spread = given.get("coefficients"), given.get("log_spread")
+    if not isinstance(coefficients, AnyGaussian) or set(given) - {"coefficients", "log_spread"}:
+        raise UsageError(
+            found=f"a prior {prior!r}",
+            expected="a Gaussian of the coefficients, or a Product of `coefficients` and "
+            "`log_spread`",
+            fix="Give the prior that the coefficients would have if all sites were one.",
+        )
+    columns = _columns(personal, coefficients.own_size)
+    spread = _spread_prior(coefficients, columns, personal) if spread is None else spread
+    if not isinstance(spread, AnyGaussian) or spread.own_size != len(columns):
+        raise UsageError(
+            found=f"log_spread {spread!r} for {len(columns)} coefficients of a site's own",
+            expected="a Gaussian of one dimension each",
+            fix="Leave it out for the default, or give it the right size.",
+        )
+    return PersonalRegression(model, columns), Product(coefficients=coefficients, log_spread=spread)  # pyright: ignore[reportArgumentType]
+
+
+def _columns(personal: Any, size: int) -> tuple[int, ...]:
+    """Numbers of the columns, sorted."""
+    columns = tuple(range(size)) if personal is True else tuple(personal)
+    whole = all(isinstance(j, int | np.integer) and 0 <= j < size for j in columns)
+    if not columns or not whole or len(set(columns)) < len(columns):
+        raise UsageError(
+            found=f"personal={personal!r} for {size} coefficients",
+            expected=f"True, or different whole numbers from 0 to {size - 1}",
+            fix="Number the columns of x from 0.",
+        )
+    return tuple(sorted(int(j) for j in columns))
+
+
+def _spread_prior(coefficients: Any, columns: tuple[int, ...], personal: Any) -> Gaussian:
+    """Log-normal spreads that hang together."""
+    known = coefficients.standard_parameters()
+    variance = known["variance"] if coefficients.diagonal else np.diagonal(known["covariance"])
+    typical = TYPICAL * np.sqrt(variance)[list(columns)]
+    if isinstance(personal, Mapping):
+        typical = np.array([personal[j] for j in columns], float)
+        POSITIVE.check(**{f"personal[{j}]": s for j, s in zip(columns, typical, strict=True)})
+    together = np.full((len(columns), len(columns)), COMMON**2)
+    return Gaussian.from_standard(np.log(typical), together + OWN**2 * np.eye(len(columns)))

@@ -1,0 +1,214 @@
+"""Partial pooling, federated: only what is shared travels, and each site knows its own."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import expit, gammaln, logsumexp
+
+from posterity import load, save
+from posterity.arrays.tree import structure
+from posterity.errors import ArtifactError, LedgerError, StructureError, UsageError
+from posterity.families import Gaussian, Product
+from posterity.federation import Gossip, Synchronous, federate, forget, simulate
+from posterity.federation.personal import site_posterior
+from posterity.graphs import complete, ring
+from posterity.inference import LocalUpdate
+from posterity.inference.cubature import Cubature
+from posterity.models import LogisticRegression, PersonalModel, hierarchical
+
+NAMES = tuple(f"site {k:02d}" for k in range(8))
+PRIOR = Gaussian.from_standard([0.0], [[4.0]])
+STEPS = 4
+FEW = LocalUpdate(Cubature(16))  # of two dimensions; the default has more
+
+
+def baselines():
+    """Sites that differ in an intercept, and a last one without records."""
+    rng = np.random.default_rng(3)
+    sites = {}
+    for name, chance in zip(NAMES, expit(0.5 + rng.normal(size=len(NAMES))), strict=True):
+        y = rng.binomial(1, chance, 16).astype(float)
+        sites[name] = (np.ones((16, 1)), y)
+    return sites | {NAMES[-1]: (np.zeros((0, 1)), np.zeros(0))}
+
+
+SITES = baselines()
+
+
+@functools.cache
+def fitted(**options):
+    """A few passes."""
+    return federate(
+        SITES, LogisticRegression(), PRIOR, personal=True, update=FEW, steps=STEPS, **options
+    )
+
+
+def of(q):
+    """Mean and deviation."""
+    return float(q.mean[0]), float(np.sqrt(q.covariance[0, 0]))
+
+
+# --- against the exact posterior -----------------------------------------------------------------
+
+
+def exact():
+    """Mean and deviation, on a grid: of the population, the log spread, and each site's own."""
+    _, prior = hierarchical(LogisticRegression(), PRIOR, True)
+    m, s, b = np.linspace(-4, 5, 91), np.linspace(-6, 3, 91), np.linspace(-9, 10, 951)
+    logs = prior.coefficients.log_prob(m[:, None])[:, None] + prior.log_spread.log_prob(s[:, None])
+    given = -(((b - m[:, None, None]) / np.exp(s)[:, None]) ** 2) / 2 - s[:, None]
+    own = []
+    for _, y in SITES.values():
+        at = given + y.sum() * b - len(y) * np.logaddexp(0, b)
+        evidence = logsumexp(at, axis=-1)
+        logs = logs + evidence
+        own.append(np.exp(at - evidence[..., None]))
+    weights = np.exp(logs - logsumexp(logs))
+    sites = [moments(b, np.tensordot(weights, conditional, 2)) for conditional in own]
+    return moments(m, weights.sum(1)), moments(s, weights.sum(0)), sites
+
+
+def moments(values, weights):
+    mean = weights @ values
+    return mean, np.sqrt(weights @ (values - mean) ** 2)
+
+
+def test_it_is_the_posterior_of_the_full_hierarchical_model():
+    population, spread, sites = exact()
+    shared = fitted().posterior
+    assert_alike(of(shared.coefficients), population, mean=0.1, deviation=0.2)
+    assert_alike(of(shared.log_spread), spread, mean=0.1, deviation=0.35)
+    for name, expected in zip(SITES, sites, strict=True):
+        assert_alike(of(fitted().site(name)), expected, mean=0.1, deviation=0.1)
+
+
+def assert_alike(found, expected, *, mean, deviation):
+    assert abs(found[0] - expected[0]) < mean * expected[1]
+    assert found[1] == pytest.approx(expected[1], rel=deviation)
+
+
+# --- every way to federate -----------------------------------------------------------------------
+
+
+def test_only_what_is_shared_travels():
+    run = fitted()
+    for name in run.ledger.sites:
+        assert structure(run.ledger.factor(name)) == structure(run.ledger.prior)
+    assert set(run.posterior.event_shape) == {"coefficients", "log_spread"}
+
+
+@pytest.mark.parametrize("schedule", [Synchronous(), Gossip(complete(list(NAMES)))])
+def test_every_schedule_comes_to_the_same(schedule):
+    steps = 6 if isinstance(schedule, Synchronous) else 60
+    run = federate(
+        SITES,
+        LogisticRegression(),
+        PRIOR,
+        personal=True,
+        update=FEW,
+        steps=steps,
+        schedule=schedule,
+    )
+    assert run.posterior.kl(fitted().posterior) < 1e-2
+
+
+def test_a_checkpoint_carries_it(tmp_path):
+    options = {"personal": True, "update": FEW, "checkpoint": tmp_path / "run"}
+    federate(SITES, LogisticRegression(), PRIOR, steps=1, **options)
+    resumed = federate(SITES, LogisticRegression(), PRIOR, steps=STEPS, **options)
+    assert resumed.ledger == fitted().ledger
+    with pytest.raises(ArtifactError):
+        federate(
+            SITES, LogisticRegression(), PRIOR, steps=STEPS, **options | {"personal": {0: 2.0}}
+        )
+
+
+def test_a_site_can_be_forgotten():
+    left = forget(fitted(), NAMES[0], sweeps=3).run
+    others = {name: data for name, data in SITES.items() if name != NAMES[0]}
+    never = federate(others, LogisticRegression(), PRIOR, personal=True, update=FEW, steps=STEPS)
+    assert left.posterior.kl(never.posterior) < 1e-3
+    with pytest.raises(LedgerError, match="forgotten"):
+        left.site(NAMES[0])
+
+
+def test_walks_can_be_simulated():
+    model, prior = hierarchical(LogisticRegression(), PRIOR, True)
+    network = ring(list(NAMES))
+    study = simulate(
+        SITES, model, prior, network, update=FEW, visits=16, repetitions=1, key=jax.random.key(0)
+    )
+    distance = study.posteriors.kl(fitted().posterior)
+    assert distance[0, -1] < distance[0, 0] / 10
+
+
+# --- what a site knows ---------------------------------------------------------------------------
+
+
+def test_a_site_predicts_for_itself_and_a_new_one_from_the_others():
+    run, x = fitted(), np.ones((1, 1))
+    rates = {name: np.mean(y) for name, (_, y) in SITES.items() if len(y)}
+    chances = {name: float(run.site(name).predict(x)[0]) for name in rates}
+    new = float(run.new_site().predict(x)[0])
+    for name, rate in rates.items():
+        assert min(rate, new) - 0.01 < chances[name] < max(rate, new) + 0.01
+    assert new == pytest.approx(float(run.site(NAMES[-1]).predict(x)[0]))
+    assert of(run.new_site())[1] > max(of(run.site(name))[1] for name in rates)
+
+
+def test_a_sites_predictions_are_a_distribution():
+    site, x = fitted().site(NAMES[0]), np.ones((2, 1))
+    chance = site.predict(x)
+    found = site.log_predictive((x, np.array([0.0, 1.0])))
+    np.testing.assert_allclose(np.exp(found), [1 - chance[0], chance[1]])
+
+
+def test_a_sites_posterior_is_a_file(tmp_path):
+    site = fitted().site(NAMES[0])
+    save(site.posterior, tmp_path / "own")
+    assert load(tmp_path / "own") == site.posterior
+
+
+def test_a_site_needs_what_it_has_and_what_reached_it():
+    run = fitted()
+    problem = run.federation.site(NAMES[1])
+    own = site_posterior(problem.model, run.posterior, problem.records)
+    np.testing.assert_array_equal(own.mean, run.site(NAMES[1]).mean)
+
+
+class Counts(PersonalModel):
+    """A user's own: counts about a rate of each site's own."""
+
+    def local_prior(self, z):
+        return z["level"], jnp.exp(z["spread"])
+
+    def local_log_likelihood(self, z, b, data):
+        return data * b[0] - jnp.exp(b[0])
+
+
+def test_a_users_own_model_has_local_parameters():
+    rng = np.random.default_rng(1)
+    sites = {"few": rng.poisson(2, 9), "many": rng.poisson(9, 9)}
+    normal = Gaussian.from_standard([0.0], [[1.0]])
+    run = federate(sites, Counts(), Product(level=normal, spread=normal), steps=3)
+    for name, counts in sites.items():
+        assert run.site(name).mean[0] == pytest.approx(np.log(counts.mean()), abs=0.15)
+        found = run.site(name).log_predictive(np.arange(40)) - gammaln(np.arange(40) + 1)
+        assert np.exp(found).sum() == pytest.approx(1, abs=1e-3)
+    with pytest.raises(UsageError, match="log_predictive"):
+        run.site("few").predict(np.ones((1, 1)))
+
+
+def test_what_has_no_local_parameters_is_refused():
+    alone = federate(SITES, LogisticRegression(), PRIOR, steps=0)
+    with pytest.raises(UsageError, match="personal=True"):
+        alone.site(NAMES[0])
+    with pytest.raises(UsageError, match="personal=True"):
+        alone.new_site()
+    with pytest.raises(LedgerError, match="nowhere"):
+        fitted().site("nowhere")
+    with pytest.raises(StructureError):
+        fitted().site(NAMES[0]).log_predictive((np.ones((1, 1)), np.ones((1, 1))))
