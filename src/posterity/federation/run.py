@@ -44,7 +44,7 @@ class Goal:
         looks = NOISY_ROUNDS if run.federation.update.noisy else 1
         if run.state.step == 0 or run.state.step % (looks * run.round):
             return False
-        return run.status.state != "not converged"
+        return run.status.final
 
     def step(self, run: "Run", callback: "Callback | None" = None) -> "Run":
         """One step further."""
@@ -164,7 +164,7 @@ class Run:
         """
         run, looks = self, NOISY_ROUNDS if self.federation.update.noisy else 1
         for done in range(0, most, looks):
-            if done and run.status.state != "not converged":
+            if done and run.status.final:
                 break
             run = run.sweep(min(looks, most - done)).settled()
         return run

@@ -46,6 +46,11 @@ class Status:
         """Whether the posterior can be relied on."""
         return self.state == "converged"
 
+    @property
+    def final(self) -> bool:
+        """Whether more rounds are of no use: they mend nothing but the change."""
+        return self.state != "not converged" or self.change <= self.tolerance
+
     def __str__(self) -> str:
         left = "an unknown amount" if math.isinf(self.change) else f"{self.change:.2g} nats"
         why = "".join(f"; {reason}" for reason in self.reasons)

@@ -158,7 +158,7 @@ def _look(
 
 def _starts(q: Any) -> Callable[[Any], Any]:
     """The member itself, narrower ones about its mean, then very narrow ones about other places."""
-    parts = list(q.parts()) if isinstance(q, Product) else [q]
+    parts: list[Any] = list(q.parts()) if isinstance(q, Product) else [q]
     if not all(isinstance(part, AnyGaussian) and part.batch_shape == () for part in parts):
         return lambda number: q * NARROWER ** jnp.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]
