@@ -24,7 +24,7 @@ from experiments.personal.summary import GOAL, summarise
 
 RESULTS = Path(__file__).parent / "results"
 CACHE = REPOSITORY / ".cache" / "personal"
-SEEDS = {"made": 6, "hospitals": 3, "writers": 3}
+SEEDS = {"made": 6, "hospitals": 2, "writers": 3}
 
 STUDIES: dict[str, tuple[str, Callable[[int], studies.Study]]] = {
     **{
@@ -83,7 +83,9 @@ def _settings() -> dict[str, Any]:
         "prior": "N(0, 1) of each coefficient; spreads as by default",
         "federation": f"site after site, up to {methods.PASSES} passes or until "
         f"{methods.TOLERANCE} nats are left to change",
-        "local rule": f"{methods.NODES} nodes, up to {methods.LOOKS} points a visit",
+        "local rule": f"{methods.NODES} nodes, or four a parameter; up to {methods.LOOKS} points a "
+        "visit",
+        "hospitals": f"up to {methods.PASSES_WIDE} passes, {methods.LOOKS_WIDE} points a visit",
         "made": {
             "sites": studies.MADE_SITES,
             "records": {"training": studies.MADE_TRAIN, "held out": studies.MADE_TEST},
