@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from benchmarks.federation_point import Size
+from benchmarks.federation_point import HOPS_OF_A_RUN, Size
 from benchmarks.fusion import load, source, write
 from benchmarks.growth import exponent
 from benchmarks.launch import Effort, launch
@@ -27,6 +27,14 @@ FEWER = {"REINFORCE speed": 50, "default speed": 10}
 """Where local iterations take longer, fewer visits are enough."""
 OUTPUT = Path(__file__).parent / "results" / "federation.json"
 FASTER = 200
+BESIDE_PLAIN = {
+    "logistic round, diagonal": 1.15,
+    "logistic round, full": 1.15,
+    "network round": 1 / 1.5,
+    "REINFORCE beside its draws": 2.0,
+}
+"""The most CPU time, in units of that of plain JAX, or of drawing alone."""
+HOP = 0.3e-3
 SPEEDS = (
     "conjugate speed",
     "conjugate speed, statistics kept",
@@ -44,6 +52,8 @@ class Plan:
     """By kind of point, what varies and the points."""
     waiting: Size
     effort: Effort
+    plain: dict[str, Size]
+    """Rounds beside plain JAX."""
 
 
 def full(limit: int) -> Plan:
@@ -61,6 +71,12 @@ def full(limit: int) -> Plan:
         },
         waiting=Size(),
         effort=Effort(runs=5, budget=30.0, limit=limit),
+        plain={
+            "logistic round, diagonal": Size(records=1000, dimension=50),
+            "logistic round, full": Size(records=1000, dimension=50),
+            "network round": Size(sites=3, records=200, steps=5),
+            "REINFORCE beside its draws": Size(visits=10),
+        },
     )
 
 
@@ -71,6 +87,7 @@ def quick(limit: int) -> Plan:
         series={"conjugate forget": ("records", [Size(records=10)])},
         waiting=Size(),
         effort=Effort(runs=1, budget=0.2, limit=limit),
+        plain={"logistic round, full": Size(sites=2, records=20, steps=2)},
     )
 
 
@@ -92,6 +109,10 @@ def run(plan: Plan, output: Path, *, speeds: tuple[str, ...] = SPEEDS) -> dict[s
             "exponents": exponents(factor, points),
         }
         write(output, result)
+    result["beside plain JAX"] = {}
+    for kind, size in plan.plain.items():
+        result["beside plain JAX"][kind] = show(kind, size, plan, "benchmarks.pvi_point")
+        write(output, result)
     result["forgetting, Beta-exponential"] = show("waiting forget", plan.waiting, plan)
     result["goals"] = judge(result)
     settings |= {"load_per_core_at_end": load()}
@@ -101,9 +122,11 @@ def run(plan: Plan, output: Path, *, speeds: tuple[str, ...] = SPEEDS) -> dict[s
     return result
 
 
-def show(kind: str, size: Size, plan: Plan) -> dict[str, Any]:
+def show(
+    kind: str, size: Size, plan: Plan, module: str = "benchmarks.federation_point"
+) -> dict[str, Any]:
     """Measure a point and say that it is done."""
-    point = launch(kind, size, plan.effort, module="benchmarks.federation_point")
+    point = launch(kind, size, plan.effort, module=module)
     print(f"{kind:34} {size}: {point['status']}", flush=True)
     return point
 
@@ -135,6 +158,18 @@ def judge(result: dict[str, Any]) -> list[dict[str, Any]]:
         goal = f"{kind}: at least {FASTER} times the plain loop's steps a second"
         met = None if ratio is None else bool(ratio >= FASTER)
         goals.append({"goal": goal, "measured": ratio, "wall": point.get("ratio_wall"), "met": met})
+    for kind, point in result.get("beside plain JAX", {}).items():
+        point = point.get("plain in float64", point)
+        ratio, most = point.get("ratio_cpu"), BESIDE_PLAIN[kind]
+        goal = f"{kind}: at most {most:.2f} times the time of what it is compared with"
+        met = None if ratio is None else bool(ratio <= most)
+        goals.append({"goal": goal, "measured": ratio, "wall": point.get("ratio_wall"), "met": met})
+    hops = [p for p in result["series"].get("hops", {}).get("points", []) if p["sites"] == 100]
+    for point in hops:
+        seconds = point["cpu_s"] / HOPS_OF_A_RUN if "cpu_s" in point else None
+        met = None if seconds is None else bool(seconds <= HOP)
+        goal = f"a hop among 100 sites in at most {HOP * 1e3:.1f} ms"
+        goals.append({"goal": goal, "measured": seconds, "met": met})
     forgetting = result["series"].get("conjugate forget")
     if forgetting:
         fit = forgetting["exponents"].get("forget_cpu_time", {"exponent": None})

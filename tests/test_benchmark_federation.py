@@ -74,6 +74,8 @@ def test_quick_run_is_complete_and_draws(tmp_path) -> None:
     assert result["speed"]["conjugate speed"]["ratio_cpu"] != 0
     points = result["series"]["conjugate forget"]["points"]
     assert all(p["status"] == "finished" and p["same"] for p in points)
+    (beside,) = result["beside plain JAX"].values()
+    assert beside["largest_difference"] < 1e-3
     waiting = result["forgetting, Beta-exponential"]
     assert waiting["distance"] < 1e-3 * waiting["distance, subtraction alone"]
     federation.draw(result, tmp_path / "quick.png")
@@ -84,5 +86,9 @@ def test_goals_that_were_not_measured_are_not_judged() -> None:
     late = {"speed": {"conjugate speed": {"status": "did not finish"}}, "series": {}}
     (goal,) = federation.judge(late)
     assert goal["met"] is None
+    slow = {"logistic round, full": {"ratio_cpu": 1.2}, "network round": {"status": "failed"}}
+    hops = {"hops": {"points": [{"sites": 100, "cpu_s": 0.02}, {"sites": 10}]}}
+    judged = federation.judge({"speed": {}, "beside plain JAX": slow, "series": hops})
+    assert [goal["met"] for goal in judged] == [False, None, True]
     fast = {"speed": {"conjugate speed": {"ratio_cpu": 250.0}}, "series": {}}
     assert federation.judge(fast)[0]["met"]

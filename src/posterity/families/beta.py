@@ -127,12 +127,16 @@ class Beta(MixingWeights):
         return 0.0
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
-        """Draws by JAX's gamma sampler."""
+        """The share of one gamma variate in two."""
         import jax
         import jax.numpy as jnp
 
+        from posterity.families.draws import log_gamma
+
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
-        return jax.random.beta(key, a, b, shape + a.shape, a.dtype)
+        ones, zeros = jax.random.split(key)
+        shape = (*shape, *a.shape)
+        return jax.nn.sigmoid(log_gamma(ones, a, shape) - log_gamma(zeros, b, shape))
 
     # --- as sticks -------------------------------------------------------------------------------
 

@@ -29,9 +29,7 @@ def advance_safely(
     with deferred() as interrupts, interrupts.rescued_by(save):
         while not goal.reached(latest):
             interrupts.check()
-            latest = goal.step(latest)
-            if callback is not None:
-                callback(latest)
+            latest = goal.step(latest, callback)
             if latest.state.step % every == 0:
                 save()
     interrupts.check()

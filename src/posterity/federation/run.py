@@ -44,20 +44,21 @@ class Goal:
         looks = NOISY_ROUNDS if run.federation.update.noisy else 1
         if run.state.step == 0 or run.state.step % (looks * run.round):
             return False
-        return run.status.state != "not converged"
+        return run.status.final
 
-    def step(self, run: "Run") -> "Run":
+    def step(self, run: "Run", callback: "Callback | None" = None) -> "Run":
         """One step further."""
         run = run.advance(1)
-        whole = self.until and run.state.step % run.round == 0
-        return run.settled() if whole else run
+        if self.until and run.state.step % run.round == 0:
+            run = run.settled()
+        if callback is not None:
+            callback(run)
+        return run
 
     def pursued(self, run: "Run", callback: "Callback | None" = None) -> "Run":
         """All steps up to there."""
         while not self.reached(run):
-            run = self.step(run)
-            if callback is not None:
-                callback(run)
+            run = self.step(run, callback)
         return run
 
 
@@ -163,7 +164,7 @@ class Run:
         """
         run, looks = self, NOISY_ROUNDS if self.federation.update.noisy else 1
         for done in range(0, most, looks):
-            if done and run.status.state != "not converged":
+            if done and run.status.final:
                 break
             run = run.sweep(min(looks, most - done)).settled()
         return run

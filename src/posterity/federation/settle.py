@@ -52,13 +52,14 @@ def creeps(federation: Federation, state: State) -> bool:
 
 def stiffness(federation: Federation, state: State) -> Stiffness:
     """How far the posterior is from where its sites' free energy is least, all asked at once."""
-    q, prior = state.posterior, state.prior
+    q: Any = state.posterior
+    prior: Any = state.prior
     reports = _reports(federation, state, q, bend=True)
     pull = prior.precision * (prior.mean - q.mean)
     slope = sum((np.asarray(report.slope) for report in reports), start=pull)
     curvature = sum((np.asarray(r.curvature) for r in reports), start=np.diag(prior.precision))
     step = _solved(curvature, slope)
-    there = sum((at_rest(report.factor) for report in reports), start=prior)
+    there: Any = sum((at_rest(report.factor) for report in reports), start=prior)
     # In the mean by Newton's step; in the precision by what the sites would now say.
     ratio = there.precision / q.precision
     ratio = np.where(ratio > 0, ratio, np.inf)
@@ -71,7 +72,7 @@ def settled(federation: Federation, state: State, found: Stiffness) -> State | N
 
     Each site then has the factor that is its own at the new mean. None if no step helps.
     """
-    q, prior = state.posterior, state.prior
+    q: Any = state.posterior
     for halving in range(HALVINGS):
         moved = DiagonalGaussian.from_standard(q.mean + found.step / 2**halving, q.variance)
         reports = _reports(federation, state, moved, bend=False)
@@ -82,7 +83,7 @@ def settled(federation: Federation, state: State, found: Stiffness) -> State | N
                 sequence=entries[site].sequence + 1, factor=factor, independent=False
             )
         after = state.with_entries(entries)
-        falls = _energy(prior, moved, reports) < found.energy
+        falls = _energy(state.prior, moved, reports) < found.energy
         if falls and federation.admits(after.posterior):
             return after
     return None

@@ -26,7 +26,7 @@ from posterity.inference.update import LocalUpdate
 from posterity.models import Model, Records
 from posterity.models.records import group_sizes
 
-ABREAST = 1 << 17
+ABREAST = 1 << 16
 """Records that the updates of several walks see at once."""
 
 BLOCK = 1 << 16

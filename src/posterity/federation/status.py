@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-3
 """Nats that may be left to change in a posterior which is said to have converged."""
+FIRST = 10
+"""Rounds in which a posterior may move more and more while it finds its place."""
 SETTLED = 1e-12
 """Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
 
@@ -43,6 +45,11 @@ class Status:
     def converged(self) -> bool:
         """Whether the posterior can be relied on."""
         return self.state == "converged"
+
+    @property
+    def final(self) -> bool:
+        """Whether more rounds are of no use: they mend nothing but the change."""
+        return self.state != "not converged" or self.change <= self.tolerance
 
     def __str__(self) -> str:
         left = "an unknown amount" if math.isinf(self.change) else f"{self.change:.2g} nats"
@@ -78,7 +85,8 @@ def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, boo
     if run.federation.update.conjugate or not visits:
         return 0.0, False
     now, before = _length(visits, 0), _length(visits, 1)
-    growing = before is not None and now is not None and now > 2 * before and now > 1
+    late = run.state.step > FIRST * run.round
+    growing = late and before is not None and now is not None and now > max(2 * before, 1)
     if run.federation.update.noisy:
         upper = certify(run).upper
         return (upper if math.isfinite(upper) else math.inf), False

@@ -163,13 +163,16 @@ class SiteProblem(Agreement):
             check_finite(found, "what the model found")
             return Proposal(_settled(found))
         records, taken = self.records.padded(), np.asarray(count)  # an array: compiled once
-        update: LocalUpdate | None = self.update
-        while update is not None:
+        update = self.update
+        while True:
             with jax.enable_x64(True):
                 found, info = _improved(update, self.model, view, factor, records, taken, key)
             if not info.finite:
                 raise not_finite()
-            update = update.finer() if float(info.doubt) > DOUBT else None
+            finer = update.finer()
+            if finer is None or float(info.doubt) <= DOUBT:
+                break
+            update = finer
         residual, doubt = float(info.residual), float(info.doubt)
         return Proposal(_settled(found), int(info.halvings), residual, doubt)
 

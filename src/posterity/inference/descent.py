@@ -27,6 +27,9 @@ ROUNDING = 2.0**-46
 """Of the sums that make up a free energy: some dozens of units in the last place."""
 SHORTEST = 1e-13
 """A rate below which a line search gives up."""
+FAR = 1e4
+"""Squared length of a natural gradient, in nats, from which on narrower starts are tried too: where
+likelihoods grow without bound, a wide posterior may see nothing but their tails."""
 NARROWER, LEVELS, PLACES = 16.0, 8, 16
 """How starts are sought: precisions times 16, up to 8 times, about the mean and up to 32 others."""
 
@@ -41,7 +44,7 @@ class Descent(NamedTuple):
     residual: Float[jax.Array, ""]
     """Length of the natural gradient where it ended, in sqrt(nats)."""
     doubt: Float[jax.Array, ""]
-    """How far other nodes would move it, in nats."""
+    """How far it may be off for want of nodes, in nats."""
 
 
 class _Point(NamedTuple):
@@ -62,8 +65,9 @@ class _Search(NamedTuple):
     best: _Point
     rate: Any
     looks: Any
-    """Points looked at since there was a finite one; before, starts that were tried."""
+    """Points looked at since the descent began; before, starts that were tried."""
     halvings: Any
+    begun: Any
     done: Any
     doubt: Any
     """Known once all else is done: the search then looks at its end once more, by other nodes."""
@@ -83,48 +87,54 @@ def descend(
 
     ``evaluate(q, otherwise)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
     ``gradient``; by other nodes, if it has any, where ``otherwise`` is true.
-    Where ``q`` is too wide for either to be finite, the descent begins at a narrower member, about
-    the mean or, if need be, elsewhere. Pure and traceable.
+    Where ``q`` is too wide for either to be finite or of use, the descent begins at a narrower
+    member, the best about its mean or, if need be, one about another place. Pure and traceable.
     """
     starts = _starts(q)
 
     def move(search: _Search) -> Any:
         at, rate = search.best, jnp.where(search.done, 0.0, search.rate)
         further = at.q.retract(at.direction, rate) if retract else at.q + at.direction * rate
-        return where(at.finite, further, starts(search.looks))
+        return where(search.begun, further, starts(search.looks))
 
     def body(search: _Search) -> _Search:
         # One look a turn, whatever it is for: it is what takes long to compile.
-        best, ended = search.best, search.done
+        best, begun, ended = search.best, search.begun, search.done
         found = _look(evaluate, move(search), cavity, temperature, admits, best.direction, ended)
         promised = search.rate * temperature * best.squared
         falls = found.energy <= best.energy - SLOPE * promised
         # Where rounding hides the energy's fall, the slope still tells that the end is nearer.
         level = found.energy <= best.energy + best.rounding
-        better = falls | (level & (found.squared < 0.8 * best.squared)) | ~best.finite
-        taken = found.finite & better & ~ended
+        better = falls | (level & (found.squared < 0.8 * best.squared))
+        taken = found.finite & ~ended & jnp.where(begun, better, found.energy < best.energy)
+        near = taken & (search.looks == 0) & (found.squared <= FAR)
+        tried = (search.looks >= LEVELS) & (best.finite | found.finite)
+        begins = ~begun & (near | tried)
         shorter = jnp.where(found.finite, 0.5, 0.1)
         rate = jnp.where(taken, jnp.minimum(1.0, 2 * search.rate), shorter * search.rate)
         hidden = ~taken & (promised <= best.rounding)
-        looks = jnp.where(taken & ~best.finite, 0, search.looks) + 1
+        looks = jnp.where(begins, 0, search.looks) + 1
         return _Search(
             best=where(taken, found, best),
-            rate=jnp.where(best.finite, rate, 1.0),
+            rate=jnp.where(begun, rate, 1.0),
             looks=looks,
-            halvings=search.halvings + (~taken & best.finite & ~ended),
-            done=(best.finite & (hidden | (rate < SHORTEST) | (looks >= most)))
-            | (taken & (temperature * found.squared <= 2 * CLOSE)),
-            doubt=jnp.where(ended, found.squared / 2, search.doubt),
+            halvings=search.halvings + (~taken & begun & ~ended),
+            begun=begun | begins,
+            done=(begun & (hidden | (rate < SHORTEST) | (looks >= most)))
+            | (taken & (begun | begins) & (temperature * found.squared <= 2 * CLOSE)),
+            # Half of what two sums differ by is the share of each, where they err alike.
+            doubt=jnp.where(ended, found.squared / 4, search.doubt),
         )
 
     def goes_on(search: _Search) -> Any:
-        hopeless = ~search.best.finite & (search.looks > LEVELS + 4 * PLACES)
+        hopeless = ~search.begun & (search.looks > LEVELS + 4 * PLACES)
         return ~(search.done & (search.doubt >= 0)) & ~hopeless
 
     number = lambda value: jnp.asarray(value, dtype_of(q))
     nothing = _Point(q, q.zero(), number(jnp.inf), number(0), number(jnp.inf), jnp.asarray(False))
     zero = jnp.zeros((), jnp.int32)
-    start = _Search(nothing, number(1.0), zero, zero, jnp.asarray(False), number(-1.0))
+    no = jnp.asarray(False)
+    start = _Search(nothing, number(1.0), zero, zero, no, no, number(-1.0))
     end = jax.lax.while_loop(goes_on, body, start)
     best = end.best
     return Descent(best.q, best.finite, end.halvings, jnp.sqrt(best.squared), end.doubt)
@@ -149,7 +159,7 @@ def _look(
 
 def _starts(q: Any) -> Callable[[Any], Any]:
     """The member itself, narrower ones about its mean, then very narrow ones about other places."""
-    parts = list(q.parts()) if isinstance(q, Product) else [q]
+    parts: list[Any] = list(q.parts()) if isinstance(q, Product) else [q]
     if not all(isinstance(part, AnyGaussian) and part.batch_shape == () for part in parts):
         return lambda number: q * NARROWER ** jnp.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]

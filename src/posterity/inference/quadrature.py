@@ -60,7 +60,7 @@ def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
     from scipy.stats import qmc
 
     # Of a power of two, as these sequences are made for; what is left over is left out.
-    uniform = qmc.Sobol(size, seed=seed).random_base2((pairs - 1).bit_length())[:pairs]
+    uniform = qmc.Sobol(size, rng=seed).random_base2((pairs - 1).bit_length())[:pairs]
     normal = ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
     whitened = np.linalg.solve(np.linalg.cholesky(normal.T @ normal / pairs), normal.T).T
     return np.concatenate([whitened, -whitened])

@@ -68,10 +68,10 @@ class Records(Node):
     def padded(self, size: int | None = None) -> "Records":
         """Up to ``size`` records, the rest of no weight; there must be one at least.
 
-        By default up to a quarter more: few sizes, so that few programs are compiled.
+        By default up to the next of few sizes, so that few programs are compiled: 64, 256, 1024
+        and from there on the powers of two, as numbers matter more where there are many.
         """
-        step = 2 ** max(self.size.bit_length() - 3, 0)
-        extra = -self.size % step if size is None else size - self.size
+        extra = (_next_size(self.size) if size is None else size) - self.size
         repeat = lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], extra, axis=0)])
         weights = np.concatenate([self.weights, np.zeros(extra)])
         return Records(jax.tree.map(repeat, self.data), weights)
@@ -81,6 +81,14 @@ def _widened(leaf: Any) -> Any:
     kind = np.dtype(leaf.dtype).kind
     wide = {"i": np.int64, "u": np.int64, "f": np.float64}.get(kind)
     return leaf if wide is None else leaf.astype(wide)
+
+
+def _next_size(size: int) -> int:
+    """The smallest of 64, 256, 1024, 2048, 4096, … that is not below ``size``."""
+    found = 64
+    while found < size:
+        found *= 4 if found < 1024 else 2
+    return found
 
 
 GROUPS = 8

@@ -1,0 +1,145 @@
+"""Rounds of partitioned variational inference beside plain JAX, and draws; one point a process."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import plain_pvi
+from benchmarks.federation_point import Size, names, waits
+from benchmarks.measure import answer, timings
+from posterity import Beta, DiagonalGaussian, Gaussian
+from posterity.federation import federate, simulate
+from posterity.graphs import Network, complete
+from posterity.inference import LocalUpdate, Reinforce
+from posterity.models import BetaExponential, LogisticRegression, NeuralNetwork
+
+RATE, SAMPLES, LAYERS = 0.5, 30, (784, 50, 10)
+
+
+def labelled(size: Size, seed: int) -> dict[str, Any]:
+    """Logistic regression, of columns with unit variance."""
+    rng, d = np.random.default_rng(seed), size.dimension
+    weights = rng.normal(size=d) / np.sqrt(d)
+
+    def site() -> tuple[np.ndarray, np.ndarray]:
+        x = rng.normal(size=(size.records, d))
+        return x, (rng.random(size.records) < 1 / (1 + np.exp(-x @ weights))).astype(float)
+
+    return {name: site() for name in names(size)}
+
+
+def logistic_round(
+    size: Size, seed: int, runs: int, budget: float, *, diagonal: bool
+) -> dict[str, Any]:
+    """A round after the first, which compiles; and how far the two posteriors' means lie apart."""
+    sites, d = labelled(size, seed), size.dimension
+    prior = Gaussian.from_standard(np.zeros(d), np.eye(d))
+    if diagonal:
+        prior = DiagonalGaussian.from_standard(np.zeros(d), np.ones(d))
+    update = LocalUpdate(steps=size.steps, rate=RATE)
+    run = federate(sites, LogisticRegression(), prior, steps=1, update=update)
+    ours = lambda: run.advance(1).posterior.precision_mean
+    with jax.enable_x64(True):
+        own = [tuple(map(jnp.asarray, pair)) for pair in sites.values()]
+        total = (jnp.asarray(prior.precision_mean), jnp.asarray(prior.precision))
+        zero = tuple(jnp.zeros_like(part) for part in total)
+        go_on = functools.partial(plain_pvi.logistic_round, sites=own, steps=size.steps, rate=RATE)
+        state = go_on((total, [zero] * len(own)))
+        plain = lambda: go_on(state)
+        found = _in_turns(ours, plain, runs, budget)
+        gap = np.abs(np.asarray(ours()) - np.asarray(plain()[0][0])).max()
+    return found | {"largest_difference": float(gap)}
+
+
+def network_round(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """One hidden layer, categorical; the same number of draws and steps on both sides."""
+    rng, (inputs, hidden, outputs) = np.random.default_rng(seed), LAYERS
+    make = lambda: (rng.normal(size=(size.records, inputs)), rng.integers(0, outputs, size.records))
+    sites = {name: make() for name in names(size)}
+    shapes = [np.zeros((inputs, hidden)), np.zeros((hidden, outputs))]
+    network = NeuralNetwork(
+        lambda w, x: jnp.tanh(x @ w[0]) @ w[1], shapes, likelihood="categorical"
+    )
+    prior = network.prior(variance=0.01, key=jax.random.key(seed))
+    update = LocalUpdate("variational-online-newton", steps=size.steps, rate=0.1)
+    run = federate(sites, network, prior, steps=1, update=update)
+    many = {"sizes": LAYERS, "steps": size.steps, "samples": 8, "rate": 0.1}
+    found = {}
+    for dtype in (np.float64, np.float32):
+        with jax.enable_x64(dtype == np.float64):
+            own = [(jnp.asarray(x, dtype), jnp.asarray(y)) for x, y in sites.values()]
+            start = tuple(jnp.asarray(v, dtype) for v in (prior.precision_mean, prior.precision))
+            zero = tuple(jnp.zeros_like(part) for part in start)
+
+            def plain(own: Any = own, start: Any = start, zero: Any = zero) -> None:
+                total = start
+                for x, y in own:
+                    visit = plain_pvi.network_visit
+                    total, _ = visit(total, zero, x, y, jax.random.key(seed), **many)
+                jax.block_until_ready(total)
+
+            plain()
+            name = np.dtype(dtype).name
+            found[f"plain in {name}"] = _in_turns(lambda: run.advance(1), plain, runs, budget)
+    return found
+
+
+def reinforce_bound(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """Time of all of a simulated visit, and of its draws alone by the sampler that it uses."""
+    sites, prior = waits(size, seed), Beta.from_standard(2.0, 2.0)
+    network, key = Network.from_graph(complete(names(size))), jax.random.key(seed)
+    update = LocalUpdate(Reinforce(SAMPLES, 0.0), steps=size.steps, rate=0.005)
+    many: dict[str, Any] = {"visits": size.visits, "repetitions": size.repetitions}
+
+    def ours() -> None:
+        simulate(sites, BetaExponential(), prior, network, update=update, **many, key=key)
+
+    with jax.enable_x64(True):
+        member = Beta(jnp.asarray(30.0), jnp.asarray(32.0))
+
+        @jax.jit
+        def draws(key: Any) -> Any:
+            def step(total: Any, number: Any) -> Any:
+                keys = jax.random.split(jax.random.fold_in(key, number), size.repetitions)
+                drawn = jax.vmap(lambda own: member.sample(own, (SAMPLES,)))(keys)
+                return total + drawn.sum(), None
+
+            return jax.lax.scan(step, 0.0, jnp.arange(size.visits * size.steps))[0]
+
+        draws(key).block_until_ready(), ours()
+        return _in_turns(ours, lambda: draws(key).block_until_ready(), runs, budget)
+
+
+def _in_turns(
+    ours: Callable[[], Any], plain: Callable[[], Any], runs: int, budget: float
+) -> dict[str, Any]:
+    """Median CPU and wall seconds of each, in turns, and the median of their ratios."""
+    both, spent = [], 0.0
+    while not both or (len(both) < 2 * runs and spent < budget):
+        pair = [timings(call, runs=1, budget=0.0) for call in (ours, plain)]
+        both.append(pair)
+        spent += sum(one["wall_s"] for one in pair)
+    found: dict[str, Any] = {"turns": len(both)}
+    for clock in ("wall_s", "cpu_s"):
+        mine, theirs = (np.array([pair[n][clock] for pair in both]) for n in (0, 1))
+        found[clock] = {"posterity": float(np.median(mine)), "plain": float(np.median(theirs))}
+        found[f"ratio_{clock[:-2]}"] = float(np.median(mine / theirs))
+    return found
+
+
+KINDS = {
+    "logistic round, diagonal": functools.partial(logistic_round, diagonal=True),
+    "logistic round, full": functools.partial(logistic_round, diagonal=False),
+    "network round": network_round,
+    "REINFORCE beside its draws": reinforce_bound,
+}
+
+
+if __name__ == "__main__":
+    answer(Size, KINDS)

@@ -1,0 +1,38 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from posterity.families import Beta
+from posterity.families.draws import log_gamma
+
+DRAWS = 40_000
+
+
+@pytest.mark.parametrize("shape", [0.01, 0.4, 1.0, 1.3, 7.0, 1e4])
+def test_draws_have_the_law_of_a_gamma(shape):
+    with jax.enable_x64(True):
+        drawn = jax.jit(lambda a: log_gamma(jax.random.key(0), a, (DRAWS,)))(shape)
+        many = jax.vmap(lambda key: log_gamma(key, jnp.asarray(shape), (7,)))
+        small = many(jax.random.split(jax.random.key(1), DRAWS // 7)).ravel()
+    for found in (drawn, small):
+        assert stats.kstest(np.asarray(found), stats.loggamma(shape).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("a, b", [(0.3, 0.5), (0.4, 2.0), (1.0, 1.0), (30.0, 40.0)])
+def test_draws_have_the_law_of_a_beta(a, b):
+    with jax.enable_x64(True):
+        drawn = Beta(jnp.asarray(a - 1), jnp.asarray(b - 1)).sample(jax.random.key(2), (DRAWS,))
+    assert stats.kstest(np.asarray(drawn), stats.beta(a, b).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("shape", [0.4, 3.0])
+def test_draws_are_differentiated_along_their_quantiles(shape):
+    with jax.enable_x64(True):
+        draw = lambda a: log_gamma(jax.random.key(3), a, (50,))
+        drawn, slope = jax.jvp(draw, (jnp.asarray(shape),), (jnp.asarray(1.0),))
+    drawn, step = np.asarray(drawn), 1e-5
+    level = stats.gamma.cdf(np.exp(drawn), shape)
+    ends = [np.log(stats.gamma.ppf(level, shape + h)) for h in (-step, step)]
+    np.testing.assert_allclose(slope, (ends[1] - ends[0]) / (2 * step), rtol=1e-4, atol=1e-5)
