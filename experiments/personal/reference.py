@@ -10,17 +10,18 @@ import numpy as np
 from scipy.special import expit
 
 from experiments.heart.metrics import log_likelihoods
-from experiments.personal.methods import Study, partially_pooled, prior, train
+from experiments.personal.methods import Study, prior, train
 from experiments.personal.studies import Array
 from posterity.errors import MissingExtraError
+from posterity.federation import Run
 from posterity.models import LogisticRegression, hierarchical
 
 WARMUP, DRAWS = 500, 2000
 
 
-def compare_with_nuts(study: Study, seed: int) -> dict[str, Any]:
+def compare_with_nuts(study: Study, run: Run, seed: int) -> dict[str, Any]:
     """Means and deviations of ours beside those of NUTS, and held-out log likelihoods."""
-    run, draws = partially_pooled(study), nuts(study, seed)
+    draws = nuts(study, seed)
     shared: Any = run.posterior
     sites = {name: run.site(name) for name in study}
     own = draws["sites"]
@@ -51,7 +52,7 @@ def _moments(q: Any) -> tuple[Array, Array]:
     return q.mean, np.sqrt(np.diagonal(q.covariance))
 
 
-def _beside(ours: tuple[Array, Array], draws: Array) -> dict[str, Any]:
+def _beside(ours: tuple[Array, ...], draws: Array) -> dict[str, Any]:
     mean, deviation = draws.mean(0), draws.std(0)
     errors, ratios = np.abs(ours[0] - mean) / deviation, ours[1] / deviation
     return {
@@ -108,7 +109,7 @@ def nuts(study: Study, seed: int) -> dict[str, Array]:
 
     sampler = MCMC(NUTS(model), num_warmup=WARMUP, num_samples=DRAWS, progress_bar=False)
     sampler.run(jax.random.key(seed))
-    draws = sampler.get_samples()
+    draws: Any = sampler.get_samples()
     return {
         name: np.asarray(draws[name], float) for name in ("coefficients", "log_spread", "sites")
     }

@@ -70,7 +70,7 @@ def writers(seed: int) -> Study:
     from sklearn.datasets import load_digits
 
     images, digits = load_digits(return_X_y=True)
-    waves = dctn(images.reshape(-1, 8, 8) / 16 - 0.3, axes=(1, 2), norm="ortho")
+    waves: Array = dctn(images.reshape(-1, 8, 8) / 16 - 0.3, axes=(1, 2), norm="ortho")  # pyright: ignore[reportAssignmentType]
     columns = [waves[:, i, j] for i, j in FREQUENCIES]
     x = np.column_stack([np.ones(len(images)), *columns])
     y = (digits % 2).astype(float)

@@ -11,8 +11,8 @@ from experiments.heart.summary import statistics
 from experiments.personal.methods import LOCAL, PARTIAL, POOLED
 
 GOAL = (
-    "held-out log likelihood of partial pooling less that of the better of pooled and local: "
-    "at least minus one standard error everywhere, and above zero by one where neither suffices"
+    "held-out log likelihood of partial pooling: at least that of the better of pooled and local, "
+    "within one standard error, at every spread; strictly better than both in between"
 )
 
 
@@ -28,12 +28,18 @@ def _study(scores: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     better = max((POOLED, LOCAL), key=lambda name: by[name].mean())
     gain = statistics(by[PARTIAL] - by[better])
     error = gain["standard error"] or 0.0
+    spread = statistics(by[better])["standard error"] or 0.0
     return {
         "log likelihood": {name: statistics(values) for name, values in by.items()},
         "better of pooled and local": better,
         "partial pooling less pooled": statistics(by[PARTIAL] - by[POOLED]),
         "partial pooling less local": statistics(by[PARTIAL] - by[LOCAL]),
         "partial pooling less the better": gain,
-        "at least as good": bool(gain["mean"] >= -error),
-        "better": bool(gain["mean"] > error),
+        "at least as good, within one standard error of the log likelihood": bool(
+            gain["mean"] >= -spread
+        ),
+        "at least as good, within one standard error of the difference": bool(
+            gain["mean"] >= -error
+        ),
+        "better, by more than one standard error of the difference": bool(gain["mean"] > error),
     }

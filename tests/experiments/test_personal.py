@@ -35,7 +35,8 @@ def test_a_verdict_compares_with_the_better_by_seed():
     assert found["better of pooled and local"] == "pooled"
     gain = found["partial pooling less the better"]
     assert (gain["mean"], gain["standard error"]) == pytest.approx((0.015, 0.005))
-    assert found["at least as good"] and found["better"]
+    assert found["better, by more than one standard error of the difference"]
+    assert found["at least as good, within one standard error of the log likelihood"]
 
 
 def test_results_are_of_all_studies():
