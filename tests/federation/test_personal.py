@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ from posterity import load, save
 from posterity.arrays.tree import structure
 from posterity.errors import ArtifactError, LedgerError, StructureError, UsageError
 from posterity.families import Gaussian, Product
-from posterity.federation import Gossip, Synchronous, federate, forget, simulate
+from posterity.federation import Gossip, federate, forget
 from posterity.federation.personal import site_posterior
-from posterity.graphs import complete, ring
+from posterity.graphs import complete
 from posterity.inference import LocalUpdate
 from posterity.inference.cubature import Cubature
 from posterity.models import LogisticRegression, PersonalModel, hierarchical
@@ -22,7 +21,9 @@ from posterity.models import LogisticRegression, PersonalModel, hierarchical
 NAMES = tuple(f"site {k:02d}" for k in range(8))
 PRIOR = Gaussian.from_standard([0.0], [[4.0]])
 STEPS = 4
-FEW = LocalUpdate(Cubature(16))  # of two dimensions; the default has more
+FEW = LocalUpdate(Cubature(32, most=32))  # of two dimensions; the default has more
+
+pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.ConvergenceWarning")
 
 
 def baselines():
@@ -100,17 +101,15 @@ def test_only_what_is_shared_travels():
     assert set(run.posterior.event_shape) == {"coefficients", "log_spread"}
 
 
-@pytest.mark.parametrize("schedule", [Synchronous(), Gossip(complete(list(NAMES)))])
-def test_every_schedule_comes_to_the_same(schedule):
-    steps = 6 if isinstance(schedule, Synchronous) else 60
+def test_a_token_that_walks_comes_to_the_same():
     run = federate(
         SITES,
         LogisticRegression(),
         PRIOR,
         personal=True,
         update=FEW,
-        steps=steps,
-        schedule=schedule,
+        steps=60,
+        schedule=Gossip(complete(list(NAMES))),
     )
     assert run.posterior.kl(fitted().posterior) < 1e-2
 
@@ -133,16 +132,6 @@ def test_a_site_can_be_forgotten():
     assert left.posterior.kl(never.posterior) < 1e-3
     with pytest.raises(LedgerError, match="forgotten"):
         left.site(NAMES[0])
-
-
-def test_walks_can_be_simulated():
-    model, prior = hierarchical(LogisticRegression(), PRIOR, True)
-    network = ring(list(NAMES))
-    study = simulate(
-        SITES, model, prior, network, update=FEW, visits=16, repetitions=1, key=jax.random.key(0)
-    )
-    distance = study.posteriors.kl(fitted().posterior)
-    assert distance[0, -1] < distance[0, 0] / 10
 
 
 # --- what a site knows ---------------------------------------------------------------------------
@@ -193,7 +182,7 @@ def test_a_users_own_model_has_local_parameters():
     rng = np.random.default_rng(1)
     sites = {"few": rng.poisson(2, 9), "many": rng.poisson(9, 9)}
     normal = Gaussian.from_standard([0.0], [[1.0]])
-    run = federate(sites, Counts(), Product(level=normal, spread=normal), steps=3)
+    run = federate(sites, Counts(), Product(level=normal, spread=normal), update=FEW, steps=3)
     for name, counts in sites.items():
         assert run.site(name).mean[0] == pytest.approx(np.log(counts.mean()), abs=0.15)
         found = run.site(name).log_predictive(np.arange(40)) - gammaln(np.arange(40) + 1)

@@ -5,6 +5,7 @@ from posterity.federation.content import versioned
 from posterity.federation.federate import federate
 from posterity.federation.forget import Forgotten, forget
 from posterity.federation.gossip import Gossip, Token
+from posterity.federation.personal import SitePosterior, site_posterior
 from posterity.federation.run import Run
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.federation.several_tokens import LedgerGossip
@@ -22,6 +23,7 @@ __all__ = [
     "Schedule",
     "Sequential",
     "Simulation",
+    "SitePosterior",
     "SiteProblem",
     "Status",
     "Synchronous",
@@ -31,5 +33,6 @@ __all__ = [
     "federate",
     "forget",
     "simulate",
+    "site_posterior",
     "versioned",
 ]

@@ -37,6 +37,8 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 FEW, SOME = 64, 256
 """The most parameters for which the default spreads nodes: over a diagonal Gaussian, of which more
 is asked by way of its draws, and over any other."""
+SEARCHES = 512
+"""The most nodes at which a site's own parameters are integrated out."""
 SLOPES_LIMIT = 64
 """The most natural parameters for which the default fits slopes to draws."""
 
@@ -51,7 +53,9 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     baseline where not.
     """
     size, diagonal = coordinates(q), VariationalOnlineNewton().fits(model, q)
-    spread = [Cubature()] * (size <= (FEW if diagonal else SOME))
+    # Where a log likelihood is a search of its own, thousands of nodes are too many.
+    cubature = Cubature(most=SEARCHES) if model.joint else Cubature()
+    spread = [cubature] * (size <= (FEW if diagonal else SOME))
     fitted = [LeastSquares(max(64, 4 * q.dimension))] * (q.dimension <= SLOPES_LIMIT)
     exact = (Exact(), ClosedForm(), PredictorQuadrature(), Quadrature())
     noisy = (VariationalOnlineNewton(), *fitted, Reparameterization(), Reinforce())

@@ -30,6 +30,8 @@ class Cubature(Evaluator):
     """
 
     nodes: int = eqx.field(static=True, default=128)
+    most: int = eqx.field(static=True, default=NODES_LIMIT)
+    """Nodes that it may be refined to."""
 
     fitting: ClassVar[str] = "differentiable log likelihoods under Gaussians, or Products of them"
 
@@ -64,7 +66,7 @@ class Cubature(Evaluator):
 
     def finer(self) -> "Cubature | None":
         """Four times as many."""
-        return None if 4 * self.nodes > NODES_LIMIT else Cubature(4 * self.nodes)
+        return None if 4 * self.nodes > self.most else Cubature(4 * self.nodes, self.most)
 
 
 def _parts(q: Any) -> list[Any]:

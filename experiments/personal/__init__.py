@@ -1,0 +1,1 @@
+"""Partial pooling: sites that differ, by as much as the data say."""

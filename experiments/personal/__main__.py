@@ -1,0 +1,5 @@
+"""`python -m experiments.personal`."""
+
+from experiments.personal.run import main
+
+main()

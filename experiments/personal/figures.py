@@ -1,0 +1,87 @@
+"""One figure: what partial pooling gains, and how it agrees with NUTS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments.personal.methods import LOCAL, PARTIAL, POOLED
+from experiments.personal.studies import SPREADS
+
+COLORS = {POOLED: "#222222", LOCAL: "#999999", PARTIAL: "#c1121f"}
+PARTS = {"population": "#1d70b8", "log spread": "#e08e0b", "sites": "#2a9d4b"}
+
+
+def draw(summary: Mapping[str, Any], folder: Path) -> None:
+    """Write `personal.png`."""
+    canvas, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    _by_spread(axes[0], summary["results"])
+    _real(axes[1], summary["results"])
+    _agreement(axes[2], summary["NUTS"])
+    canvas.savefig(folder / "personal.png", dpi=130)
+    plt.close(canvas)
+
+
+def _by_spread(axis: Axes, results: Mapping[str, Any]) -> None:
+    """Against the better of pooled and local at each spread."""
+    places = np.arange(len(SPREADS))
+    for method, color in COLORS.items():
+        gains = [_gain(results[f"made, spread {spread:g}"], method) for spread in SPREADS]
+        axis.plot(places, gains, "o-", color=color, label=method)
+    gains = [results[f"made, spread {s:g}"]["partial pooling less the better"] for s in SPREADS]
+    means = [g["mean"] for g in gains]
+    errors = [g["standard error"] or 0.0 for g in gains]
+    axis.errorbar(places, means, errors, color=COLORS[PARTIAL], capsize=3)
+    axis.axhline(0, color="#bbbbbb", linewidth=0.8, zorder=0)
+    axis.set_xticks(places, [f"{s:g}" for s in SPREADS])
+    axis.set_ylim(-0.15, 0.06)
+    axis.set_xlabel("standard deviation of coefficients between sites")
+    axis.set_ylabel("held-out log likelihood less the better\nof pooled and local, nats a record")
+    axis.set_title("12 made-up sites of 30 records")
+    axis.legend(frameon=False)
+
+
+def _gain(study: Mapping[str, Any], method: str) -> float:
+    scores = study["log likelihood"]
+    return scores[method]["mean"] - scores[study["better of pooled and local"]]["mean"]
+
+
+def _real(axis: Axes, results: Mapping[str, Any]) -> None:
+    names = [name for name in ("hospitals", "writers") if name in results]
+    for i, method in enumerate(COLORS):
+        scores = [results[name]["log likelihood"][method] for name in names]
+        axis.bar(
+            np.arange(len(names)) + 0.25 * (i - 1),
+            [s["mean"] for s in scores],
+            0.22,
+            yerr=[s["standard error"] or 0.0 for s in scores],
+            color=COLORS[method],
+            label=method,
+            capsize=3,
+        )
+    axis.set_xticks(range(len(names)), names)
+    axis.set_ylabel("held-out log likelihood, nats a record")
+    axis.set_title("4 hospitals; 35 blocks of handwritten digits")
+    axis.legend(frameon=False, loc="lower left")
+
+
+def _agreement(axis: Axes, sampled: Mapping[str, Any]) -> None:
+    for part, color in PARTS.items():
+        ours = np.concatenate([s[part]["means"]["ours"] for s in sampled.values()])
+        theirs = np.concatenate([s[part]["means"]["NUTS"] for s in sampled.values()])
+        axis.plot(theirs, ours, ".", color=color, label=f"mean, {part}", markersize=4)
+    ends = np.array(axis.get_xlim())
+    axis.plot(ends, ends, color="#bbbbbb", linewidth=0.8, zorder=0)
+    axis.set_xlabel("NUTS")
+    axis.set_ylabel("federated")
+    axis.set_title("posterior means of the hierarchical model")
+    axis.legend(frameon=False)

@@ -1,0 +1,126 @@
+"""Partial pooling beside pooled and local fits, and beside NUTS: `python -m experiments.personal`.
+
+Writes `expected.json` and a figure into `results` beside this file. What each seed found is kept
+under the cache folder: a stopped run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import platform
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import posterity
+from experiments.data import REPOSITORY
+from experiments.personal import methods, reference, studies
+from experiments.personal.figures import draw
+from experiments.personal.summary import GOAL, summarise
+
+RESULTS = Path(__file__).parent / "results"
+CACHE = REPOSITORY / ".cache" / "personal"
+SEEDS = {"made": 6, "hospitals": 2, "writers": 3}
+
+STUDIES: dict[str, tuple[str, Callable[[int], studies.Study]]] = {
+    **{
+        f"made, spread {spread:g}": ("made", functools.partial(studies.made, spread))
+        for spread in studies.SPREADS
+    },
+    "hospitals": ("hospitals", studies.hospitals),
+    "writers": ("writers", studies.writers),
+}
+SAMPLED = ("made, spread 0.6", "hospitals", "writers")
+
+
+def run(*, most: int = 99, cache: Path = CACHE, results: Path = RESULTS) -> dict[str, Any]:
+    """At most so many seeds of each study; the summary is written and returned."""
+    found = {
+        name: [compared(name, seed, cache) for seed in range(min(most, SEEDS[kind]))]
+        for name, (kind, _) in STUDIES.items()
+    }
+    sampled = {name: sampled_too(name, cache) for name in SAMPLED}
+    summary = {
+        "goal": GOAL,
+        "results": summarise(found),
+        "NUTS": sampled,
+        "runs": {name: [seed["run"] for seed in seeds] for name, seeds in found.items()},
+        "settings": _settings(),
+    }
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "expected.json").write_text(json.dumps(summary, indent=1) + "\n")
+    draw(summary, results)
+    return summary
+
+
+def compared(name: str, seed: int, cache: Path = CACHE) -> Any:
+    """Pooled, local and partially pooled fits of one seed."""
+    find = lambda: methods.compare(*_fitted(name, seed))
+    return _cached(cache / f"{name}-{seed}.json", find)
+
+
+def sampled_too(name: str, cache: Path = CACHE) -> Any:
+    """The partially pooled fit of the first seed beside NUTS."""
+    find = lambda: reference.compare_with_nuts(*_fitted(name, 0), 0)
+    return _cached(cache / f"NUTS-{name}.json", find)
+
+
+@functools.cache
+def _fitted(name: str, seed: int) -> Any:
+    study = STUDIES[name][1](seed)
+    return study, methods.partially_pooled(study)
+
+
+def _cached(path: Path, find: Callable[[], Any]) -> Any:
+    if not path.exists():
+        found = find()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".part")
+        temporary.write_text(json.dumps(found))
+        os.replace(temporary, path)
+        print(path.stem, found.get("log likelihood"), found.get("run"), flush=True)
+    return json.loads(path.read_text())
+
+
+def _settings() -> dict[str, Any]:
+    return {
+        "seeds": SEEDS,
+        "prior": "N(0, 1) of each coefficient; spreads as by default",
+        "federation": f"site after site, up to {methods.PASSES} passes or until "
+        f"{methods.TOLERANCE} nats are left to change",
+        "local rule": f"{methods.NODES} nodes, or four a parameter; up to {methods.LOOKS} points a "
+        "visit",
+        "hospitals": f"up to {methods.PASSES_WIDE} passes, {methods.LOOKS_WIDE} points a visit",
+        "made": {
+            "sites": studies.MADE_SITES,
+            "records": {"training": studies.MADE_TRAIN, "held out": studies.MADE_TEST},
+        },
+        "NUTS": {"warm-up": reference.WARMUP, "draws": reference.DRAWS, "seed": 0},
+        "versions": {
+            "python": platform.python_version(),
+            "posterity": posterity.__version__,
+            **{
+                name: metadata.version(name) for name in ("jax", "numpy", "numpyro", "scikit-learn")
+            },
+        },
+    }
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=99, help="at most so many of each study")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for what seeds found")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    arguments = parser.parse_args()
+    summary = run(most=arguments.seeds, cache=arguments.cache, results=arguments.results)
+    for name, study in summary["results"].items():
+        print(name, study["partial pooling less the better"])
+
+
+if __name__ == "__main__":
+    main()

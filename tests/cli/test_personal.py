@@ -1,0 +1,52 @@
+"""Partial pooling in a configuration."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import refuse
+from cli.configurations import LOGISTIC
+
+from posterity.cli.config.federation import load_config
+from posterity.models import LogisticRegression, PersonalRegression
+
+
+def configured(personal):
+    kind = 'kind = "logistic-regression"'
+    Path("own.toml").write_text(LOGISTIC.replace(kind, f"{kind}\npersonal = {personal}"))
+
+
+@pytest.mark.parametrize(
+    ("personal", "columns", "spread"),
+    [
+        ("true", (0, 1), [0.5, 0.5]),
+        ('["v"]', (1,), [0.5]),
+        ("[1]", (1,), [0.5]),
+        ("{ v = 2.0, u = 0.1 }", (0, 1), [0.1, 2.0]),
+    ],
+)
+def test_a_configuration_says_what_differs_between_sites(folder, personal, columns, spread):
+    configured(personal)
+    run = load_config(Path("own.toml")).start()
+    assert run.federation.model == PersonalRegression(LogisticRegression(), columns)
+    np.testing.assert_allclose(np.exp(run.ledger.prior.log_spread.mean), spread)
+
+
+def test_false_leaves_a_regression_as_it_is(folder):
+    configured("false")
+    assert load_config(Path("own.toml")).start().federation.model == LogisticRegression()
+
+
+@pytest.mark.parametrize(
+    ("personal", "code", "words"),
+    [
+        ('["w"]', 2, "'w'; ['u', 'v']"),
+        ("[2]", 2, "personal; 0 to 1"),
+        ("[]", 2, "personal"),
+        ("{ v = -1.0 }", 2, "model.personal"),
+        ('"v"', 2, "model.personal"),
+    ],
+)
+def test_what_a_configuration_cannot_mean_is_refused(folder, personal, code, words):
+    configured(personal)
+    refuse("federate own.toml", code, words)
