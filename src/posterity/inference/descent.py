@@ -162,7 +162,7 @@ def _starts(q: Any) -> Callable[[Any], Any]:
     if not all(isinstance(part, AnyGaussian) and part.batch_shape == () for part in parts):
         return lambda number: q * NARROWER ** jnp.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]
-    scattered = np.split(normal_pairs(sum(sizes), PLACES), np.cumsum(sizes)[:-1], axis=1)
+    scattered = np.split(_places(sum(sizes)), np.cumsum(sizes)[:-1], axis=1)
 
     def start(number: Any) -> Any:
         about = number - LEVELS - 1
@@ -175,6 +175,14 @@ def _starts(q: Any) -> Callable[[Any], Any]:
         return (q.rebuild(moved) if isinstance(q, Product) else moved[0]) * NARROWER**level
 
     return start
+
+
+def _places(size: int) -> np.ndarray:
+    """Standard normal noise (2 PLACES, size), mirrored; drawn where pairs are too few to be even."""
+    if size < PLACES:
+        return normal_pairs(size, PLACES)
+    drawn = np.random.default_rng(0).normal(size=(PLACES, size))
+    return np.concatenate([drawn, -drawn])
 
 
 def where(condition: Any, yes: Any, no: Any) -> Any:
