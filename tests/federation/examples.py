@@ -105,11 +105,8 @@ BROKEN = set[str]()
 """Which faults of :class:`Moody` are switched on."""
 
 
-FAULTS = dict(
-    enumerate(
-        ("raise", "nan", "huge", "improper", "hopeless", "shape", "interrupt", "slight"), start=2
-    )
-)
+KINDS = ("raise", "nan", "infinite", "improper", "hopeless", "shape", "interrupt", "slight")
+FAULTS = dict(enumerate(KINDS, start=2))
 
 
 class Moody(ConjugateModel[Beta]):
@@ -128,7 +125,7 @@ class Moody(ConjugateModel[Beta]):
             raise KeyboardInterrupt
         wrong = {
             "nan": np.nan,
-            "huge": 1e300,
+            "infinite": np.inf,
             "improper": -100.0,
             "slight": -1.5,
             "hopeless": -1e14,

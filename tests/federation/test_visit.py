@@ -107,7 +107,7 @@ def test_a_run_of_a_network_goes_on_in_another_process(pool):
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
 def test_what_users_hold_is_copied_whole(clone):
     run = begun("quadrature", schedule=Gossip(ring(list(NAMES)))).advance(5)
-    done = forget(run, run.ledger.sites[0], sweeps=1)
+    done = forget(run, run.ledger.sites[0], sweeps=1, unsettled=True)
     things = [run.state, run.history, run.token, run.federation.site("elm"), run.federation.update]
     for thing in (*things, certify(run), done.receipt, done.ledger):
         assert clone(thing) == thing

@@ -9,6 +9,7 @@ from posterity.federation.run import Run
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.federation.several_tokens import LedgerGossip
 from posterity.federation.simulate import Leave, Simulation, simulate
+from posterity.federation.status import Status
 from posterity.federation.visit import SiteProblem, Visit
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Sequential",
     "Simulation",
     "SiteProblem",
+    "Status",
     "Synchronous",
     "Token",
     "Visit",

@@ -44,7 +44,7 @@ class Descent(NamedTuple):
     residual: Float[jax.Array, ""]
     """Length of the natural gradient where it ended, in sqrt(nats)."""
     doubt: Float[jax.Array, ""]
-    """How far other nodes would move it, in nats."""
+    """How far it may be off for want of nodes, in nats."""
 
 
 class _Point(NamedTuple):
@@ -122,7 +122,8 @@ def descend(
             begun=begun | begins,
             done=(begun & (hidden | (rate < SHORTEST) | (looks >= most)))
             | (taken & (begun | begins) & (temperature * found.squared <= 2 * CLOSE)),
-            doubt=jnp.where(ended, found.squared / 2, search.doubt),
+            # Half of what two sums differ by is the share of each, where they err alike.
+            doubt=jnp.where(ended, found.squared / 4, search.doubt),
         )
 
     def goes_on(search: _Search) -> Any:

@@ -1,0 +1,58 @@
+"""A few of the random problems, and what is made of their figures."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.robustness import problems, run
+from experiments.robustness.problems import Problem
+from posterity.families import DiagonalGaussian, Gaussian
+from posterity.models import LogisticRegression
+
+
+def raw(diagonal, mean, scale, separable):
+    """Three sites of 12 records with an intercept: one program for all."""
+    rng = np.random.default_rng(7)
+    sites = {}
+    for name in "abc":
+        x = mean + scale * rng.normal(size=12)
+        y = x > mean if separable else rng.random(12) < 0.5
+        sites[name] = np.column_stack([np.ones(12), x]), y.astype(float)
+    family = DiagonalGaussian if diagonal else Gaussian
+    prior = family.from_standard(np.zeros(2), np.full(2, 4.0) if diagonal else 4 * np.eye(2))
+    kind = f"logistic, {'diagonal' if diagonal else 'full'}"
+    return Problem(kind, LogisticRegression(), sites, prior, {})
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_raw_columns(diagonal):
+    """Findings: every visit "updated", and the mean off by a factor of ten thousand."""
+    for mean, scale in [(0.0, 1.0), (130.0, 15.0), (1e4, 0.01), (0.0, 1e3)]:
+        for separable in (False, True):
+            row = run.judged(raw(diagonal, mean, scale, separable))
+            assert row["status"] == "converged", row
+            assert abs(row["gap"]) < 1e-3, row
+
+
+@pytest.mark.parametrize("kind", problems.NAIVE)
+def test_naive_likelihoods(kind):
+    seed = list(problems.NAIVE).index(kind) + 10
+    row = run.judged(problems.naive(seed))
+    assert row["kind"] == kind
+    assert row["status"] != "converged" or row["gap"] < run.WRONG
+
+
+def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
+    seen = []
+
+    def judged(problem):
+        seen.append(problem.kind)
+        return {"kind": "some", "about": {}, "status": "converged", "why": "", "gap": 0.2}
+
+    monkeypatch.setattr(run, "judged", judged)
+    run.run(2, tmp_path, "naive")
+    found = run.run(3, tmp_path, "naive")
+    assert len(seen) == 3
+    assert found["counts"]["all"] == {"converged, wrong": 3, "problems": 3}
+    assert json.loads((tmp_path / "expected.json").read_text()) == found
