@@ -171,7 +171,7 @@ def goal_of(run: Run, steps: int | None, until: float | None) -> Goal:
 def too_few_hops(run: Run, goal: Goal) -> str | None:
     """What is said of a walk that is too short to visit all sites of its graph."""
     schedule = run.schedule
-    if not isinstance(schedule, OverGraph) or not 0 < goal.steps < schedule.cover:
+    if not isinstance(schedule, OverGraph) or not 0 < goal.steps <= schedule.cover:
         return None
     return (
         f"{goal.steps} hops are too few: it takes about {schedule.cover} to visit all "

@@ -72,7 +72,7 @@ class OverGraph(Schedule):
         In theory where that is known, else measured over a few walks.
         """
         if self.network.size == 1:
-            return 1
+            return 0
         try:
             return math.ceil(expected_cover_time(self.network, self.walk))
         except UsageError:
@@ -80,9 +80,9 @@ class OverGraph(Schedule):
             return math.ceil(float(cover_times(self.network, self.walk, **walks).mean()))
 
     def round(self, sites: int) -> int:
-        """As many hops as it takes to cover the graph."""
+        """As many hops as it takes to cover the graph, and the visit where the last one leads."""
         del sites
-        return self.cover
+        return self.cover + 1
 
     @property
     def rule(self) -> str:

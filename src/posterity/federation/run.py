@@ -8,7 +8,7 @@ from typing import Literal
 import jax
 
 from posterity.arguments import NATURAL, POSITIVE, one_of
-from posterity.errors import LedgerError, UsageError
+from posterity.errors import LedgerError, SiteError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.gossip import Gossip, OverGraph, Token, is_answered, token_of
 from posterity.federation.keys import fold_in
@@ -176,8 +176,13 @@ class Run:
         """
         if isinstance(self.schedule, OverGraph) or not creeps(self.federation, self.state):
             return self
-        found = stiffness(self.federation, self.state)
-        state = settled(self.federation, self.state, found)
+        try:
+            found = stiffness(self.federation, self.state)
+            state = settled(self.federation, self.state, found)
+        except SiteError:
+            if self.federation.on_error == "raise":
+                raise
+            return self
         return self if state is None else self._with(state, self.federation.sites)
 
     def advance(self, steps: int, *, callback: Callback | None = None) -> "Run":

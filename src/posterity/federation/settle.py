@@ -15,7 +15,7 @@ import numpy as np
 
 from posterity.families import DiagonalGaussian, at_rest
 from posterity.federation.state import State
-from posterity.federation.visit import DOUBT, Federation
+from posterity.federation.visit import DOUBT, Federation, failure_of
 from posterity.inference.choice import FEW
 from posterity.inference.step import HALVINGS
 from posterity.ledger import Entry
@@ -99,7 +99,13 @@ def _sites(federation: Federation, state: State) -> list[str]:
 
 
 def _reports(federation: Federation, state: State, q: Any, *, bend: bool) -> list[Report]:
-    return [_asked(federation, site, q, bend) for site in _sites(federation, state)]
+    reports = []
+    for site in _sites(federation, state):
+        try:
+            reports.append(_asked(federation, site, q, bend))
+        except Exception as error:
+            raise failure_of(error, site) from error
+    return reports
 
 
 def _asked(federation: Federation, site: str, q: Any, bend: bool) -> Report:

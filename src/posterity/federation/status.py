@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from posterity.errors import SiteError
 from posterity.federation.certificate import certify
 from posterity.federation.settle import creeps, stiffness
 from posterity.inference.choice import coordinates
@@ -99,8 +100,17 @@ def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, boo
         left = _to_come(now, before, len(visits))
     change = left**2 / 2
     if change <= run.tolerance and creeps(run.federation, run.state):
-        change = max(change, stiffness(run.federation, run.state).change)
+        change = max(change, _stiff(run))
     return change, growing
+
+
+def _stiff(run: "Run") -> float:
+    try:
+        return stiffness(run.federation, run.state).change
+    except SiteError:
+        if run.federation.on_error == "raise":
+            raise
+        return math.inf
 
 
 def _to_come(now: float, before: float, sites: int) -> float:
