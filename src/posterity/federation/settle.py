@@ -15,9 +15,10 @@ import numpy as np
 
 from posterity.families import DiagonalGaussian, at_rest
 from posterity.federation.state import State
-from posterity.federation.visit import Federation
+from posterity.federation.visit import DOUBT, Federation
 from posterity.inference.choice import FEW
 from posterity.inference.step import HALVINGS
+from posterity.ledger import Entry
 
 
 class Report(NamedTuple):
@@ -68,24 +69,27 @@ def stiffness(federation: Federation, state: State) -> Stiffness:
 
 
 def settled(federation: Federation, state: State, found: Stiffness) -> State | None:
-    """The state after all means moved together, none of whose sites' free energy rose for it.
+    """The state after all means moved together, so far that the sites' free energy falls.
 
-    Each site then has the factor that is its own at the new mean. None if no step helps.
+    Each site keeps its precision, and has the slope that is its own at the new mean. None if no
+    step helps.
     """
     q: Any = state.posterior
     for halving in range(HALVINGS):
-        moved = DiagonalGaussian.from_standard(q.mean + found.step / 2**halving, q.variance)
+        mean = q.mean + found.step / 2**halving
+        moved = type(q)(q.precision * mean, q.precision)
         reports = _reports(federation, state, moved, bend=False)
-        factors = [at_rest(report.factor) for report in reports]
         entries = dict(state.entries)
-        for site, factor in zip(_sites(federation, state), factors, strict=True):
-            entries[site] = entries[site]._replace(
-                sequence=entries[site].sequence + 1, factor=factor, independent=False
-            )
+        for site, report in zip(_sites(federation, state), reports, strict=True):
+            held = entries[site]
+            bend = held.factor.precision  # pyright: ignore
+            factor = type(q)(np.asarray(report.slope) + bend * mean, bend)
+            entries[site] = Entry(held.epoch, held.sequence + 1, factor, False)
         after = state.with_entries(entries)
-        falls = _energy(state.prior, moved, reports) < found.energy
-        if falls and federation.admits(after.posterior):
-            return after
+        if federation.admits(after.posterior):
+            there = _reports(federation, after, after.posterior, bend=False)
+            if _energy(state.prior, after.posterior, there) < found.energy:
+                return after
     return None
 
 
@@ -95,29 +99,38 @@ def _sites(federation: Federation, state: State) -> list[str]:
 
 
 def _reports(federation: Federation, state: State, q: Any, *, bend: bool) -> list[Report]:
-    with jax.enable_x64(True):
-        return [
-            _report(federation.update, federation.model, q, federation.sites[site].padded(), bend)
-            for site in _sites(federation, state)
-        ]
+    return [_asked(federation, site, q, bend) for site in _sites(federation, state)]
+
+
+def _asked(federation: Federation, site: str, q: Any, bend: bool) -> Report:
+    """By as many nodes as it takes, as at a visit."""
+    records, update = federation.sites[site].padded(), federation.update
+    while True:
+        with jax.enable_x64(True):
+            report, doubt = _report(update, federation.model, q, records, bend)
+        finer = update.finer()
+        if finer is None or float(doubt) <= DOUBT:
+            return report
+        update = finer
 
 
 @eqx.filter_jit
-def _report(update: Any, model: Any, q: Any, records: Any, bend: bool) -> Report:
+def _report(update: Any, model: Any, q: Any, records: Any, bend: bool) -> tuple[Report, Any]:
     records = records.widened()
 
-    def at(mean: Any) -> tuple[Any, Any]:
+    def at(mean: Any, otherwise: Any = False) -> tuple[Any, Any]:
         here = type(q)._of(precision_mean=q.precision * mean, precision=q.precision)
-        found = update.estimator.evaluate(model, here, records)
+        found = update.estimator.evaluate(model, here, records, otherwise=otherwise)
         factor = found.gradient / update.temperature
         slope = factor.precision_mean - factor.precision * mean
         return slope, (found.value / update.temperature, factor)
 
     mean = jnp.asarray(q.mean)
     slope, (value, factor) = at(mean)
+    doubt = q.squared_length(at(mean, True)[1][1] - factor) / 4
     unit = jnp.eye(len(mean) if bend else 0, len(mean), dtype=mean.dtype)
     along = lambda one: jax.jvp(lambda mean: at(mean)[0], (mean,), (one,))[1]
-    return Report(value, factor, slope, -jax.lax.map(along, unit))
+    return Report(value, factor, slope, -jax.lax.map(along, unit)), doubt
 
 
 def _energy(prior: Any, q: Any, reports: list[Report]) -> float:

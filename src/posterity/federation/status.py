@@ -90,8 +90,6 @@ def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, boo
     if run.federation.update.noisy:
         upper = certify(run).upper
         return (upper if math.isfinite(upper) else math.inf), False
-    if creeps(run.federation, run.state):
-        return stiffness(run.federation, run.state).change, growing
     if len(visits) == 1 and before is None:
         (alone,) = visits.values()
         left = alone[0].residual or 0.0  # nobody else moves what this site found
@@ -99,7 +97,10 @@ def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, boo
         return math.inf, False
     else:
         left = _to_come(now, before, len(visits))
-    return left**2 / 2, growing
+    change = left**2 / 2
+    if change <= run.tolerance and creeps(run.federation, run.state):
+        change = max(change, stiffness(run.federation, run.state).change)
+    return change, growing
 
 
 def _to_come(now: float, before: float, sites: int) -> float:
