@@ -71,7 +71,6 @@ def _real(axis: Axes, results: Mapping[str, Any]) -> None:
     axis.set_xticks(range(len(names)), names)
     axis.set_ylabel("held-out log likelihood, nats a record")
     axis.set_title("4 hospitals; 35 blocks of handwritten digits")
-    axis.legend(frameon=False, loc="lower left")
 
 
 def _agreement(axis: Axes, sampled: Mapping[str, Any]) -> None:
