@@ -43,7 +43,7 @@ def _by_spread(axis: Axes, results: Mapping[str, Any]) -> None:
     axis.errorbar(places, means, errors, color=COLORS[PARTIAL], capsize=3)
     axis.axhline(0, color="#bbbbbb", linewidth=0.8, zorder=0)
     axis.set_xticks(places, [f"{s:g}" for s in SPREADS])
-    axis.set_ylim(-0.15, 0.06)
+    axis.set_ylim(-0.06, 0.045)
     axis.set_xlabel("standard deviation of coefficients between sites")
     axis.set_ylabel("held-out log likelihood less the better\nof pooled and local, nats a record")
     axis.set_title("12 made-up sites of 30 records")
@@ -71,7 +71,6 @@ def _real(axis: Axes, results: Mapping[str, Any]) -> None:
     axis.set_xticks(range(len(names)), names)
     axis.set_ylabel("held-out log likelihood, nats a record")
     axis.set_title("4 hospitals; 35 blocks of handwritten digits")
-    axis.legend(frameon=False, loc="lower left")
 
 
 def _agreement(axis: Axes, sampled: Mapping[str, Any]) -> None:

@@ -101,6 +101,18 @@ def test_a_start_at_which_naive_code_fails_is_left():
     assert q.mean[0] < q.mean[1]
 
 
+def test_starts_are_had_in_many_dimensions():
+    q = Product(a=Gaussian.from_standard(np.zeros(30), np.eye(30)), b=PRIOR)
+    update = LocalUpdate(steps=1).resolve(SUM, q)
+    with jax.enable_x64(True):
+        given = jax.tree.map(jnp.asarray, (q, q.zero(), Records.of(np.ones(3))))
+        _, info = jax.jit(lambda *given: update(SUM, *given, 0, key=jax.random.key(0)))(*given)
+    assert info.finite
+
+
+SUM = FunctionModel(lambda z, x: x * z["a"].sum())
+
+
 def test_no_start_at_all_is_told():
     model = FunctionModel(lambda z, x: jnp.nan * x * z[0])
     assert not visit(model, PRIOR, PRIOR.zero(), Records.of(np.ones(3)))[1].finite

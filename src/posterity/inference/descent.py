@@ -163,9 +163,8 @@ def _starts(q: Any) -> Callable[[Any], Any]:
     if not all(isinstance(part, AnyGaussian) and part.batch_shape == () for part in parts):
         return lambda number: q * NARROWER ** jnp.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]
-    places = normal_pairs(
-        sum(sizes), max(PLACES, 2 * sum(sizes))
-    )  # fewer span no more than a plane
+    enough = max(PLACES, 2 * sum(sizes))  # fewer would lie in a plane
+    places = normal_pairs(sum(sizes), enough)
     scattered = np.split(places, np.cumsum(sizes)[:-1], axis=1)
 
     def start(number: Any) -> Any:
