@@ -25,7 +25,7 @@ from posterity.inference.update import LocalUpdate
 from posterity.ledger import Entry
 from posterity.models import Model, Records
 
-DOUBT = 1e-4
+DOUBT = 5e-5
 """Nats by which too few nodes may misplace a posterior before more are taken."""
 
 Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten"]
@@ -112,7 +112,7 @@ def visit(
     """
     if site in state.leaving:
         return leave(federation, state, site), Visit(state.step, site, "forgotten")
-    if state.is_forgotten(site) or federation.sites[site].size == 0:
+    if state.is_forgotten(site) or federation.sites[site].silent:
         return state, Visit(state.step, site, "relayed")
     view = state.posterior if view is None else view
     factor, count = state.factor(site), state.counts.get(site, 0)
@@ -268,11 +268,12 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
 
 
 def not_finite() -> ParameterError:
-    """What is wrong where the gradient of a log likelihood is not finite."""
+    """What is wrong where a log likelihood or its gradient is not finite, or of no use."""
     return ParameterError(
-        found="NaN or infinity in the gradient of the log likelihood",
-        expected="finite log likelihoods near the posterior",
-        fix="Check the model's function and the site's data; the factor was not changed.",
+        found="NaN or infinity in the log likelihood or its gradient, or jumps without a slope",
+        expected="a log likelihood that is finite near the posterior, and differentiable there",
+        fix="Check the model's function and the site's data; where it jumps, pass "
+        "LocalUpdate('reinforce'). The factor was not changed.",
     )
 
 

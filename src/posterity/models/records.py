@@ -47,6 +47,11 @@ class Records(Node):
         """Number of records."""
         return self.weights.shape[0]
 
+    @property
+    def silent(self) -> bool:
+        """Whether they say nothing: there are none, or none of any weight."""
+        return not np.any(self.weights)
+
     def widened(self) -> "Records":
         """With integers and floats of 64 bits, in which ``x**2`` is what it says; traced or not."""
         return Records(jax.tree.map(_widened, self.data), self.weights)
