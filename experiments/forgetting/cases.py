@@ -37,7 +37,7 @@ class Case:
     schedule: Schedule
     rounds: int | None
     """In training; None for as many as it takes."""
-    model: Any = LogisticRegression()
+    model: Any = dataclasses.field(default_factory=LogisticRegression)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Further arguments of ``federate``."""
 
@@ -153,6 +153,6 @@ CASES: dict[str, tuple[Callable[[str, int], Case], int]] = {
     "Poisson": (of_a_user, 6),
     "Student": (of_a_user, 6),
     NOISY: (noisy, 4),
-    "partial pooling": (hierarchical, 2),
+    "partial pooling": (hierarchical, 1),
 }
 """What makes a case, and how many seeds of it are tried: 0, 1, 2, ..."""

@@ -95,7 +95,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "seeds": "0, 1, 2, ... of each kind",
         "leavers": len(exact),
-        "trained anew, nats left, at most": max((r["anew"]["nats left"] for r in exact), default=None),
+        "trained anew, nats left, at most": max(
+            (r["anew"]["nats left"] for r in exact), default=None
+        ),
         "trained anew, nats above the least of BFGS, at most": max(
             (gap for gap in gaps if gap is not None), default=None
         ),
@@ -119,7 +121,10 @@ def ratios(rows: Iterable[dict[str, Any]], what: str) -> dict[str, Any]:
         **{name: _short(np.quantile(found, q)) for name, q in QUANTILES.items() if large},
         "distances": len(large),
         "unknown": len(rows) - len(known),
-        f"true below {SMALL:g}": {"distances": len(small), "at most": _short(max(small, default=0))},
+        f"true below {SMALL:g}": {
+            "distances": len(small),
+            "at most": max(small, default=None),
+        },
     }
 
 

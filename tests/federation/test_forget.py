@@ -1,4 +1,3 @@
-import dataclasses
 from itertools import pairwise
 
 import jax

@@ -132,11 +132,11 @@ def _from_run(
     run = run.refined() if sweeps is None else run.sweep(sweeps)
     if not (unsettled or sweeps is not None or run.status.converged):
         raise _unsettled(run, sites, None)
-    left = _left(run)
+    certificate = certify(run)
+    left = _left(run, certificate.upper)
     # A status is an estimate: what it calls converged may be a little further.
     if not unsettled and (left is None or left > 2 * run.status.tolerance):
         raise _unsettled(run, sites, left)
-    certificate = certify(run)
     residuals = {site: _known(length) for site, length in certificate.residuals.items()}
     measured = {"residuals": residuals, "estimated_distance_nats": left}
     refinement = Refinement.between(before, run.ledger, restart, **measured)
@@ -153,10 +153,10 @@ def _unsettled(run: Run, sites: tuple[str, ...], left: float | None) -> Converge
     )
 
 
-def _left(run: Run) -> float | None:
+def _left(run: Run, upper: float) -> float | None:
     """How far the run is from where more sweeps lead, by making them where noise allows it."""
     if run.federation.update.noisy:
-        return _known(run.status.change)
+        return _known(upper)
     try:
         far, beyond = _rehearsed(run)
     except SiteError:
