@@ -1,4 +1,6 @@
+import inspect
 from itertools import pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +38,7 @@ from posterity.ledger import Ledger
 from posterity.models import FunctionModel, LogisticRegression, NeuralNetwork, Records
 from posterity.receipt import verify
 
+unchecked: Any = inspect.unwrap(forget)  # as it is without the tests' checks of types
 SITES = logistic_sites()
 STAY = {site: SITES[site] for site in NAMES if site != "oak"}
 
@@ -215,12 +218,12 @@ def test_a_network_says_only_what_a_round_would_change():
 def test_arguments_that_make_no_sense(trained, sites, options, words):
     for target in (trained, trained.ledger):
         with pytest.raises(UsageError, match=words):
-            forget(target, *sites, **options)
+            unchecked(target, *sites, **options)
 
 
 def test_what_cannot_forget(trained):
     with pytest.raises(UsageError, match="a run or a ledger"):
-        forget(trained.posterior, "oak")
+        unchecked(trained.posterior, "oak")
     with pytest.raises(UsageError, match="only in runs"):
         forget(trained.ledger, "oak", sweeps=1)
     with pytest.raises(LedgerError, match="'oak'"):

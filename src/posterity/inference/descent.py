@@ -179,7 +179,7 @@ def _starts(q: Any) -> Callable[[Any], Any]:
 
 
 def _places(size: int) -> np.ndarray:
-    """Standard normal noise (2 PLACES, size), mirrored; drawn where pairs are too few to be even."""
+    """Standard normal noise (2 PLACES, size), mirrored; plain draws where pairs are too few."""
     if size < PLACES:
         return normal_pairs(size, PLACES)
     drawn = np.random.default_rng(0).normal(size=(PLACES, size))
