@@ -101,7 +101,10 @@ def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, boo
         return math.inf, False
     else:
         left = _to_come(now, before, len(visits))
-    change = left**2 / 2
+    # A search that could get no further may have stopped before its end.
+    residuals = [held[0].residual or 0.0 for held in visits.values()]
+    stopped = sum(residual**2 for residual in residuals) * run.federation.update.searches
+    change = max(left**2, stopped) / 2
     # Turns may have changed little for other reasons: a token that had met nobody, a rate that
     # decays, a site that came first. So whoever is about to be believed is asked.
     if change <= run.tolerance:
