@@ -157,9 +157,9 @@ def test_a_likelihood_of_third_order_is_exact_and_a_product_is_its_blocks():
     slope = data.T @ (1 - along + 0.03 * (along**2 + spread))
     precision = -(data.T * second) @ data
     with jax.enable_x64(True):
-        found = Cubature().evaluate(
-            FunctionModel(cubic), jax.tree.map(jnp.asarray, q), Records.of(data)
-        )
+        model, records = FunctionModel(cubic), Records.of(data)
+        evaluate = lambda q: Cubature().evaluate(model, jax.tree.map(jnp.asarray, q), records)
+        found = evaluate(q)
         blocks = Product(a=DiagonalGaussian.from_standard([0.4], [0.5]),
                          b=DiagonalGaussian.from_standard([-0.3], [0.7]))  # fmt: skip
         one = DiagonalGaussian.from_standard([0.4, -0.3], [0.5, 0.7])
