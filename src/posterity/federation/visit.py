@@ -116,8 +116,9 @@ def visit(
         return state, Visit(state.step, site, "relayed")
     view = state.posterior if view is None else view
     factor, count = state.factor(site), state.counts.get(site, 0)
+    own_key = key if federation.update.conjugate else site_key(key, site)
     try:
-        found = federation.site(site).improve(view, factor, count, key=site_key(key, site))
+        found = federation.site(site).improve(view, factor, count, key=own_key)
         committed, halvings = commit(federation, state, site, found.factor, damping)
     except Exception as error:
         failure = failure_of(error, site)
@@ -133,7 +134,7 @@ def visit(
 
 def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
     """``KL(after || before)``, in nats; exactly zero where they are one."""
-    if identical(before, after):
+    if before is after or identical(before, after):
         return 0.0
     return max(float(after.kl(before)), 0.0)
 
@@ -159,6 +160,8 @@ class SiteProblem(Agreement):
         """
         if self.update.conjugate:
             found = type(self.update).exact_factor(self.update, self.model, self.records)
+            if identical(found, factor):  # as at every visit but the first, when checks were made
+                return Proposal(factor)
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
             return Proposal(_settled(found))
@@ -214,9 +217,11 @@ def commit(
         StructureError: if the factor is not of the prior's family and shape.
         ParameterError: if it is not finite, or a sum beyond the range of float64.
     """
+    old, conjugate = state.factor(site), agreed.update.conjugate
+    if conjugate and factor is old and site in state.entries:  # as it was: no sum changes
+        return _with_factor(agreed, state, site, old, state.exact_sum, True), 0
     check_same_structure(state.prior, factor, f"the factor of site {site!r}")
     check_finite(factor, f"the factor of site {site!r}")
-    old, conjugate = state.factor(site), agreed.update.conjugate
     for halvings in range(HALVINGS):
         share = (1.0 if conjugate else damping) / 2**halvings
         new = part_way(old, factor, share)

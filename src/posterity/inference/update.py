@@ -180,7 +180,8 @@ class LocalUpdate(eqx.Module):
 
     def exact_factor(self, model: Any, records: Records) -> Any:
         """What one visit gives where the update is ``conjugate``; the model need not be traced."""
-        return type(model).factor(model, records) / self.temperature
+        found = type(model).factor(model, records)
+        return found if self.temperature == 1 else found / self.temperature
 
     def __call__(
         self,
