@@ -54,6 +54,7 @@ class Plan:
     """By kind of point, what varies and the points."""
     waiting: Size
     unequal: Size
+    peer: Size
     effort: Effort
     plain: dict[str, Size]
     """Rounds beside plain JAX."""
@@ -74,6 +75,7 @@ def full(limit: int) -> Plan:
         },
         waiting=Size(),
         unequal=Size(sites=1000, dimension=5),
+        peer=Size(records=1000, dimension=50),
         effort=Effort(runs=5, budget=30.0, limit=limit),
         plain={
             "logistic round, diagonal": Size(records=1000, dimension=50),
@@ -91,6 +93,7 @@ def quick(limit: int) -> Plan:
         series={"conjugate forget": ("records", [Size(records=10)])},
         waiting=Size(),
         unequal=Size(sites=2),
+        peer=Size(sites=2, records=20, steps=2),
         effort=Effort(runs=1, budget=0.2, limit=limit),
         plain={"logistic round, full": Size(sites=2, records=20, steps=2)},
     )
@@ -119,6 +122,9 @@ def run(plan: Plan, output: Path, *, speeds: tuple[str, ...] = SPEEDS) -> dict[s
     for kind, size in plan.plain.items():
         result["beside plain JAX"][kind] = show(kind, size, plan, "benchmarks.pvi_point")
         write(output, result)
+    peer = show("released PVI code", plan.peer, plan, "benchmarks.pvi_point")
+    print(peer.get("absent", "MattAshman/pvi was there"), flush=True)
+    result["released PVI code"] = peer
     result["forgetting, Beta-exponential"] = show("waiting forget", plan.waiting, plan)
     result["goals"] = judge(result)
     settings |= {"load_per_core_at_end": load()}

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
+import os
+import subprocess
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -56,6 +61,39 @@ def logistic_round(
         found = _in_turns(ours, plain, runs, budget)
         gap = np.abs(np.asarray(ours()) - np.asarray(plain()[0][0])).max()
     return found | {"largest_difference": float(gap)}
+
+
+def released_code(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """As many rounds by MattAshman/pvi, with as many expectations a visit, if it is there.
+
+    `PVI_PEER` names the folder of its code, `PVI_PYTHON` an interpreter that has torch and tqdm.
+    """
+    folder, python = (os.environ.get(name) for name in ("PVI_PEER", "PVI_PYTHON"))
+    if not folder or not python:
+        return {"absent": "set PVI_PEER to the folder of MattAshman/pvi, PVI_PYTHON to its Python"}
+    sites, d = labelled(size, seed), size.dimension
+    rounds = 2 * runs
+    with tempfile.TemporaryDirectory() as place:
+        data = Path(place) / "sites.npz"
+        x, y = zip(*sites.values(), strict=True)
+        np.savez(data, x=np.stack(x), y=np.stack(y))
+        script = Path(__file__).with_name("peer_pvi.py")
+        command = [python, script, folder, data, str(rounds), str(size.steps)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    prior = DiagonalGaussian.from_standard(np.zeros(d), np.ones(d))
+    update = LocalUpdate(steps=size.steps, rate=RATE)
+    run = federate(sites, LogisticRegression(), prior, steps=1, update=update)
+    ours = timings(lambda: run.advance(1), runs=rounds, budget=budget)
+    best = federate(sites, LogisticRegression(), prior).posterior
+    off = lambda mean: float(np.sqrt(((mean - best.mean) ** 2 * best.precision).mean()))
+    found: dict[str, Any] = {"rounds": rounds}
+    for clock in ("wall_s", "cpu_s"):
+        peer = float(np.median(theirs[clock]))
+        found[clock] = {"posterity": ours[clock], "peer": peer}
+        found[f"ratio_{clock[:-2]}"] = peer / ours[clock]
+    means = {"peer": np.array(theirs["mean"]), "posterity": run.advance(rounds - 1).posterior.mean}
+    return found | {"means_off_in_deviations": {who: off(mean) for who, mean in means.items()}}
 
 
 def network_round(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
@@ -160,6 +198,7 @@ KINDS = {
     "logistic round, diagonal": functools.partial(logistic_round, diagonal=True),
     "logistic round, full": functools.partial(logistic_round, diagonal=False),
     "network round": network_round,
+    "released PVI code": released_code,
     "REINFORCE beside its draws": reinforce_bound,
 }
 

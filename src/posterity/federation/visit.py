@@ -5,6 +5,7 @@ whatever process, with these alone it finds another factor. Whoever holds the su
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +28,9 @@ from posterity.models import Model, Records
 
 DOUBT = 1e-4
 """Nats by which too few nodes may misplace a posterior before more are taken."""
+
+PROGRAMS = 3
+"""Numbers of records in a federation up to which each has a program of its own."""
 
 Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten"]
 
@@ -54,7 +58,12 @@ class Federation(Agreement):
 
     def site(self, name: str) -> "SiteProblem":
         """What one site knows."""
-        return SiteProblem(self.model, self.update, self.sites[name])
+        return SiteProblem(self.model, self.update, self.sites[name], self.of_many_sizes)
+
+    @functools.cached_property
+    def of_many_sizes(self) -> bool:
+        """Whether to compile a program for each number of records would take too long."""
+        return len({records.size for records in self.sites.values()}) > PROGRAMS
 
 
 class Proposal(NamedTuple):
@@ -147,6 +156,8 @@ class SiteProblem(Agreement):
     """What a site needs to do its part: what all share, and its own records."""
 
     records: Records
+    padding: bool = False
+    """Whether to pad the records, so that sites of other sizes use the same program."""
 
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: jax.Array
@@ -165,7 +176,8 @@ class SiteProblem(Agreement):
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
             return Proposal(_settled(found))
-        records, taken = self.records.padded(), np.asarray(count)  # an array: compiled once
+        records = self.records.padded() if self.padding else self.records
+        taken = np.asarray(count)  # an array: compiled once
         update = self.update
         while True:
             with jax.enable_x64(True):
@@ -196,11 +208,19 @@ def _symmetric(part: Any) -> Any:
     return part.of_children([symmetric(c) if matrix(n) else _symmetric(c) for n, c in children])
 
 
-@eqx.filter_jit
-def _improved(
+def _improved(update: LocalUpdate, model: Any, *others: Any) -> Any:
+    # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
+    plain = all(eqx.is_array(leaf) for leaf in jax.tree.leaves((update, model)))
+    return (_of_arrays if plain else _of_any)(update, model, *others)
+
+
+def _improve(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, count: Any, key: Any
 ) -> Any:
     return update(model, q, factor, records, count, key=key)
+
+
+_of_arrays, _of_any = jax.jit(_improve), eqx.filter_jit(_improve)
 
 
 # --- what becomes of it ------------------------------------------------------------------------
