@@ -194,7 +194,7 @@ def _table(
     some = factor(model, _some(sites))
     table = np.zeros((len(sites), some.dimension))
     alike: dict[Any, list[int]] = {}
-    for site in np.flatnonzero(visited.any(0)):
+    for site in np.flatnonzero(visited.any(0)).tolist():
         if sites[site].size:
             alike.setdefault(_shapes(sites[site]), []).append(site)
     for those in alike.values():
