@@ -179,3 +179,15 @@ def test_kinks_are_seen():
     # Of Laplace's errors each tells as much as a normal one of variance one (the scale is one).
     ratio = np.linalg.eigvalsh(np.linalg.solve(x.T @ x, factor.precision)).round(3)
     assert (ratio > 0.7).all() and (ratio < 1.3).all()
+
+
+@pytest.mark.parametrize("family", [Gaussian, DiagonalGaussian])
+def test_there_may_be_more_coordinates_than_starts(family):
+    x, d = RNG.normal(size=(60, 40)), 40
+    y = (RNG.random(60) < 0.5).astype(float)
+    shape = np.eye(d) if family is Gaussian else np.ones(d)
+    prior = family.from_standard(np.zeros(d), shape)
+    factor, info = visit(LOGISTIC, prior, prior.zero(), Records.of((x, y)))
+    assert info.finite
+    assert info.residual < 1e-5
+    assert (prior + factor).is_proper()
