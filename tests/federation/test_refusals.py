@@ -154,8 +154,8 @@ RUNS = {
     "in turn": (conjugate, lambda run: run.forget("ash", when="visit"), UsageError, "Gossip"),
     "refine": (conjugate, lambda run: forget(run, "ash", sweeps=1), *REFINED),
     "restart": (conjugate, lambda run: forget(run, "ash", restart=True), *REFINED),
-    "fewer sweeps": (logistic, lambda run: forget(run, "ash", sweeps=-1), *REFINED),
-    "nobody": (logistic, forget, UsageError, "at least one site"),
+    "fewer sweeps": (logistic, lambda run: forget(run, "ash", sweeps=-1), UsageError, "sweeps=-1"),
+    "nobody": (logistic, forget, UsageError, "at least one"),
     "a stranger": (logistic, lambda run: forget(run, "ash", "yew"), *STRANGER),
     "again": (logistic, lambda run: forget(run, "oak"), *GONE),
     "ledger of a stranger": (
@@ -179,7 +179,7 @@ LEDGERS = {
     "refine": (lambda ledger: forget(ledger, "ash", sweeps=1), UsageError, "for a ledger"),
     "a stranger": (lambda ledger: forget(ledger, "ash", "yew"), *STRANGER),
     "again": (lambda ledger: forget(ledger, "oak"), LedgerError, "it was forgotten"),
-    "nobody": (forget, UsageError, "at least one site"),
+    "nobody": (forget, UsageError, "at least one"),
 }
 
 

@@ -162,7 +162,7 @@ def _length(visits: Mapping[str, list["Visit"]], turn: int) -> float | None:
         return None
     changes = (held[turn].change for held in visits.values())
     # Who failed did not move it, and is among the reasons.
-    return sum(math.sqrt(2 * change) for change in changes if change is not None)
+    return math.fsum(math.sqrt(2 * change) for change in changes if change is not None)
 
 
 def _contributing(run: "Run") -> list[str]:

@@ -295,7 +295,7 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
 def not_finite() -> ParameterError:
     """What is wrong where a log likelihood or its gradient is not finite, or of no use."""
     return ParameterError(
-        found="NaN or infinity in the log likelihood or its gradient, or jumps without a slope",
+        found="NaN or infinity in the log likelihood or its gradient (or jumps, which have none)",
         expected="a log likelihood that is finite near the posterior, and differentiable there",
         fix="Check the model's function and the site's data; where it jumps, pass "
         "LocalUpdate('reinforce'). The factor was not changed.",
