@@ -85,7 +85,8 @@ def federate(
             site its own posterior. How far sites differ is learned.
         on_error: whether a site that fails ends the run, or is passed over and noted.
         key: of all that is random, ``jax.random.key(0)`` by default.
-        callback: called with the run after each step; what it raises ends the run.
+        callback: called with the run after each step; what it raises ends the run before that
+            step, which is then not in the checkpoint either.
         checkpoint: a file from which the run goes on, if it is there, and where it is saved from
             time to time, at the end, and when it is interrupted; beside it, ``NAME.history``.
         every: steps between two checkpoints.
