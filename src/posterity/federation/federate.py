@@ -175,7 +175,7 @@ def too_few_hops(run: Run, goal: Goal) -> str | None:
     if not isinstance(schedule, OverGraph) or not 0 < goal.steps <= schedule.cover:
         return None
     return (
-        f"{goal.steps} hops are too few: it takes about {schedule.cover} to visit all "
+        f"{goal.steps} hops are too few: it takes {schedule.about_cover} to visit all "
         f"{schedule.network.size} sites of this graph, and more to converge."
     )
 
