@@ -228,7 +228,7 @@ class Ledger:
         epoch = held.epoch if epoch is None else epoch
         if sequence is None:
             sequence = held.sequence + 1 if epoch == held.epoch else 0
-        entry = Entry(epoch, sequence, factor, independent)
+        entry = _numbered(site, Entry(epoch, sequence, factor, independent))
         if entry.rank <= held.rank:
             raise _stale(site, entry, held)
         return entry

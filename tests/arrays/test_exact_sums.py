@@ -1,6 +1,7 @@
 """Sums of floats against rational arithmetic, over all magnitudes that float64 has."""
 
 import sys
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -102,3 +103,14 @@ def test_what_is_not_finite_is_refused(value, count):
     terms[-1, 1] = value
     with pytest.raises(ParameterError, match="NaN or infinity"):
         exact_sum(terms)
+
+
+def test_nothing_sums_to_one_layer_of_zeros():
+    assert exact_sum(np.zeros((3, 0))).shape == (1, 0)
+    assert exact_sum(np.zeros((0, 3))).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_narrow_numbers_are_summed_as_wide_ones():
+    terms = np.array([[1e8], [1.0], [2.0**-60]], np.float32)
+    with warnings.catch_warnings(action="error"):
+        assert exact_sum(terms).tolist() == [[1e8 + 1], [2.0**-60]]

@@ -1,5 +1,6 @@
 """What tells one function from another: its code and all that it refers to, in every process."""
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -47,6 +48,19 @@ def likelihood(z, x, power=2, *, shift=0.25):
     inner = lambda u: u + 0.5
     return -jnp.abs(helper(z) + inner(x) - TABLE.sum()) ** power + helpers.offset(z, factorial(3))
 
+def even(n):
+    return n == 0 or odd(n - 1)
+
+def odd(n):
+    return n > 0 and even(n - 1)
+
+def late(z, x):
+    import helpers
+    from helpers import twice as double
+    return helpers.offset(z, x) + double(z) + late.scale
+
+late.scale = 1.5
+
 def closure(rate):
     weights = np.ones(3)
     def inside(z, x):
@@ -86,6 +100,9 @@ every = {
     "method": Likelihood(7).__call__,
     "model": Regression(),
     "derivative": kinked,
+    "mutual": even,
+    "both": [odd, even],
+    "late": late,
 }
 """
 HELPERS = """
@@ -94,6 +111,9 @@ def offset(z, n):
 
 def other(z):
     return z
+
+def twice(z):
+    return 2 * z
 """
 
 
@@ -129,6 +149,9 @@ EDITS = {
     "* self.slope": ("- self.slope", {"model"}),
     "jnp.abs(z)": ("-jnp.abs(z)", {"derivative"}),
     "0.5 * tangents": ("0.6 * tangents", {"derivative"}),
+    "n == 0 or odd": ("n == 1 or odd", {"mutual", "both"}),
+    "n > 0 and even": ("n > 1 and even", {"mutual", "both"}),
+    "late.scale = 1.5": ("late.scale = 2.5", {"late"}),
     "UNUSED = 1": ("# a remark\n\n\nUNUSED = 2", set()),
 }
 
@@ -146,8 +169,65 @@ def test_an_edit_is_noticed_where_it_matters_and_only_there(old, monkeypatch):
 def test_a_module_counts_by_what_is_used_of_it(monkeypatch):
     before = contents(monkeypatch)
     edited = contents(monkeypatch, helpers=HELPERS.replace("z - n", "z + n"))
-    assert {name for name in before if before[name] != edited[name]} == {"function", "partial"}
+    users = {"function", "partial", "late"}
+    assert {name for name in before if before[name] != edited[name]} == users
+    edited = contents(monkeypatch, helpers=HELPERS.replace("2 * z", "3 * z"))
+    assert {name for name in before if before[name] != edited[name]} == {"late"}
     assert contents(monkeypatch, helpers=HELPERS.replace("return z\n", "return -z\n")) == before
+
+
+def test_functions_that_call_each_other_count_alike_in_any_order():
+    made = module("likelihoods", CYCLES)
+    one, two, three = made.one, made.two, made.three
+    assert content({"a": one, "b": two}) == content({"b": two, "a": one})
+    assert content([one, two]) != content([two, one])
+    assert len({content(value) for value in (one, two, three)}) == 3
+    assert content(one) == content(module("likelihoods", CYCLES).one)
+    for old in ("x + 1", "x + 2", "x + 3"):
+        edited = module("likelihoods", CYCLES.replace(old, "x - 1"))
+        assert content(edited.one) != content(one)
+
+
+CYCLES = """
+def one(x):
+    return two(x) + three(x + 1)
+
+def two(x):
+    return three(x + 2) + one(x)
+
+def three(x):
+    return one(x) + two(x + 3)
+"""
+
+
+@dataclasses.dataclass
+class Scaled:
+    scale: float
+
+    def __post_init__(self):
+        self._doubled = 2 * self.scale
+
+    @functools.cached_property
+    def tripled(self):
+        return 3 * self.scale
+
+
+class Bare:
+    def __init__(self, scale):
+        self._scale = scale
+
+    @functools.cached_property
+    def tripled(self):
+        return 3 * self._scale
+
+
+@pytest.mark.parametrize("kind, hidden", [(Scaled, "_doubled"), (Bare, "_scale")])
+def test_hidden_attributes_count_and_cached_ones_do_not(kind, hidden):
+    made, before = kind(1.0), content(kind(1.0))
+    assert made.tripled == 3.0
+    assert content(made) == before != content(kind(2.0))
+    setattr(made, hidden, 7.0)
+    assert content(made) != before
 
 
 def quadratic(scale):
@@ -261,6 +341,7 @@ def test_arrays_count_by_type_shape_and_numbers():
     assert content(np.arange(6).reshape(2, 3).T) == content(np.arange(6).reshape(2, 3).T.copy())
     assert content(jnp.ones(2)) == content(np.ones(2, np.float32))
     assert content(jax.random.key(1)) != content(jax.random.key(2))
+    assert content(np.ma.array([1, 2], mask=[0, 1])) != content(np.ma.array([1, 2], mask=[1, 1]))
 
 
 OPAQUE = {

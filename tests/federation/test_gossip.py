@@ -3,6 +3,7 @@ from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 import pytest
 from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
@@ -271,3 +272,10 @@ def test_bernoulli_on_a_single_site():
         schedule=LedgerGossip(ring(["a"]), tokens=3), steps=7,
     )  # fmt: skip
     assert run.posterior.standard_parameters() == {"a": 3.0, "b": 1.0}
+
+
+def test_the_time_to_cover_a_long_path_is_told_quickly_and_with_care():
+    path = nx.path_graph([f"{k:04}" for k in range(100)])
+    assert 10_000 < Gossip(path).cover < 15_000  # 5/4 of the square
+    longer = nx.path_graph([f"{k:04}" for k in range(1500)])
+    assert Gossip(longer).about_cover == "more than 131072"

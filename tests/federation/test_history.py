@@ -1,5 +1,6 @@
 """A checkpoint's history is appended to: whatever is torn off is noticed, or does not count."""
 
+import dataclasses
 import itertools
 import json
 from functools import partial
@@ -109,6 +110,15 @@ def test_an_earlier_state_does_not_take_its_place(path):
     with pytest.raises(ArtifactError, match="does not go on from the 6 visits"):
         save_checkpoint(BEGUN().advance(2), path)
     assert path.read_bytes() == before
+
+
+def test_what_is_not_a_number_goes_on_as_itself(path):
+    run = BEGUN().advance(4)
+    odd = [dataclasses.replace(visit, change=float("nan")) for visit in run.history]
+    save_checkpoint(dataclasses.replace(run, history=tuple(odd)), path)
+    again = [dataclasses.replace(visit, change=float("nan") * 1) for visit in odd]
+    save_checkpoint(dataclasses.replace(run, history=(*again, again[0])), path)
+    assert len(load_checkpoint(BEGUN(), path).history) == 5
 
 
 def test_fewer_steps_than_were_made_are_refused(path):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from federation.examples import CONJUGATE, NAMES
 
-from posterity.errors import ParameterError, SiteError
-from posterity.families import Beta
+from posterity.errors import ConvergenceWarning, ParameterError, SiteError
+from posterity.families import Beta, Gaussian
 from posterity.federation import Leave, federate, simulate
 from posterity.federation.federate import start
 from posterity.federation.schedules import Schedule
@@ -18,7 +18,8 @@ from posterity.federation.simulate import MANY, _for_those, _grouped
 from posterity.federation.visit import visit
 from posterity.graphs import MetropolisHastings, Network, NonBacktracking, complete, positions, ring
 from posterity.inference import LocalUpdate
-from posterity.models import BetaBernoulli, BetaExponential, Records
+from posterity.inference.estimators import PredictorQuadrature
+from posterity.models import BetaBernoulli, BetaExponential, LogisticRegression, Records
 
 KEY = jax.random.key(0)
 VISITS = 24
@@ -216,3 +217,24 @@ def test_what_a_site_holds_is_refused_by_name_among_many():
     data = {f"site {k}": np.ones(3) for k in range(5)} | {"site 3": np.array([1.0, 2.0, 0.0])}
     with pytest.raises(ParameterError, match="'site 3'"):
         start(data, BetaBernoulli(), Beta.from_standard(1.0, 1.0))
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_is_left_without_a_site_is_a_distribution_or_it_is_said(asked):
+    likelihood = lambda z, x: x * jnp.log(z)
+    data = {"a": np.array([50.0]), "b": np.array([-20.0]), "c": np.array([1.0])}
+    prior = Beta.from_standard(1.0, 1.0)
+    walk = {"visits": 30, "repetitions": 2, "first": "a", "key": KEY}
+    leave = Leave("a", 20, asked=asked)
+    with pytest.raises(ParameterError, match="improper posterior without 'a'"):
+        simulate(data, likelihood, prior, ring(list("abc")), **walk, leave=leave)
+
+
+def test_sums_over_too_few_nodes_are_said():
+    rng = np.random.default_rng(0)
+    data = {name: (rng.normal(size=(5, 1)), np.array([0, 1, 1, 0, 1])) for name in "abc"}
+    prior = Gaussian.from_standard(np.zeros(1), 1e3 * np.eye(1))
+    update = LocalUpdate(PredictorQuadrature(nodes=8))
+    walk = {"visits": 6, "repetitions": 1, "update": update, "key": KEY}
+    with pytest.warns(ConvergenceWarning, match="nodes"):
+        simulate(data, LogisticRegression(), prior, ring(list("abc")), **walk)

@@ -9,6 +9,7 @@ from posterity.graphs.times import (
     expected_cover_time,
     expected_hitting_time,
     hitting_times,
+    sampled_cover_time,
 )
 from posterity.graphs.walks import (
     MetropolisHastings,
@@ -180,3 +181,13 @@ def test_a_sparse_network_of_many_sites_is_covered():
     measured = cover_times(network, WALK, repetitions=4, key=KEY)
     # No walk that moves to uniform neighbours covers in much less than K log K hops.
     assert (measured > 3000 * np.log(3000) * 0.7).all()
+
+
+def test_times_in_drawn_order_have_the_expected_mean():
+    for build in (complete, ring):  # whose sites are all alike: any order takes as long
+        network = Network.from_graph(build(20))
+        sampled = sampled_cover_time(network, WALK, repetitions=2)
+        assert sampled == pytest.approx(expected_cover_time(network, WALK), rel=1e-9)
+    for walk in (WALK, WEIGHTED):
+        times = [sampled_cover_time(LOLLIPOP, walk, repetitions=1, seed=k) for k in range(2000)]
+        agree(np.array(times), expected_cover_time(LOLLIPOP, walk))

@@ -36,3 +36,16 @@ def test_draws_are_differentiated_along_their_quantiles(shape):
     level = stats.gamma.cdf(np.exp(drawn), shape)
     ends = [np.log(stats.gamma.ppf(level, shape + h)) for h in (-step, step)]
     np.testing.assert_allclose(slope, (ends[1] - ends[0]) / (2 * step), rtol=1e-4, atol=1e-5)
+
+
+def test_draws_of_no_gamma_are_nan_and_all_others_as_ever():
+    shapes = jnp.array([jnp.nan, -0.5, -3.0, 2.0, jnp.inf, 0.0, 0.3])
+    drawn = np.asarray(log_gamma(jax.random.key(4), shapes, (7,)))
+    assert np.isnan(drawn).tolist() == [True, True, True, False, False, False, False]
+    assert drawn[4] == np.inf and drawn[5] == -np.inf
+    assert np.isfinite(drawn[[3, 6]]).all()
+
+
+def test_no_draws_are_an_empty_array():
+    assert log_gamma(jax.random.key(5), jnp.array(2.0), (0,)).shape == (0,)
+    assert Beta(jnp.ones(3), jnp.ones(3)).sample(jax.random.key(5), (2, 0)).shape == (2, 0, 3)

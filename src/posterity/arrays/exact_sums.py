@@ -31,6 +31,9 @@ def exact_sum(terms: Float[np.ndarray, "terms size"]) -> Float[np.ndarray, "laye
     >>> exact_sum(np.array([[1.0], [1e100], [2.0**-60], [-1e100]])).tolist() == [[1.0], [2.0**-60]]
     True
     """
+    terms = np.asarray(terms, np.float64)
+    if not terms.size:
+        return frozen(np.zeros((1, terms.shape[1])))
     odd = ~(np.abs(terms).max(0, initial=0.0) <= LARGE)
     layers = np.where(odd, 0.0, terms) if odd.any() else terms
     if len(layers) > FEW:

@@ -60,7 +60,10 @@ def _federate(path: Path, stop: Watch, settled: Callable[[bool], None]) -> dict[
                 moving = lambda run: moved(run.state.step)
                 run = advance_safely(kept, goal, config.every, moving)
         settled(run.status.converged or goal.steps == 0)
-        return _written(config, run) | {"resumed": done} | _data(run, goal)
+        interrupts.check()
+        told = _written(config, run) | {"resumed": done} | _data(run, goal)
+    interrupts.check()  # here, where those that come later are not deferred any more
+    return told
 
 
 def _written(config: "Config", run: "Run") -> dict[str, Any]:

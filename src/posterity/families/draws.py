@@ -17,14 +17,18 @@ def log_gamma(key: Any, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
     JAX draws element by element, in a loop for each; here all draws are proposed at once, and the
     few that are rejected (below one in twenty) once more, until none is left. Differentiable in
-    ``a`` implicitly, as JAX's are (figurnov2018).
+    ``a`` implicitly, as JAX's are (figurnov2018). Of a shape that is negative or NaN a draw is NaN.
 
     Source: marsaglia2000.
     """
     size, first, rest, last = math.prod(shape), *jax.random.split(key, 3)
     flat = jnp.broadcast_to(a, shape).ravel()
+    if not size:
+        return flat.reshape(shape)
+    flat = jnp.where(flat >= 0, flat, jnp.nan)
     raised = jnp.where(flat < 1, flat + 1, flat)
     drawn, accepted = _proposed(first, raised)
+    accepted |= ~jnp.isfinite(raised)  # no further proposal would be better
     width = max(1, size // REST)
 
     def again(state: Any) -> Any:

@@ -15,7 +15,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -26,7 +26,7 @@ from posterity.errors import UsageError
 
 VERSION = "__checkpoint_version__"
 PLAIN = (bool, int, float, complex, str, bytes, range, slice)
-GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME"}
+GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 CHECKERS = {"beartype", "jaxtyping"}
 LIBRARIES = {"site-packages", "dist-packages"}
 TRANSPARENT = (type(functools.cache(len)), type(jax.jit(len)))
@@ -66,42 +66,72 @@ def content(value: Any) -> str:
     Raises:
         UsageError: if part of it can be told apart neither by content nor by name.
     """
-    return _Contents().digest(value).hex()
+    return _Contents().of(value).hex()
+
+
+class _Node(NamedTuple):
+    """What is not a digest yet, as it leads to a cycle."""
+
+    tag: str
+    parts: tuple["Part", ...]
+    ordered: bool
+
+
+Part = bytes | int | _Node
+"""A digest, the number of a value in or before a cycle, or what has such parts."""
 
 
 class _Contents:
-    """One walk over a value: what was seen before is not walked again."""
+    """One walk over a value: what was seen before is not walked again.
+
+    What leads to no cycle has a digest at once. All else is numbered, and told apart at the end.
+    """
 
     def __init__(self) -> None:
-        self.known: dict[Any, tuple[Any, bytes]] = {}  # with the value, which keeps its address
-        self.above: list[int] = []
+        self.known: dict[int, tuple[Any, Part]] = {}  # with the value, which keeps its address
+        self.numbered: dict[int, Part] = {}
 
-    def digest(self, value: Any) -> bytes:
+    def of(self, value: Any) -> bytes:
+        """The digest of a value, cycles and all.
+
+        Values are told apart by their own content first, then by that of what they refer to, and
+        so on until that tells no more apart: the order in which they were met does not enter.
+        """
+        found, classes = self.digest(value), 0
+        if isinstance(found, bytes):
+            return found
+        digests = dict.fromkeys(self.numbered, b"")
+        while True:
+            digests = {n: _closed(part, digests) for n, part in self.numbered.items()}
+            if len(distinct := set(digests.values())) == classes:
+                return _hash("cycle", _closed(found, digests), *sorted(distinct))
+            classes = len(distinct)
+
+    def digest(self, value: Any) -> Part:
         if value is None or value is ... or value is NotImplemented or type(value) in PLAIN:
             return _hash("plain", type(value).__name__.encode(), repr(value).encode())
         if id(value) in self.known:
             return self.known[id(value)][1]
-        if id(value) in self.above:  # it refers to itself: how far up says which
-            return _hash("above", str(len(self.above) - self.above.index(id(value))).encode())
-        self.above.append(id(value))
-        try:
-            found = self._digest(value)
-        finally:
-            self.above.pop()
+        number = len(self.known)
+        self.known[id(value)] = (value, number)  # met again below, it is in a cycle
+        found = self._digest(value)
+        if not isinstance(found, bytes):
+            self.numbered[number] = found
+            return number
         self.known[id(value)] = (value, found)
         return found
 
-    def all(self, tag: str, *values: Any) -> bytes:
-        return _hash(tag, *map(self.digest, values))
+    def all(self, tag: str, *values: Any) -> Part:
+        return _part(tag, *map(self.digest, values))
 
-    def _digest(self, value: Any) -> bytes:
+    def _digest(self, value: Any) -> Part:
         if isinstance(value, np.ndarray | np.generic) or is_jax(value):
             return self._array(value)
         if isinstance(value, Mapping):
-            pairs = ((self.digest(name), self.digest(item)) for name, item in value.items())
-            return _hash("mapping", *(part for pair in sorted(pairs) for part in pair))
+            pairs = (self.all("pair", name, item) for name, item in value.items())
+            return _part("mapping", *pairs, ordered=False)
         if isinstance(value, set | frozenset):
-            return _hash("set", *sorted(map(self.digest, value)))
+            return _part("set", *map(self.digest, value), ordered=False)
         if isinstance(value, list | tuple):
             return self.all("sequence", type(value), *value)
         if isinstance(value, type):
@@ -116,9 +146,11 @@ class _Contents:
             return self._callable(value)
         return self._object(value)
 
-    def _array(self, value: Any) -> bytes:
+    def _array(self, value: Any) -> Part:
         if is_jax(value) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
             return self.all("key", str(value.dtype), jax.random.key_data(value))
+        if isinstance(value, np.ma.MaskedArray):
+            return self.all("masked", value.data, np.ma.getmaskarray(value))
         array = np.asarray(value)
         if array.dtype.hasobject:
             return self.all("objects", array.shape, array.tolist())
@@ -127,7 +159,7 @@ class _Contents:
 
     # --- functions ------------------------------------------------------------------------------
 
-    def _callable(self, value: Any) -> bytes:
+    def _callable(self, value: Any) -> Part:
         if version := getattr(value, VERSION, None):
             return self.all("versioned", _name(value), version)
         if _is_importable(value):
@@ -148,7 +180,7 @@ class _Contents:
             raise _opaque(value)
         return self._object(value)
 
-    def _function(self, function: types.FunctionType) -> bytes:
+    def _function(self, function: types.FunctionType) -> Part:
         """Code, defaults, and what it refers to outside; of a package's, the name for the code."""
         defaults = (function.__defaults__, function.__kwdefaults__)
         cells = dict(zip(function.__code__.co_freevars, map(_held, function.__closure__ or ()),
@@ -161,18 +193,13 @@ class _Contents:
             made = "<locals>" in function.__code__.co_qualname  # else the name says it all
             return self.all("function", name, *((defaults, cells) if made else ()))
         names = {name for code in _codes(function.__code__) for name in code.co_names}
-        outside = {name: self._seen(value, names) for name, value in _globals(function)}
-        inside = {name: self._seen(value, names) for name, value in cells.items()}
-        return self.all("function", function.__code__, defaults, inside, outside)
+        outside = [*_globals(function), *_imported(function)]
+        seen = {name: _seen(value, names) for name, value in outside}
+        inside = {name: _seen(value, names) for name, value in cells.items()}
+        own = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
+        return self.all("function", function.__code__, defaults, inside, seen, own)
 
-    def _seen(self, value: Any, names: Iterable[str]) -> Any:
-        """What a function sees of a value: of a user's module, what it names there."""
-        if not isinstance(value, types.ModuleType) or _is_library(value.__name__):
-            return value
-        used = {name: getattr(value, name) for name in names if hasattr(value, name)}
-        return {name: self._seen(item, names) for name, item in used.items() if item is not value}
-
-    def _code(self, code: types.CodeType) -> bytes:
+    def _code(self, code: types.CodeType) -> Part:
         numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         steps = (code.co_code, code.co_exceptiontable)
@@ -180,7 +207,7 @@ class _Contents:
 
     # --- objects --------------------------------------------------------------------------------
 
-    def _type(self, kind: type) -> bytes:
+    def _type(self, kind: type) -> Part:
         """A package's by its name; a user's by all that was written in its body and its bases'."""
         name = _name(kind)
         if _is_library(kind.__module__):
@@ -188,13 +215,15 @@ class _Contents:
         body = {name: member for name, member in vars(kind).items() if _is_written(name, member)}
         return self.all("type", kind.__qualname__, kind.__bases__, body)
 
-    def _object(self, value: Any) -> bytes:
+    def _object(self, value: Any) -> Part:
         if isinstance(value, jax.tree_util.PyTreeDef):
             return self.all("structure", value.node_data(), value.num_leaves, value.children())
         if isinstance(value, staticmethod | classmethod):
             return self.all("member", type(value), value.__func__)
         if isinstance(value, property):
             return self.all("property", value.fget, value.fset)
+        if isinstance(value, functools.cached_property):
+            return self.all("property", value.func)
         if dataclasses.is_dataclass(value):
             return self.all("object", type(value), _fields(value))
         try:
@@ -204,7 +233,26 @@ class _Contents:
             raise _opaque(value) from error
         if isinstance(parts, str):  # a name alone
             raise _opaque(value)
-        return self.all("object", *(list(p) if isinstance(p, Iterator) else p for p in parts))
+        parts = [list(part) if isinstance(part, Iterator) else part for part in parts]
+        if len(parts) > 2 and isinstance(parts[2], dict):  # its attributes
+            parts[2] = {n: item for n, item in parts[2].items() if not _is_derived(value, n)}
+        return self.all("object", *parts)
+
+
+def _part(tag: str, *parts: Part, ordered: bool = True) -> Part:
+    """A digest as soon as all parts are."""
+    node = _Node(tag, parts, ordered)
+    return _closed(node, {}) if all(isinstance(part, bytes) for part in parts) else node
+
+
+def _closed(part: Part, digests: Mapping[int, bytes]) -> bytes:
+    """The digest of a part, given those of what is numbered."""
+    if isinstance(part, bytes):
+        return part
+    if isinstance(part, int):
+        return digests[part]
+    closed = [_closed(inner, digests) for inner in part.parts]
+    return _hash(part.tag, *(closed if part.ordered else sorted(closed)))
 
 
 def _hash(tag: str, *parts: Any) -> bytes:
@@ -244,6 +292,33 @@ def _globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
                 yield step.argval, function.__globals__[step.argval]
 
 
+def _imported(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """The modules that the function, and those within it, import when they are called."""
+    for code in _codes(function.__code__):
+        steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+        for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname == "IMPORT_NAME":
+                where = (step.argval, function.__globals__, None, names.argval, level.argval)
+                yield f"{level.argval} {step.argval} {names.argval}", _module(*where)
+
+
+def _module(*where: Any) -> Any:
+    try:
+        return __import__(*where)
+    except Exception:  # whatever else the function does without it
+        return NotImplemented
+
+
+def _seen(value: Any, names: Iterable[str], *above: Any) -> Any:
+    """What a function sees of a value: of a user's module, what it names there."""
+    if not isinstance(value, types.ModuleType) or _is_library(value.__name__):
+        return value
+    above = (*above, value)
+    used = {name: getattr(value, name) for name in sorted(names) if hasattr(value, name)}
+    inner = {name: item for name, item in used.items() if not any(item is one for one in above)}
+    return {name: _seen(item, names, *above) for name, item in inner.items()}
+
+
 def _name(value: Any) -> tuple[str, str]:
     kind = type(value)
     name = getattr(value, "__qualname__", getattr(value, "__name__", kind.__qualname__))
@@ -268,11 +343,25 @@ def _is_bound(method: types.BuiltinMethodType) -> bool:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Fields of a dataclass, and what else was set in public, but not what is derived."""
-    names = {field.name for field in dataclasses.fields(value)}
-    names |= {name for name in getattr(value, "__dict__", ()) if not name.startswith("_")}
-    derived = lambda name: isinstance(getattr(type(value), name, None), functools.cached_property)
-    return {n: getattr(value, n) for n in names if hasattr(value, n) and not derived(n)}
+    """Fields of a dataclass, and what else was set on it, but not what is derived.
+
+    Where a package brings the class or a base of it, names with an underscore are its own affair.
+    """
+    brought = any(map(_is_packaged, type(value).__mro__))
+    names = {name for name in getattr(value, "__dict__", ()) if not (brought and name[0] == "_")}
+    names |= {field.name for field in dataclasses.fields(value)}
+    present = (name for name in names if hasattr(value, name))
+    return {name: getattr(value, name) for name in present if not _is_derived(value, name)}
+
+
+def _is_derived(value: Any, name: str) -> bool:
+    return isinstance(getattr(type(value), name, None), functools.cached_property)
+
+
+def _is_packaged(kind: type) -> bool:
+    """Whether a class is of a package, but not of Python."""
+    module = kind.__module__
+    return _is_library(module) and module.partition(".")[0] not in sys.stdlib_module_names
 
 
 @functools.cache

@@ -87,7 +87,8 @@ def federate(
             site its own posterior. How far sites differ is learned.
         on_error: whether a site that fails ends the run, or is passed over and noted.
         key: of all that is random, ``jax.random.key(0)`` by default.
-        callback: called with the run after each step; what it raises ends the run.
+        callback: called with the run after each step; what it raises ends the run before that
+            step, which is then not in the checkpoint either.
         checkpoint: a file from which the run goes on, if it is there, and where it is saved from
             time to time, at the end, and when it is interrupted; beside it, ``NAME.history``.
         every: steps between two checkpoints.
@@ -176,7 +177,7 @@ def too_few_hops(run: Run, goal: Goal) -> str | None:
     if not isinstance(schedule, OverGraph) or not 0 < goal.steps <= schedule.cover:
         return None
     return (
-        f"{goal.steps} hops are too few: it takes about {schedule.cover} to visit all "
+        f"{goal.steps} hops are too few: it takes {schedule.about_cover} to visit all "
         f"{schedule.network.size} sites of this graph, and more to converge."
     )
 

@@ -1,5 +1,6 @@
 """Gossip: a token walks from site to site over a graph, and only natural parameters travel."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -14,7 +15,7 @@ from posterity.families import ExponentialFamily
 from posterity.federation.schedules import Schedule, Step
 from posterity.federation.state import Map, State
 from posterity.federation.visit import Federation, visit
-from posterity.graphs.times import cover_times, expected_cover_time
+from posterity.graphs.times import cover_times, expected_cover_time, sampled_cover_time
 from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
 
@@ -41,8 +42,12 @@ class Token:
         return self.exact_sum.value
 
 
-WALKS = 256
+WALKS = 32
 """Walks over which the time to cover a graph is averaged, where theory does not know it."""
+MATRIX_SITES = 256
+"""Sites of the largest network of which the walks are averages themselves."""
+LONGEST = 1 << 17
+"""Hops of the longest walk that is measured to tell the time to cover a graph."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,15 +74,20 @@ class OverGraph(Schedule):
     def cover(self) -> int:
         """Hops after which a token has visited every site, on average over starts and walks.
 
-        In theory where that is known, else measured over a few walks.
+        In theory where that is known, else averaged over a few walks; ``LONGEST`` where one of
+        these, on a network too large for better, takes more.
         """
         if self.network.size == 1:
             return 0
-        try:
+        with contextlib.suppress(UsageError):
             return math.ceil(expected_cover_time(self.network, self.walk))
-        except UsageError:
-            walks = {"repetitions": WALKS, "key": jax.random.key(0)}
+        if self.network.size <= MATRIX_SITES:
+            with contextlib.suppress(UsageError):
+                return math.ceil(sampled_cover_time(self.network, self.walk, repetitions=WALKS))
+        with contextlib.suppress(UsageError):
+            walks = {"repetitions": WALKS, "key": jax.random.key(0), "limit": LONGEST}
             return math.ceil(float(cover_times(self.network, self.walk, **walks).mean()))
+        return LONGEST
 
     def round(self, sites: int) -> int:
         """As many hops as it takes to cover the graph, and the visit where the last one leads."""
@@ -87,7 +97,12 @@ class OverGraph(Schedule):
     @property
     def rule(self) -> str:
         """With what the graph asks for."""
-        return f"{super().rule}, of which about {self.cover} cover the graph"
+        return f"{super().rule}, of which {self.about_cover} cover the graph"
+
+    @property
+    def about_cover(self) -> str:
+        """The time to cover the graph in words: how sure it is."""
+        return f"{'more than' if self.cover == LONGEST else 'about'} {self.cover}"
 
     @functools.cached_property
     def _flat(self) -> tuple[Any, tuple[Any, ...]]:

@@ -61,14 +61,14 @@ class History:
             ArtifactError: if they do not begin with those that it holds, or it cannot be written.
         """
         known = len(self.visits)
-        if visits[:known] != self.visits:
+        # What is not a number equals itself only once it is written.
+        if visits[:known] != self.visits and _lines(visits[:known]) != _lines(self.visits):
             raise ArtifactError(
                 found=f"a run that does not go on from the {known} visits in {str(self.path)!r}",
                 expected="the run that was saved there, later on",
                 fix="Save it elsewhere.",
             )
-        lines = [json.dumps(dataclasses.asdict(visit)).encode() + b"\n" for visit in visits[known:]]
-        added = b"".join([b"" if self.size else HEADER, *lines])
+        added = b"".join([b"" if self.size else HEADER, *_lines(visits[known:])])
         with writing(self.path):
             file.seek(self.size)
             file.truncate()
@@ -79,6 +79,10 @@ class History:
                 force_to_disk(self.path.parent)
         self.visits, self.size = visits, self.size + len(added)
         self.sha.update(added)
+
+
+def _lines(visits: tuple[Visit, ...]) -> list[bytes]:
+    return [json.dumps(dataclasses.asdict(visit)).encode() + b"\n" for visit in visits]
 
 
 @contextlib.contextmanager
@@ -116,10 +120,17 @@ def _lock(file: BinaryIO, path: Path) -> None:
         taken = True
     except OSError:
         pass  # no locks on this file system
-    # Else another process removed it between its opening and its lock.
-    if taken or not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+    if taken or not _is_at(path, file):
         raise ArtifactError(
             found=f"{str(path)!r}, which another process writes",
             expected="one process a checkpoint",
             fix="Wait until it is done, or name another checkpoint.",
         )
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    """Whether no other process removed the file between its opening and its lock."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

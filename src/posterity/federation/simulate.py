@@ -5,6 +5,7 @@ updates run under ``vmap`` over repetitions and ``scan`` over visits, on plain f
 """
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,10 +17,10 @@ from jaxtyping import Float, Int, Key
 
 from posterity.arguments import COUNT, Constraint
 from posterity.arrays.stacks import stacked
-from posterity.errors import UsageError
+from posterity.errors import ConvergenceWarning, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
-from posterity.federation.visit import failure_of, not_finite
+from posterity.federation.visit import DOUBT, failure_of, improper_without, not_finite
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk, positions
 from posterity.inference.update import LocalUpdate
@@ -37,6 +38,9 @@ MANY = 256
 
 BLOCK = 1 << 16
 """Numbers that are summed at once: they stay in the processor's cache."""
+
+NOTHING, IMPROPER = -1, -2
+"""What went wrong in a walk, where it is no site's gradient."""
 
 
 class Leave(NamedTuple):
@@ -95,6 +99,11 @@ def simulate(
     Raises:
         UsageError, StructureError, ParameterError: as ``federate`` does.
         SiteError: if the gradient of a site's log likelihood is not finite when it is visited.
+        ParameterError: also if what is left without the site that leaves is no distribution.
+
+    Warns:
+        ConvergenceWarning: if nodes of a quadrature are too few for some site's last update. Where
+            ``federate`` would take more of them, all walks stay with those of ``update``.
 
     >>> from posterity.families import Beta
     >>> from posterity.graphs import ring
@@ -124,10 +133,14 @@ def simulate(
         else:
             member = jax.tree.map(jnp.asarray, prior)
             keys = jax.random.split(update_key, repetitions)
-            trace, bad = _general(
+            trace, bad, doubts = _general(
                 update, model, member, _grouped(records), walked, left, keys, every
             )
+            if (np.asarray(bad) == IMPROPER).any():
+                raise improper_without(network.names[int(left.site)])
             _check_finite(np.asarray(bad), network.names)
+            if (doubt := float(doubts.max())) > DOUBT:
+                warnings.warn(_too_few_nodes(doubt), ConvergenceWarning, stacklevel=2)
     trace, walked = np.asarray(trace), np.asarray(walked)
     return Simulation(trace, walked, np.arange(trace.shape[1]) * every, prior)
 
@@ -267,8 +280,11 @@ def _general(
     left: "_Left",
     keys: jax.Array,
     every: int,
-) -> tuple[jax.Array, jax.Array]:
-    """The trace, and the first site in each walk whose gradient was not finite, or -1.
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The trace, what went wrong first in each walk, and the last doubt about each site's update.
+
+    What went wrong is the number of the site whose gradient was not finite, ``IMPROPER`` if the
+    posterior was without the site that left, or ``NOTHING``.
 
     All walks take a visit together. Those that stand at sites of one group are updated a few at
     a time, so that neither memory nor time depends on the records of the largest site.
@@ -280,37 +296,49 @@ def _general(
         own = jax.tree.map(lambda leaf: leaf[groups.place[site]], records)
         q, factor = (prior.with_natural_parameters(v) for v in (total, factor))
         new, info = update(model, q, factor, own, count, key=key)
-        return new.natural_parameters, info.finite
+        return new.natural_parameters, info.finite, info.doubt
+
+    def improper(total: Any) -> Any:
+        q = prior.with_natural_parameters(total)
+        return ~(q.is_proper() & model.admits(q))
 
     def visit(carry: Any, now: Any) -> tuple[Any, None]:
         time, here = now
-        total, factors, counts, bad, trace = carry
-        # A site that is asked directly leaves without waiting to be visited.
-        asked = left.asked & (time == left.time)[:, None]
-        total = total - jnp.where(asked, factors[:, left.site], 0.0)
-        factors = factors.at[:, left.site].multiply(1.0 - asked)
+        total, factors, counts, bad, doubts, trace = carry
+        leaves = time == left.time
+        total = total - jnp.where(leaves[:, None], factors[:, left.site], 0.0)
+        factors = factors.at[:, left.site].multiply(~leaves[:, None])
+        doubts = doubts.at[:, left.site].multiply(~leaves)
+        none = jnp.zeros(repetitions, bool)
+        broken = jax.lax.cond(leaves.any(), jax.vmap(improper), lambda _: none, total) & leaves
+        bad = jnp.where((bad == NOTHING) & broken, IMPROPER, bad)
         old, own_keys = factors[rows, here], jax.vmap(jax.random.fold_in, (0, None))(keys, time)
-        new, finite = old, jnp.ones(repetitions, bool)
+        found = (old, ~none, doubts[rows, here])
         for number, records in enumerate(groups.records):
             each = functools.partial(improved, records=records)
             arguments = {"total": total, "factor": old, "count": counts[rows, here]}
             arguments |= {"site": here, "key": own_keys}
             those = (groups.group[here] == number) & ~((here == left.site) & (time >= left.time))
-            new, finite = _for_those(those, each, arguments, (new, finite), _width(records))
-        gone = (here == left.site) & (time >= left.time)
-        new = jnp.where(gone[:, None], 0.0, new)
+            found = _for_those(those, each, arguments, found, _width(records))
+        new, finite, doubt = found
         total, factors = total - old + new, factors.at[rows, here].set(new)
         counts = counts.at[rows, here].add(update.steps)
-        bad = jnp.where((bad < 0) & ~finite, here, bad)
+        bad = jnp.where((bad == NOTHING) & ~finite, here, bad)
+        doubts = doubts.at[rows, here].set(doubt)
         slot = jnp.where((time + 1) % every == 0, (time + 1) // every, size)
-        return (total, factors, counts, bad, trace.at[:, slot].set(total, mode="drop")), None
+        trace = trace.at[:, slot].set(total, mode="drop")
+        return (total, factors, counts, bad, doubts, trace), None
 
     zeros = jnp.zeros((repetitions, sites, *start.shape), start.dtype)
     trace = jnp.broadcast_to(start, (repetitions, size // every + 1, *start.shape))
-    total, bad = jnp.broadcast_to(start, (repetitions, *start.shape)), jnp.full(repetitions, -1)
-    carry = (total, zeros, jnp.zeros((repetitions, sites), jnp.int32), bad, trace)
-    *_, bad, trace = jax.lax.scan(visit, carry, (jnp.arange(size), walked.T))[0]
-    return trace, bad
+    total, bad = (
+        jnp.broadcast_to(start, (repetitions, *start.shape)),
+        jnp.full(repetitions, NOTHING),
+    )
+    counts = jnp.zeros((repetitions, sites), jnp.int32)
+    carry = (total, zeros, counts, bad, jnp.zeros((repetitions, sites), start.dtype), trace)
+    *_, bad, doubts, trace = jax.lax.scan(visit, carry, (jnp.arange(size), walked.T))[0]
+    return trace, bad, doubts
 
 
 def _width(records: Records) -> int:
@@ -335,6 +363,13 @@ def _for_those(those: jax.Array, each: Any, arguments: Any, found: Any, width: i
     return jax.lax.fori_loop(0, -(-those.sum() // width), chunk, found)
 
 
+def _too_few_nodes(doubt: float) -> str:
+    return (
+        f"Sums over nodes may be off by {doubt:.2g} nats at a site: `federate` takes more nodes "
+        "there, `simulate` those of its update."
+    )
+
+
 def _check_finite(bad: np.ndarray, names: tuple[str, ...]) -> None:
     """Raise a SiteError if there is a site (not -1) that gave what is not finite."""
     for site in bad[bad >= 0]:
@@ -348,17 +383,16 @@ class _Left(NamedTuple):
     site: jax.Array
     time: jax.Array
     """For each repetition the visit at which the factor leaves; past the last if it never does."""
-    asked: jax.Array
 
 
 def _departures(network: Network, walked: jax.Array, leave: Leave | None) -> _Left:
     """Who leaves when, in each walk; errors if there is no such site or visit."""
     repetitions, visits = walked.shape
     if leave is None:
-        return _Left(jnp.asarray(0), jnp.full(repetitions, visits), jnp.asarray(False))
+        return _Left(jnp.asarray(0), jnp.full(repetitions, visits))
     Constraint(f"a visit below {visits}", range(visits).__contains__).check(visit=leave.visit)
     site = network.index(leave.site)
     there = (walked == site) & (jnp.arange(visits) >= leave.visit)
     reached = jnp.where(there.any(1), there.argmax(1), visits)
     asked = jnp.full(repetitions, leave.visit)
-    return _Left(jnp.asarray(site), asked if leave.asked else reached, jnp.asarray(leave.asked))
+    return _Left(jnp.asarray(site), asked if leave.asked else reached)

@@ -283,13 +283,18 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
     """
     left = state.without(*sites)
     if not agreed.admits(left.posterior):
-        raise ParameterError(
-            found=f"an improper posterior without {', '.join(map(repr, sites))}",
-            expected="factors of the sites that stay that, with the prior, are a distribution",
-            fix="These were fitted in the company of who leaves. Use `forget` with "
-            "restart=True, which trains them anew; nothing was changed.",
-        )
+        raise improper_without(*sites)
     return left
+
+
+def improper_without(*sites: str) -> ParameterError:
+    """What is wrong where nothing proper is left of a posterior."""
+    return ParameterError(
+        found=f"an improper posterior without {', '.join(map(repr, sites))}",
+        expected="factors of the sites that stay that, with the prior, are a distribution",
+        fix="These were fitted in the company of who leaves. Use `forget` with "
+        "restart=True, which trains them anew; nothing was changed.",
+    )
 
 
 def not_finite() -> ParameterError:

@@ -119,6 +119,47 @@ def expected_cover_time(network: Network, walk: Walk, start: Any = None) -> floa
     return _from_start(network, _over_subsets(network, walk) if hops is None else hops, start)
 
 
+def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: int = 0) -> float:
+    """Mean hops until a token has visited every site, from a uniform start; in part sampled.
+
+    Only the order in which sites are first visited is drawn; how long each new one takes is its
+    expectation. The cost is that of ``K`` updates of a matrix a repetition, however slow the walk.
+
+    Raises:
+        UsageError: if the network is too large for a matrix, or the walk is not a Markov chain
+            over sites.
+    """
+    matrix, draw = walk.transition_matrix(network), np.random.default_rng(seed)
+    return float(np.mean([_cover_in_drawn_order(matrix, draw) for _ in range(repetitions)]))
+
+
+def _cover_in_drawn_order(matrix: np.ndarray, draw: np.random.Generator) -> float:
+    """Expected hops of one walk, given the drawn order of its new sites.
+
+    Of the visited sites ``S`` it keeps ``(I - P_SS)^-1``, the mean numbers of stays at each before
+    a new one (levin2017, chapter 10), and borders it with each new site.
+    """
+    size = len(matrix)
+    order, hops = [int(draw.integers(size))], 0.0
+    stays = np.zeros((size, size))
+    stays[0, 0] = 1.0 / (1.0 - matrix[order[0], order[0]])
+    for count in range(1, size):
+        known, from_last = stays[:count, :count], stays[count - 1, :count]
+        hops += from_last.sum()
+        ends = from_last @ matrix[order]
+        ends[order] = 0.0
+        ends = np.maximum(ends, 0.0)
+        new = int(draw.choice(size, p=ends / ends.sum()))
+        into, out = known @ matrix[order, new], matrix[new, order] @ known
+        escape = 1.0 - matrix[new, new] - matrix[new, order] @ into
+        if count < size - 1:
+            known += np.outer(into, out / escape)
+            stays[:count, count], stays[count, :count] = into / escape, out / escape
+            stays[count, count] = 1.0 / escape
+        order.append(new)
+    return hops
+
+
 # --- theory -----------------------------------------------------------------------------------
 
 
