@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import chi, multivariate_normal
 
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gamma, Gaussian, Product
@@ -158,6 +158,34 @@ def test_the_bound_holds_where_nothing_is_log_concave(at):
     assert -1e-3 < gap < 0.5
 
 
+class Quartic(PersonalModel):
+    """So flat in the middle and so steep outside that only the spread of radii tells."""
+
+    size: int
+
+    def local_prior(self, z):
+        return jnp.zeros(self.size), jnp.ones(self.size)
+
+    def local_log_likelihood(self, z, b, data):
+        return -z * (b @ b) ** 2 * data
+
+
+@pytest.mark.parametrize("size", [4, 6])
+@given(log_steepness=st.floats(-7, -2))
+@settings(max_examples=10)
+def test_nodes_in_many_dimensions_know_of_more_than_one_radius(size, log_steepness):
+    radius, steepness = np.linspace(0, 12, 4001), np.exp(log_steepness)
+    exact = np.log(np.trapezoid(np.exp(-steepness * radius**4) * chi(size).pdf(radius), radius))
+    model, one = Quartic(size), np.ones(1)
+    gap = exact - float(TOTAL(model, steepness, Records.of(one)))
+    assert -0.01 < gap < 0.1
+    law = model.local(steepness, None)
+    assert float(PREDICTIVE(model, steepness, law, one)[0]) == pytest.approx(exact, abs=0.1)
+
+
+PREDICTIVE = jax.jit(
+    lambda model, z, law, data: model.log_predictive(z, law, data), static_argnums=0
+)
 RATES, ROBUST, OWN = Rates(), Robust(), Logistic()
 
 

@@ -1,11 +1,9 @@
 """Expectations under one-dimensional members, by sums over few nodes."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
 from posterity.families import ExponentialFamily
@@ -51,16 +49,3 @@ def normal_nodes(
     """
     x = jnp.linspace(-DEVIATIONS, DEVIATIONS, nodes, dtype=dtype)
     return x, jax.nn.softmax(-(x**2) / 2)
-
-
-@functools.lru_cache(maxsize=32)
-def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
-    """Pairs of mirrored nodes (2 pairs, size), of mean zero and unit covariance."""
-    from scipy.special import ndtri
-    from scipy.stats import qmc
-
-    # Of a power of two, as these sequences are made for; what is left over is left out.
-    uniform = qmc.Sobol(size, rng=seed).random_base2((pairs - 1).bit_length())[:pairs]
-    normal = ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
-    whitened = np.linalg.solve(np.linalg.cholesky(normal.T @ normal / pairs), normal.T).T
-    return np.concatenate([whitened, -whitened])

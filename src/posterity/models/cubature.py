@@ -8,7 +8,8 @@ from jaxtyping import Float
 
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes an axis, where a grid is still small."""
-ROTATIONS = 8
+PAIRS = 256
+"""Of mirrored nodes at the least, where a grid is not."""
 
 
 @functools.cache
@@ -20,24 +21,29 @@ def hermite(nodes: int) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"
 
 @functools.cache
 def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
-    """Nodes (m, p) and chances, all positive, so that a bound stays one.
+    """Nodes (m, p) and chances, all positive, exact up to degree three at the least.
 
-    A grid of Gauss-Hermite nodes up to three dimensions; beyond, pairs ``±sqrt(p)`` along the
-    axes (arasaratnam2009), exact up to degree three, in several rotations.
+    A grid of Gauss-Hermite nodes up to three dimensions; beyond, quasi-random pairs, whose error
+    falls a little more slowly than their number grows. A bound that is computed by such sums is
+    one up to their error.
     """
     if size in TENSOR:
         points, weights = hermite(TENSOR[size])
         grid = itertools.product(range(len(points)), repeat=size)
         index = np.array(list(grid))
         return points[index], weights[index].prod(-1)
-    turned = np.concatenate([rotation(size, seed) for seed in range(ROTATIONS)])
-    nodes = np.sqrt(size) * np.concatenate([turned, -turned])
+    nodes = normal_pairs(size, max(PAIRS, 16 * size))
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
 
-def rotation(size: int, seed: int) -> Float[np.ndarray, "p p"]:
-    """An orthogonal matrix, the same in every process; the identity for seed 0."""
-    if seed == 0:
-        return np.eye(size)
-    q, r = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))
-    return q * np.sign(np.diagonal(r))
+@functools.lru_cache(maxsize=32)
+def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
+    """Pairs of mirrored nodes (2 pairs, size), of mean zero and unit covariance."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    # Of a power of two, as these sequences are made for; what is left over is left out.
+    uniform = qmc.Sobol(size, rng=seed).random_base2((pairs - 1).bit_length())[:pairs]
+    normal = ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
+    whitened = np.linalg.solve(np.linalg.cholesky(normal.T @ normal / pairs), normal.T).T
+    return np.concatenate([whitened, -whitened])
