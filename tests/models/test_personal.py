@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, logsumexp
-from scipy.stats import chi, multivariate_normal
+from scipy.stats import chi, multivariate_normal, norm
 
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gamma, Gaussian, Product
@@ -18,10 +18,12 @@ from posterity.models import (
     LogisticRegression,
     PersonalModel,
     PersonalRegression,
+    PredictorModel,
     Records,
     hierarchical,
 )
 from posterity.models.cubature import cubature
+from posterity.models.personal import Law
 
 COLUMNS = (0, 2)
 Z = {
@@ -278,6 +280,31 @@ def test_predictions_average_over_what_is_the_sites_own():
         LOGISTIC.log_predictive(z, law, (X, LABELS)),
         atol=1e-8,
     )
+
+
+class Poisson(PredictorModel):
+    """Counts, whose likelihood is as narrow as they are many."""
+
+    def predictor_log_likelihood(self, f, y):
+        return y * f - jnp.exp(f) - jax.scipy.special.gammaln(y + 1)
+
+
+@given(st.floats(-1, 2))
+@settings(max_examples=15)
+def test_a_prediction_may_be_far_wider_than_what_is_seen(log_deviation):
+    s, y = np.exp(log_deviation), np.array([0.0, 4.0, 3e3, 1e5])
+    x, law = np.ones((4, 1)), Law(np.array([1.0]), np.array([s]))
+    z = {"coefficients": np.zeros(1), "log_spread": np.zeros(1)}
+    linear, poisson = (
+        PersonalRegression(model, (0,)) for model in (LinearRegression(1e-4), Poisson())
+    )
+    np.testing.assert_allclose(
+        PREDICTIVE(linear, z, law, (x, y)), norm(1, np.hypot(s, 1e-2)).logpdf(y)
+    )
+    f = np.linspace(-40, 40, 400_001)[:, None] * s + 1
+    logs = norm(1, s).logpdf(f) + y * f - np.exp(f) - gammaln(y + 1)
+    exact = logsumexp(logs, 0) + np.log(f[1] - f[0])
+    np.testing.assert_allclose(PREDICTIVE(poisson, z, law, (x, y)), exact, rtol=1e-6)
 
 
 # --- nodes ---------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from posterity.models.personal import Law
 
 DRAWS = 512
 """Of what is shared, from its posterior: the same for all sites."""
+AT_A_TIME = 32
+"""Draws for which predictions are made together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +119,15 @@ def _given(model: Any, z: Any, records: Any) -> Any:
 
 @eqx.filter_jit
 def _predicted(model: Any, z: Any, laws: Any, x: Any) -> Any:
-    return jax.vmap(lambda z, law: model.predict(z, law, x))(z, laws).mean(0)
+    return _over_draws(lambda draw: model.predict(*draw, x), (z, laws)).mean(0)
 
 
 @eqx.filter_jit
 def _log_predictive(model: Any, z: Any, laws: Any, data: Any) -> Any:
-    values = jax.vmap(lambda z, law: model.log_predictive(z, law, data))(z, laws)
+    values = _over_draws(lambda draw: model.log_predictive(*draw, data), (z, laws))
     return jax.scipy.special.logsumexp(values, 0) - jnp.log(len(values))
+
+
+def _over_draws(each: Any, draws: Any) -> Any:
+    """Some at a time: all with all their nodes take much memory where records are many."""
+    return jax.lax.map(each, draws, batch_size=AT_A_TIME)

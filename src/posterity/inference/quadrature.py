@@ -1,6 +1,6 @@
 """Expectations under one-dimensional members, by sums over few nodes."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,6 @@ from posterity.families import ExponentialFamily
 TAIL = 300.0
 """How far the nodes reach: to where the density is this many nats below its peak. Functions that
 grow towards the ends, such as ``1/z``, call for far more than the 37 nats that rounding hides."""
-DEVIATIONS = 9.0
-"""The same for functions of linear predictors, in standard deviations: 40 nats."""
 
 
 class Nodes(NamedTuple):
@@ -37,15 +35,3 @@ def expectation_nodes(q: ExponentialFamily, nodes: int) -> Nodes:
     z, statistics, log_density = line.at(line.scale * jnp.sinh(u))
     log_spacing = jnp.logaddexp(u, -u)
     return Nodes(z, statistics, jax.nn.softmax(log_density + log_spacing))
-
-
-def normal_nodes(
-    nodes: int, dtype: Any
-) -> tuple[Float[jax.Array, " nodes"], Float[jax.Array, " nodes"]]:
-    """Equidistant nodes and chances for a standard normal.
-
-    For functions narrower than the normal these beat as many Gauss-Hermite nodes, which spend
-    themselves on the far tails (trefethen2014).
-    """
-    x = jnp.linspace(-DEVIATIONS, DEVIATIONS, nodes, dtype=dtype)
-    return x, jax.nn.softmax(-(x**2) / 2)
