@@ -35,6 +35,8 @@ BESIDE_PLAIN = {
 }
 """The most CPU time, in units of that of plain JAX, or of drawing alone."""
 HOP = 0.3e-3
+UNEQUAL, CONJUGATE = 6.0, 5.0
+"""CPU seconds for 1,000 sites of unequal size, and for 100,000 conjugate ones."""
 SPEEDS = (
     "conjugate speed",
     "conjugate speed, statistics kept",
@@ -51,6 +53,8 @@ class Plan:
     series: dict[str, tuple[str, list[Size]]]
     """By kind of point, what varies and the points."""
     waiting: Size
+    unequal: Size
+    peer: Size
     effort: Effort
     plain: dict[str, Size]
     """Rounds beside plain JAX."""
@@ -70,6 +74,8 @@ def full(limit: int) -> Plan:
             "conjugate forget": ("records", [Size(records=n) for n in data]),
         },
         waiting=Size(),
+        unequal=Size(sites=1000, dimension=5),
+        peer=Size(records=1000, dimension=50),
         effort=Effort(runs=5, budget=30.0, limit=limit),
         plain={
             "logistic round, diagonal": Size(records=1000, dimension=50),
@@ -86,6 +92,8 @@ def quick(limit: int) -> Plan:
         speed=Size(sites=5, visits=20, repetitions=10),
         series={"conjugate forget": ("records", [Size(records=10)])},
         waiting=Size(),
+        unequal=Size(sites=2),
+        peer=Size(sites=2, records=20, steps=2),
         effort=Effort(runs=1, budget=0.2, limit=limit),
         plain={"logistic round, full": Size(sites=2, records=20, steps=2)},
     )
@@ -109,10 +117,14 @@ def run(plan: Plan, output: Path, *, speeds: tuple[str, ...] = SPEEDS) -> dict[s
             "exponents": exponents(factor, points),
         }
         write(output, result)
+    result["sites of unequal size"] = show("sites of unequal size", plan.unequal, plan)
     result["beside plain JAX"] = {}
     for kind, size in plan.plain.items():
         result["beside plain JAX"][kind] = show(kind, size, plan, "benchmarks.pvi_point")
         write(output, result)
+    peer = show("released PVI code", plan.peer, plan, "benchmarks.pvi_point")
+    print(peer.get("absent", "MattAshman/pvi was there"), flush=True)
+    result["released PVI code"] = peer
     result["forgetting, Beta-exponential"] = show("waiting forget", plan.waiting, plan)
     result["goals"] = judge(result)
     settings |= {"load_per_core_at_end": load()}
@@ -159,7 +171,7 @@ def judge(result: dict[str, Any]) -> list[dict[str, Any]]:
         met = None if ratio is None else bool(ratio >= FASTER)
         goals.append({"goal": goal, "measured": ratio, "wall": point.get("ratio_wall"), "met": met})
     for kind, point in result.get("beside plain JAX", {}).items():
-        point = point.get("plain in float64", point)
+        point = point.get("float32 beside plain in float64", point)
         ratio, most = point.get("ratio_cpu"), BESIDE_PLAIN[kind]
         goal = f"{kind}: at most {most:.2f} times the time of what it is compared with"
         met = None if ratio is None else bool(ratio <= most)
@@ -170,6 +182,16 @@ def judge(result: dict[str, Any]) -> list[dict[str, Any]]:
         met = None if seconds is None else bool(seconds <= HOP)
         goal = f"a hop among 100 sites in at most {HOP * 1e3:.1f} ms"
         goals.append({"goal": goal, "measured": seconds, "met": met})
+    many = result["series"].get("sites", {}).get("points", [])
+    for point, most in (
+        (result.get("sites of unequal size", {}), UNEQUAL),
+        (last(many), CONJUGATE),
+    ):
+        if point.get("sites", 0) >= 1000:
+            seconds = point.get("cpu_s")
+            met = None if seconds is None else bool(seconds <= most)
+            goal = f"{point['sites']} sites in at most {most:.0f} s"
+            goals.append({"goal": goal, "measured": seconds, "met": met})
     forgetting = result["series"].get("conjugate forget")
     if forgetting:
         fit = forgetting["exponents"].get("forget_cpu_time", {"exponent": None})
@@ -177,6 +199,11 @@ def judge(result: dict[str, Any]) -> list[dict[str, Any]]:
         goal = "time of Run.forget does not depend on the records: exponent within 0.1 of zero"
         goals.append({"goal": goal, **fit, "met": flat})
     return goals
+
+
+def last(points: list[dict[str, Any]]) -> dict[str, Any]:
+    """The largest, if there is any."""
+    return points[-1] if points else {}
 
 
 # --- picture -------------------------------------------------------------------------------------

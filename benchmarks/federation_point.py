@@ -18,7 +18,12 @@ from posterity.federation import Gossip, federate, simulate
 from posterity.federation.forget import certify, forget
 from posterity.graphs import Network, complete, random_regular
 from posterity.inference import LocalUpdate, Reinforce
-from posterity.models import BetaBernoulli, BetaExponential, LinearRegression
+from posterity.models import (
+    BetaBernoulli,
+    BetaExponential,
+    LinearRegression,
+    LogisticRegression,
+)
 
 DEGREE, HOPS_OF_A_RUN, WALKS = 4, 100, 4
 SWEEPS_AT_MOST = 12
@@ -175,6 +180,24 @@ def hops_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, An
     return _growth(call, sum(x.nbytes for x in sites.values()), runs, budget)
 
 
+def unequal_pass(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """A first pass over logistic regressions of 5 to 2,500 records a site, with compilation."""
+    rng, d = np.random.default_rng(seed), size.dimension
+    weights, sites = rng.normal(size=d), {}
+    for site in names(size):
+        records = int(np.exp(rng.uniform(np.log(5), np.log(2500))))
+        x = rng.normal(size=(records, d))
+        sites[site] = (x, (rng.random(records) < 1 / (1 + np.exp(-x @ weights))).astype(float))
+    prior = Gaussian.from_standard(np.zeros(d), np.eye(d))
+    done = []
+    first = timings(
+        lambda: done.append(federate(sites, LogisticRegression(), prior, steps=1)),
+        runs=1,
+        budget=0.0,
+    )
+    return first | {"next pass": timings(lambda: done[0].advance(1), runs=runs, budget=budget)}
+
+
 def dimension_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
     """One sweep of linear regression over ten sites, and the posterior's mean."""
     sites = regressions(size, seed)
@@ -248,6 +271,7 @@ KINDS = {
     "default speed": default_speed,
     "sites": sites_growth,
     "hops": hops_growth,
+    "sites of unequal size": unequal_pass,
     "dimension": dimension_growth,
     "conjugate forget": conjugate_forget,
     "waiting forget": waiting_forget,

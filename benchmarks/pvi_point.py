@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import json
+import os
+import subprocess
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -57,6 +63,39 @@ def logistic_round(
     return found | {"largest_difference": float(gap)}
 
 
+def released_code(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """As many rounds by MattAshman/pvi, with as many expectations a visit, if it is there.
+
+    `PVI_PEER` names the folder of its code, `PVI_PYTHON` an interpreter that has torch and tqdm.
+    """
+    folder, python = (os.environ.get(name) for name in ("PVI_PEER", "PVI_PYTHON"))
+    if not folder or not python:
+        return {"absent": "set PVI_PEER to the folder of MattAshman/pvi, PVI_PYTHON to its Python"}
+    sites, d = labelled(size, seed), size.dimension
+    rounds = 2 * runs
+    with tempfile.TemporaryDirectory() as place:
+        data = Path(place) / "sites.npz"
+        x, y = zip(*sites.values(), strict=True)
+        np.savez(data, x=np.stack(x), y=np.stack(y))
+        script = Path(__file__).with_name("peer_pvi.py")
+        command = [python, script, folder, data, str(rounds), str(size.steps)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    prior = DiagonalGaussian.from_standard(np.zeros(d), np.ones(d))
+    update = LocalUpdate(steps=size.steps, rate=RATE)
+    run = federate(sites, LogisticRegression(), prior, steps=1, update=update)
+    ours = timings(lambda: run.advance(1), runs=rounds, budget=budget)
+    best = federate(sites, LogisticRegression(), prior).posterior
+    off = lambda mean: float(np.sqrt(((mean - best.mean) ** 2 * best.precision).mean()))
+    found: dict[str, Any] = {"rounds": rounds}
+    for clock in ("wall_s", "cpu_s"):
+        peer = float(np.median(theirs[clock]))
+        found[clock] = {"posterity": ours[clock], "peer": peer}
+        found[f"ratio_{clock[:-2]}"] = peer / ours[clock]
+    means = {"peer": np.array(theirs["mean"]), "posterity": run.advance(rounds - 1).posterior.mean}
+    return found | {"means_off_in_deviations": {who: off(mean) for who, mean in means.items()}}
+
+
 def network_round(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
     """One hidden layer, categorical; the same number of draws and steps on both sides."""
     rng, (inputs, hidden, outputs) = np.random.default_rng(seed), LAYERS
@@ -67,27 +106,49 @@ def network_round(size: Size, seed: int, runs: int, budget: float) -> dict[str, 
         lambda w, x: jnp.tanh(x @ w[0]) @ w[1], shapes, likelihood="categorical"
     )
     prior = network.prior(variance=0.01, key=jax.random.key(seed))
-    update = LocalUpdate("variational-online-newton", steps=size.steps, rate=0.1)
-    run = federate(sites, network, prior, steps=1, update=update)
     many = {"sizes": LAYERS, "steps": size.steps, "samples": 8, "rate": 0.1}
+
+    def begun(dtype: str, number: int = 0) -> Any:
+        update = LocalUpdate("variational-online-newton", steps=size.steps, rate=0.1, dtype=dtype)
+        key = jax.random.key(number)
+        return federate(sites, network, prior, steps=1, update=update, key=key)
+
+    runs_of = {dtype: begun(dtype) for dtype in ("float64", "float32")}
+    plain_of = {dtype: _plain_network(sites, prior, dtype, many) for dtype in runs_of}
     found = {}
-    for dtype in (np.float64, np.float32):
-        with jax.enable_x64(dtype == np.float64):
-            own = [(jnp.asarray(x, dtype), jnp.asarray(y)) for x, y in sites.values()]
-            start = tuple(jnp.asarray(v, dtype) for v in (prior.precision_mean, prior.precision))
-            zero = tuple(jnp.zeros_like(part) for part in start)
+    for ours, theirs in itertools.product(runs_of, plain_of):
+        turns = _in_turns(lambda run=runs_of[ours]: run.advance(1), plain_of[theirs], runs, budget)
+        found[f"{ours} beside plain in {theirs}"] = turns
+    return found | {"distance": _distances(runs_of["float64"], runs_of["float32"], begun)}
 
-            def plain(own: Any = own, start: Any = start, zero: Any = zero) -> None:
-                total = start
-                for x, y in own:
-                    visit = plain_pvi.network_visit
-                    total, _ = visit(total, zero, x, y, jax.random.key(seed), **many)
-                jax.block_until_ready(total)
 
-            plain()
-            name = np.dtype(dtype).name
-            found[f"plain in {name}"] = _in_turns(lambda: run.advance(1), plain, runs, budget)
-    return found
+def _plain_network(sites: dict[str, Any], prior: Any, dtype: str, many: Any) -> Callable[[], None]:
+    """A round in plain JAX, compiled."""
+    with jax.enable_x64(dtype == "float64"):
+        own = [(jnp.asarray(x, dtype), jnp.asarray(y)) for x, y in sites.values()]
+        start = tuple(jnp.asarray(v, dtype) for v in (prior.precision_mean, prior.precision))
+        zero = tuple(jnp.zeros_like(part) for part in start)
+
+    def call() -> None:
+        with jax.enable_x64(dtype == "float64"):
+            total = start
+            for x, y in own:
+                total, _ = plain_pvi.network_visit(total, zero, x, y, jax.random.key(0), **many)
+            jax.block_until_ready(total)
+
+    call()
+    return call
+
+
+def _distances(wide: Any, narrow: Any, begun: Any) -> dict[str, float]:
+    """Root mean square of how far means lie apart after ten rounds, in standard deviations.
+
+    Draws of 32 bits are others than those of 64, so what float32 costs shows beside what another
+    key does.
+    """
+    ends = [run.advance(9).posterior for run in (wide, narrow, begun("float64", 1))]
+    apart = lambda q: float(np.sqrt(((q.mean - ends[0].mean) ** 2 * ends[0].precision).mean()))
+    return {"float32 from float64": apart(ends[1]), "another key": apart(ends[2])}
 
 
 def reinforce_bound(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
@@ -137,6 +198,7 @@ KINDS = {
     "logistic round, diagonal": functools.partial(logistic_round, diagonal=True),
     "logistic round, full": functools.partial(logistic_round, diagonal=False),
     "network round": network_round,
+    "released PVI code": released_code,
     "REINFORCE beside its draws": reinforce_bound,
 }
 

@@ -52,7 +52,7 @@ def sentence(document):
         done += f", for the first time {names(refined['joined'])}" if refined["joined"] else ""
         distance = refined["estimated_distance_nats"]
         nats = "an unknown number of" if distance is None else f"{distance:.2g}"
-        done += f"; the issuer estimates {nats} nats to the nearest optimum without them"
+        done += f"; the issuer estimates that going on would change the posterior by {nats} nats"
         done += ", which a receipt cannot show"
     shown = (
         "Every factor that stays is marked as found from its own site's data alone: if that is "
@@ -66,7 +66,7 @@ def sentence(document):
 
 def written(document, path):
     """A file whose sentence, unless one is given, and checksum fit."""
-    document = {"receipt": 1, **document}
+    document = {"receipt": 2, **document}
     if "statement" not in document:
         document["statement"] = sentence(document)
     text = json.dumps(document, sort_keys=True)
@@ -513,7 +513,7 @@ VALUES = [None, True, False, 0, 1, -1, 2.0, 1e400, float("nan"), 10**400, "", "a
 @pytest.mark.parametrize("place", [("statement",), ("receipt",), *PLACES], ids="/".join)
 def test_whatever_else_a_field_says_is_refused(place, tmp_path):
     """With a checksum and, where one can be written, a sentence that fit."""
-    honest = {"receipt": 1, **RECEIPT, "statement": sentence(RECEIPT)}
+    honest = {"receipt": 2, **RECEIPT, "statement": sentence(RECEIPT)}
     for value in VALUES:
         document = put(honest, place, value)
         if json.dumps(document) == json.dumps(honest):

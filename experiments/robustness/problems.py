@@ -54,7 +54,7 @@ def logistic(seed: int) -> Problem:
         x = mean + scale * rng.normal(size=(int(rng.choice(SIZES)), columns))
         odds = (x - mean) @ slopes + rng.normal() / 2
         y = odds > 0 if separable else rng.random(len(x)) < expit(odds)
-        constant = [np.ones((len(x), 1))] * intercept
+        constant = [np.ones((len(x), 1))] * int(intercept)
         data[f"site {k:02d}"] = np.hstack([*constant, x]), y.astype(float)
     size, family = columns + int(intercept), DiagonalGaussian if diagonal else Gaussian
     spread = np.full(size, variance) if diagonal else variance * np.eye(size)

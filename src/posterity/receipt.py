@@ -19,7 +19,7 @@ from posterity.errors import ArtifactError, PosterityError
 from posterity.files import write_file
 from posterity.ledger import Ledger
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 # --- the document ------------------------------------------------------------------------------
 
@@ -56,8 +56,8 @@ class Refinement:
         nats = "an unknown number of" if distance is None else f"{distance:.2g}"
         return (
             f"{zeroed}{len(counts)} sites refined theirs, {max(counts, default=0)} times at most"
-            f"{joined}; the issuer estimates {nats} nats to the nearest optimum without them, "
-            "which a receipt cannot show"
+            f"{joined}; the issuer estimates that going on would change the posterior by {nats} "
+            "nats, which a receipt cannot show"
         )
 
 

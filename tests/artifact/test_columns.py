@@ -73,7 +73,7 @@ def test_spreads_move_with_the_names_of_their_own(case, data):
     assert columns.aligned(first, {"a": here, "b": there})[0]["b"] == q
     if len(personal) < len(names):
         others = [name for name in names if name not in personal][: len(personal)]
-        with pytest.raises(StructureError, match="own"):
+        with pytest.raises(StructureError, match="differ between sites"):
             columns.in_order(q, here, columns.Names.of(wanted, others), "here", "there")
     with pytest.raises(ArtifactError, match="personal"):
         told = columns.as_provenance(columns.Names.of(names, [*personal, "another"]))

@@ -29,9 +29,10 @@ def succeed(*arguments, **environment):
     return result
 
 
-def document(*arguments):
+def document(*arguments, code=0):
     """What a command prints with --json: one document, and nothing beside it."""
-    result = succeed(*arguments, "--json")
+    result = call(*arguments, "--json")
+    assert result.exit_code == code, result.stderr
     assert result.stderr == ""
     return json.loads(result.stdout, parse_constant=pytest.fail)
 

@@ -53,6 +53,17 @@ def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folde
     assert distances[1] < 1e-6 < distances[0]
 
 
+def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):
+    document("federate", "logistic.toml")
+    arguments = "forget coupled.safetensors --site b -o left.safetensors --receipt r.json"
+    arguments += " --config logistic.toml --sweeps 0"
+    refuse(arguments, 9, "not converged; from where more sweeps lead; after 'b' left")
+    told = document(*arguments.split(), "--unsettled")
+    assert not told["exact"] and told["distance"] > 1e-3
+    assert f"by {told['distance']:.2g} nats" in told["statement"]
+    succeed("verify", "r.json", "coupled.safetensors", "left.safetensors")
+
+
 @pytest.mark.parametrize(
     "arguments, code, words",
     [

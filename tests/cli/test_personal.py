@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.commands import document, refuse
+from cli.commands import call, document, refuse
 from cli.configurations import LOGISTIC
 
 from posterity.cli.config.federation import load_config
@@ -35,15 +35,15 @@ def test_a_configuration_says_what_differs_between_sites(folder, personal, colum
 
 def test_files_name_what_differs_between_sites(folder):
     configured('["v"]')
-    document("federate", "own.toml")
+    call("federate", "own.toml")
     rows = document("inspect", "coupled.safetensors")["coefficients"]
     named = [(row["block"], row["name"]) for row in rows]
     assert named == [("coefficients", "u"), ("coefficients", "v"), ("log_spread", "v")]
     shutil.copy("coupled.safetensors", "first.safetensors")
     configured('["u"]')
     Path("coupled.safetensors.checkpoint").unlink()
-    document("federate", "own.toml")
-    refuse("diff first.safetensors coupled.safetensors", 3, "own; ['u']")
+    call("federate", "own.toml")
+    refuse("diff first.safetensors coupled.safetensors", 4, "differ between sites; ['u']")
 
 
 def test_false_leaves_a_regression_as_it_is(folder):

@@ -28,7 +28,7 @@ def raw(diagonal, mean, scale, separable):
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_raw_columns(diagonal):
     """Findings: every visit "updated", and the mean off by a factor of ten thousand."""
-    for mean, scale in [(0.0, 1.0), (130.0, 15.0), (1e4, 0.01), (0.0, 1e3)]:
+    for mean, scale in [(130.0, 15.0), (1e4, 0.01), (0.0, 1e3)]:
         for separable in (False, True):
             row = run.judged(raw(diagonal, mean, scale, separable))
             assert row["status"] == "converged", row
@@ -40,7 +40,7 @@ def test_naive_likelihoods(kind):
     seed = list(problems.NAIVE).index(kind) + 10
     row = run.judged(problems.naive(seed))
     assert row["kind"] == kind
-    assert row["status"] != "converged" or row["gap"] < run.WRONG
+    assert row["status"] == "converged" and abs(row["gap"]) < 0.02, row
 
 
 def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
 import dataclasses
+import sys
 from typing import Any
 
 import jax
@@ -8,12 +9,12 @@ import numpy as np
 import pytest
 from federation.examples import CONJUGATE, NAMES
 
-from posterity.errors import SiteError
+from posterity.errors import ParameterError, SiteError
 from posterity.families import Beta
 from posterity.federation import Leave, federate, simulate
 from posterity.federation.federate import start
 from posterity.federation.schedules import Schedule
-from posterity.federation.simulate import _for_those, _grouped
+from posterity.federation.simulate import MANY, _for_those, _grouped
 from posterity.federation.visit import visit
 from posterity.graphs import MetropolisHastings, Network, NonBacktracking, complete, positions, ring
 from posterity.inference import LocalUpdate
@@ -195,3 +196,23 @@ def test_rows_are_taken_a_few_at_a_time(width):
     for those in (numbers % 2 == 0, numbers < 0, numbers >= 0):
         (found,) = _for_those(those, twice, {"number": numbers}, (-numbers,), width)
         np.testing.assert_array_equal(found, jnp.where(those, 2 * numbers, -numbers))
+
+
+def test_many_sites_of_few_sizes_are_summed_as_each_would_be(monkeypatch):
+    module = sys.modules["posterity.federation.simulate"]  # its name is that of the function
+    monkeypatch.setattr(module, "TOGETHER", 100)  # parts, of which the last overlaps
+    rng = np.random.default_rng(0)
+    names = [f"site {k:03d}" for k in range(MANY + 50)]
+    data = {name: rng.integers(0, 2, 3 if k < MANY + 10 else 5) for k, name in enumerate(names)}
+    prior, visits = Beta.from_standard(1.0, 1.0), 400
+    trial = simulate(
+        data, BetaBernoulli(), prior, ring(names), visits=visits, repetitions=2, key=KEY
+    )
+    for walk, q in zip(trial.positions, trial.posteriors.a[:, -1], strict=True):
+        assert float(q) == 1 + sum(data[names[k]].sum() for k in set(walk.tolist()))
+
+
+def test_what_a_site_holds_is_refused_by_name_among_many():
+    data = {f"site {k}": np.ones(3) for k in range(5)} | {"site 3": np.array([1.0, 2.0, 0.0])}
+    with pytest.raises(ParameterError, match="'site 3'"):
+        start(data, BetaBernoulli(), Beta.from_standard(1.0, 1.0))

@@ -1,6 +1,7 @@
 """What a site does of a visit, what crosses to other processes, and that both give the same."""
 
 import copy
+import dataclasses
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -123,3 +124,29 @@ def test_an_error_elsewhere_comes_back_with_the_run_to_go_on_from(pool):
     problem = run.federation.site("b")
     with pytest.raises(ParameterError, match="gradient"):
         pool.submit(problem.improve, run.posterior, run.state.factor("b"), key=KEY).result()
+
+
+def test_a_repeated_conjugate_visit_changes_nothing_but_the_version():
+    run = begun("conjugate").sweep()
+    site = run.sites[0]
+    again, happened = visit(run.federation, run.state, site, key=KEY)
+    assert (happened.outcome, happened.change) == ("updated", 0.0)
+    assert again.exact_sum == run.state.exact_sum
+    assert again.entries[site].sequence == run.state.entries[site].sequence + 1
+    assert again.entries[site].independent
+    assert identical(again.factor(site), run.state.factor(site))
+
+
+def test_sites_of_many_sizes_find_what_they_would_alone():
+    data = logistic_sites()
+    many = {name: (x[: 5 + n], y[: 5 + n]) for n, (name, (x, y)) in enumerate(data.items())}
+    together = start(many, LogisticRegression(), NORMAL).federation
+    few = start(dict(list(many.items())[:2]), LogisticRegression(), NORMAL).federation
+    assert together.of_many_sizes == (len(many) > 3)
+    assert not few.of_many_sizes
+    name = sorted(many)[0]
+    padded = dataclasses.replace(together.site(name), padding=True)
+    alone = dataclasses.replace(together.site(name), padding=False)
+    found = [p.improve(NORMAL, NORMAL.zero(), key=KEY).factor for p in (padded, alone)]
+    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

@@ -25,6 +25,7 @@ from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
     BonnetPrice,
     ClosedForm,
+    Enumeration,
     Exact,
     LeastSquares,
     PredictorQuadrature,
@@ -328,9 +329,9 @@ BEST = [
     (ANY, CASES["Dirichlet"][1], LeastSquares),
     (ANY, WISHART, LeastSquares),
     (ANY, CASES["Product"][1], LeastSquares),
-    (ANY, Categorical.from_standard([0.5, 0.5]), LeastSquares),
+    (ANY, Categorical.from_standard([0.5, 0.5]), Enumeration),
     (ANY, Dirichlet.from_standard(np.ones(65)), Reparameterization),
-    (ANY, Categorical.from_standard(np.full(80, 1 / 80)), Reinforce),
+    (ANY, Product(a=Categorical.from_standard([0.5, 0.5]), b=ONE), Reinforce),
 ]
 
 

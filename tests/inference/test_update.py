@@ -12,6 +12,7 @@ import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posterity.errors import UsageError
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
 from posterity.inference.estimators import (
     ClosedForm,
@@ -35,6 +36,7 @@ from posterity.models import (
 
 few = settings(max_examples=settings().max_examples // 2)
 RNG = np.random.default_rng(0)
+KEY = jax.random.key(0)
 X = RNG.normal(size=(10, 2))
 LABELS = (RNG.uniform(size=10) < scipy.special.expit(X @ [2.0, -1.0])).astype(float)
 FLIPS = Records.of(np.array([1, 0, 0, 1, 1, 1]))
@@ -348,3 +350,48 @@ def test_infinite_expectations_are_noted():
         q = Beta.from_standard(a, 2.0)
         update = LocalUpdate(ClosedForm(), steps=1, rate=0.5)
         assert not visit(update, model, q, q.zero(), records)[1].finite
+
+
+class Precise(Estimator):
+    """Says how many bits the numbers have that it is given."""
+
+    stochastic: ClassVar[bool] = True
+    fitting: ClassVar[str] = "everything"
+
+    def __call__(self, model, q, records, *, key):
+        numbers = jax.tree.leaves((q, records))
+        bits = 8 * max(leaf.dtype.itemsize for leaf in numbers)
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, bits), q)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float64", 64), ("float32", 32)])
+def test_steps_have_the_precision_asked_for_and_factors_are_wide(dtype, bits):
+    prior = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
+    model = FunctionModel(lambda z, x: -((x - z[0]) ** 2))
+    update = LocalUpdate(Precise(), steps=1, rate=1.0, dtype=dtype, trust=np.inf)
+    update = update.resolve(model, prior)
+    records = Records.of(np.ones(3))
+    with jax.enable_x64(True):
+        factor, _ = jitted(update, model, prior, prior.zero(), records, np.asarray(0), KEY)
+    for leaf in jax.tree.leaves(factor):
+        assert leaf.dtype == np.float64
+        np.testing.assert_array_equal(leaf, bits)
+
+
+def test_float32_is_for_noise_alone():
+    prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
+    with pytest.raises(UsageError, match="float32"):
+        LocalUpdate(dtype="float32").resolve(LogisticRegression(), prior)
+
+
+def test_float32_ends_where_float64_does():
+    prior = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
+    ends = []
+    for dtype in ("float64", "float32"):
+        update = LocalUpdate("bonnet-price", steps=400, dtype=dtype)
+        update = update.resolve(LogisticRegression(), prior)
+        with jax.enable_x64(True):
+            arguments = (prior, prior.zero(), Records.of((X, LABELS)), np.asarray(0))
+            ends.append(jitted(update, LogisticRegression(), *arguments, KEY)[0])
+    wide, narrow = (prior + jax.tree.map(np.asarray, end) for end in ends)
+    assert 0 < wide.kl(narrow) < 0.01

@@ -159,8 +159,9 @@ def in_order(
     if not names or not wanted:
         return posterior
     places = order(names, wanted, place, of)
+    apart = "that differ between sites"
     own = order(
-        personal_of(names), personal_of(wanted), f"{place}, of each site's own", f"these of {of}"
+        personal_of(names), personal_of(wanted), f"{place}, of those {apart}", f"{of} {apart}"
     )
     if places == sorted(places) and own == sorted(own):
         return posterior

@@ -36,6 +36,7 @@ Exit codes:
   6    a change that a ledger's history forbids
   7    an optional dependency that is not installed
   8    a site that could not do its part of a federation
+  9    a posterior that has not converged, which is written, or of which no receipt is given
   1    any other error that posterity raises on purpose
   70   an unexpected error; set POSTERITY_DEBUG=1 to see the traceback
   130  interrupted

@@ -59,7 +59,7 @@ def _federate(path: Path, stop: Watch, settled: Callable[[bool], None]) -> dict[
             with bar(f"Federating: {run.rule}", total, done) as moved:
                 moving = lambda run: moved(run.state.step)
                 run = advance_safely(kept, goal, config.every, moving)
-        settled(run.status.converged)
+        settled(run.status.converged or goal.steps == 0)
         return _written(config, run) | {"resumed": done} | _data(run, goal)
 
 

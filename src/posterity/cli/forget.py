@@ -96,6 +96,7 @@ def _forget(
         "sites": list(issued.sites),
         "left": list(left.sites),
         "exact": issued.exact,
+        "refined": issued.refinement is not None,
         "statement": issued.statement,
         "distance": number(distance),
     }

@@ -244,9 +244,13 @@ class Gaussian(AnyGaussian):
 
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
         """``S`` is ``L⁻ᵀ``, where ``L`` is the Cholesky factor of the precision."""
-        return self.mean + noise @ self.xp.solve_lower(
-            self.xp.cholesky(self.precision), np.eye(self.own_size, dtype=self.precision.dtype)
-        )
+        return self.mean + noise @ self._inverse_factor
+
+    @property
+    def _inverse_factor(self) -> Float[Real, "d d"]:
+        """``L⁻¹``."""
+        identity = np.eye(self.own_size, dtype=self.precision.dtype)
+        return self.xp.solve_lower(self.xp.cholesky(self.precision), identity)
 
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """``S`` is triangular, so half of ``E[∇_ε f εᵀ]`` says how it should change."""
@@ -265,8 +269,8 @@ class Gaussian(AnyGaussian):
 
     def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
         """The variance is a sum of squares, which keeps its sign and digits."""
-        deviations = self.xp.solve_lower(self.xp.cholesky(self.precision), x.T)
-        return x @ self.mean, (deviations**2).sum(0)
+        # Multiplied, not solved for: LAPACK spreads many columns over threads that wait in turn.
+        return x @ self.mean, ((x @ self._inverse_factor.T) ** 2).sum(-1)
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "d d"]:
         """``Xᵀ W X``."""

@@ -57,7 +57,7 @@ def certify(run: "Run", *, draws: int = DRAWS) -> Certificate:
     total = q.zero()
     with jax.enable_x64(True):
         for site in run.sites:
-            if run.federation.sites[site].size:
+            if not run.federation.sites[site].silent:
                 mean, variance = _asked(run, site, draws)
                 residuals[site] = float(_length(q, mean))
                 total, noise = total + at_rest(mean), noise + float(variance)

@@ -1,9 +1,10 @@
 """``federate``: improve one posterior by local steps of sites whose data stay where they are."""
 
+import contextlib
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -30,6 +31,7 @@ from posterity.federation.status import TOLERANCE
 from posterity.federation.visit import Federation
 from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, Model, Records, hierarchical
+from posterity.models.records import joined
 
 ON_ERROR = one_of("raise", "pass")
 SITES = Constraint(
@@ -194,15 +196,38 @@ def _records(
             expected=f"finite weights, not negative, of sites among {sorted(sites)}",
             fix="Check names and numbers; weight 0 mutes a site.",
         )
-    records, check = {}, model.check  # bound once: Equinox makes a Module of it each time
+    records = {}
     for site in sorted(sites):
-        try:
+        with _at_site(site):
             records[site] = Records.of(sites[site], weights.get(site, 1.0))
-            if records[site].size:
-                check(records[site].data)
-        except PosterityError as error:
-            raise error.at(f"the data of site {site!r}") from error
+    if not _pass_together(model, records.values()):
+        check = model.check  # bound once: Equinox makes a Module of it each time
+        for site, held in records.items():
+            with _at_site(site):
+                if held.size:
+                    check(held.data)
     return records
+
+
+def _pass_together(model: Model, sites: Iterable[Records]) -> bool:
+    """Whether the data of all sites pass a check of many at once, which takes a call a batch."""
+    if type(model).check is not Model.check:
+        return False
+    try:
+        for batch in joined(sites):
+            model.check(batch.data)
+    except PosterityError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _at_site(site: str) -> Iterator[None]:
+    """Says of errors whose data they are about."""
+    try:
+        yield
+    except PosterityError as error:
+        raise error.at(f"the data of site {site!r}") from error
 
 
 def _check_fit(federation: Federation, prior: ExponentialFamily) -> None:

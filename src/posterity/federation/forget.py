@@ -3,15 +3,25 @@
 import dataclasses
 import math
 
+from posterity.arguments import NATURAL, Constraint
 from posterity.checks import check_proper
 from posterity.errors import ConvergenceError, LedgerError, SiteError, UsageError
 from posterity.federation.certificate import certify
-from posterity.federation.run import Run
+from posterity.federation.run import ROUNDS, Run
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Refinement, issue
 
-AFTERWARDS = 30
-"""Sweeps that a copy makes, at most, to see how far those that were asked for fell short."""
+SHARE = 100
+"""A copy goes on from what is left until it will move less than this part of the way it came."""
+NEGLIGIBLE = 1e-9
+"""Nats of which nobody needs two digits."""
+
+
+_TARGET = Constraint("a run or a ledger", lambda target: isinstance(target, Run | Ledger))
+_NAMES = Constraint(
+    "names of sites, at least one, each an argument of its own",
+    lambda sites: sites and all(isinstance(site, str) for site in sites),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,11 +29,16 @@ class Forgotten:
     """What ``forget`` gives back.
 
     ``run`` is None where a ledger was given. ``distance`` is the KL divergence, in nats, to the
-    posterior that the sites that stay reach on their own when they go on until nothing changes; 0
-    where forgetting is exact. Where gradients are noisy it is an upper estimate of what one more
-    round would change, nothing more: a network has many optima, and trained anew it may well end
-    in another. None where it cannot be known: for want of the sites' data, or because a site that
-    stays fails, or they do not settle.
+    posterior that the sites that stay reach from here when they go on until nothing changes: they
+    do, on a copy, to measure it. It is 0 where forgetting is exact. Where gradients are noisy it is
+    an upper estimate of what one more round would change, no more.
+
+    Where there is one optimum, as in logistic regression, that is the distance to what training
+    anew leads to. Where there are many, as in networks, it is not: two trainings may end hundreds
+    of nats apart, and refinement stays near the optimum that the leaver helped to choose.
+
+    None where it cannot be known: for want of the sites' data, or because a site that stays fails,
+    its sums over nodes do not suffice, or nothing settles.
     """
 
     ledger: Ledger
@@ -59,13 +74,14 @@ def forget(
             models that are not conjugate.
         restart: set the factors of those who stay to zero before refining them: training anew.
             The way out where what is left after the subtraction is no distribution.
-        unsettled: give a receipt also for what has not converged; it says how far that is.
+        unsettled: give a receipt also for what is further from there than twice the run's
+            tolerance, or for what nobody knows; it says how far that is.
 
     Raises:
         LedgerError: if a site is unknown, was forgotten before, or contributed nothing yet.
         ParameterError: if what is left is no distribution.
-        UsageError: if no site is named, or refinement is asked of a ledger, or of a run that
-            forgets exactly.
+        UsageError: if ``target`` is neither, no site is named, ``sweeps`` is no number of them, or
+            refinement is asked of a ledger, or of a run that forgets exactly.
         ConvergenceError: if what is left has not converged, unless ``unsettled``.
         SiteError: if a site fails while it refines. In every case ``target`` is as it was.
 
@@ -81,16 +97,16 @@ def forget(
     >>> done.exact, float(done.ledger.posterior.a)
     (True, 2.0)
     """
-    refinable = isinstance(target, Run) and not target.exact
+    _TARGET.check(target=target)
+    _NAMES.check(sites=sites)
+    NATURAL.or_none().check(sweeps=sweeps)
     sites = tuple(dict.fromkeys(sites))
-    if not sites or ((sweeps or restart) and not refinable) or (sweeps or 0) < 0:
+    if (sweeps or restart) and (isinstance(target, Ledger) or target.exact):
         raise UsageError(
-            found=f"sites {list(sites)}, sweeps={sweeps}, restart={restart} for "
-            + ("a ledger" if isinstance(target, Ledger) else "a run")
-            + (" that forgets exactly" if isinstance(target, Run) and target.exact else ""),
-            expected="at least one site; refinement, by no negative number of sweeps, only in "
-            "runs of models that are not conjugate",
-            fix="Name the sites, and leave `sweeps` and `restart` out.",
+            found=f"sweeps={sweeps}, restart={restart} for "
+            + ("a ledger" if isinstance(target, Ledger) else "a run that forgets exactly"),
+            expected="refinement only in runs of models that are not conjugate",
+            fix="Leave `sweeps` and `restart` out.",
         )
     if isinstance(target, Ledger):
         return _from_ledger(target, sites)
@@ -114,32 +130,49 @@ def _from_run(
     if run.ledger.independent and not restart:  # conjugate, or nobody is left
         return Forgotten(run.ledger, issue(before, run.ledger, None), run, 0.0)
     run = run.refined() if sweeps is None else run.sweep(sweeps)
-    left = _left(run)
-    if not unsettled and (left is None or left > run.status.tolerance):
-        raise ConvergenceError(
-            found=f"{run.status} after {', '.join(map(repr, sites))} left",
-            expected="a posterior that has converged, of which a receipt can speak",
-            fix="Leave `sweeps` out or raise it, or pass `unsettled=True` for a receipt all the "
-            "same; nothing was changed.",
-        )
+    if not (unsettled or sweeps is not None or run.status.converged):
+        raise _unsettled(run, sites, None)
     certificate = certify(run)
+    left = _left(run, certificate.upper)
+    # A status is an estimate: what it calls converged may be a little further.
+    if not unsettled and (left is None or left > 2 * run.status.tolerance):
+        raise _unsettled(run, sites, left)
     residuals = {site: _known(length) for site, length in certificate.residuals.items()}
     measured = {"residuals": residuals, "estimated_distance_nats": left}
     refinement = Refinement.between(before, run.ledger, restart, **measured)
     return Forgotten(run.ledger, issue(before, run.ledger, refinement), run, left)
 
 
-def _left(run: Run) -> float | None:
+def _unsettled(run: Run, sites: tuple[str, ...], left: float | None) -> ConvergenceError:
+    measured = f"; {left:.2g} nats from where more sweeps lead" if left is not None else ""
+    return ConvergenceError(
+        found=f"{run.status}{measured} after {', '.join(map(repr, sites))} left",
+        expected="a posterior that has converged, of which a receipt can speak",
+        fix="Leave `sweeps` out or raise it, or pass `unsettled=True` for a receipt all the same; "
+        "nothing was changed.",
+    )
+
+
+def _left(run: Run, upper: float) -> float | None:
     """How far the run is from where more sweeps lead, by making them where noise allows it."""
-    if run.federation.update.noisy or run.status.converged:
-        return _known(run.status.change)
+    if run.federation.update.noisy:
+        return _known(upper)
     try:
-        end = run.refined(most=AFTERWARDS)
+        far, beyond = _rehearsed(run)
     except SiteError:
         return None
-    if not end.status.converged:
-        return None
-    return max(float(run.posterior.kl(end.posterior)), 0.0) + end.status.change
+    return _known((math.sqrt(far) + math.sqrt(beyond)) ** 2)  # lengths add up, not divergences
+
+
+def _rehearsed(run: Run) -> tuple[float, float]:
+    """Nats to where a copy gets by more sweeps, and those that it would still move from there."""
+    end, far = run, 0.0
+    for _ in range(ROUNDS):
+        end = end.sweep().settled()
+        far = max(float(run.posterior.kl(end.posterior)), 0.0)
+        if end.status.change <= max(far / SHARE, NEGLIGIBLE) or end.status.state == "diverged":
+            break
+    return far, math.inf if end.status.reasons else end.status.change
 
 
 def _check_contributed(before: Ledger, sites: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ so rounds change ever less and are still far from the end. What shows that, and 
 slopes of all sites change with the mean: a matrix of few rows, which a server can ask of them.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from posterity.families import DiagonalGaussian, at_rest
 from posterity.federation.state import State
 from posterity.federation.visit import DOUBT, Federation, failure_of
 from posterity.inference.choice import FEW
+from posterity.inference.cubature import Cubature
 from posterity.inference.step import HALVINGS
 from posterity.ledger import Entry
 
@@ -63,9 +65,10 @@ def stiffness(federation: Federation, state: State) -> Stiffness:
     there: Any = sum((at_rest(report.factor) for report in reports), start=prior)
     # In the mean by Newton's step; in the precision by what the sites would now say.
     ratio = there.precision / q.precision
-    ratio = np.where(ratio > 0, ratio, np.inf)
-    change = (q.precision * step**2).sum() / 2 + (ratio - 1 - np.log(ratio)).sum() / 2
-    return Stiffness(step, float(change), _energy(prior, q, reports))
+    known = np.isfinite(step).all() and (ratio > 0).all()
+    away = q.precision * step**2 + ratio - 1 - np.log(np.where(ratio > 0, ratio, 1.0))
+    change = float(away.sum() / 2) if known else math.inf
+    return Stiffness(step, change, _energy(prior, q, reports))
 
 
 def settled(federation: Federation, state: State, found: Stiffness) -> State | None:
@@ -75,10 +78,12 @@ def settled(federation: Federation, state: State, found: Stiffness) -> State | N
     step helps.
     """
     q: Any = state.posterior
-    for halving in range(HALVINGS):
+    for halving in range(HALVINGS if np.isfinite(found.step).all() else 0):
         mean = q.mean + found.step / 2**halving
         moved = type(q)(q.precision * mean, q.precision)
         reports = _reports(federation, state, moved, bend=False)
+        if not all(np.isfinite(report.slope).all() for report in reports):
+            continue
         entries = dict(state.entries)
         for site, report in zip(_sites(federation, state), reports, strict=True):
             held = entries[site]
@@ -95,7 +100,8 @@ def settled(federation: Federation, state: State, found: Stiffness) -> State | N
 
 def _sites(federation: Federation, state: State) -> list[str]:
     """Those that contribute: a site that has not had its turn yet does not begin here."""
-    return [s for s in federation.sites if s in state.entries and not state.is_forgotten(s)]
+    held = lambda site: np.any(state.factor(site).natural_parameters)
+    return [site for site, r in federation.sites.items() if not r.silent and held(site)]
 
 
 def _reports(federation: Federation, state: State, q: Any, *, bend: bool) -> list[Report]:
@@ -135,7 +141,14 @@ def _report(update: Any, model: Any, q: Any, records: Any, bend: bool) -> tuple[
     slope, (value, factor) = at(mean)
     doubt = q.squared_length(at(mean, True)[1][1] - factor) / 4
     unit = jnp.eye(len(mean) if bend else 0, len(mean), dtype=mean.dtype)
-    along = lambda one: jax.jvp(lambda mean: at(mean)[0], (mean,), (one,))[1]
+
+    def along(one: Any) -> Any:
+        if not isinstance(update.estimator, Cubature):
+            return jax.jvp(lambda mean: at(mean)[0], (mean,), (one,))[1]
+        # A likelihood with kinks bends between the nodes, where its derivatives do not see it.
+        step = one / jnp.sqrt(q.precision) / 2
+        return (at(mean + step)[0] - at(mean - step)[0]) / (2 * step.sum())
+
     return Report(value, factor, slope, -jax.lax.map(along, unit)), doubt
 
 

@@ -29,6 +29,12 @@ from posterity.models.records import group_sizes
 ABREAST = 1 << 16
 """Records that the updates of several walks see at once."""
 
+TOGETHER = 1 << 20
+"""Records of several sites whose factors are found at once."""
+
+MANY = 256
+"""Sites of equal shapes from which on it pays to compile that."""
+
 BLOCK = 1 << 16
 """Numbers that are summed at once: they stay in the processor's cache."""
 
@@ -187,11 +193,33 @@ def _table(
     factor = type(model).factor  # bound to the model, Equinox would wrap it anew for each site
     some = factor(model, _some(sites))
     table = np.zeros((len(sites), some.dimension))
-    those = [site for site in np.flatnonzero(visited.any(0)) if sites[site].size]
-    if those:
-        found = stacked(some, [factor(model, sites[site]) for site in those])
-        table[those] = found.natural_parameters
+    alike: dict[Any, list[int]] = {}
+    for site in np.flatnonzero(visited.any(0)).tolist():
+        if sites[site].size:
+            alike.setdefault(_shapes(sites[site]), []).append(site)
+    for those in alike.values():
+        width = max(1, TOGETHER // sites[those[0]].size)
+        if len(those) < MANY:
+            found = stacked(some, [factor(model, sites[site]) for site in those])
+            table[those] = found.natural_parameters
+            continue
+        for end in range(min(width, len(those)), len(those) + width, width):
+            part = those[: min(end, len(those))][-width:]  # the last one overlaps: as many again
+            own = jax.tree.map(lambda *leaves: np.stack(leaves), *(sites[site] for site in part))
+            table[part] = _factors(model, own)
     return table / update.temperature
+
+
+@eqx.filter_jit
+def _factors(model: Any, sites: Records) -> jax.Array:
+    """Those of several sites of as many records each."""
+    one = lambda records: type(model).factor(model, records).natural_parameters
+    return jax.vmap(one)(sites)
+
+
+def _shapes(records: Records) -> Any:
+    leaves, tree = jax.tree.flatten(records)
+    return (tree, *((leaf.dtype, leaf.shape) for leaf in leaves))
 
 
 def _some(sites: list[Records]) -> Records:

@@ -7,12 +7,14 @@ still to come. Where they are noisy, the sites are asked anew and their answers 
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from posterity.errors import SiteError
 from posterity.federation.certificate import certify
+from posterity.federation.keys import site_key
 from posterity.federation.settle import creeps, stiffness
+from posterity.federation.visit import distance, failure_of
 from posterity.inference.choice import coordinates
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ class Status:
     """Whether a run has converged, and what is left to change.
 
     ``change`` estimates in nats by how much all rounds to come would still move the posterior (KL
-    divergence); infinite where it is not known yet. ``tolerance`` is what the run allows, a
+    divergence), and where gradients are noisy an upper bound of what the next one would; infinite
+    where it is not known yet. ``tolerance`` is what the run allows, a
     coordinate of the parameter where gradients are noisy. ``"diverged"``: rounds move it by more
     and more. ``reasons`` say what, beside the change, keeps it from being called converged.
     """
@@ -98,19 +101,48 @@ def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, boo
         return math.inf, False
     else:
         left = _to_come(now, before, len(visits))
-    change = left**2 / 2
+    # A search that could get no further may have stopped before its end.
+    residuals = [held[0].residual or 0.0 for held in visits.values()]
+    stopped = sum(residual**2 for residual in residuals) * run.federation.update.searches
+    change = max(left**2, stopped) / 2
+    # Turns may have changed little for other reasons: a token that had met nobody, a rate that
+    # decays, a site that came first. So whoever is about to be believed is asked.
+    if change <= run.tolerance:
+        change = max(change, _known(run, asked_anew))
     if change <= run.tolerance and creeps(run.federation, run.state):
-        change = max(change, _stiff(run))
+        stiff = lambda run: stiffness(run.federation, run.state).change
+        change = max(change, _known(run, stiff))
     return change, growing
 
 
-def _stiff(run: "Run") -> float:
+def asked_anew(run: "Run") -> float:
+    """By how many nats a round in which all sites improve at once would move the posterior."""
+    federation, state = run.federation, run.state
+    if not federation.update.searches:
+        return certify(run).distance
+    old, new = [], []
+    for site in _contributing(run):
+        factor = state.factor(site)
+        try:
+            problem, key = federation.site(site), site_key(run.key, site)
+            new.append(problem.improve(state.posterior, factor, key=key).factor)
+            old.append(factor)
+        except Exception as error:
+            if federation.on_error == "raise":
+                raise failure_of(error, site) from error
+    after = state.exact_sum.changed(add=new, take=old).value
+    return distance(state.posterior, after) if federation.admits(after) else math.inf
+
+
+def _known(run: "Run", measure: "Callable[[Run], float]") -> float:
+    """What is measured; infinite where it is no number, or a site fails and is passed over."""
     try:
-        return stiffness(run.federation, run.state).change
+        found = measure(run)
     except SiteError:
         if run.federation.on_error == "raise":
             raise
         return math.inf
+    return found if math.isfinite(found) else math.inf
 
 
 def _to_come(now: float, before: float, sites: int) -> float:
@@ -129,11 +161,12 @@ def _length(visits: Mapping[str, list["Visit"]], turn: int) -> float | None:
     if any(len(held) <= turn for held in visits.values()):
         return None
     changes = (held[turn].change for held in visits.values())
-    return sum(math.inf if change is None else math.sqrt(2 * change) for change in changes)
+    # Who failed did not move it, and is among the reasons.
+    return sum(math.sqrt(2 * change) for change in changes if change is not None)
 
 
 def _contributing(run: "Run") -> list[str]:
-    return [site for site in run.sites if run.federation.sites[site].size]
+    return [site for site in run.sites if not run.federation.sites[site].silent]
 
 
 def _last_two(run: "Run") -> dict[str, list["Visit"]]:

@@ -5,6 +5,7 @@ whatever process, with these alone it finds another factor. Whoever holds the su
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -25,8 +26,11 @@ from posterity.inference.update import LocalUpdate
 from posterity.ledger import Entry
 from posterity.models import Model, Records
 
-DOUBT = 1e-4
+DOUBT = 5e-5
 """Nats by which too few nodes may misplace a posterior before more are taken."""
+
+PROGRAMS = 3
+"""Numbers of records in a federation up to which each has a program of its own."""
 
 Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten"]
 
@@ -54,7 +58,12 @@ class Federation(Agreement):
 
     def site(self, name: str) -> "SiteProblem":
         """What one site knows."""
-        return SiteProblem(self.model, self.update, self.sites[name])
+        return SiteProblem(self.model, self.update, self.sites[name], self.of_many_sizes)
+
+    @functools.cached_property
+    def of_many_sizes(self) -> bool:
+        """Whether to compile a program for each number of records would take too long."""
+        return len({records.size for records in self.sites.values()}) > PROGRAMS
 
 
 class Proposal(NamedTuple):
@@ -112,12 +121,13 @@ def visit(
     """
     if site in state.leaving:
         return leave(federation, state, site), Visit(state.step, site, "forgotten")
-    if state.is_forgotten(site) or federation.sites[site].size == 0:
+    if state.is_forgotten(site) or federation.sites[site].silent:
         return state, Visit(state.step, site, "relayed")
     view = state.posterior if view is None else view
     factor, count = state.factor(site), state.counts.get(site, 0)
+    own_key = key if federation.update.conjugate else site_key(key, site)
     try:
-        found = federation.site(site).improve(view, factor, count, key=site_key(key, site))
+        found = federation.site(site).improve(view, factor, count, key=own_key)
         committed, halvings = commit(federation, state, site, found.factor, damping)
     except Exception as error:
         failure = failure_of(error, site)
@@ -133,7 +143,7 @@ def visit(
 
 def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
     """``KL(after || before)``, in nats; exactly zero where they are one."""
-    if identical(before, after):
+    if before is after or identical(before, after):
         return 0.0
     return max(float(after.kl(before)), 0.0)
 
@@ -146,6 +156,8 @@ class SiteProblem(Agreement):
     """What a site needs to do its part: what all share, and its own records."""
 
     records: Records
+    padding: bool = False
+    """Whether to pad the records, so that sites of other sizes use the same program."""
 
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: jax.Array
@@ -159,10 +171,13 @@ class SiteProblem(Agreement):
         """
         if self.update.conjugate:
             found = type(self.update).exact_factor(self.update, self.model, self.records)
+            if identical(found, factor):  # as at every visit but the first, when checks were made
+                return Proposal(factor)
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
             return Proposal(_settled(found))
-        records, taken = self.records.padded(), np.asarray(count)  # an array: compiled once
+        records = self.records.padded() if self.padding else self.records
+        taken = np.asarray(count)  # an array: compiled once
         update = self.update
         while True:
             with jax.enable_x64(True):
@@ -193,11 +208,19 @@ def _symmetric(part: Any) -> Any:
     return part.of_children([symmetric(c) if matrix(n) else _symmetric(c) for n, c in children])
 
 
-@eqx.filter_jit
-def _improved(
+def _improved(update: LocalUpdate, model: Any, *others: Any) -> Any:
+    # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
+    plain = all(eqx.is_array(leaf) for leaf in jax.tree.leaves((update, model)))
+    return (_of_arrays if plain else _of_any)(update, model, *others)
+
+
+def _improve(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, count: Any, key: Any
 ) -> Any:
     return update(model, q, factor, records, count, key=key)
+
+
+_of_arrays, _of_any = jax.jit(_improve), eqx.filter_jit(_improve)
 
 
 # --- what becomes of it ------------------------------------------------------------------------
@@ -214,9 +237,11 @@ def commit(
         StructureError: if the factor is not of the prior's family and shape.
         ParameterError: if it is not finite, or a sum beyond the range of float64.
     """
+    old, conjugate = state.factor(site), agreed.update.conjugate
+    if conjugate and factor is old and site in state.entries:  # as it was: no sum changes
+        return _with_factor(agreed, state, site, old, state.exact_sum, True), 0
     check_same_structure(state.prior, factor, f"the factor of site {site!r}")
     check_finite(factor, f"the factor of site {site!r}")
-    old, conjugate = state.factor(site), agreed.update.conjugate
     for halvings in range(HALVINGS):
         share = (1.0 if conjugate else damping) / 2**halvings
         new = part_way(old, factor, share)
@@ -268,11 +293,12 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
 
 
 def not_finite() -> ParameterError:
-    """What is wrong where the gradient of a log likelihood is not finite."""
+    """What is wrong where a log likelihood or its gradient is not finite, or of no use."""
     return ParameterError(
-        found="NaN or infinity in the gradient of the log likelihood",
-        expected="finite log likelihoods near the posterior",
-        fix="Check the model's function and the site's data; the factor was not changed.",
+        found="NaN or infinity in the log likelihood or its gradient, or jumps without a slope",
+        expected="a log likelihood that is finite near the posterior, and differentiable there",
+        fix="Check the model's function and the site's data; where it jumps, pass "
+        "LocalUpdate('reinforce'). The factor was not changed.",
     )
 
 

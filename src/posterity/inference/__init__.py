@@ -5,6 +5,7 @@ from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
     BonnetPrice,
     ClosedForm,
+    Enumeration,
     Estimator,
     Exact,
     LeastSquares,
@@ -20,6 +21,7 @@ __all__ = [
     "BonnetPrice",
     "ClosedForm",
     "Cubature",
+    "Enumeration",
     "Estimator",
     "Exact",
     "LeastSquares",

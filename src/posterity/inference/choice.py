@@ -9,6 +9,7 @@ from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
     BonnetPrice,
     ClosedForm,
+    Enumeration,
     Estimator,
     Exact,
     LeastSquares,
@@ -25,6 +26,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     "closed-form": ClosedForm,
     "predictor-quadrature": PredictorQuadrature,
     "quadrature": Quadrature,
+    "enumeration": Enumeration,
     "cubature": Cubature,
     "variational-online-newton": VariationalOnlineNewton,
     "bonnet-price": BonnetPrice,
@@ -48,7 +50,7 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
 
     Expectations are exact for conjugate models, in closed form or by quadrature where these
     exist, and nearly so for Gaussians and Products of them by cubature. Diagonal Gaussians of many
-    parameters use online Newton, small families of other kinds least squares, the rest implicit
+    parameters use online Newton, small continuous families least squares, the rest implicit
     reparameterisation where draws can be differentiated, and REINFORCE with a leave-one-out
     baseline where not.
     """
@@ -56,8 +58,9 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     # Where a log likelihood is a search of its own, thousands of nodes are too many.
     cubature = Cubature(most=SEARCHES) if model.joint else Cubature()
     spread = [cubature] * (size <= (FEW if diagonal else SOME))
-    fitted = [LeastSquares(max(64, 4 * q.dimension))] * (q.dimension <= SLOPES_LIMIT)
-    exact = (Exact(), ClosedForm(), PredictorQuadrature(), Quadrature())
+    continuous = q.reparameterized and q.dimension <= SLOPES_LIMIT
+    fitted = [LeastSquares(max(64, 4 * q.dimension))] * continuous
+    exact = (Exact(), ClosedForm(), PredictorQuadrature(), Quadrature(), Enumeration())
     noisy = (VariationalOnlineNewton(), *fitted, Reparameterization(), Reinforce())
     return next(kind for kind in (*exact, *spread, *noisy) if kind.fits(model, q))
 

@@ -23,7 +23,8 @@ class Cubature(Evaluator):
     """Gaussians, and Products of them: the mean over fixed nodes, by gradients alone.
 
     Nodes are a quasi-random normal sample in pairs that mirror each other, of unit covariance: the
-    sum is exact for log likelihoods of third order. No Hessian is formed, and kinks do no harm.
+    sum is exact for log likelihoods of third order. No Hessian is formed, and kinks do no harm;
+    where there are jumps alone, and no slope anywhere, the expectation is NaN.
     There are at least four nodes a coordinate, without which a full covariance would fit the nodes.
 
     Source: giordano2024.
@@ -48,7 +49,7 @@ class Cubature(Evaluator):
         """The mean over nodes, and its natural gradient; or over as many others."""
         parts = _parts(q)
         sizes = [part.own_size for part in parts]
-        pairs = max(self.nodes // 2, 2 * sum(sizes))
+        pairs = self.nodes // 2 * -(-sum(sizes) // 32)  # more where they have more to span
         nodes, others = (normal_pairs(sum(sizes), pairs, seed) for seed in (0, 1))
         nodes = jnp.where(otherwise, others, nodes)
         noise = jnp.split(nodes, np.cumsum(sizes)[:-1], axis=1)
@@ -61,6 +62,9 @@ class Cubature(Evaluator):
         values, slopes = jax.vmap(jax.value_and_grad(value))(noise)
         every = zip(parts, noise, slopes, strict=True)
         factors = [part.from_slopes(own, slope) for part, own, slope in every]
+        # Jumps have no slope: nodes on their sides differ, and nothing would follow from it.
+        flat = (values.std() > 0) & jnp.stack([(slope == 0).all() for slope in slopes]).all()
+        values = jnp.where(flat, jnp.nan, values)
         gradient = q.rebuild(factors) if isinstance(q, Product) else factors[0]
         return Expectation(values.mean(), gradient)
 

@@ -70,7 +70,8 @@ class _Search(NamedTuple):
     begun: Any
     done: Any
     doubt: Any
-    """Known once all else is done: the search then looks at its end once more, by other nodes."""
+    checked: Any
+    """Whether all is done: a search that is done looks at its end once more, by other nodes."""
 
 
 def descend(
@@ -123,18 +124,21 @@ def descend(
             done=(begun & (hidden | (rate < SHORTEST) | (looks >= most)))
             | (taken & (begun | begins) & (temperature * found.squared <= 2 * CLOSE)),
             # Half of what two sums differ by is the share of each, where they err alike.
-            doubt=jnp.where(ended, found.squared / 4, search.doubt),
+            doubt=where(
+                ended, where(found.finite, found.squared / 4, number(jnp.inf)), search.doubt
+            ),
+            checked=ended,
         )
 
     def goes_on(search: _Search) -> Any:
         hopeless = ~search.begun & (search.looks > LEVELS + 4 * PLACES)
-        return ~(search.done & (search.doubt >= 0)) & ~hopeless
+        return ~search.checked & ~hopeless
 
     number = lambda value: jnp.asarray(value, dtype_of(q))
     nothing = _Point(q, q.zero(), number(jnp.inf), number(0), number(jnp.inf), jnp.asarray(False))
     zero = jnp.zeros((), jnp.int32)
     no = jnp.asarray(False)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, number(-1.0))
+    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no)
     end = jax.lax.while_loop(goes_on, body, start)
     best = end.best
     return Descent(best.q, best.finite, end.halvings, jnp.sqrt(best.squared), end.doubt)

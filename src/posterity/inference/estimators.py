@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key
 
 from posterity.arguments import COUNT, Constraint, at_least
-from posterity.families import ExponentialFamily
+from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
 from posterity.inference.quadrature import TAIL, expectation_nodes
 from posterity.inference.step import dtype_of
@@ -26,6 +26,8 @@ from posterity.models.cubature import normal_nodes
 Q = TypeVar("Q", bound=ExponentialFamily)
 NODES_LIMIT = 4096
 """Nodes beyond which a sum over them is not refined."""
+IMPOSSIBLE = 1e4
+"""Nats below the best label at which another one is out of the question."""
 NOTHING = 1e-20
 """A chance so small that what a naive log likelihood says there, unless finite, is not asked."""
 BASELINE = Constraint(
@@ -118,6 +120,24 @@ class ClosedForm(Evaluator):
         """``F⁻¹ ∇_η E_q[log likelihood]``."""
         weights, data = records.weights, records.data
         return _derived(q, lambda q: (weights * model.expected_log_likelihood(q, data)).sum())
+
+
+class Enumeration(Evaluator):
+    """Categorical posteriors: every label is asked."""
+
+    fitting: ClassVar[str] = "Categorical posteriors"
+
+    def _serves(self, q: ExponentialFamily) -> bool:
+        return isinstance(q, Categorical) and not q.batch_shape
+
+    def evaluate(
+        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+    ) -> Expectation:
+        """``Σ p f``, and the log odds that ``f`` adds: a factor that depends on ``q`` nowhere."""
+        values = jax.vmap(lambda z: model.total(z, records))(jnp.arange(q.dimension + 1))
+        # Only what a label lacks against the best one counts; an impossible label stays finite.
+        values = jnp.maximum(values, values.max() - IMPOSSIBLE)
+        return Expectation(q.probabilities @ values, type(q)._of(log_odds=values[:-1] - values[-1]))
 
 
 class Nodal(Evaluator):

@@ -35,6 +35,7 @@ RATE = Constraint(
     f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
 )
 DOMAIN = one_of("halve", "retract")
+DTYPE = one_of("float64", "float32")
 TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
 LOOKS = 100
 """Points that a line search looks at in one visit, at most."""
@@ -84,6 +85,8 @@ class LocalUpdate(eqx.Module):
         batch_size: records a step sees, drawn anew each step; all by default.
         trust: nats, and one more a coordinate, that a noisy step may put between two members (the
             sum of both KL divergences): longer ones are halved; infinite for none.
+        dtype: ``"float32"`` for steps in half the digits, where gradients are noisy: a network's
+            take less time so. Factors and their sums are of 64 bits all the same.
     """
 
     estimator: Estimator | None
@@ -93,6 +96,7 @@ class LocalUpdate(eqx.Module):
     domain: str | None = eqx.field(static=True)
     batch_size: int | None = eqx.field(static=True)
     trust: float = eqx.field(static=True)
+    dtype: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -104,6 +108,7 @@ class LocalUpdate(eqx.Module):
         domain: str | None = None,
         batch_size: int | None = None,
         trust: float | int = TRUST,
+        dtype: str = "float64",
     ):
         ESTIMATOR.or_none().check(estimator=estimator)
         COUNT.or_none().check(steps=steps, batch_size=batch_size)
@@ -111,10 +116,12 @@ class LocalUpdate(eqx.Module):
         POSITIVE.check(temperature=temperature)
         TRUSTED.check(trust=trust)
         DOMAIN.or_none().check(domain=domain)
+        DTYPE.check(dtype=dtype)
         self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
         self.rate = float(rate) if isinstance(rate, Real) else rate
         self.steps, self.batch_size = steps, batch_size
         self.temperature, self.domain, self.trust = float(temperature), domain, float(trust)
+        self.dtype = dtype
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
         """With every default filled in for this model and family.
@@ -138,6 +145,11 @@ class LocalUpdate(eqx.Module):
             "a Gaussian posterior for it",
         )
         noisy = estimator.stochastic or self.batch_size is not None
+        _require(
+            noisy or self.dtype == "float64",
+            f"dtype={self.dtype!r} and {type(estimator).__name__}",
+            "noisy gradients for it: without noise, digits are what a descent ends at",
+        )
         exact = isinstance(estimator, Exact) and not noisy
         searched = isinstance(estimator, Evaluator) and not noisy and self.rate is None
         decaying = slowly_decaying if domain == "retract" else quickly_decaying
@@ -180,7 +192,8 @@ class LocalUpdate(eqx.Module):
 
     def exact_factor(self, model: Any, records: Records) -> Any:
         """What one visit gives where the update is ``conjugate``; the model need not be traced."""
-        return type(model).factor(model, records) / self.temperature
+        found = type(model).factor(model, records)
+        return found if self.temperature == 1 else found / self.temperature
 
     def __call__(
         self,
@@ -199,6 +212,8 @@ class LocalUpdate(eqx.Module):
         records = records.widened()
         if self.searches:
             return self._searched(model, q, factor, records)
+        wide = dtype_of(q)
+        q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
         trusted = self.noisy and not retract and math.isfinite(self.trust)
         reach = self.trust + coordinates(q) if trusted else None
@@ -221,7 +236,7 @@ class LocalUpdate(eqx.Module):
         info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none)
         start = (q, factor, (q, q.zero()), info)
         (_, factor, last, info), _ = jax.lax.scan(step, start, jnp.arange(self.steps))
-        return factor, info._replace(residual=fisher_length(*last))
+        return _floats(factor, wide), info._replace(residual=fisher_length(*last))
 
     def _searched(
         self, model: Any, q: Any, factor: Any, records: Records
@@ -263,6 +278,13 @@ class LocalUpdate(eqx.Module):
             key, batch_key = jax.random.split(key)
             records = records.batch(self.batch_size, key=batch_key)
         return self.estimator(model, q, records, key=key) / self.temperature - factor
+
+
+def _floats(tree: Any, dtype: Any) -> Any:
+    """With floating-point numbers of this precision; where JAX holds to 32 bits, of these."""
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    floats = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if floats(leaf) else leaf, tree)
 
 
 def quickly_decaying(count: Any) -> Any:

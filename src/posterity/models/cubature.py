@@ -53,13 +53,18 @@ def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m
 
 @functools.lru_cache(maxsize=32)
 def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
-    """Pairs of mirrored nodes (2 pairs, size), of mean zero and unit covariance."""
+    """Pairs of mirrored nodes (2 pairs, size), of mean zero.
+
+    Their covariance is the identity where there are as many pairs as coordinates.
+    """
     from scipy.special import ndtri
     from scipy.stats import qmc
 
     # Of a power of two, as these sequences are made for; what is left over is left out.
     uniform = qmc.Sobol(size, rng=seed).random_base2((pairs - 1).bit_length())[:pairs]
     normal = ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
+    if size > pairs:
+        return np.concatenate([normal, -normal])
     whitened = np.linalg.solve(np.linalg.cholesky(normal.T @ normal / pairs), normal.T).T
     return np.concatenate([whitened, -whitened])
 

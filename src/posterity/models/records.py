@@ -1,5 +1,6 @@
 """The data of one site: arrays whose first axis counts records, and a weight a record."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -31,7 +32,8 @@ class Records(Node):
         """
         if data is None:
             return cls(None, np.zeros(0))
-        data = jax.tree.map(np.asarray, data)
+        if type(data) is not np.ndarray:  # a tree of one takes longer than all the rest
+            data = jax.tree.map(np.asarray, data)
         shapes = [leaf.shape for leaf in jax.tree.leaves(data)]
         lengths = {shape[:1] for shape in shapes}
         if len(lengths) != 1 or lengths == {()}:
@@ -46,6 +48,11 @@ class Records(Node):
     def size(self) -> int:
         """Number of records."""
         return self.weights.shape[0]
+
+    @property
+    def silent(self) -> bool:
+        """Whether they say nothing: there are none, or none of any weight."""
+        return not np.any(self.weights)
 
     def widened(self) -> "Records":
         """With integers and floats of 64 bits, in which ``x**2`` is what it says; traced or not."""
@@ -75,6 +82,31 @@ class Records(Node):
         repeat = lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], extra, axis=0)])
         weights = np.concatenate([self.weights, np.zeros(extra)])
         return Records(jax.tree.map(repeat, self.data), weights)
+
+
+TOGETHER = 1 << 16
+"""Records of several sites that are looked at together."""
+
+
+def joined(sites: Iterable[Records]) -> Iterator[Records]:
+    """The records of all sites, of some sites at a time: those that differ in length alone."""
+    kinds: dict[Any, list[Records]] = {}
+    for records in sites:
+        if not records.size:
+            continue
+        leaves, tree = jax.tree.flatten(records.data)
+        kind = kinds.setdefault((tree, *((leaf.dtype, leaf.shape[1:]) for leaf in leaves)), [])
+        kind.append(records)
+    for kind in kinds.values():
+        ends = np.cumsum([records.size for records in kind]) // TOGETHER
+        for batch in np.split(np.arange(len(kind)), np.flatnonzero(np.diff(ends)) + 1):
+            yield _concatenated([kind[place] for place in batch])
+
+
+def _concatenated(sites: list[Records]) -> Records:
+    if len(sites) == 1:
+        return sites[0]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *sites)
 
 
 def _widened(leaf: Any) -> Any:

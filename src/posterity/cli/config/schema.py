@@ -85,6 +85,7 @@ class Update(Table):
     domain: str | None = None
     batch_size: Count | None = None
     trust: Positive | None = None
+    dtype: str | None = None
 
 
 class Output(Table):

@@ -1,0 +1,173 @@
+"""What a run says of how far it has come, against how far it is."""
+
+import math
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posterity.errors import ConvergenceWarning, UsageError
+from posterity.families import Gaussian
+from posterity.federation import Gossip, LedgerGossip, Synchronous, certify, federate
+from posterity.federation.federate import start
+from posterity.federation.status import SETTLED, _to_come
+from posterity.graphs import ring, star
+from posterity.inference.update import LocalUpdate
+from posterity.models import BetaBernoulli, LogisticRegression
+from tests.federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites
+
+SITES = logistic_sites()
+MODEL = LogisticRegression()
+
+
+@pytest.fixture(scope="module")
+def settled():
+    """The optimum."""
+    return federate(SITES, MODEL, NORMAL, until=1e-12)
+
+
+def said(function):
+    """What is warned of, and what comes back."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        back = function()
+    return [str(w.message) for w in caught if w.category is ConvergenceWarning], back
+
+
+# --- when it ends ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [None, Synchronous(), Gossip(star(list(NAMES))), LedgerGossip(ring(list(NAMES)))],
+    ids=["sequential", "synchronous", "a star", "two tokens"],
+)
+def test_what_has_converged_is_no_further_off_than_it_says(schedule, settled):
+    """On a star a token goes to and fro, and changes nothing, before it has met everyone."""
+    for seed in range(3):
+        heard, run = said(
+            lambda seed=seed: federate(
+                SITES, MODEL, NORMAL, schedule=schedule, key=jax.random.key(seed)
+            )
+        )
+        assert run.status.converged and not heard
+        assert float(run.posterior.kl(settled.posterior)) < 2 * run.status.tolerance
+
+
+def test_a_smaller_tolerance_takes_more_rounds(settled):
+    runs = [federate(SITES, MODEL, NORMAL, until=until) for until in (1.0, 1e-6)]
+    assert runs[0].state.step < runs[1].state.step <= settled.state.step
+    assert all(run.status.change <= run.tolerance for run in runs)
+    assert runs[0].until(1e-6).status.change <= 1e-6
+    assert runs[1].until().state.step == runs[1].state.step
+
+
+def test_with_steps_and_until_it_ends_at_whichever_comes_first():
+    assert federate(SITES, MODEL, NORMAL, steps=50, until=1e-3).state.step < 50
+    heard, run = said(lambda: federate(SITES, MODEL, NORMAL, steps=1, until=1e-3))
+    assert run.state.step == 1 and len(heard) == 1
+
+
+def test_conjugate_models_are_done_when_all_had_their_turn():
+    example = CONJUGATE["Beta"]
+    run = federate(example.sites, example.model, example.prior)
+    assert run.state.step == 1 and run.status.change == 0
+    heard, run = said(lambda: federate(
+        example.sites, example.model, example.prior, schedule=Gossip(ring(list(NAMES))), steps=2
+    ))  # fmt: skip
+    assert "hops are too few" in heard[0] and "no visit yet to" in heard[1]
+    assert run.until().status.converged
+
+
+# --- what it says ---------------------------------------------------------------------------
+
+
+def test_too_few_rounds_are_warned_of():
+    heard, run = said(lambda: federate(SITES, MODEL, NORMAL, steps=1))
+    assert run.status.state == "not converged" and math.isinf(run.status.change)
+    assert heard == [f"The posterior has {run.status} (after 1 rounds)."]
+    assert said(lambda: federate(SITES, MODEL, NORMAL, steps=0))[0] == []
+
+
+def test_one_site_alone_is_done_at_once():
+    run = federate({"ash": SITES["ash"]}, MODEL, NORMAL)
+    assert run.state.step == 1 and run.status.converged
+
+
+@pytest.mark.parametrize("until", [0.0, -1.0, math.nan])
+def test_a_tolerance_that_is_none(until):
+    with pytest.raises(UsageError, match="until"):
+        federate(SITES, MODEL, NORMAL, until=until)
+
+
+def test_the_rule_is_said():
+    run = start(SITES, MODEL, NORMAL, schedule=Gossip(ring(list(NAMES))))
+    assert "PredictorQuadrature of 64 nodes, line search" in run.rule
+    assert "about 6 cover the graph" in run.rule
+    update = LocalUpdate("reinforce", batch_size=4, rate=0.1)
+    rule = start(SITES, MODEL, NORMAL, update=update).rule
+    assert "30 samples and leave-one-out baseline, batches of 4" in rule and "rate of 0.1" in rule
+
+
+# --- what could deceive it ------------------------------------------------------------------
+
+
+def test_a_rate_that_decays_is_no_convergence(settled):
+    """Rounds shrink since the rate does, far from the end."""
+    update = LocalUpdate(rate=lambda t: 0.05 * 0.9**t)
+    run = start(SITES, MODEL, NORMAL, update=update).advance(6)
+    assert float(run.posterior.kl(settled.posterior)) > 0.1
+    assert run.status.state == "not converged"
+
+
+def test_a_run_that_begins_again_is_not_done(settled):
+    again = settled.restarted()
+    assert again.posterior == NORMAL and not again.status.converged
+    assert float(again.until(1e-3).posterior.kl(settled.posterior)) < 1e-3
+
+
+def test_a_site_that_left_or_came_back_is_noticed(settled):
+    left = settled.forget("oak")
+    assert left.status.state == "not converged"
+    back = left.until().rejoin("oak")
+    assert "no visit yet to 'oak'" in str(back.status)
+    assert float(back.until(1e-6).posterior.kl(settled.posterior)) < 1e-5
+
+
+def test_a_site_that_fails_is_a_reason():
+    def flips(z, x):
+        return jnp.where(x < 0, jnp.nan, x * jnp.log(z) + (1 - x) * jnp.log1p(-z))
+
+    prior = BetaBernoulli().families[0].from_standard(2.0, 2.0)
+    sites = {"a": np.array([1.0, 0.0, 1.0]), "b": np.array([-1.0, 0.0])}
+    heard, run = said(lambda: federate(sites, flips, prior, on_error="pass"))
+    assert run.status.reasons == ("no update of 'b'",)
+    assert run.state.step < 10 and len(heard) == 1
+
+
+def test_a_likelihood_that_jumps_is_told():
+    """Its derivative is zero wherever there is one."""
+    data = {"a": np.random.default_rng(0).normal(size=30)}
+    jump = lambda z, x: jnp.where(x < z[0], -1.0, -2.0) + 0 * z[1]
+    heard, run = said(lambda: federate(data, jump, NORMAL, steps=3))
+    assert run.status.state == "not converged" and run.status.change > 0.1 and heard
+
+
+def test_noise_is_taken_off_and_allowed_for():
+    update = LocalUpdate("bonnet-price", steps=5)
+    run = start(SITES, MODEL, NORMAL, update=update)
+    certificate = certify(run)
+    assert run.advance(1).status.tolerance == 2 * run.tolerance  # one a coordinate
+    assert certificate.distance > 20 * certificate.error > 0
+    # At the optimum next to nothing is left but noise.
+    there = federate(SITES, MODEL, Gaussian.from_standard(np.zeros(2), 4 * np.eye(2)))
+    noisy = start(SITES, MODEL, NORMAL, update=update)._with(there.state, NAMES)
+    assert certify(noisy).distance < 4 * certify(noisy).error
+
+
+def test_the_sum_of_what_is_to_come():
+    assert _to_come(0.1, 0.2, 1) == pytest.approx(0.1)  # a tenth, and half as much each time
+    assert _to_come(0.1, 0.1, 1) == math.inf == _to_come(0.2, 0.1, 1) == _to_come(0.2, 0.0, 1)
+    assert _to_come(math.sqrt(SETTLED), 0.0, 1) == math.sqrt(SETTLED)
