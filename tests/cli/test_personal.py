@@ -23,6 +23,7 @@ def configured(personal):
         ("true", (0, 1), [0.5, 0.5]),
         ('["v"]', (1,), [0.5]),
         ("[1]", (1,), [0.5]),
+        ('[" v "]', (1,), [0.5]),
         ("{ v = 2.0, u = 0.1 }", (0, 1), [0.1, 2.0]),
     ],
 )
@@ -55,6 +56,8 @@ def test_false_leaves_a_regression_as_it_is(folder):
     ("personal", "code", "words"),
     [
         ('["w"]', 2, "'w'; ['u', 'v']"),
+        ('{ u = 0.1, "0" = 0.5 }', 2, "twice; ['u', '0']"),
+        ('["v", 1]', 2, "personal"),
         ("[2]", 2, "personal; 0 to 1"),
         ("[]", 2, "personal"),
         ("{ v = -1.0 }", 2, "model.personal"),

@@ -24,6 +24,7 @@ from posterity.models import (
 )
 from posterity.models.cubature import cubature
 from posterity.models.personal import Law
+from posterity.models.personal_regression import _columns
 
 COLUMNS = (0, 2)
 Z = {
@@ -352,10 +353,21 @@ def test_a_prior_of_the_spread_can_be_given():
     assert hierarchical(LogisticRegression(), joint, [0])[1] == joint
 
 
-@pytest.mark.parametrize("personal", [[2], [-1], [0, 0], [0.5], [], {0: -1.0}, ["age"], None])
+@pytest.mark.parametrize(
+    "personal",
+    [
+        *([2], [-1], [0, 0], [0.5], [], ["age"], None, 3, "0"),
+        *(np.True_, np.array(0), [True, False], np.array([True, False])),
+    ],
+)
 def test_columns_that_are_none_are_refused(personal):
-    with pytest.raises((UsageError, TypeError)):
-        hierarchical(LogisticRegression(), PRIOR, personal)
+    with pytest.raises(UsageError):  # inside, as the type checker of the tests is stricter
+        _columns(personal, 2)
+
+
+def test_a_spread_to_expect_is_positive():
+    with pytest.raises(UsageError):
+        hierarchical(LogisticRegression(), PRIOR, {0: -1.0})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posterity.errors import UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
 from posterity.models import Model, PersonalModel, PersonalRegression, Records
 from posterity.models.personal import Law
@@ -75,6 +75,7 @@ class SitePosterior:
 
         Raises:
             UsageError: if the model is no regression, or does not say what it predicts.
+            ParameterError, StructureError: if ``x`` cannot be the regression's.
         """
         if not isinstance(self.model, PersonalRegression):
             raise UsageError(
@@ -82,7 +83,15 @@ class SitePosterior:
                 expected="a regression",
                 fix="Ask for `log_predictive`, or average over draws of `posterior`.",
             )
+        x = np.asarray(x)
+        self.model.check((x, np.zeros(len(x)) if x.ndim else x))
         z, laws = self._laws
+        if x.shape[1] != z["coefficients"].shape[-1]:
+            raise StructureError(
+                found=f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients",
+                expected="a column for each",
+                fix="Give the columns that the sites' records have.",
+            )
         with jax.enable_x64(True):
             return np.asarray(_predicted(self.model, z, laws, jnp.asarray(x)))
 

@@ -170,8 +170,10 @@ def hierarchical(
 
 def _columns(personal: Any, size: int) -> tuple[int, ...]:
     """Numbers of the columns, sorted."""
-    columns = tuple(range(size)) if personal is True else tuple(personal)
-    whole = all(isinstance(j, int | np.integer) and 0 <= j < size for j in columns)
+    several = isinstance(personal, Sequence | Mapping) or getattr(personal, "ndim", 0) == 1
+    columns = tuple(range(size)) if personal is True else tuple(personal) if several else ()
+    whole = all(type(j) is not bool and isinstance(j, int | np.integer) for j in columns)
+    whole = whole and all(0 <= j < size for j in columns)
     if not columns or not whole or len(set(columns)) < len(columns):
         raise UsageError(
             found=f"personal={personal!r} for {size} coefficients",

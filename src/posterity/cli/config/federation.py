@@ -19,6 +19,7 @@ from posterity import families, federation, graphs, models
 from posterity.artifact.columns import Names, columns_of, has_coefficients, in_order, some
 from posterity.cli import files
 from posterity.cli.config.columns import in_one_order, read_tables
+from posterity.cli.config.site_files import clean
 from posterity.cli.config.toml import convert, made, one_of, read
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
@@ -99,13 +100,21 @@ def load_config(path: Path, columns: Sequence[str] = ()) -> Config:
 def _config(about: schema.Federation, path: Path, wanted: Sequence[str]) -> Config:
     folder, output, kind = path.parent, about.output, about.model
     _check_intercept(kind)
+    target = kind.target and clean(kind.target)
     paths = {site: folder / name for site, name in about.sites.items()}
-    tables = read_tables(paths, kind.target, kind.intercept)
+    tables = read_tables(paths, target, kind.intercept)
+    bare = [site for site, table in tables.items() if table.y is None]
+    if kind.intercept and kind.kind == "function" and bare:
+        raise StructureError(
+            found=f"model.intercept = true, and no target at {some(bare)}",
+            expected="x and y, of which x gets a column of ones",
+            fix="Leave model.intercept out, or name the target in model.target.",
+        )
     key = jax.random.key(about.seed)
     model = _model(kind, folder, {site: table.data for site, table in tables.items()}, key)
     prior, named, inputs = _prior(about.prior, model, folder, key)
     regression = isinstance(model, models.LinearRegression | models.LogisticRegression)
-    columns = in_one_order(tables, wanted or named, kind.target, regression)
+    columns = in_one_order(tables, wanted or named, target, regression)
     _check_dimension(prior, columns.names, regression)
     network = isinstance(model, models.NeuralNetwork)  # whose weights go by no column's name
     one_each = not network and has_coefficients(prior, len(columns.names))
@@ -169,7 +178,13 @@ def _personal(about: Any, names: Sequence[str]) -> Any:
     """As :func:`posterity.federate` takes it, columns by their numbers: in TOML by name, or so."""
     if about is None or isinstance(about, bool):
         return bool(about)
-    places = [_place(str(column), names) for column in about]
+    places = [_place(clean(str(column)), names) for column in about]
+    if len(set(places)) < len(places):
+        raise UsageError(
+            found=f"model.personal with a column named twice: {some(list(map(str, about)))}",
+            expected="each column once, by its name or its number",
+            fix="Leave one out.",
+        )
     return dict(zip(places, about.values(), strict=True)) if isinstance(about, dict) else places
 
 
