@@ -56,7 +56,9 @@ def test_coefficients_move_with_their_names_and_back(case):
 def hierarchy(names, personal):
     """Means that go by the names."""
     value = lambda name: float(sum(map(ord, name)))
-    normal = lambda these: DiagonalGaussian.from_standard(list(map(value, these)), np.ones(len(these)))
+    normal = lambda these: DiagonalGaussian.from_standard(
+        list(map(value, these)), np.ones(len(these))
+    )
     return Product(coefficients=normal(names), log_spread=normal(personal))
 
 
