@@ -53,6 +53,35 @@ def test_coefficients_move_with_their_names_and_back(case):
     assert identical(turned.prior, moved)
 
 
+def hierarchy(names, personal):
+    """Means that go by the names."""
+    value = lambda name: float(sum(map(ord, name)))
+    normal = lambda these: DiagonalGaussian.from_standard(
+        list(map(value, these)), np.ones(len(these))
+    )
+    return Product(coefficients=normal(names), log_spread=normal(personal))
+
+
+@given(permuted(), st.data())
+def test_spreads_move_with_the_names_of_their_own(case, data):
+    names, wanted, _ = case
+    personal = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    turned = data.draw(st.permutations(personal))
+    here, there = columns.Names.of(names, personal), columns.Names.of(wanted, turned)
+    q, expected = hierarchy(names, personal), hierarchy(wanted, turned)
+    assert columns.columns_of(q, columns.as_provenance(here)).personal == tuple(personal)
+    assert columns.in_order(q, here, there, "here", "there") == expected
+    first = {"a": q, "b": expected}
+    assert columns.aligned(first, {"a": here, "b": there})[0]["b"] == q
+    if len(personal) < len(names):
+        others = [name for name in names if name not in personal][: len(personal)]
+        with pytest.raises(StructureError, match="differ between sites"):
+            columns.in_order(q, here, columns.Names.of(wanted, others), "here", "there")
+    with pytest.raises(ArtifactError, match="personal"):
+        told = columns.as_provenance(columns.Names.of(names, [*personal, "another"]))
+        columns.columns_of(q, told)
+
+
 @given(permuted(), st.text(min_size=6, max_size=8))
 def test_other_names_are_told_apart(case, other):
     names, wanted, seed = case

@@ -1,10 +1,11 @@
 """Partial pooling in a configuration."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.commands import refuse
+from cli.commands import call, document, refuse
 from cli.configurations import LOGISTIC
 
 from posterity.cli.config.federation import load_config
@@ -22,6 +23,7 @@ def configured(personal):
         ("true", (0, 1), [0.5, 0.5]),
         ('["v"]', (1,), [0.5]),
         ("[1]", (1,), [0.5]),
+        ('[" v "]', (1,), [0.5]),
         ("{ v = 2.0, u = 0.1 }", (0, 1), [0.1, 2.0]),
     ],
 )
@@ -30,6 +32,19 @@ def test_a_configuration_says_what_differs_between_sites(folder, personal, colum
     run = load_config(Path("own.toml")).start()
     assert run.federation.model == PersonalRegression(LogisticRegression(), columns)
     np.testing.assert_allclose(np.exp(run.ledger.prior.log_spread.mean), spread)
+
+
+def test_files_name_what_differs_between_sites(folder):
+    configured('["v"]')
+    call("federate", "own.toml")
+    rows = document("inspect", "coupled.safetensors")["coefficients"]
+    named = [(row["block"], row["name"]) for row in rows]
+    assert named == [("coefficients", "u"), ("coefficients", "v"), ("log_spread", "v")]
+    shutil.copy("coupled.safetensors", "first.safetensors")
+    configured('["u"]')
+    Path("coupled.safetensors.checkpoint").unlink()
+    call("federate", "own.toml")
+    refuse("diff first.safetensors coupled.safetensors", 4, "differ between sites; ['u']")
 
 
 def test_false_leaves_a_regression_as_it_is(folder):
@@ -41,6 +56,8 @@ def test_false_leaves_a_regression_as_it_is(folder):
     ("personal", "code", "words"),
     [
         ('["w"]', 2, "'w'; ['u', 'v']"),
+        ('{ u = 0.1, "0" = 0.5 }', 2, "twice; ['u', '0']"),
+        ('["v", 1]', 2, "personal"),
         ("[2]", 2, "personal; 0 to 1"),
         ("[]", 2, "personal"),
         ("{ v = -1.0 }", 2, "model.personal"),

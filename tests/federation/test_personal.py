@@ -9,7 +9,7 @@ from scipy.special import expit, gammaln, logsumexp
 
 from posterity import load, save
 from posterity.arrays.tree import structure
-from posterity.errors import ArtifactError, LedgerError, StructureError, UsageError
+from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
 from posterity.families import Gaussian, Product
 from posterity.federation import Gossip, federate, forget
 from posterity.federation.personal import site_posterior
@@ -199,5 +199,9 @@ def test_what_has_no_local_parameters_is_refused():
         alone.new_site()
     with pytest.raises(LedgerError, match="nowhere"):
         fitted().site("nowhere")
+    with pytest.raises(StructureError):
+        fitted().site(NAMES[0]).predict(np.ones((2, 2)))
+    with pytest.raises(ParameterError):
+        fitted().site(NAMES[0]).predict(np.array([[np.nan]]))
     with pytest.raises(StructureError):
         fitted().site(NAMES[0]).log_predictive((np.ones((1, 1)), np.ones((1, 1))))

@@ -14,9 +14,9 @@ from experiments.robustness.reference import gap_of
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import PredictorQuadrature
-from posterity.inference.quadrature import normal_pairs
 from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, LogisticRegression, Records
+from posterity.models.cubature import normal_pairs
 
 few = settings(max_examples=settings().max_examples // 4)
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import chi, multivariate_normal, norm
 
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gamma, Gaussian, Product
@@ -18,10 +18,13 @@ from posterity.models import (
     LogisticRegression,
     PersonalModel,
     PersonalRegression,
+    PredictorModel,
     Records,
     hierarchical,
 )
 from posterity.models.cubature import cubature
+from posterity.models.personal import Law
+from posterity.models.personal_regression import _columns
 
 COLUMNS = (0, 2)
 Z = {
@@ -158,6 +161,34 @@ def test_the_bound_holds_where_nothing_is_log_concave(at):
     assert -1e-3 < gap < 0.5
 
 
+class Quartic(PersonalModel):
+    """So flat in the middle and so steep outside that only the spread of radii tells."""
+
+    size: int
+
+    def local_prior(self, z):
+        return jnp.zeros(self.size), jnp.ones(self.size)
+
+    def local_log_likelihood(self, z, b, data):
+        return -z * (b @ b) ** 2 * data
+
+
+@pytest.mark.parametrize("size", [4, 6])
+@given(log_steepness=st.floats(-7, -2))
+@settings(max_examples=10)
+def test_nodes_in_many_dimensions_know_of_more_than_one_radius(size, log_steepness):
+    radius, steepness = np.linspace(0, 12, 4001), np.exp(log_steepness)
+    exact = np.log(np.trapezoid(np.exp(-steepness * radius**4) * chi(size).pdf(radius), radius))
+    model, one = Quartic(size), np.ones(1)
+    gap = exact - float(TOTAL(model, steepness, Records.of(one)))
+    assert -0.01 < gap < 0.1
+    law = model.local(steepness, None)
+    assert float(PREDICTIVE(model, steepness, law, one)[0]) == pytest.approx(exact, abs=0.1)
+
+
+PREDICTIVE = jax.jit(
+    lambda model, z, law, data: model.log_predictive(z, law, data), static_argnums=0
+)
 RATES, ROBUST, OWN = Rates(), Robust(), Logistic()
 
 
@@ -252,6 +283,31 @@ def test_predictions_average_over_what_is_the_sites_own():
     )
 
 
+class Poisson(PredictorModel):
+    """Counts, whose likelihood is as narrow as they are many."""
+
+    def predictor_log_likelihood(self, f, y):
+        return y * f - jnp.exp(f) - jax.scipy.special.gammaln(y + 1)
+
+
+@given(st.floats(-1, 2))
+@settings(max_examples=15)
+def test_a_prediction_may_be_far_wider_than_what_is_seen(log_deviation):
+    s, y = np.exp(log_deviation), np.array([0.0, 4.0, 3e3, 1e5])
+    x, law = np.ones((4, 1)), Law(np.array([1.0]), np.array([s]))
+    z = {"coefficients": np.zeros(1), "log_spread": np.zeros(1)}
+    linear, poisson = (
+        PersonalRegression(model, (0,)) for model in (LinearRegression(1e-4), Poisson())
+    )
+    np.testing.assert_allclose(
+        PREDICTIVE(linear, z, law, (x, y)), norm(1, np.hypot(s, 1e-2)).logpdf(y)
+    )
+    f = np.linspace(-40, 40, 400_001)[:, None] * s + 1
+    logs = norm(1, s).logpdf(f) + y * f - np.exp(f) - gammaln(y + 1)
+    exact = logsumexp(logs, 0) + np.log(f[1] - f[0])
+    np.testing.assert_allclose(PREDICTIVE(poisson, z, law, (x, y)), exact, rtol=1e-6)
+
+
 # --- nodes ---------------------------------------------------------------------------------------
 
 
@@ -297,10 +353,21 @@ def test_a_prior_of_the_spread_can_be_given():
     assert hierarchical(LogisticRegression(), joint, [0])[1] == joint
 
 
-@pytest.mark.parametrize("personal", [[2], [-1], [0, 0], [0.5], [], {0: -1.0}, ["age"], None])
+@pytest.mark.parametrize(
+    "personal",
+    [
+        *([2], [-1], [0, 0], [0.5], [], ["age"], None, 3, "0"),
+        *(np.True_, np.array(0), [True, False], np.array([True, False])),
+    ],
+)
 def test_columns_that_are_none_are_refused(personal):
-    with pytest.raises((UsageError, TypeError)):
-        hierarchical(LogisticRegression(), PRIOR, personal)
+    with pytest.raises(UsageError):  # inside, as the type checker of the tests is stricter
+        _columns(personal, 2)
+
+
+def test_a_spread_to_expect_is_positive():
+    with pytest.raises(UsageError):
+        hierarchical(LogisticRegression(), PRIOR, {0: -1.0})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ fit together; files with other columns do not.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,35 +19,55 @@ from posterity.ledger import Ledger
 
 KEY = "columns"
 """Of the provenance, under which a file holds the names: a list in JSON."""
+PERSONAL = "personal"
+"""The same, of those of the coefficients that each site has its own of."""
+SPREAD = "log_spread"
+"""The block whose coordinates go by these names: how far sites differ."""
 MOST_CHARACTERS = 200
 """Of a name."""
 MOST_NAMES = 10
 """Names that an error repeats."""
 
 
+class Names(tuple[str, ...]):
+    """Of coefficients; those of each site's own again, in the order of their spreads."""
+
+    personal: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, names: Sequence[str], personal: Sequence[str] = ()) -> Self:
+        """Both, the latter some of the former, or none."""
+        made = cls(names)
+        made.personal = tuple(personal)
+        return made
+
+
+def personal_of(names: Sequence[str]) -> tuple[str, ...]:
+    """Of the coefficients that each site has its own of; none if it is not said."""
+    return names.personal if isinstance(names, Names) else ()
+
+
 def as_provenance(names: Sequence[str]) -> dict[str, str]:
     """What to save beside a posterior whose coefficients have these names; nothing if none.
 
-    >>> as_provenance(["age", "dose"])
-    {'columns': '["age","dose"]'}
+    >>> as_provenance(Names.of(["age", "dose"], ["dose"]))
+    {'columns': '["age","dose"]', 'personal': '["dose"]'}
     """
-    return {KEY: json.dumps(list(names), separators=(",", ":"))} if names else {}
+    told = {KEY: names, PERSONAL: personal_of(names)}
+    return {
+        key: json.dumps(list(these), separators=(",", ":")) for key, these in told.items() if these
+    }
 
 
-def columns_of(posterior: Any, provenance: Mapping[str, str]) -> tuple[str, ...]:
+def columns_of(posterior: Any, provenance: Mapping[str, str]) -> Names:
     """The names of the coefficients of what a file holds; empty if it names none.
 
     Raises:
         ArtifactError: if they are no distinct names, or not as many as there are coefficients.
     """
     if KEY not in provenance:
-        return ()
-    try:
-        names = json.loads(provenance[KEY])
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not names or unfit_names(names):
-        raise altered(f"columns {provenance[KEY][:MOST_CHARACTERS]}, which are no distinct names")
+        return Names()
+    names = _listed(provenance, KEY)
     if not has_coefficients(posterior, len(names)):
         family = posterior.prior if isinstance(posterior, Ledger) else posterior
         raise ArtifactError(
@@ -55,7 +75,22 @@ def columns_of(posterior: Any, provenance: Mapping[str, str]) -> tuple[str, ...]
             expected="a name for each coefficient of a Gaussian",
             fix="Save it again with the names of its own columns.",
         )
-    return tuple(names)
+    personal = _listed(provenance, PERSONAL) if PERSONAL in provenance else []
+    if set(personal) - set(names) or (
+        personal and not has_coefficients(posterior, len(personal), SPREAD)
+    ):
+        raise altered(f"personal {some(personal)}, which are no coefficients that have a spread")
+    return Names.of(names, personal)
+
+
+def _listed(provenance: Mapping[str, str], key: str) -> list[str]:
+    try:
+        names = json.loads(provenance[key])
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not names or unfit_names(names):
+        raise altered(f"{key} {provenance[key][:MOST_CHARACTERS]}, which are no distinct names")
+    return names
 
 
 def unfit_names(names: Sequence[Any]) -> str:
@@ -79,10 +114,10 @@ def gaussians(family: Any, path: str = "") -> Iterator[tuple[str, Gaussian | Dia
         yield path, family
 
 
-def has_coefficients(posterior: Any, count: int) -> bool:
-    """Whether a posterior or a ledger has a Gaussian of so many dimensions."""
+def has_coefficients(posterior: Any, count: int, block: str = "") -> bool:
+    """Whether a posterior or ledger has a Gaussian of so many dimensions, or such a block."""
     family = posterior.prior if isinstance(posterior, Ledger) else posterior
-    return any(q.own_size == count for _, q in gaussians(family))
+    return any(q.own_size == count and block in ("", path) for path, q in gaussians(family))
 
 
 # --- in one order ------------------------------------------------------------------------------
@@ -114,6 +149,7 @@ def in_order(
 ) -> Any:
     """The posterior, or ledger, with its coefficients in the order that is ``wanted``, exactly.
 
+    So are the spreads of those that each site has its own of, which have to be the same.
     Where either has no names there is nothing to compare. Errors as of :func:`order`.
 
     >>> q = Gaussian.from_standard([1.0, 2.0], [[1.0, 0.5], [0.5, 4.0]])
@@ -123,30 +159,33 @@ def in_order(
     if not names or not wanted:
         return posterior
     places = order(names, wanted, place, of)
-    if places == sorted(places):
+    apart = "that differ between sites"
+    own = order(
+        personal_of(names), personal_of(wanted), f"{place}, of those {apart}", f"{of} {apart}"
+    )
+    if places == sorted(places) and own == sorted(own):
         return posterior
-    labels = np.argsort(places)  # where each coefficient goes
+    labels, spread = np.argsort(places), np.argsort(own)  # where each coefficient goes
+    moved = lambda family: _relabelled(family, labels, spread)
     if not isinstance(posterior, Ledger):
-        return _relabelled(posterior, labels)
+        return moved(posterior)
     entries = {
-        site: entry
-        if entry.factor is None
-        else entry._replace(factor=_relabelled(entry.factor, labels))
+        site: entry if entry.factor is None else entry._replace(factor=moved(entry.factor))
         for site, entry in posterior.entries.items()
     }
-    return Ledger(_relabelled(posterior.prior, labels), entries)
+    return Ledger(moved(posterior.prior), entries)
 
 
 def aligned(
     posteriors: Mapping[str, Any], columns: Mapping[str, Sequence[str]]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+) -> tuple[dict[str, Any], Names]:
     """All in the order of the first that names its coefficients, and these names.
 
     Raises:
         StructureError: that names one with other columns, and the first.
     """
     first = next((place for place in columns if columns[place]), "")
-    wanted = tuple(columns.get(first, ()))
+    wanted = Names.of(columns.get(first, ()), personal_of(columns.get(first, ())))
     found = {
         place: in_order(q, columns[place], wanted, repr(place), repr(first))
         for place, q in posteriors.items()
@@ -162,9 +201,11 @@ def unnamed(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[
     return [f"no names of columns at {some(bare)}: theirs are taken to be {some(names)}"]
 
 
-def _relabelled(family: Any, labels: np.ndarray) -> Any:
+def _relabelled(family: Any, labels: np.ndarray, spread: np.ndarray, block: str = "") -> Any:
     if isinstance(family, Product):
-        return family.rebuild([_relabelled(block, labels) for block in family.parts()])
+        parts = zip(family.blocks, family.parts(), strict=True)
+        return family.rebuild([_relabelled(part, labels, spread, name) for name, part in parts])
+    labels = spread if block == SPREAD and len(spread) else labels
     coefficients = has_coefficients(family, len(labels))
     return family.relabel(labels, len(labels)) if coefficients else family
 

@@ -114,7 +114,7 @@ def _plate(plate: Any) -> dict[str, Any]:
     }
 
 
-def _prior(path: Path | None) -> tuple[Any, dict[str, str], tuple[str, ...]]:
+def _prior(path: Path | None) -> tuple[Any, dict[str, str], Sequence[str]]:
     """The prior, what is said of it, and the names of its coefficients."""
     from posterity.artifact.columns import columns_of
 

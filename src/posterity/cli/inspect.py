@@ -63,13 +63,14 @@ def _facts(found: Any) -> dict[str, Any]:
 
 def _coefficients(posterior: Any, names: Sequence[str]) -> list[dict[str, Any]]:
     """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
-    from posterity.artifact.columns import gaussians
+    from posterity.artifact.columns import SPREAD, gaussians, personal_of
 
     rows = []
     for path, q in gaussians(posterior):
-        named = len(names) == q.own_size
+        called = (personal_of(names) if path == SPREAD else ()) or names
+        named = len(called) == q.own_size
         if named or q.own_size <= MOST_UNNAMED:
-            rows += _marginals(q, path, names if named else [None] * q.own_size)
+            rows += _marginals(q, path, called if named else [None] * q.own_size)
     return rows
 
 

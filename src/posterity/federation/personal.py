@@ -10,13 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posterity.errors import UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
 from posterity.models import Model, PersonalModel, PersonalRegression, Records
 from posterity.models.personal import Law
 
 DRAWS = 512
 """Of what is shared, from its posterior: the same for all sites."""
+AT_A_TIME = 32
+"""Draws for which predictions are made together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +75,7 @@ class SitePosterior:
 
         Raises:
             UsageError: if the model is no regression, or does not say what it predicts.
+            ParameterError, StructureError: if ``x`` cannot be the regression's.
         """
         if not isinstance(self.model, PersonalRegression):
             raise UsageError(
@@ -80,7 +83,15 @@ class SitePosterior:
                 expected="a regression",
                 fix="Ask for `log_predictive`, or average over draws of `posterior`.",
             )
+        x = np.asarray(x)
+        self.model.check((x, np.zeros(len(x)) if x.ndim else x))
         z, laws = self._laws
+        if x.shape[1] != z["coefficients"].shape[-1]:
+            raise StructureError(
+                found=f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients",
+                expected="a column for each",
+                fix="Give the columns that the sites' records have.",
+            )
         with jax.enable_x64(True):
             return np.asarray(_predicted(self.model, z, laws, jnp.asarray(x)))
 
@@ -117,10 +128,15 @@ def _given(model: Any, z: Any, records: Any) -> Any:
 
 @eqx.filter_jit
 def _predicted(model: Any, z: Any, laws: Any, x: Any) -> Any:
-    return jax.vmap(lambda z, law: model.predict(z, law, x))(z, laws).mean(0)
+    return _over_draws(lambda draw: model.predict(*draw, x), (z, laws)).mean(0)
 
 
 @eqx.filter_jit
 def _log_predictive(model: Any, z: Any, laws: Any, data: Any) -> Any:
-    values = jax.vmap(lambda z, law: model.log_predictive(z, law, data))(z, laws)
+    values = _over_draws(lambda draw: model.log_predictive(*draw, data), (z, laws))
     return jax.scipy.special.logsumexp(values, 0) - jnp.log(len(values))
+
+
+def _over_draws(each: Any, draws: Any) -> Any:
+    """Some at a time: all with all their nodes take much memory where records are many."""
+    return jax.lax.map(each, draws, batch_size=AT_A_TIME)

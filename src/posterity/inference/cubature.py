@@ -15,8 +15,8 @@ from posterity.arguments import at_least
 from posterity.families import ExponentialFamily, Product
 from posterity.families.gaussian import AnyGaussian
 from posterity.inference.estimators import NODES_LIMIT, Evaluator, Expectation
-from posterity.inference.quadrature import normal_pairs
 from posterity.models import Records
+from posterity.models.cubature import normal_pairs
 
 
 class Cubature(Evaluator):

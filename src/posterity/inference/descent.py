@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 
 from posterity.families import ExponentialFamily, Product
 from posterity.families.gaussian import AnyGaussian
-from posterity.inference.quadrature import normal_pairs
 from posterity.inference.step import dtype_of
+from posterity.models.cubature import normal_pairs
 
 SLOPE = 1e-4
 """The share of the decrease that the slope promises which a step must keep (Armijo's rule)."""

@@ -1,11 +1,9 @@
 """Expectations under one-dimensional members, by sums over few nodes."""
 
-import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
 from posterity.families import ExponentialFamily
@@ -13,8 +11,6 @@ from posterity.families import ExponentialFamily
 TAIL = 300.0
 """How far the nodes reach: to where the density is this many nats below its peak. Functions that
 grow towards the ends, such as ``1/z``, call for far more than the 37 nats that rounding hides."""
-DEVIATIONS = 9.0
-"""The same for functions of linear predictors, in standard deviations: 40 nats."""
 
 
 class Nodes(NamedTuple):
@@ -39,33 +35,3 @@ def expectation_nodes(q: ExponentialFamily, nodes: int) -> Nodes:
     z, statistics, log_density = line.at(line.scale * jnp.sinh(u))
     log_spacing = jnp.logaddexp(u, -u)
     return Nodes(z, statistics, jax.nn.softmax(log_density + log_spacing))
-
-
-def normal_nodes(
-    nodes: int, dtype: Any
-) -> tuple[Float[jax.Array, " nodes"], Float[jax.Array, " nodes"]]:
-    """Equidistant nodes and chances for a standard normal.
-
-    For functions narrower than the normal these beat as many Gauss-Hermite nodes, which spend
-    themselves on the far tails (trefethen2014).
-    """
-    x = jnp.linspace(-DEVIATIONS, DEVIATIONS, nodes, dtype=dtype)
-    return x, jax.nn.softmax(-(x**2) / 2)
-
-
-@functools.lru_cache(maxsize=32)
-def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
-    """Pairs of mirrored nodes (2 pairs, size), of mean zero.
-
-    Their covariance is the identity where there are as many pairs as coordinates.
-    """
-    from scipy.special import ndtri
-    from scipy.stats import qmc
-
-    # Of a power of two, as these sequences are made for; what is left over is left out.
-    uniform = qmc.Sobol(size, rng=seed).random_base2((pairs - 1).bit_length())[:pairs]
-    normal = ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
-    if size > pairs:
-        return np.concatenate([normal, -normal])
-    whitened = np.linalg.solve(np.linalg.cholesky(normal.T @ normal / pairs), normal.T).T
-    return np.concatenate([whitened, -whitened])

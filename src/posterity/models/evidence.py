@@ -92,11 +92,13 @@ def log_evidence(expected: Expected, given: Any, start: Whitened) -> Float[jax.A
 
     The search itself is not differentiated. One more step from its end is: it carries how the
     optimum depends on what is given, so that first derivatives are right to second order in
-    what the search left, and second derivatives are close.
+    what the search left, and second derivatives are close. NaN where the search did not come
+    near, so that nobody takes a slope of nowhere for one: a visit steps back from there, and what
+    it cannot step back from it fails for, or has no bound of its doubt.
     """
     q, near = best_gaussian(expected, *jax.lax.stop_gradient((given, start)))
-    q = _moved(q, expected(given, q), jnp.where(near, 1.0, 0.0).astype(start.mean.dtype))
-    return _bound(q, expected(given, q))
+    q = _moved(q, expected(given, q), 1.0)
+    return jnp.where(near, _bound(q, expected(given, q)), jnp.nan)
 
 
 def _searched(expected: Callable[[Whitened], Expectation], search: Search) -> Search:

@@ -58,7 +58,10 @@ class PersonalModel(Model):
         """``log p(record | z, b)`` of each record, in nats."""
 
     def total(self, z: Any, records: Records) -> Float[Real, ""]:
-        """The tightest Gaussian bound on ``log ∫ p(records | z, b) p(b | z) db``, in nats."""
+        """The tightest Gaussian bound on ``log ∫ p(records | z, b) p(b | z) db``, in nats.
+
+        Its expectations are sums over nodes: it is a bound up to their error.
+        """
         return log_evidence(self.expected, (z, records), self._start(z))
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:

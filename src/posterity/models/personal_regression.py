@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -16,12 +15,14 @@ from posterity.families import ExponentialFamily, Gaussian, Product
 from posterity.families.gaussian import AnyGaussian
 from posterity.models.base import Model, PredictorModel
 from posterity.models.conjugate import LinearRegression
-from posterity.models.cubature import hermite
+from posterity.models.cubature import hermite, log_normal_mean, normal_nodes
 from posterity.models.evidence import Expectation, Whitened
 from posterity.models.personal import Law, PersonalModel
 
 NODES = 24
-"""Gauss-Hermite nodes along each record's predictor."""
+"""Gauss-Hermite nodes along each record's predictor, under a law that the records narrow."""
+ALONG = 128
+"""Equidistant nodes of a prediction, under one that may be as wide as it likes."""
 TYPICAL = 0.25
 """Median of a coefficient's spread between sites before data, in its own prior deviations."""
 COMMON, OWN = 1.5, 0.75
@@ -85,22 +86,22 @@ class PersonalRegression(PersonalModel):
         )
 
     def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, " n"]:
-        """By a sum along each predictor."""
+        """In closed form for linear regression, else by sums about each integrand's peak."""
         x, y = data
-        f, chances = self._along(z, law, x)
-        values = self.model.predictor_log_likelihood(f, jnp.asarray(y, f.dtype)[:, None])
-        return jax.scipy.special.logsumexp(values, 1, b=chances)
+        mean, deviation = self._predictor(z, law, x)
+        y = jnp.asarray(y, mean.dtype)
+        if isinstance(self.model, LinearRegression):
+            variance = self.model.noise_variance + deviation**2
+            return -((y - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance)) / 2
+        at = lambda u: mean[:, None] + deviation[:, None] * u
+        log_likelihood = lambda u: self.model.predictor_log_likelihood(at(u), y[:, None])
+        return log_normal_mean(log_likelihood, mean)
 
     def predict(self, z: Any, law: Law, x: Float[Real, "n d"]) -> Float[Real, " n"]:
         """``E[y | x]`` of each row, ``b`` of that law."""
-        f, chances = self._along(z, law, x)
-        return self.model.predictor_mean(f) @ chances
-
-    def _along(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
-        """Nodes (n, m) of each predictor, and their chances."""
         mean, deviation = self._predictor(z, law, x)
-        epsilon, chances = hermite(NODES)
-        return mean[:, None] + deviation[:, None] * epsilon, chances
+        epsilon, chances = normal_nodes(ALONG, mean.dtype)
+        return self.model.predictor_mean(mean[:, None] + deviation[:, None] * epsilon) @ chances
 
     def _predictor(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
         """Mean and standard deviation of ``x · β``, row by row."""
@@ -169,8 +170,10 @@ def hierarchical(
 
 def _columns(personal: Any, size: int) -> tuple[int, ...]:
     """Numbers of the columns, sorted."""
-    columns = tuple(range(size)) if personal is True else tuple(personal)
-    whole = all(isinstance(j, int | np.integer) and 0 <= j < size for j in columns)
+    several = isinstance(personal, Sequence | Mapping) or getattr(personal, "ndim", 0) == 1
+    columns = tuple(range(size)) if personal is True else tuple(personal) if several else ()
+    whole = all(type(j) is not bool and isinstance(j, int | np.integer) for j in columns)
+    whole = whole and all(0 <= j < size for j in columns)
     if not columns or not whole or len(set(columns)) < len(columns):
         raise UsageError(
             found=f"personal={personal!r} for {size} coefficients",

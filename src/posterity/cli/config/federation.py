@@ -16,9 +16,10 @@ import numpy as np
 
 import posterity.cli.config.schema as schema
 from posterity import families, federation, graphs, models
-from posterity.artifact.columns import columns_of, has_coefficients, some
+from posterity.artifact.columns import Names, columns_of, has_coefficients, in_order, some
 from posterity.cli import files
 from posterity.cli.config.columns import in_one_order, read_tables
+from posterity.cli.config.site_files import clean
 from posterity.cli.config.toml import convert, made, one_of, read
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
@@ -69,7 +70,7 @@ class Config:
     checkpoint: Path
     every: int
     history: Path | None
-    columns: tuple[str, ...]
+    columns: Names
     notes: tuple[str, ...]
 
     @property
@@ -99,21 +100,33 @@ def load_config(path: Path, columns: Sequence[str] = ()) -> Config:
 def _config(about: schema.Federation, path: Path, wanted: Sequence[str]) -> Config:
     folder, output, kind = path.parent, about.output, about.model
     _check_intercept(kind)
+    target = kind.target and clean(kind.target)
     paths = {site: folder / name for site, name in about.sites.items()}
-    tables = read_tables(paths, kind.target, kind.intercept)
+    tables = read_tables(paths, target, kind.intercept)
+    bare = [site for site, table in tables.items() if table.y is None]
+    if kind.intercept and kind.kind == "function" and bare:
+        raise StructureError(
+            found=f"model.intercept = true, and no target at {some(bare)}",
+            expected="x and y, of which x gets a column of ones",
+            fix="Leave model.intercept out, or name the target in model.target.",
+        )
     key = jax.random.key(about.seed)
     model = _model(kind, folder, {site: table.data for site, table in tables.items()}, key)
     prior, named, inputs = _prior(about.prior, model, folder, key)
     regression = isinstance(model, models.LinearRegression | models.LogisticRegression)
-    columns = in_one_order(tables, wanted or named, kind.target, regression)
+    columns = in_one_order(tables, wanted or named, target, regression)
     _check_dimension(prior, columns.names, regression)
     network = isinstance(model, models.NeuralNetwork)  # whose weights go by no column's name
     one_each = not network and has_coefficients(prior, len(columns.names))
+    personal = _personal(kind.personal, columns.names)
+    own = Names.of(columns.names, _called(personal, columns.names))
+    if named.personal:
+        prior = in_order(prior, named, own, "the prior", "model.personal")
     options = {
         "schedule": _schedule(about.schedule, sorted(paths)),
         "update": _update(about.update),
         "key": key,
-        "personal": _personal(kind.personal, columns.names),
+        "personal": personal,
         "until": about.schedule.until,
         **about.given("sites", "model", "prior", "schedule", "output", "update", "seed"),
     }
@@ -126,7 +139,7 @@ def _config(about: schema.Federation, path: Path, wanted: Sequence[str]) -> Conf
         checkpoint=folder / (output.checkpoint or f"{output.ledger}.checkpoint"),
         every=output.every,
         history=None if output.history is None else folder / output.history,
-        columns=columns.names if one_each else (),
+        columns=own if one_each else Names(),
         notes=columns.notes,
     )
 
@@ -165,8 +178,21 @@ def _personal(about: Any, names: Sequence[str]) -> Any:
     """As :func:`posterity.federate` takes it, columns by their numbers: in TOML by name, or so."""
     if about is None or isinstance(about, bool):
         return bool(about)
-    places = [_place(str(column), names) for column in about]
+    places = [_place(clean(str(column)), names) for column in about]
+    if len(set(places)) < len(places):
+        raise UsageError(
+            found=f"model.personal with a column named twice: {some(list(map(str, about)))}",
+            expected="each column once, by its name or its number",
+            fix="Leave one out.",
+        )
     return dict(zip(places, about.values(), strict=True)) if isinstance(about, dict) else places
+
+
+def _called(personal: Any, names: Sequence[str]) -> list[str]:
+    """The columns that differ between sites, in the order of their spreads."""
+    if isinstance(personal, bool):
+        return list(names) if personal else []
+    return [name for place, name in enumerate(names) if place in personal]
 
 
 def _place(column: str, names: Sequence[str]) -> int:
@@ -219,12 +245,12 @@ def _function(folder: Path, *, function: str) -> models.FunctionModel:
 
 def _prior(
     about: dict[str, Any], model: Any, folder: Path, key: jax.Array
-) -> tuple[ExponentialFamily, tuple[str, ...], list[Path]]:
+) -> tuple[ExponentialFamily, Names, list[Path]]:
     """The prior, the names of its coefficients and the file that it was read from, if any."""
     if isinstance(model, models.NeuralNetwork):
         table = schema.table(variance=schema.Positive)
         variance = convert({"variance": 1.0, **about}, table, "prior").variance
-        return model.prior(variance=variance, key=key), (), []
+        return model.prior(variance=variance, key=key), Names(), []
     if "file" in about:
         file = folder / convert(about, schema.table(file=str), "prior").file
         prior, inspection = files.read_prior(file)
@@ -235,7 +261,7 @@ def _prior(
     make = lambda **values: family.from_standard(
         **{name: np.asarray(value, float) for name, value in values.items()}
     )
-    return made(make, convert(about, table, "prior").given("family"), "prior"), (), []
+    return made(make, convert(about, table, "prior").given("family"), "prior"), Names(), []
 
 
 # --- who updates when, and how -------------------------------------------------------------------

@@ -74,7 +74,7 @@ def _npz(path: Path) -> Table:
         arrays = {name: file[name] for name in file.files}
     if not {"x"} <= set(arrays) <= ARRAYS:
         raise ValueError(f"arrays {some(sorted(arrays))}, where there should be x, or x and y")
-    names = tuple(_clean(str(name)) for name in arrays.get("columns", np.array([])).ravel())
+    names = tuple(clean(str(name)) for name in arrays.get("columns", np.array([])).ravel())
     if names and (np.shape(arrays["x"])[1:] != (len(names),) or unfit_names(names)):
         why = unfit_names(names) or f"x has shape {np.shape(arrays['x'])}"
         raise ValueError(f"columns {some(names)}, which do not name those of x: {why}")
@@ -102,7 +102,7 @@ def _labelled(names: tuple[str, ...], values: np.ndarray, target: str | None) ->
 def _csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     """The names in the header, and the numbers below them."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        names = tuple(map(_clean, next(csv.reader([file.readline()], strict=True), [])))
+        names = tuple(map(clean, next(csv.reader([file.readline()], strict=True), [])))
         lines = list(file)
     _check_header(names)
     rows = [line for line in lines if line.strip()]
@@ -117,7 +117,7 @@ def _csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     return names, values
 
 
-def _clean(name: str) -> str:
+def clean(name: str) -> str:
     """Without blanks about it; one accented letter is one character, however it was typed."""
     return unicodedata.normalize("NFC", name.strip())
 
@@ -151,4 +151,4 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text  # which Python allows in numbers, and tables of numbers do not
