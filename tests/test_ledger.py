@@ -253,7 +253,7 @@ def test_versions_count_up(ledger: Ledger) -> None:
     for sequence in (0, 1):
         with pytest.raises(LedgerError, match="sequence 1"):
             twice.update("north", ledger.factor("south"), sequence=sequence)
-    with pytest.raises(LedgerError, match="epoch -1.*whole numbers"):
+    with pytest.raises(LedgerError, match=r"epoch -1.*whole numbers"):
         twice.update("north", ledger.factor("south"), epoch=-1, sequence=7)
 
 
