@@ -13,7 +13,9 @@ from posterity.families import Gaussian
 from posterity.federation import Gossip, LedgerGossip, Synchronous, certify, federate
 from posterity.federation.federate import start
 from posterity.federation.status import SETTLED, _to_come
+from posterity.federation.visit import DOUBT
 from posterity.graphs import ring, star
+from posterity.inference.estimators import PredictorQuadrature
 from posterity.inference.update import LocalUpdate
 from posterity.models import BetaBernoulli, LogisticRegression
 from tests.federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites
@@ -109,6 +111,15 @@ def test_the_rule_is_said():
     update = LocalUpdate("reinforce", batch_size=4, rate=0.1)
     rule = start(SITES, MODEL, NORMAL, update=update).rule
     assert "30 samples and leave-one-out baseline, batches of 4" in rule and "rate of 0.1" in rule
+
+
+def test_nodes_are_added_until_they_suffice(settled):
+    """Eight of them place it wrongly; asked for no more, they would not be believed."""
+    few = LocalUpdate(PredictorQuadrature(nodes=8))
+    run = federate(SITES, MODEL, NORMAL, update=few)
+    assert run.status.converged and float(run.posterior.kl(settled.posterior)) < 1e-3
+    doubts = [visit.doubt for visit in run.history]
+    assert 0 < max(doubts) <= DOUBT
 
 
 # --- what could deceive it ------------------------------------------------------------------

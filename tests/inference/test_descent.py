@@ -189,5 +189,5 @@ def test_there_may_be_more_coordinates_than_starts(family):
     prior = family.from_standard(np.zeros(d), shape)
     factor, info = visit(LOGISTIC, prior, prior.zero(), Records.of((x, y)))
     assert info.finite
-    assert info.residual < 1e-5
+    assert info.residual < 1e-4
     assert (prior + factor).is_proper()

@@ -219,6 +219,17 @@ def test_batches_are_unbiased():
     assert (np.abs(found.mean(0) - expected) < 4 * error).all() and (error > 0).all()
 
 
+def test_padding_is_never_in_a_batch():
+    """However much of it there is."""
+    records = Records(np.arange(64), np.where(np.arange(64) < 3, 2.0, 0.0))
+    for seed in range(50):
+        batch = records.batch(2, key=jax.random.key(seed))
+        assert (np.asarray(batch.data) < 3).all()
+        np.testing.assert_allclose(batch.weights, 3.0)  # three records' weight, on two
+    few = records.batch(8, key=jax.random.key(0))
+    assert float(np.asarray(few.weights).sum()) == 6.0
+
+
 def test_a_batch_of_all_records_is_all_records():
     full, batched = LocalUpdate("exact"), LocalUpdate("exact", batch_size=6)
     key = jax.random.key(0)
