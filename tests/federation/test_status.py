@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from posterity.errors import ConvergenceWarning, UsageError
-from posterity.families import Gaussian
+from posterity.families import Beta, Gaussian
 from posterity.federation import Gossip, LedgerGossip, Synchronous, certify, federate
 from posterity.federation.federate import start
 from posterity.federation.status import SETTLED, _to_come
@@ -156,6 +156,18 @@ def test_a_site_that_fails_is_a_reason():
     heard, run = said(lambda: federate(sites, flips, prior, on_error="pass"))
     assert run.status.reasons == ("no update of 'b'",)
     assert run.state.step < 10 and len(heard) == 1
+
+
+def test_an_exact_factor_that_was_shortened_is_no_longer_exact():
+    """One site takes away more than there is: its factor is halved until a distribution is left."""
+    sites = {"a": np.array([4.0, 1.0]), "b": np.array([1.0, 0.0, 1.0])}
+    worse = type("Worse", (BetaBernoulli,), {
+        "check": lambda self, data: None,
+        "factor": lambda self, records: (
+            Beta(-3.0, 1.0) if records.data[0] > 1 else BetaBernoulli.factor(self, records)),
+    })  # fmt: skip
+    run = start(sites, worse(), Beta.from_standard(2.0, 2.0)).advance(1)
+    assert not run.exact and not run.status.converged
 
 
 def test_a_likelihood_that_jumps_is_told():

@@ -14,7 +14,8 @@ import numpy as np
 
 from posterity.artifact.container import altered
 from posterity.errors import ArtifactError, StructureError
-from posterity.families import DiagonalGaussian, Gaussian, Product
+from posterity.families import Product
+from posterity.families.gaussian import AnyGaussian
 from posterity.ledger import Ledger
 
 KEY = "columns"
@@ -105,12 +106,12 @@ def unfit_names(names: Sequence[Any]) -> str:
     return f"{some(twice)} come twice" if twice else ""
 
 
-def gaussians(family: Any, path: str = "") -> Iterator[tuple[str, Gaussian | DiagonalGaussian]]:
+def gaussians(family: Any, path: str = "") -> Iterator[tuple[str, AnyGaussian]]:
     """The Gaussian, or the Gaussian blocks of a product, with where they are."""
     if isinstance(family, Product):
         for name, block in family.blocks.items():
             yield from gaussians(block, f"{path}/{name}".removeprefix("/"))
-    elif isinstance(family, Gaussian | DiagonalGaussian) and not family.batch_shape:
+    elif isinstance(family, AnyGaussian) and not family.batch_shape:
         yield path, family
 
 
@@ -152,6 +153,7 @@ def in_order(
     So are the spreads of those that each site has its own of, which have to be the same.
     Where either has no names there is nothing to compare. Errors as of :func:`order`.
 
+    >>> from posterity.families import Gaussian
     >>> q = Gaussian.from_standard([1.0, 2.0], [[1.0, 0.5], [0.5, 4.0]])
     >>> in_order(q, ["a", "b"], ["b", "a"], "here", "there").mean
     array([2., 1.])

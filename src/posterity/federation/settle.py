@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.families import DiagonalGaussian, at_rest
+from posterity.families import at_rest
+from posterity.families.gaussian import AnyGaussian
 from posterity.federation.state import State
 from posterity.federation.visit import DOUBT, Federation, failure_of
 from posterity.inference.choice import FEW
@@ -49,7 +50,7 @@ class Stiffness(NamedTuple):
 def creeps(federation: Federation, state: State) -> bool:
     """Whether means may creep, and sites can say how they hang together."""
     q = state.prior
-    few = isinstance(q, DiagonalGaussian) and 1 < q.own_size <= FEW
+    few = isinstance(q, AnyGaussian) and q.diagonal and 1 < q.own_size <= FEW
     return few and federation.update.searches
 
 

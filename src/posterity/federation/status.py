@@ -86,8 +86,10 @@ def _allowed(run: "Run") -> float:
 
 def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, bool]:
     """Nats that are left to change, and whether rounds change more and more."""
-    if run.federation.update.conjugate or not visits:
+    if not visits or run.exact:
         return 0.0, False
+    if run.federation.update.conjugate:  # a factor was shortened, to leave a distribution
+        return _known(run, asked_anew), False
     now, before = _length(visits, 0), _length(visits, 1)
     late = run.state.step > FIRST * run.round
     growing = late and before is not None and now is not None and now > max(2 * before, 1)
