@@ -1,24 +1,17 @@
 """``python -m posterity``, and the command ``posterity``."""
 
-import os
 import signal
-from typing import Any
+
+from posterity.interrupts import leave
 
 
 def main() -> None:
-    """Import the commands and run one; an interrupt before that has nothing to lose."""
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
+    """Import the commands and run one; an interrupt before its work has nothing to lose."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, leave)
     from posterity.cli import main
 
-    signal.signal(signal.SIGINT, handler)
     main()
-
-
-def _leave(number: int, frame: Any) -> None:
-    # Not by an exception: one that comes amid an import may be lost.
-    os._exit(128 + number)
 
 
 if __name__ == "__main__":

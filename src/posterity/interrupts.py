@@ -1,7 +1,8 @@
 """Ctrl-C and SIGTERM that wait until what is being done is done.
 
-Python raises KeyboardInterrupt wherever it happens to be: in a finaliser it is lost, in a callback
-of compiled code it may end the process. Here a signal is noted, and acted upon where it is safe.
+Python raises KeyboardInterrupt wherever it happens to be: in a finaliser or amid an import it is
+lost, in a callback of compiled code it may end the process. Here a signal is noted, and acted upon
+where it is safe.
 """
 
 import contextlib
@@ -24,6 +25,17 @@ class Terminated(SystemExit):
 def of_signal(number: int) -> BaseException:
     """What a signal asks for: KeyboardInterrupt or Terminated."""
     return KeyboardInterrupt() if number == signal.SIGINT else Terminated()
+
+
+def leave(number: int, frame: Any) -> None:
+    """A handler for as long as a program but imports: end, since an exception may be lost there."""
+    os._exit(128 + number)
+
+
+def heed() -> None:
+    """From here on Ctrl-C raises KeyboardInterrupt, where it was :func:`leave` that heeded it."""
+    if signal.getsignal(signal.SIGINT) is leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Interrupts:

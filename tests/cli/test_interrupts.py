@@ -35,34 +35,41 @@ def likelihood(z, x):
 """
 
 
+STARTED = Path("started")
+# Until a program's first line interrupts are Python's, which may lose one amid its own imports.
+PROGRAM = f"from posterity.__main__ import main; open('{STARTED}', 'x').close(); main()"
+
+
 def begin():
     source = str(Path(posterity.__file__).parents[1])
+    STARTED.unlink(missing_ok=True)
     with REPORT.open("w") as report:
-        return subprocess.Popen(
-            [sys.executable, "-m", "posterity", "federate", "gossip.toml"],
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "federate", "gossip.toml"],
             env={**os.environ, "PYTHONPATH": source, "PYTHONUNBUFFERED": "1"},
             stdout=report,
             stderr=subprocess.PIPE,
             text=True,
         )
+    wait_for(STARTED)
+    return process
 
 
 def ended(process):
     """What a shell says of it, which is all that it wrote to standard error."""
     _, told = process.communicate(timeout=60)
     code = process.returncode
-    # What is killed while Python starts, before it runs any program, dies of the signal itself.
-    return (code if code >= 0 else 128 - code), told
+    return (code if code >= 0 else 128 - code), told  # SIGTERM before there is something to save
 
 
-def wait_for(path, size):
+def wait_for(path, size=-1):
     deadline = time.monotonic() + 60
     while not (path.exists() and path.stat().st_size > size) and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
 def test_signals_at_any_moment(folder):
-    """Twelve, from the start of Python to the middle of the walk; then to the end."""
+    """Twelve, from the first line to the middle of the walk; then to the end."""
     Path("gossip.toml").write_text(LONG)
     draw, codes = random.Random(0), []
     for attempt in range(12):

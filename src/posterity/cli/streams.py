@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from posterity.cli.failures import printable
+from posterity.interrupts import heed
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and only that.")]
 
@@ -21,6 +22,7 @@ def present(compute: Callable[[], dict[str, Any]], verb: str, as_json: bool) -> 
     ``notes`` of what was found where people read it.
     """
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        heed()
         data = compute()
     if as_json:
         print(json.dumps(data, indent=2, allow_nan=False))
