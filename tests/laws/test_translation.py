@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from posterity.errors import StructureError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Product
+from posterity.fusion.geometry import of_places
 from tests.laws.table import EPS, NAMES, cast, identical, laws, located, members, some
 
 SLACK = 8
@@ -255,3 +256,12 @@ def test_blocks_without_an_offset_stay() -> None:
     q = Product(a=block, b=block)
     moved = q.translate({"a": np.array([3.0])})
     assert moved.a.mean == 4.0 and moved.b == block and q.translate(None) == q
+
+
+@pytest.mark.parametrize("name", located())
+def test_a_normalizer_that_is_said_to_stay_does(name: str) -> None:
+    (member,) = some(name, batch=(5,))
+    offset = of_places(np.ones_like, member.location())
+    stays = np.allclose(member.log_normalizer(), member.translate(offset).log_normalizer())
+    assert stays or not member.normalizer_stays
+    assert member.normalizer_stays or name not in ("NormalWishart", "NormalGamma")

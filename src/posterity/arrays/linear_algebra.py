@@ -1,5 +1,8 @@
 """Vectors and symmetric matrices on the last axes, over any batch."""
 
+import functools
+from typing import NamedTuple
+
 import numpy as np
 
 from posterity.arrays.namespace import namespace
@@ -32,15 +35,33 @@ def half_vectorize(matrix: Real) -> Real:
     Entries off the diagonal are scaled by the square root of two, so that
     ``half_vectorize(a) @ half_vectorize(b) == (a * b).sum()``.
     """
-    rows, columns = np.triu_indices(matrix.shape[-1])
-    scale = np.where(rows == columns, 1.0, np.sqrt(2.0)).astype(matrix.dtype)
-    return matrix[..., rows, columns] * scale
+    size = matrix.shape[-1]
+    halves = _halves(size)
+    flat = matrix.reshape(*matrix.shape[:-2], size * size)
+    return flat[..., halves.entries] * halves.scale.astype(matrix.dtype)
 
 
 def unhalf_vectorize(vector: Real, dimension: int) -> Real:
     """The inverse of :func:`half_vectorize`."""
-    rows, columns = np.triu_indices(dimension)
-    scale = np.where(rows == columns, 1.0, np.sqrt(0.5)).astype(vector.dtype)
-    position = np.zeros((dimension, dimension), dtype=int)
-    position[rows, columns] = position[columns, rows] = np.arange(rows.size)
-    return (vector * scale)[..., position]
+    halves = _halves(dimension)
+    flat = (vector * halves.unscale.astype(vector.dtype))[..., halves.places]
+    return flat.reshape(*vector.shape[:-1], dimension, dimension)
+
+
+class _Halves(NamedTuple):
+    """Where a flat matrix has its upper triangle, where that has each entry, and the scales."""
+
+    entries: np.ndarray
+    places: np.ndarray
+    scale: np.ndarray
+    unscale: np.ndarray
+
+
+@functools.cache
+def _halves(size: int) -> _Halves:
+    rows, columns = np.triu_indices(size)
+    places = np.zeros((size, size), np.int32)
+    places[rows, columns] = places[columns, rows] = np.arange(rows.size)
+    scales = (np.where(rows == columns, 1.0, np.sqrt(square)) for square in (2.0, 0.5))
+    # Of 32 bits, so that they are the same whether JAX holds numbers in 32 bits or in 64.
+    return _Halves((rows * size + columns).astype(np.int32), places.ravel(), *scales)

@@ -138,7 +138,10 @@ _NUMPY = _NumPy()
 
 def namespace(*arrays: Any) -> Namespace:
     """JAX if any of the arrays is JAX's (traced ones are), else NumPy."""
-    return _jax() if any(is_jax(array) for array in arrays) else _NUMPY
+    for array in arrays:
+        if type(array) is not np.ndarray and is_jax(array):
+            return _jax()
+    return _NUMPY
 
 
 def jax_module() -> Any:

@@ -47,7 +47,8 @@ class Node:
 
     def children(self) -> tuple[Any, ...]:
         """The values of the fields, in their order."""
-        return tuple(self.__dict__[name] for name in field_names(type(self)))
+        values = self.__dict__
+        return tuple([values[name] for name in field_names(type(self))])  # faster than a generator
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -65,7 +66,11 @@ class Node:
 
 def leaves(tree: Any) -> list[Any]:
     """All that is neither a node nor a container, in the order of fields and sorted keys."""
-    return [leaf for _, leaf in leaves_with_path(tree)]
+    if isinstance(tree, Node):
+        return [leaf for child in tree.children() for leaf in leaves(child)]
+    if not _branches(tree):
+        return [tree]
+    return [leaf for _, child in _items(tree) for leaf in leaves(child)]
 
 
 def leaves_with_path(

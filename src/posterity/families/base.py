@@ -7,13 +7,15 @@ measure ``h`` that does not depend on ``z``.
 """
 
 import abc
+import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arrays.leaves import as_leaves, frozen
+from posterity.arrays.leaves import as_leaf, as_leaves, frozen
 from posterity.arrays.namespace import Namespace, is_traced, namespace
 from posterity.arrays.tree import Node, leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int, Real
@@ -88,6 +90,21 @@ class ExponentialFamily(Distribution):
         """``log h``, in nats."""
 
     # --- what a family may know beside -------------------------------------------------------
+
+    @property
+    def degrees_of_variation(self) -> int:
+        """Coordinates in which an event is free to vary: its numbers, less what constrains them."""
+        return _numbers(self.event_shape)
+
+    def observations(self) -> Float[Real, "*batch"] | None:
+        """How many observations the location is known from; None where parameters do not say.
+
+        One observation then has this many times the variance that the location has.
+        """
+        return None
+
+    normalizer_stays: ClassVar[bool] = False
+    """Whether the log normalizer of a law is the same wherever the law is moved to."""
 
     def location(self) -> Any:
         """Where :meth:`translate` would move it from, (..., d); None where nothing moves."""
@@ -183,10 +200,8 @@ class ExponentialFamily(Distribution):
     @property
     def own_size(self) -> int:
         """``d``, the length of a member's own axes; 1 where there are none."""
-        for name, coordinate in self.coordinates.items():
-            if coordinate.axes:
-                return np.shape(getattr(self, name))[-1]
-        return 1
+        name = _with_own_axes(type(self))
+        return 1 if name is None else np.shape(self.__dict__[name])[-1]
 
     @property
     def dimension(self) -> int:
@@ -309,7 +324,7 @@ class ExponentialFamily(Distribution):
     def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """A member of the same family from a flat vector: inverse of ``natural_parameters``."""
         self._check_length(vector)
-        return type(self)(**self.unflatten(vector))
+        return type(self)._of(**self.unflatten(as_leaf(vector)))
 
     def _check_length(self, vector: Any) -> None:
         if np.shape(vector)[-1:] != (self.dimension,):
@@ -323,8 +338,9 @@ class ExponentialFamily(Distribution):
         """One flat vector from arrays named and shaped like the leaves."""
         xp = namespace(*parts.values()).np
         columns = [kind.to_columns(parts[name]) for name, kind in self.coordinates.items()]
-        batch = np.broadcast_shapes(*(column.shape[:-1] for column in columns))
-        columns = [xp.broadcast_to(column, batch + column.shape[-1:]) for column in columns]
+        if len({column.shape[:-1] for column in columns}) > 1:
+            batch = np.broadcast_shapes(*(column.shape[:-1] for column in columns))
+            columns = [xp.broadcast_to(column, batch + column.shape[-1:]) for column in columns]
         return xp.concatenate(columns, axis=-1)
 
     def unflatten(self, vector: Float[Real, "*batch dim"]) -> dict[str, Real]:
@@ -407,3 +423,18 @@ class ExponentialFamily(Distribution):
     ) -> Float[Real, "*batch dim"]:
         """``F(η)⁻¹ v``: a gradient in ``η`` becomes the natural gradient, the one in ``μ``."""
         return self.xp.solve_vectors(self.fisher_information(), vector)
+
+
+@functools.cache
+def _with_own_axes(family: type[ExponentialFamily]) -> str | None:
+    """The first coordinate that is no number."""
+    return next((name for name, kind in family.coordinates.items() if kind.axes), None)
+
+
+def _numbers(shape: Any) -> int:
+    """How many numbers an event has."""
+    if isinstance(shape, dict):
+        return sum(map(_numbers, shape.values()))
+    if shape is not None and any(not isinstance(size, int) for size in shape):
+        return sum(map(_numbers, shape))
+    return 0 if shape is None else math.prod(shape)

@@ -44,6 +44,8 @@ def stack(members: Sequence[Law]) -> Law:
 
 def at_rest(law: Law) -> Law:
     """The same parameters as NumPy float64 arrays; no zero has a sign."""
+    if all(_rests(leaf) for leaf in leaves(law)):
+        return law
     return map_leaves(_rested, law)
 
 
@@ -80,11 +82,18 @@ def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
         )
 
 
+def _rests(leaf: Any) -> bool:
+    """Whether an array is NumPy's, of float64, and without a signed zero."""
+    if type(leaf) is not np.ndarray or leaf.dtype != np.float64:
+        return False
+    if np.count_nonzero(leaf) == leaf.size:
+        return True
+    return not np.any((leaf == 0) & np.signbit(leaf))
+
+
 def _rested(leaf: Any) -> np.ndarray:
-    array = np.asarray(leaf, dtype=np.float64)
     # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
-    signed = bool(np.any((array == 0) & np.signbit(array)))
-    return np.asarray(array + 0.0) if signed else array
+    return np.asarray(np.asarray(leaf, dtype=np.float64) + 0.0)
 
 
 def broadcasts(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:

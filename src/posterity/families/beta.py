@@ -158,7 +158,7 @@ class Beta(MixingWeights):
         return np.asarray(self.a) - 1
 
     @classmethod
-    def of_counts(cls, counts: Float[np.ndarray, " k"]) -> Self:
+    def of_counts(cls, counts: Float[np.ndarray, "*batch k"]) -> Self:
         """Its own count, and those of all later sticks."""
         later = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         return cls(counts, np.concatenate([later, np.zeros_like(counts[..., :1])], axis=-1))

@@ -50,6 +50,11 @@ class Dirichlet(MixingWeights):
         """``(K,)``."""
         return (self.own_size,)
 
+    @property
+    def degrees_of_variation(self) -> int:
+        """``K - 1``: probabilities sum to one."""
+        return self.own_size - 1
+
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``Σ log Γ(α_k) - log Γ(Σ α_k)``."""
         gammaln, alpha = self.xp.special.gammaln, self.concentration
@@ -114,7 +119,7 @@ class Dirichlet(MixingWeights):
         return np.asarray(self.concentration - each)
 
     @classmethod
-    def of_counts(cls, counts: Float[np.ndarray, " k"]) -> Self:
+    def of_counts(cls, counts: Float[np.ndarray, "*batch k"]) -> Self:
         """The counts themselves."""
         return cls(counts)
 

@@ -40,7 +40,7 @@ class MixingWeights(ExponentialFamily):
 
     @classmethod
     @abc.abstractmethod
-    def of_counts(cls, counts: Float[np.ndarray, " k"]) -> Self:
+    def of_counts(cls, counts: Float[np.ndarray, "*batch k"]) -> Self:
         """What these counts add to the natural parameters of a prior; linear in the counts."""
 
     @classmethod

@@ -33,6 +33,7 @@ class NormalGamma(ExponentialFamily):
     precision_mean: Float[Real, "*batch d"]
     scatter: Float[Real, "*batch d"]
 
+    normalizer_stays: ClassVar[bool] = True
     coordinates: ClassVar[Coordinates] = {
         "mean_precision": vector(POSITIVE),
         "degrees": vector(ABOVE_MINUS_ONE),
@@ -103,6 +104,10 @@ class NormalGamma(ExponentialFamily):
     def event_shape(self) -> tuple[Any, ...]:
         """``((d,), (d,))``."""
         return ((self.own_size,), (self.own_size,))
+
+    def observations(self) -> Float[Real, "*batch"]:
+        """``κ``, on average over coordinates."""
+        return self.mean_precision.mean(-1)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """The sum over coordinates."""
@@ -180,7 +185,7 @@ def _as_matrices(z: tuple[Real, Real]) -> tuple[Real, Real]:
 def _coordinates_last(statistics: Real) -> Real:
     """(..., d, 4) to (..., 4 d), the coordinates running fastest."""
     swapped = namespace(statistics).np.swapaxes(statistics, -1, -2)
-    return swapped.reshape(*swapped.shape[:-2], -1)
+    return swapped.reshape(*swapped.shape[:-2], 4 * swapped.shape[-1])
 
 
 def _statistics_last(vector: Real) -> Real:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.linear_algebra import outer, quadratic, symmetric
+from posterity.arrays.linear_algebra import outer, quadratic, symmetric, triangle
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
@@ -43,6 +43,7 @@ class NormalWishart(ExponentialFamily):
     precision_mean: Float[Real, "*batch d"]
     scatter: Float[Real, "*batch d d"]
 
+    normalizer_stays: ClassVar[bool] = True
     coordinates: ClassVar[Coordinates] = {
         "mean_precision": scalar(POSITIVE),
         "degrees": scalar(ABOVE_MINUS_ONE),
@@ -131,6 +132,15 @@ class NormalWishart(ExponentialFamily):
     def event_shape(self) -> tuple[Any, ...]:
         """``((d,), (d, d))``."""
         return ((self.own_size,), (self.own_size, self.own_size))
+
+    @property
+    def degrees_of_variation(self) -> int:
+        """``d + d (d + 1) / 2``: precisions are symmetric."""
+        return self.own_size + triangle(self.own_size)
+
+    def observations(self) -> Float[Real, "*batch"]:
+        """``κ``."""
+        return self.mean_precision
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """The Wishart's, and ``-d/2 log κ`` for the mean given the precision."""

@@ -73,6 +73,12 @@ class Plate(Composite):
         weights = None if self.weights is None else self._with_copies(self.weights)
         return (self._with_copies(self.members), weights)
 
+    @property
+    def degrees_of_variation(self) -> int:
+        """The members', ``K`` times, and the weights'."""
+        weights = 0 if self.weights is None else self.weights.degrees_of_variation
+        return self.size * self.members.degrees_of_variation + weights
+
     def _with_copies(self, part: ExponentialFamily) -> Any:
         return _prefixed(part.event_shape, self._inner(part))
 

@@ -1,12 +1,13 @@
 """Product: named, independent blocks (a mean-field posterior)."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
-from posterity.arrays.typing import Int
+from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
@@ -82,6 +83,18 @@ class Product(Composite):
     def event_shape(self) -> dict[str, Any]:
         """The blocks', by name."""
         return {name: block.event_shape for name, block in self.blocks.items()}
+
+    @property
+    def degrees_of_variation(self) -> int:
+        """The blocks' together."""
+        return sum(block.degrees_of_variation for block in self.blocks.values())
+
+    def observations(self) -> Float[Real, "*batch"] | None:
+        """The fewest that any block with a location is known from; None if one does not say."""
+        located = [b.observations() for b in self.blocks.values() if b.location() is not None]
+        if not located or any(number is None for number in located):
+            return None
+        return functools.reduce(self.xp.np.minimum, located)
 
     def outline(self, *, plates: bool = True) -> Any:
         """The blocks', by name."""

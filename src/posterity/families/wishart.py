@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.linear_algebra import symmetric
+from posterity.arrays.linear_algebra import symmetric, triangle
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
@@ -85,6 +85,11 @@ class Wishart(ExponentialFamily):
     def event_shape(self) -> tuple[int, ...]:
         """``(d, d)``."""
         return (self.own_size, self.own_size)
+
+    @property
+    def degrees_of_variation(self) -> int:
+        """``d (d + 1) / 2``: events are symmetric."""
+        return triangle(self.own_size)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
