@@ -86,5 +86,9 @@ class ConvergenceWarning(UserWarning):
     """A posterior that has not settled: what is left to change is in the run's ``status``."""
 
 
+class IdentificationWarning(UserWarning):
+    """A matching that hangs on little: another one explains the sites nearly as well."""
+
+
 def _rebuilt(kind: type[PosterityError], found: str, expected: str, fix: str) -> PosterityError:
     return kind(found=found, expected=expected, fix=fix)

@@ -189,7 +189,8 @@ class Ledger:
             raise LedgerError(
                 found="two ledgers with different priors",
                 expected="one prior, shared by all sites",
-                fix="Fit every site with the same prior, or fuse with rule='barycenter'.",
+                fix="Give both one prior, Ledger(prior, ledger.entries): factors hold none. "
+                "posterity.fuse with rule='product' does, and matches components.",
             )
         return self._with(merge_entries(self.entries, other.entries))
 

@@ -236,6 +236,46 @@ def test_fused_mixtures_predict(kind, weights):
     assert forgot.mean_precision_.sum() < fused.mean_precision_.sum()
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("weights", ["dirichlet_distribution", "dirichlet_process"])
+def test_default_priors_are_fused_too(weights, seed):
+    """Each site's are taken from its own data; there are more components than clusters."""
+    key = np.random.default_rng(seed)
+    held = {"east": [0, 1, 2], "north": [1, 2, 3, 0], "south": [0, 3], "west": [2, 3]}
+    sites = []
+    for site, own in held.items():
+        x = CENTRES[key.choice(own, key.integers(300, 601))]
+        x = x + key.normal(size=x.shape)
+        model = mixture(weights=weights, x=x, n_components=key.integers(6, 11), max_iter=300)
+        sites.append(to_ledger(model, site))
+    with pytest.warns(UserWarning, match="priors differ: those of 'east', 'north', 'south' and 1"):
+        fusion = posterity.fuse(sites, rule="product")
+    assert posterity.fuse(sites).components == fusion.components == 4
+    # Concentrations of one over the number of components are one in all.
+    assert fusion.ledger.prior.weights.total(fusion.ledger.prior.weights) == pytest.approx(
+        1.0 if weights == "dirichlet_distribution" else np.mean([1 / s.prior.size for s in sites])
+    )
+    labels = to_estimator(fusion.ledger).predict(clusters(9, CENTRES)).reshape(4, -1)
+    assert (labels == labels[:, :1]).all() and len(set(labels[:, 0])) == 4
+
+
+@pytest.mark.parametrize("seed", [4, 13, 16])
+def test_a_cluster_that_a_site_split_is_one(seed):
+    """Default priors; at these seeds a site has a cluster in two."""
+    key = np.random.default_rng(seed)
+    held = [key.choice(4, key.integers(2, 5), replace=False) for _ in range(4)]
+    sites = []
+    for index, own in enumerate(held):
+        size, components = int(key.integers(300, 601)), int(key.integers(6, 11))
+        x = CENTRES[key.choice(own, size)] + key.normal(size=(size, 2))
+        model = BayesianGaussianMixture(n_components=components, random_state=seed, max_iter=500)
+        sites.append(to_ledger(model.fit(x), f"s{index}"))
+    assert posterity.fuse(sites, absorb=False).components == 5
+    fusion = posterity.fuse(sites)
+    assert fusion.components == 4
+    assert sum(map(len, fusion.absorbed.values())) == 1
+
+
 def test_product_of_single_components_is_the_pooled_fit():
     # With one component all responsibilities are one: the correspondence is known, and exact.
     x = clusters(0, CENTRES[:1], 90)

@@ -51,9 +51,11 @@ def wishart_prior(components: int) -> NormalWishart:
     return NormalWishart.from_standard(centre, ones, identity, 4 * ones)
 
 
-def conjugate_site(name: str, base: Any, clusters: list[np.ndarray]) -> Ledger:
+def conjugate_site(
+    name: str, base: Any, clusters: list[np.ndarray], prior: NormalWishart | None = None
+) -> Ledger:
     """What a site that knows which point is whose learns of its clusters in the plane."""
-    prior = wishart_prior(len(clusters))
+    prior = wishart_prior(len(clusters)) if prior is None else prior
     n = np.array([len(x) for x in clusters], float)
     members = NormalWishart(
         prior.mean_precision + n,

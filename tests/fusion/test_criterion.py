@@ -5,7 +5,7 @@ import pytest
 
 from posterity import NormalWishart
 from posterity.fusion.clustering import Clustering, LocalComponents, polish, refine
-from posterity.fusion.criterion import buffet, description_length
+from posterity.fusion.criterion import Criterion, buffet
 from posterity.fusion.geometry import Points
 from posterity.fusion.search import agglomerate, drop, search, split
 
@@ -61,12 +61,15 @@ def test_objectives_of_levels_are_those_of_their_clusterings() -> None:
         np.testing.assert_allclose(level.objective, expected, rtol=1e-9)
 
 
-def test_more_misfit_never_shortens_the_description() -> None:
-    counts, between = np.array([4.0, 5.0, 2.0]), np.array([30.0, 50.0, 20.0])
-    lengths = [
-        description_length(m, between, counts, sites=6, dim=7) for m in np.geomspace(0.01, 1e6, 60)
-    ]
-    assert (np.diff(lengths) >= -1e-9).all()
+@pytest.mark.parametrize("located", [0, 2])
+@pytest.mark.parametrize("expected", [1.0, 40.0])
+def test_more_misfit_never_shortens_the_description(located: int, expected: float) -> None:
+    counts, surprise = np.array([4.0, 5.0, 2.0]), np.array([30.0, 50.0, 20.0])
+    criterion = Criterion(sites=6, total=11, located=located, shaped=5, expected=expected)
+    misfits = np.geomspace(0.01, 1e6, 60)
+    for shape in (0.0, misfits / 2, misfits):
+        lengths = criterion.length(misfits, shape, surprise, np.tile(counts, (60, 1)))
+        assert (np.diff(lengths) >= -1e-9).all()
 
 
 def test_the_buffet_is_a_distribution_over_presence() -> None:

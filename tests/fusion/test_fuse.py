@@ -38,14 +38,10 @@ def clusters(seed: int) -> Ledger:
 # --- laws ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
-@given(
-    seed=st.integers(0, 10**6),
-    matching=st.sampled_from(["evidence", "kl-fusion"]),
-    divergence=st.sampled_from(["reverse", "forward"]),
-)
-def test_order_of_sites_and_components_does_not_matter(
-    seed: int, matching: Any, divergence: Any
+@settings(max_examples=8)
+@given(seed=st.integers(0, 10**6), divergence=st.sampled_from(["reverse", "forward"]))
+def test_order_of_sites_and_components_does_not_matter_to_kl_fusion(
+    seed: int, divergence: Any
 ) -> None:
     rng, original = np.random.default_rng(seed), site_plates(seed, spread=1.0)
     names, shuffles, shuffled = list(rng.permutation(list(original))), {}, {}
@@ -54,20 +50,15 @@ def test_order_of_sites_and_components_does_not_matter(
         held = original[name]
         weights = Dirichlet(held.weights.concentration_minus_one[shuffles[name]])
         shuffled[name] = Plate(held.members[shuffles[name]], weights)
-    one = fuse(original, matching=matching, divergence=divergence)
+    how: Any = dict(matching="kl-fusion", divergence=divergence)
+    one = fuse(original, **how)
     # New names, so that sorting by name does not undo the shuffle.
     renamed = {name: f"{rank:02d}" for rank, name in enumerate(names)}
-    other = fuse(
-        {renamed[name]: plate for name, plate in shuffled.items()},
-        matching=matching,
-        divergence=divergence,
-    )
+    other = fuse({renamed[name]: plate for name, plate in shuffled.items()}, **how)
     for name in names:
         assert (one.matching[name][shuffles[name]] == other.matching[renamed[name]]).all()
     assert one.cost == other.cost and one.trace == other.trace
-    pairs = zip(leaves(one.posterior), leaves(other.posterior), strict=True)
-    for a, b in pairs:
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+    assert one.posterior == other.posterior
 
 
 def test_order_of_sites_does_not_matter_beyond_the_sample() -> None:
@@ -85,6 +76,7 @@ def test_order_of_sites_does_not_matter_beyond_the_sample() -> None:
     order = rng.permutation(120)
     one, other = fuse(plates), fuse([plates[j] for j in order])
     assert one.cost == other.cost and one.trace == other.trace and len(one.trace) >= 1
+    assert one.posterior == other.posterior
     for new, old in enumerate(order):
         same = one.matching[f"site-{old:04d}"] == other.matching[f"site-{new:04d}"]
         assert same.all()

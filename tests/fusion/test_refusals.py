@@ -1,6 +1,7 @@
 """What fusing and comparing refuse: one table of calls, errors and words."""
 
 from collections.abc import Callable
+from inspect import unwrap
 from typing import Any
 
 import numpy as np
@@ -97,29 +98,20 @@ FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
     (LEDGERS, {"prior": Beta.from_standard(1.0, 1.0)}, StructureError, "prior Beta"),
     (LEDGERS, {"prior": Gamma.from_standard([1.0], [1.0])}, StructureError, "prior Gamma"),
     (LEDGERS, {"prior": ONE - ONE}, ParameterError, "the prior"),
-    (
-        [gamma_ledger("a", 2.0), gamma_ledger("b", 2.0, 3.0)],
-        {"rule": "product"},
-        StructureError,
-        "different priors at sites 'a' and 'b'",
-    ),
-    (
-        {"a": gamma_ledger("a", 2.0), "b": OTHER},
-        {"rule": "product", "prior": Gamma.from_standard(1.0, 2.0)},
-        StructureError,
-        "different priors",
-    ),
     (SHARP, {"rule": "product", "prior": plate(0.0, 1.0)}, StructureError, "exchangeable"),
     (SHARP, {"rule": "product", "prior": points([0.0])[0]}, StructureError, "Plate"),
     (conjugate(dirichlet(5.0, 1.0)), {}, StructureError, "tells components apart.*'a'"),
     (conjugate(ODD), {"rule": "product"}, StructureError, "tells components apart"),
-    (
-        conjugate(dirichlet(0.5, 0.5), dirichlet(4.0, 4.0)),
-        {"rule": "product"},
-        StructureError,
-        "prior concentrations 1 at 'a' and 8 at 'b'",
-    ),
 ]
+UNTYPED: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
+    (3, {}, UsageError, "posteriors 3; expected .* in a list"),
+    (None, {"budget": 2**20}, UsageError, "posteriors None"),
+    (LEDGERS, {"prior": LEDGERS[0]}, StructureError, "prior=Ledger.*ledger.prior"),
+    (LEDGERS, {"prior": "file", "budget": 2**20}, StructureError, "prior='file'.*load"),
+    (NAMED, {"weights": {"a": "x", "b": 1.0}}, UsageError, "positive"),
+    (NAMED, {"weights": [1.0, 2.0]}, UsageError, r"weights \[1.0, 2.0\]"),
+]
+"""What annotations forbid, but users without a type checker pass all the same."""
 DIFF: list[tuple[Any, Any, type[PosterityError], str]] = [
     (ONE, Beta.from_standard(1.0, 1.0), StructureError, "Beta.*second posterior"),
     (ONE, GAMMAS, StructureError, "Plate"),
@@ -148,6 +140,19 @@ def test_fuse_refuses(
     posteriors: Any, arguments: dict[str, Any], error: type[PosterityError], words: str
 ) -> None:
     _checked(lambda: fuse(posteriors, **arguments), error, words)
+
+
+@pytest.mark.parametrize(("posteriors", "arguments", "error", "words"), UNTYPED)
+def test_fuse_refuses_what_annotations_forbid(
+    posteriors: Any, arguments: dict[str, Any], error: type[PosterityError], words: str
+) -> None:
+    _checked(lambda: unwrap(fuse)(posteriors, **arguments), error, words)
+
+
+def test_weights_may_be_as_large_as_numbers_are() -> None:
+    sites = dict(zip("ab", conjugate(dirichlet(1.0, 1.0)), strict=True))
+    large = fuse(sites, weights={"a": 1e308, "b": 1e308}).posterior
+    assert large == fuse(sites).posterior
 
 
 @pytest.mark.parametrize(("a", "b", "error", "words"), DIFF)

@@ -24,9 +24,10 @@ def to_ledger(estimator: Any, site: str) -> Ledger:
 
     Args:
         estimator: a fitted ``BayesianGaussianMixture`` with ``covariance_type`` ``"full"`` or
-            ``"diag"``, or a fitted ``LatentDirichletAllocation``. To fuse sites by
-            ``rule="product"`` fit all with one prior: the mixture's defaults for
-            ``mean_prior`` and ``covariance_prior`` are taken from each site's data.
+            ``"diag"``, or a fitted ``LatentDirichletAllocation``. The mixture's defaults for
+            ``mean_prior`` and ``covariance_prior`` are taken from each site's data: to fuse
+            sites by ``rule="product"`` fit all with one prior, or pass ``prior=``, or take
+            the average that is counted without it.
         site: the name that the factor goes by.
 
     Returns:

@@ -77,7 +77,7 @@ class Plates(Block):
         return np.concatenate([weights.counts(prior) for weights, prior in self.weights])
 
     @functools.cached_property
-    def concentrations(self) -> list[float]:
+    def concentrations(self) -> Float[Array, " sites"]:
         """The prior's concentration over all components together, by site; zero if not known.
 
         Raises:
@@ -89,7 +89,7 @@ class Plates(Block):
                 found.append(weights.total(prior))
             except StructureError as error:
                 raise error.at(f"site {name!r}") from error
-        return found
+        return np.array(found, float)
 
     @property
     def used(self) -> Bool[Array, " n"]:

@@ -2,17 +2,32 @@
 
 import dataclasses
 import functools
-from itertools import pairwise
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
+from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Float, Int
-from posterity.errors import ParameterError
-from posterity.fusion.criterion import description_length
-from posterity.fusion.geometry import Centroids, Points
+from posterity.families import ExponentialFamily
+from posterity.fusion.costs import ROOM, Costs, cheapest
+from posterity.fusion.criterion import Criterion
+from posterity.fusion.geometry import Centroids, Divergence, Points, chunks, moved
 
 Array = np.ndarray
+SMALL = 2**14
+"""Entries of a membership matrix below which a dense one is faster than a sparse one."""
+
+
+class Evidence(NamedTuple):
+    """Of groups: the log normaliser at the average, the same of their members' shapes, and
+    ``KL(centroid || population)``.
+    """
+
+    potential: Float[Array, " g"]
+    shape: Float[Array, " g"]
+    surprise: Float[Array, " g"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +51,106 @@ class LocalComponents:
         return np.repeat(np.arange(self.sites), np.diff(self.starts))
 
     @functools.cached_property
-    def overall(self) -> Centroids:
-        """The centroid of all components."""
-        return self.points.centroids(self.points.coordinates.mean(0, keepdims=True))
+    def judged(self) -> Points:
+        """The components as the number of groups is judged: on natural parameters.
+
+        These add up as evidence does; forward divergences forgive an average that covers all.
+        """
+        return self.points.on_the_other_side() if self.forward else self.points
+
+    @functools.cached_property
+    def costs(self) -> Costs:
+        """Divergences to the centroids that were last asked for."""
+        return Costs(self.points)
+
+    @property
+    def forward(self) -> bool:
+        """Whether components are matched on mean parameters."""
+        return self.points.divergence is Divergence.FORWARD
+
+    @functools.cached_property
+    def population(self) -> Points:
+        """The one member closest to all components: it minimises summed KL(l || .)."""
+        return self._population[0]
+
+    @functools.cached_property
+    def _population(self) -> tuple[Points, float]:
+        """And ``KL(l || population)`` on average."""
+        judged = self.judged
+        total, inner = np.zeros((1, judged.coordinates.shape[1])), 0.0
+        for rows, dual in judged.gradients():
+            total += dual.sum(0)
+            inner += np.einsum("nd,nd->", judged.coordinates[rows], dual)
+        mean = total / len(judged)
+        population = Points.of(judged.template.with_mean_parameters(mean))
+        surprise = population.potential[0] - judged.potential.mean() + inner / len(judged)
+        surprise -= population.coordinates[0] @ mean[0]
+        return population, max(float(surprise), 0.0)
+
+    @functools.cached_property
+    def shapes(self) -> Points | None:
+        """The components as they are judged, all moved to the origin; None where nothing moves."""
+        judged = self.judged
+        if judged.template.location() is None:
+            return None
+        return Points.of_parts(
+            lambda rows: _at_origin(judged.members(rows)),
+            len(judged),
+            potential=judged.potential if judged.template.normalizer_stays else None,
+        )
+
+    @functools.cached_property
+    def criterion(self) -> Criterion:
+        """What the number of groups is judged by."""
+        judged, surprise = self.judged, self._population[1]
+        known: Any = [judged.members(rows).observations() for rows in judged.parts]
+        return Criterion.of(
+            judged.template,
+            None if known[0] is None else np.concatenate(known),
+            sites=self.sites,
+            total=len(judged),
+            surprise=surprise,
+        )
+
+    def traits(self, rows: Any = slice(None)) -> Float[Array, "n traits"]:
+        """Natural parameters of components, and those of their shapes: what groups sum up."""
+        own = self.judged.coordinates[rows]
+        return own if self.shapes is None else np.hstack([own, self.shapes.coordinates[rows]])
+
+    def evidence(self, traits: Float[Array, "g traits"]) -> Evidence:
+        """What averages of :meth:`traits` say."""
+        dim = self.judged.coordinates.shape[1]
+        centroids = self.judged.centroids(traits[:, :dim])
+        shape = np.zeros(len(traits))
+        if self.shapes is not None:
+            shape = self.shapes.potential_at(traits[:, dim:])
+        return Evidence(centroids.potential, shape, self.surprise(centroids))
+
+    @property
+    def alone(self) -> Evidence:
+        """What each component says by itself."""
+        judged, shapes = self.judged, self.shapes
+        shape = np.zeros(len(judged)) if shapes is None else shapes.potential
+        return Evidence(judged.potential, shape, self.surprise(judged.alone))
+
+    @functools.cached_property
+    def shape_potential(self) -> float:
+        """Of all components together; zero where nothing moves."""
+        return 0.0 if self.shapes is None else float(self.shapes.potential.sum())
+
+    def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
+        """``KL(centroid || population)`` of averages of natural parameters."""
+        return self.population.divergences(centroids)[0]
 
     def span(self, site: int) -> slice:
         """The rows of one site."""
         return slice(self.starts[site], self.starts[site + 1])
+
+    def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
+        """The rows of several sites, and where each one's begin among them."""
+        sizes = np.diff(self.starts)[sites]
+        bounds = np.concatenate([[0], sizes.cumsum()])
+        return np.arange(bounds[-1]) + np.repeat(self.starts[sites] - bounds[:-1], sizes), bounds
 
     def largest(self) -> int:
         """Most components at any site: no clustering can have fewer groups."""
@@ -52,6 +160,21 @@ class LocalComponents:
         """Some of the components, in the order that they have here."""
         sizes = np.unique(self.site[rows], return_counts=True)[1]
         return LocalComponents(self.points.take(rows), np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def _at_origin(members: ExponentialFamily) -> ExponentialFamily:
+    return moved(members, members.location())
+
+
+class Judged(NamedTuple):
+    """Groups as their number is judged: their averages, what these say, and the summed divergence
+    of components to them, of all they are and of their shapes.
+    """
+
+    centres: Float[Array, "g traits"]
+    evidence: Evidence
+    misfit: float
+    shape: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,61 +202,123 @@ class Clustering:
         return max(float(gap), 0.0)
 
     @functools.cached_property
-    def between(self) -> Float[Array, " g"]:
-        """Divergence from the overall centroid to each group's."""
-        overall, mine = self.local.overall, self.centroids
-        step = mine.coordinates - overall.coordinates
-        gap = mine.potential - overall.potential - step @ overall.gradient[0]
-        return np.maximum(gap, 0.0)
-
-    @functools.cached_property
     def objective(self) -> float:
         """Description length, in nats: what choosing the number of components minimises."""
-        dim = self.local.points.coordinates.shape[1]
-        return description_length(
-            self.misfit, self.between, self.counts, sites=self.local.sites, dim=dim
+        found = self.judged
+        surprise, criterion = found.evidence.surprise, self.local.criterion
+        return float(criterion.length(found.misfit, found.shape, surprise, self.counts))
+
+    @functools.cached_property
+    def judged(self) -> "Judged":
+        """What the number of groups is judged by."""
+        local, counts = self.local, self.counts
+        points, centroids, shapes = local.judged, self.centroids, local.shapes
+        if local.forward:
+            centroids = points.centroids(sums(points.coordinates, self.labels) / counts[:, None])
+        centres, shape = centroids.coordinates, np.zeros(len(counts))
+        if shapes is not None:
+            moved_centres = sums(shapes.coordinates, self.labels) / counts[:, None]
+            shape = shapes.potential_at(moved_centres)
+            centres = np.hstack([centres, moved_centres])
+        evidence = Evidence(centroids.potential, shape, local.surprise(centroids))
+        misfit = max(float(points.potential.sum() - counts @ evidence.potential), 0.0)
+        return Judged(
+            centres, evidence, misfit, max(float(local.shape_potential - counts @ shape), 0.0)
         )
+
+    def same(self, other: "Clustering") -> bool:
+        """Whether it is the same partition, whatever the numbers of its groups."""
+        groups = len(self.counts)
+        pairs = self.labels * len(other.counts) + other.labels
+        together = int(np.count_nonzero(np.bincount(pairs)))
+        return groups == len(other.counts) == together
+
+    @property
+    def costs(self) -> Float[Array, "n g"]:
+        """Divergence of every component to every centroid; good until others are asked for."""
+        return self.local.costs.at(self.centroids)
+
+    @functools.cached_property
+    def nearest(self) -> Int[Array, " n"]:
+        """Each site's best assignment to these centroids."""
+        table, centroids, local = self.local.costs, self.centroids, self.local
+        labels = table.cheapest(centroids)
+        sites = _contested(labels, local.starts, len(self.counts))
+        for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), ROOM):
+            rows, bounds = local.rows_of(sites[some])
+            labels[rows] = assign(table.of(rows, centroids), bounds)
+        return labels
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
         """Other labels; groups that nobody uses disappear."""
-        return Clustering(self.local, np.unique(labels, return_inverse=True)[1])
+        return Clustering(self.local, packed(labels, len(self.counts)))
+
+
+def find_centroids(clusterings: Sequence[Clustering]) -> None:
+    """Have the centroids of several clusterings of the same components found in one call."""
+    points = clusterings[0].local.points
+    means = [sums(points.coordinates, c.labels) / c.counts[:, None] for c in clusterings]
+    potential, start = points.potential_at(np.concatenate(means)), 0
+    for clustering, mean in zip(clusterings, means, strict=True):
+        end = start + len(mean)
+        vars(clustering)["centroids"] = points.centroids(mean, potential[start:end])
+        start = end
+
+
+def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:
+    """Labels without gaps: the last groups take the numbers, below ``groups``, of empty ones."""
+    used = np.bincount(labels, minlength=groups) > 0
+    if used.all():
+        return labels
+    number, left = np.arange(len(used)), int(used.sum())
+    number[left:][used[left:]] = np.flatnonzero(~used[:left])
+    return number[labels]
 
 
 def sums(rows: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, "g dim"]:
     """Sums of the rows of each label."""
-    order = np.argsort(labels, kind="stable")
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(labels[order])) + 1])
-    return np.add.reduceat(rows[order], starts, axis=0)
+    groups, total = int(labels.max()) + 1, len(labels)
+    if groups * total <= SMALL:
+        return np.eye(groups)[:, labels] @ rows
+    ones, ends = np.ones(total), np.arange(total + 1)
+    return scipy.sparse.csc_array((ones, labels, ends), shape=(groups, total)) @ rows
 
 
-def assign(costs: Float[Array, "n g"], starts: Int[Array, " bounds"]) -> Int[Array, " n"]:
-    """Each site's best assignment of its rows to different columns (kuhn1955)."""
-    labels = finite(costs).argmin(1)
-    for first, last in pairwise(starts.tolist()):
-        # Where the nearest columns differ already, they are the best assignment.
-        if len(set(labels[first:last].tolist())) < last - first:
-            labels[first:last] = scipy.optimize.linear_sum_assignment(costs[first:last])[1]
+def assign(
+    costs: Float[Array, "n g"], starts: Int[Array, " bounds"], price: float = np.inf
+) -> Int[Array, " n"]:
+    """Each site's best assignment of its rows to different columns (kuhn1955).
+
+    A row may also stay alone at a ``price``, if that is finite: it is then labelled ``g``.
+    """
+    labels, groups = cheapest(costs), costs.shape[1]
+    if price < np.inf:
+        labels[costs[np.arange(len(costs)), labels] > price] = groups
+    # Where the nearest columns differ already, they are the best assignment.
+    for site in _contested(labels, starts, groups).tolist():
+        rows = slice(starts[site], starts[site + 1])
+        own = costs[rows]
+        if price < np.inf:
+            own = np.hstack([own, np.full((len(own), len(own)), price)])
+        labels[rows] = np.minimum(assignment(own), groups)
     return labels
 
 
-def finite(costs: Float[Array, "n g"]) -> Float[Array, "n g"]:
-    """The costs, or a ParameterError if any is NaN or infinite."""
-    if not np.isfinite(costs).all():
-        raise ParameterError(
-            found="components so sharp for their distance that their divergences overflow",
-            expected="divergences that float64 can tell apart",
-            fix="Use divergence='reverse', or rescale the components.",
-        )
-    return costs
+def _contested(
+    labels: Int[Array, " n"], starts: Int[Array, " bounds"], groups: int
+) -> Int[Array, " some"]:
+    """The sites of which two rows have one label below ``groups``."""
+    site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    pairs = np.sort((site * groups + labels)[labels < groups])
+    return np.unique(pairs[1:][pairs[1:] == pairs[:-1]] // groups)
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
     """Alternate assignment and centroids at a fixed number of groups; the misfit only falls."""
-    local = clustering.local
     for _ in range(sweeps):
-        costs = local.points.divergences(clustering.centroids)
-        labels = assign(costs, local.starts)
-        proposal = clustering.relabelled(labels)
+        if (clustering.nearest == clustering.labels).all():
+            break
+        proposal = clustering.relabelled(clustering.nearest)
         if len(proposal.counts) < len(clustering.counts):
             break
         if proposal.misfit >= clustering.misfit * (1 - 1e-9):
@@ -162,17 +347,18 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     """Each site's best labels, against centroids of all other sites' components."""
     local, labels = clustering.local, clustering.labels
     counts, points = clustering.counts, local.points
-    weighted = points.divergences(clustering.centroids) * (counts / (counts + 1))
+    weighted = clustering.costs * (counts / (counts + 1))
     # A group of one's own keeps its centroid, which staying costs nothing.
     left = np.maximum(counts[labels] - 1, 1.0)[:, None]
     total = clustering.centroids.coordinates[labels] * counts[labels, None]
     shared = counts[labels] > 1
     without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
-    others, share = points.centroids(without), (left / (left + 1))[:, 0]
-    for site in range(local.sites):
-        rows = local.span(site)
-        own = points.take(rows).divergences(others.take(rows))
-        weighted[rows, labels[rows]] = own * np.where(shared[rows], share[rows], 1.0)
+    others, share = points.centroids(without), np.where(shared, (left / (left + 1))[:, 0], 1.0)
+    sizes = np.diff(local.starts)
+    for size in set(sizes.tolist()):
+        rows = local.starts[:-1][sizes == size, None] + np.arange(size)
+        own = points.own_divergences(rows, others) * share[rows][:, None, :]
+        weighted[rows[:, :, None], labels[rows][:, None, :]] = own
     return assign(weighted, local.starts)
 
 
@@ -183,21 +369,20 @@ def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering |
     total = clustering.centroids.coordinates * counts[:, None]
     potential = clustering.centroids.potential.copy()
     threshold, changed = 1e-9 * clustering.misfit, False
-    for site in np.unique(local.site[proposals != labels]):
-        rows = local.span(int(site))
+    moving = np.flatnonzero(proposals != labels)
+    for rows in np.split(moving, np.flatnonzero(np.diff(local.site[moving])) + 1):
         before, after = labels[rows], proposals[rows]
-        groups = np.unique(np.concatenate([before[before != after], after[before != after]]))
-        new_total, new_counts = total.copy(), counts.copy()
-        np.subtract.at(new_total, before, points.coordinates[rows])
-        np.add.at(new_total, after, points.coordinates[rows])
-        np.subtract.at(new_counts, before, 1)
-        np.add.at(new_counts, after, 1)
-        if (new_counts[groups] == 0).any():
+        groups, place = np.unique(np.concatenate([before, after]), return_inverse=True)
+        sign = np.repeat([-1.0, 1.0], len(rows))
+        new_counts = counts[groups] + np.bincount(place, sign)
+        if (new_counts == 0).any() or not len(rows):
             continue
-        moved = points.centroids(new_total[groups] / new_counts[groups, None]).potential
-        gain = new_counts[groups] @ moved - counts[groups] @ potential[groups]
+        moves = sign[:, None] * np.tile(points.coordinates[rows], (2, 1))
+        new_total = total[groups] + sums(moves, place)
+        moved = points.centroids(new_total / new_counts[:, None]).potential
+        gain = new_counts @ moved - counts[groups] @ potential[groups]
         if gain <= threshold:
             continue
-        labels[rows], total, counts, changed = after, new_total, new_counts, True
-        potential[groups] = moved
+        labels[rows], total[groups], counts[groups] = after, new_total, new_counts
+        potential[groups], changed = moved, True
     return Clustering(local, labels) if changed else None

@@ -1,17 +1,20 @@
 """The two rules over whole posteriors: every block by itself, then all put together again."""
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.tree import leaves, map_leaves
-from posterity.arrays.typing import Float
-from posterity.errors import StructureError
+from posterity.arrays.canonical import canonical_sums
+from posterity.arrays.tree import map_leaves
+from posterity.arrays.typing import Bool, Float
 from posterity.families import ExponentialFamily, Plate, stack
-from posterity.families.batches import place
-from posterity.families.mixing import MixingWeights
+from posterity.fusion import paths
+from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.blocks import Block, Plates
+from posterity.fusion.common_prior import common_prior, common_total, one_member, part_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.paths import assembled
 from posterity.fusion.rules import barycenter
@@ -19,8 +22,18 @@ from posterity.ledger import Ledger
 
 Array = np.ndarray
 Alignments = Mapping[str, Alignment]
-Terms = tuple[ExponentialFamily, Sequence[ExponentialFamily]]
-"""A prior, and what each site adds to it."""
+
+
+class Terms(NamedTuple):
+    """A prior of one block, what each site adds to it, and which sites had another prior.
+
+    ``totals`` are those whose prior over mixing weights was another.
+    """
+
+    prior: ExponentialFamily
+    added: Sequence[ExponentialFamily]
+    others: Bool[Array, " sites"]
+    totals: Bool[Array, " sites"]
 
 
 # --- the barycentre ------------------------------------------------------------------------------
@@ -47,18 +60,32 @@ def average(
 def _average_plate(
     plates: Plates, alignment: Alignment, divergence: Divergence, importance: Array
 ) -> Plate:
-    kept, labels = alignment.labels >= 0, alignment.labels
-    weights = importance[plates.site[kept]]
-    members = barycenter(plates.members[kept], labels[kept], divergence, weights)
+    parts, labels = Absorbing.of(plates, alignment.into), alignment.labels
+    kept, whole = labels >= 0, (labels >= 0) & parts.whole
+    weights = importance[plates.site[whole]]
+    members = barycenter(parts.members[whole], labels[whole], divergence, weights)
     if not plates.weighted:
         return Plate(members)
-    base, added = _mixing_terms(plates, alignment)
-    share = importance / importance.sum()
-    mean = sum((s * counts for s, counts in zip(share, added, strict=True)), start=base * 1.0)
-    return Plate(members, mean)
+    share = importance / math.fsum(importance)
+    shared = (share[plates.site] * plates.counts)[kept, None]
+    counts = canonical_sums(shared, labels[kept], alignment.components)[:, 0]
+    like, size = plates.weights[0][0], alignment.components
+    total = common_total(plates.concentrations, importance=importance).total
+    return Plate(members, like.exchangeable(total, size) + like.of_counts(counts))
 
 
 # --- the product ---------------------------------------------------------------------------------
+
+
+class Pooled(NamedTuple):
+    """The prior once, and one aligned factor a site.
+
+    ``rebased`` had other priors of their own, in ``part``.
+    """
+
+    ledger: Ledger
+    rebased: tuple[str, ...]
+    part: str
 
 
 def add(
@@ -66,107 +93,73 @@ def add(
     names: Sequence[str],
     blocks: Sequence[Block],
     alignments: Alignments,
-) -> Ledger:
-    """The prior once, and one aligned factor a site, of the structure of ``like``.
+    prior: ExponentialFamily | None = None,
+) -> Pooled:
+    """Every site's contribution, its posterior less its own prior, beside one common prior.
+
+    That is ``prior``, else one that the sites' own make up (:mod:`.common_prior`).
 
     Raises:
-        StructureError: priors that differ, or tell the components of a plate apart.
+        StructureError: priors that tell the components of a plate apart.
     """
+    given = {} if prior is None else paths.blocks(prior)
     terms = {
-        block.path: _plate_terms(block, alignments[block.path])
+        block.path: _plate_terms(block, alignments[block.path], given.get(block.path))  # pyright: ignore
         if isinstance(block, Plates)
-        else _terms(block)
+        else _terms(block, given.get(block.path))
         for block in blocks
     }
-    prior = assembled(like, {path: prior for path, (prior, _) in terms.items()})
+    common = assembled(like, {path: own.prior for path, own in terms.items()})
     factors = {
-        name: assembled(like, {path: added[index] for path, (_, added) in terms.items()})
+        name: assembled(like, {path: own.added[index] for path, own in terms.items()})
         for index, name in enumerate(names)
     }
-    # Rows of a plate were found in the others' company.
-    return Ledger(prior).extend(factors, independent=not alignments)
+    members = np.any([own.others for own in terms.values()], axis=0)
+    others = np.any([members, *(own.totals for own in terms.values())], axis=0)
+    rebased = tuple(name for name, other in zip(names, others, strict=True) if other)
+    # Rows of a plate were found in the others' company, and an average holds everyone's prior.
+    alone = not alignments and not (rebased and prior is None)
+    return Pooled(Ledger(common).extend(factors, independent=alone), rebased, part_of(members))
 
 
-def _terms(block: Block) -> Terms:
-    prior = _common(block, block.priors)  # pyright: ignore[reportArgumentType]
-    added = stack(block.posteriors) - prior
-    return prior, [added[index] for index in range(len(block.names))]
+def _terms(block: Block, given: ExponentialFamily | None) -> Terms:
+    own: Any = block.priors  # every site has one: it was checked
+    common = common_prior(own, given)
+    added, no = stack(block.posteriors) - stack(own), np.zeros(len(own), bool)
+    return Terms(common.prior, [added[index] for index in range(len(own))], common.others, no)
 
 
-def _plate_terms(plates: Plates, alignment: Alignment) -> Terms:
+def _plate_terms(plates: Plates, alignment: Alignment, given: Plate | None) -> Terms:
     pairs = zip(plates.priors, plates.names, strict=True)
-    members = [_member(prior, name) for prior, name in pairs]
-    prior, components = _common(plates, members), alignment.components
+    own = [one_member(prior, f"site {name!r}") for prior, name in pairs]
+    common = common_prior(own, None if given is None else one_member(given, "the prior"))
+    sites, components = len(plates.names), alignment.components
     # All sites at once: each has as many rows of its own as there are fused components.
-    rows = np.where(alignment.labels < 0, -1, plates.site * components + alignment.labels)
-    total = len(plates.names) * components
-    added = map_leaves(lambda leaf: place(leaf, rows, total, 0), plates.members - prior)
-    base, counts = None, [None] * len(plates.names)
+    kept = alignment.labels >= 0
+    rows = plates.site[kept] * components + alignment.labels[kept]
+    added = map_leaves(
+        lambda leaf: _summed(leaf, rows, sites * components),
+        plates.members[kept] - stack(own)[plates.site[kept]],
+    )
+    base, counts, strange = None, [None] * sites, np.zeros(sites, bool)
     if plates.weighted:
-        _check_equal(plates)
-        base, counts = _mixing_terms(plates, alignment)
+        like, weights = plates.weights[0][0], None if given is None else given.weights
+        total, strange = common_total(plates.concentrations, weights)
+        base = like.exchangeable(total, components)
+        counts = _summed(plates.counts[kept], rows, sites * components)
+        counts = [like.of_counts(row) for row in counts.reshape(sites, components)]
     factors = [
         Plate(added[index * components : (index + 1) * components], mine)
         for index, mine in enumerate(counts)
     ]
-    return Plate(stack([prior] * components), base), factors
+    return Terms(Plate(stack([common.prior] * components), base), factors, common.others, strange)
 
 
-def _member(prior: Plate | None, name: str) -> ExponentialFamily:
-    """The one prior that all members of a plate share."""
-    assert prior is not None  # every site has one: it was checked
-    if any((leaf != leaf[:1]).any() for leaf in leaves(prior.members)):
-        raise StructureError(
-            found=f"members of the prior that differ, at site {name!r}",
-            expected="exchangeable members: one prior for all components of a plate",
-            fix="Use one prior for all components, or rule='barycenter'.",
-        )
-    return prior.members[0]
-
-
-def _common(block: Block, priors: Sequence[ExponentialFamily]) -> ExponentialFamily:
-    """The prior that all sites share, to twelve digits."""
-    strange = np.zeros(len(priors), bool)
-    for leaf in leaves(stack(priors)):
-        close = np.isclose(leaf, leaf[:1], rtol=1e-12, atol=0.0)
-        strange |= ~close.reshape(len(priors), -1).all(1)
-    if strange.any():
-        raise StructureError(
-            found=f"different priors at sites {block.names[0]!r} and "
-            f"{block.names[int(strange.argmax())]!r}{block.place}",
-            expected="one prior, chosen without looking at any site's data",
-            fix="Fit all sites with the same prior (scikit-learn's default depends on the "
-            "data: set mean_prior, covariance_prior and the like), pass prior=, or use "
-            "rule='barycenter'.",
-        )
-    return priors[0]
-
-
-# --- mixing weights ------------------------------------------------------------------------------
-
-
-def _mixing_terms(
-    plates: Plates, alignment: Alignment
-) -> tuple[MixingWeights, list[MixingWeights]]:
-    """The prior of the fused mixing weights, and each site's counts under the fused labels."""
-    like, components = plates.weights[0][0], alignment.components
-    base = like.exchangeable(float(np.mean(plates.concentrations)), components)
-    kept, labels = alignment.labels >= 0, alignment.labels
-    counts = np.zeros((len(plates.names), components))
-    counts[plates.site[kept], labels[kept]] = plates.counts[kept]
-    return base, [like.of_counts(row) for row in counts]
-
-
-def _check_equal(plates: Plates) -> None:
-    """Refuse sites whose priors over mixing weights differ in total concentration."""
-    totals = plates.concentrations
-    strange = ~np.isclose(totals, totals[0], rtol=1e-9, atol=0.0)
-    if strange.any():
-        at = int(strange.argmax())
-        raise StructureError(
-            found=f"prior concentrations {totals[0]:g} at {plates.names[0]!r} and "
-            f"{totals[at]:g} at {plates.names[at]!r}, over all components together",
-            expected="one prior, counted once",
-            fix="Give all sites one total (each component's is the total over their number), "
-            "or use rule='barycenter'.",
-        )
+def _summed(leaf: Array, rows: Array, size: int) -> Array:
+    """The entries of a leaf that go to each of ``size`` rows, added up."""
+    if np.bincount(rows).max(initial=0) <= 1:
+        out = np.zeros((size, *leaf.shape[1:]))
+        out[rows] = leaf
+        return out
+    sums = canonical_sums(leaf.reshape(len(leaf), -1), rows, size)
+    return sums.reshape(size, *leaf.shape[1:])

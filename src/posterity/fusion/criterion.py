@@ -1,66 +1,158 @@
 """How many components: the description length of a clustering of components.
 
-Every site's component is taken as a noisy copy of one global component. In half of the
-directions of parameter space the noise is that of sampling, of size one in natural units since
-a posterior knows how sharp it is; in the other half sites truly differ, by a dispersion that is
-estimated. Global components are spread by a second dispersion, estimated too. Integrating them
-out leaves, up to constants, a misfit, a price for each global component, and the Indian-buffet
-prior on which site has which component (griffiths2011). Nothing is left to tune; why half, what
-else was measured, and where it errs is in ``docs/decisions.md``.
+Every site's component is taken as a noisy copy of one global component, and global components as
+draws from a population, which is the family's closest member to all sites' components together.
+Three terms, in nats: what the copies differ from their global component, more than sampling
+explains only where sites truly differ; what each global component says beyond the population;
+and the Indian-buffet prior on which site has which component (griffiths2011).
+
+Sites mostly differ in *where* their components lie, so the misfit has two parts, each with a
+dispersion of its own: that of location, which moving components onto each other takes away, and
+that of shape, which stays. Reasons, what else was measured, and where it errs are in
+``docs/decisions.md``.
 """
+
+import dataclasses
+from typing import Any
 
 import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float
+from posterity.families import ExponentialFamily
 
 Array = np.ndarray
-SPREADS = np.exp(np.arange(-3.0, 60.0, 0.5))
-"""Candidate dispersions between global components, in natural units."""
+MATCHES = 2.0
+"""Matched components that the prior on dispersions is worth."""
+APART = 1.5
+"""How far, squared, the same component is expected to lie from site to site, in standard deviations
+of one observation and over all directions together."""
+SHARE, SHARE_UNLOCATED = 0.01, 0.03
+"""The same where nothing counts observations, as a share of the population's variance."""
 
 
-def description_length(
-    misfit: float, between: Float[Array, " g"], counts: Float[Array, " g"], *, sites: int, dim: int
-) -> float:
-    """Negative log evidence of a clustering, in nats, up to what all clusterings share.
+@dataclasses.dataclass(frozen=True)
+class Criterion:
+    """What a clustering of ``total`` components of so many ``sites`` is judged by.
 
-    Args:
-        misfit: summed divergence of the components to the centroid of their group.
-        between: divergence of each centroid from the overall one.
-        counts: number of components (that is, of sites) in each group.
-        sites: number of sites.
-        dim: number of parameters of a component.
+    Attributes:
+        located: directions in which components lie apart; zero where a family has no location.
+        shaped: further directions in which an event is free to vary.
+        expected: the dispersion, a variance in units of a component's own, that is expected of
+            location, or of everything where there is none; at least one.
     """
-    total = counts.sum()
-    differing = sampling = dim / 2
-    spare = max(total - len(counts), 0.0)
-    sampled = min(misfit, spare * sampling / 2)
-    excess = misfit - sampled
-    dispersion = max(1.0, 2 * excess / (max(spare, 1.0) * differing))
-    noise = sampled + excess / dispersion + differing * total * np.log(dispersion) / 2
-    price = _spread(between, counts, sampling, dim, 1.0)
-    price = price + _spread(between, counts, differing, dim, dispersion)
-    return float(noise + price.min() + buffet(counts, sites))
+
+    sites: int
+    total: int
+    located: int
+    shaped: int
+    expected: float
+
+    @classmethod
+    def of(
+        cls,
+        family: ExponentialFamily,
+        observations: Float[Array, " total"] | None,
+        *,
+        sites: int,
+        total: int,
+        surprise: float,
+    ) -> "Criterion":
+        """For components of a family, known from so many ``observations`` each (None where that is
+        not known), whose ``KL(. || population)`` is ``surprise`` on average: half the logarithm of
+        how much wider the population is, for each direction.
+        """
+        located, free = _size(family.location()), family.degrees_of_variation
+        if located and observations is not None:
+            count = np.exp(np.log(np.maximum(observations, 1.0)).mean())
+            expected = 1 + APART / located * count
+        else:
+            share = SHARE if located else SHARE_UNLOCATED
+            expected = max(1.0, share * np.exp(min(2 * surprise / (located or free), 600.0)))
+        return cls(sites, total, located, free - located, float(expected))
+
+    def length(self, misfit: Any, shape: Any, surprise: Array, counts: Array) -> Any:
+        """Negative log evidence of a clustering, in nats, up to what all clusterings share.
+
+        Leading axes, if any, are those of many clusterings into one number of groups.
+
+        Args:
+            misfit: summed divergence of the components to the centroid of their group.
+            shape: the part of it that is left once all lie in one place; ignored where there is
+                no location.
+            surprise: of each centroid (..., g), ``KL(centroid || population)``.
+            counts: number of components (that is, of sites) in each group (..., g).
+        """
+        price = self.prices(surprise, counts).sum(-1)
+        return self.length_of_sums(misfit, shape, price, counts.shape[-1])
+
+    def length_of_sums(self, misfit: Any, shape: Any, price: Any, groups: Any) -> Any:
+        """The same from what adds up over groups: misfits and :meth:`prices`.
+
+        Arrays are many clusterings at once, into ``groups`` groups.
+        """
+        misfit, spare = np.maximum(misfit, 0.0), self.total - groups
+        if not self.located:
+            noise = _noise(misfit, spare, self.shaped, self.expected)
+        else:
+            shape = np.minimum(np.maximum(shape, 0.0), misfit)
+            # Shapes differ in half of their directions: those in which they do are not known.
+            sampled = np.minimum(shape, spare * self.shaped / 4)
+            noise = _noise(misfit - shape, spare, self.located, self.expected)
+            noise = noise + sampled + _noise(shape - sampled, spare, self.shaped / 2, 1.0)
+        return noise + price + self.columns(groups)
+
+    def columns(self, groups: Any) -> Any:
+        """What so many groups add to the description beside their prices."""
+        return _columns(groups, self.sites)
+
+    def prices(self, surprise: Array, counts: Array) -> Array:
+        """What each group adds to the description, in nats, beside its part of the misfit."""
+        # A group knows its component n_g times as sharply as one site. Of the nat a direction,
+        # half is what this knowledge, being uncertain, adds to the misfit, and half is for a
+        # population that was fitted to the same components.
+        dim = self.located + self.shaped
+        return surprise + dim * np.log(counts) / 2 + dim + _presence(counts, self.sites)
 
 
-def buffet(counts: Float[Array, " g"], sites: int) -> float:
-    """Negative log probability of who has what under an Indian buffet.
+def _size(place: Any) -> int:
+    """Numbers in the location of one member."""
+    if isinstance(place, dict):
+        return sum(map(_size, place.values()))
+    return 0 if place is None else place.shape[-1]
+
+
+def _noise(misfit: Any, spare: Any, directions: int | float, expected: float) -> Any:
+    """A misfit in so many directions, with their dispersion at its most likely value.
+
+    Sampling alone puts half a nat a direction on each component to spare: a dispersion of one.
+    The prior speaks as :data:`MATCHES` components to spare of the ``expected`` dispersion would.
+    """
+    if not directions:
+        return misfit
+    matches, both = MATCHES, MATCHES + spare
+    dispersion = np.maximum(1.0, (2 * misfit / directions + matches * expected) / both)
+    fit = misfit / dispersion + directions * matches * expected / dispersion / 2
+    known = directions * matches * (1 + np.log(expected)) / 2
+    return fit + directions * both * np.log(dispersion) / 2 - known
+
+
+def buffet(counts: Array, sites: int) -> Any:
+    """Negative log probability of who has what under an Indian buffet, columns without labels.
 
     Its rate is at its most likely value, components over the harmonic number of the sites
     (griffiths2011, equation 14, with columns taken as distinct).
     """
+    return _columns(counts.shape[-1], sites) + _presence(counts, sites).sum(-1)
+
+
+def _columns(groups: Any, sites: int) -> Any:
+    """That there are so many columns."""
     harmonic = (1 / np.arange(1, sites + 1)).sum()
-    groups = len(counts)
+    return groups - groups * np.log(groups / harmonic)
+
+
+def _presence(counts: Array, sites: int) -> Array:
+    """That these sites, of all, have each column."""
     gammaln = scipy.special.gammaln
-    columns = gammaln(counts) + gammaln(sites - counts + 1) - gammaln(sites + 1)
-    poisson = groups * np.log(groups / harmonic) - groups - gammaln(groups + 1)
-    return float(-poisson - columns.sum())
-
-
-def _spread(
-    between: Array, counts: Array, directions: float, dim: int, noise: float
-) -> Float[Array, " spreads"]:
-    """Price of the centroids in ``directions`` directions with this noise, for each spread."""
-    ratio = counts * SPREADS[:, None]
-    price = directions * np.log1p(ratio / noise) / 2
-    return (price + directions / dim * counts * between / (noise + ratio)).sum(-1)
+    return gammaln(sites + 1) - gammaln(counts) - gammaln(sites - counts + 1)

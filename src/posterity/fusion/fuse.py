@@ -1,22 +1,29 @@
 """The verb: posteriors of several sites in, one posterior out."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from posterity.arrays.typing import Int
+from posterity.arguments import COUNT
+from posterity.arrays.typing import Float, Int
 from posterity.checks import check_proper
-from posterity.errors import UsageError
+from posterity.errors import IdentificationWarning, UsageError
 from posterity.families import ExponentialFamily
 from posterity.fusion.alignment import Alignment, align
 from posterity.fusion.blocks import Plates, side_by_side
 from posterity.fusion.combine import add, average
+from posterity.fusion.common_prior import pooled_posterior, warn_of_priors
 from posterity.fusion.geometry import Divergence, DivergenceName
 from posterity.fusion.matching import Matching, MatchingName
+from posterity.fusion.refusals import check_family, check_has_plates
+from posterity.fusion.regions import kept_apart
 from posterity.fusion.rules import Rule, RuleName
 from posterity.fusion.sites import Fusible, check_counted_once, read_sites, site_weights
+from posterity.fusion.sources import BUDGET, IN_MEMORY, items, small
+from posterity.fusion.stream import stream
 from posterity.ledger import Ledger
 
 
@@ -32,6 +39,8 @@ class Fusion:
             matching, its cost and the trace of the objective.
         rule: how matched components became one.
         divergence: the side on which KL was taken.
+        rebased: with ``rule="product"``, the sites whose own prior was not the common one, which is
+            ``ledger.prior``.
     """
 
     posterior: ExponentialFamily
@@ -39,6 +48,7 @@ class Fusion:
     plates: dict[str, Alignment]
     rule: Rule
     divergence: Divergence
+    rebased: tuple[str, ...] = ()
 
     @property
     def plate(self) -> Alignment:
@@ -56,7 +66,7 @@ class Fusion:
         return next(iter(self.plates.values()))
 
     @property
-    def matching(self) -> dict[str, Int[np.ndarray, " k"]]:
+    def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:
         """For each site, the fused component of each local one; -1 if it held no data."""
         return self.plate.matching
 
@@ -71,13 +81,37 @@ class Fusion:
         return self.plate.cost
 
     @property
+    def margins(self) -> dict[str, Float[np.ndarray, " k"]]:
+        """By site, the nats between each match and the next best; NaN for an unmatched component.
+
+        See :attr:`Alignment.margins`.
+        """
+        return self.plate.margins
+
+    @property
+    def components_evidence(self) -> dict[int, float]:
+        """By number of components, the nats by which the best matching found is worse.
+
+        See :attr:`Alignment.components_evidence`.
+        """
+        return self.plate.components_evidence
+
+    @property
+    def absorbed(self) -> dict[str, tuple[int, ...]]:
+        """The local components of each site that were part of another of its own.
+
+        See :attr:`Alignment.absorbed`.
+        """
+        return self.plate.absorbed
+
+    @property
     def trace(self) -> list[float]:
         """The objective of the matching after each accepted change; it never rises."""
         return self.plate.trace
 
 
 def fuse(
-    posteriors: Sequence[Fusible] | Mapping[str, Fusible] | Fusible,
+    posteriors: Iterable[Fusible] | Mapping[str, Fusible] | Fusible,
     *,
     components: int | None = None,
     rule: Rule | RuleName | str = "barycenter",
@@ -85,35 +119,58 @@ def fuse(
     matching: Matching | MatchingName | str = "evidence",
     prior: ExponentialFamily | None = None,
     weights: Mapping[str, float] | None = None,
+    absorb: bool | None = None,
+    budget: int | None = None,
 ) -> Fusion:
     """Merge posteriors of separate data into one, finding which components correspond.
 
     Args:
         posteriors: families, ledgers (see :meth:`Ledger.of_site`) or paths of files that hold
-            one, at least two; a mapping names the sites, else a ledger names its own, a file
+            one, at least two, in a collection or one by one from an iterator; a folder or a
+            pattern like ``"sites/*.safetensors"`` stands for its files, a batch of posteriors with
+            plates for its sites. A mapping names the sites, else a ledger names its own, a file
             goes by its stem and the rest are numbered. Plates are matched; a plate that has
             mixing weights and a known prior leaves out components that hold less than one
             observation.
         components: number of fused components of each plate; None finds it. For
             ``matching="kl-fusion"`` an upper bound, as in the paper.
         rule: ``"barycenter"``, the summed-KL mean of matched components, or ``"product"``, the
-            prior once plus every site's contribution, which in conjugate models is the
-            posterior of the pooled data.
+            prior once plus every site's contribution (its posterior less its own prior), which
+            in conjugate models is the posterior of the pooled data.
         divergence: ``"reverse"`` for ``KL(global || local)``, ``"forward"`` for
             ``KL(local || global)``.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`.
-        prior: what sites that are not ledgers started from; a plate's prior has members that
-            are all alike, in any number, and equal weights.
+        prior: what sites that are not ledgers started from, and the prior that a product counts
+            once, whatever ledgers started from; without it, their common prior, or the average of
+            priors that differ. A plate's has members that are all alike, in any number, and
+            equal weights, whose total concentration is kept.
         weights: for the barycentre, a positive weight for each site; equal if None.
+        absorb: whether components that a local fit split are put together: what is alone is
+            absorbed by one of its own site's, where the two are one by the site's own data and
+            the other sites do not contradict. It takes mixing weights and a known prior, so
+            ledgers or ``prior``, and ``matching="evidence"`` that finds the number. None absorbs
+            wherever sites are matched in memory.
+        budget: bytes of memory to work in. If there are more parameters than 64 MiB, or a budget
+            is given, sites are read once and matched in passes that keep only sums: parameters
+            are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
 
     Returns:
-        A :class:`Fusion`. It does not depend on the order of sites or of components.
+        A :class:`Fusion`. It does not depend on the order of sites or of components, nor on how
+        many sites came at a time.
+
+    Warns:
+        IdentificationWarning: if the number of components or a match hangs on less than 3 nats,
+            or nothing can tell; looked for unasked up to a million pairs of a local and a fused
+            component.
+        UserWarning: a product of sites whose priors differ, and no ``prior``; or of two that hold
+            the same to the last bit.
 
     Raises:
         UsageError: fewer than two sites, two of one name, data of one site twice under
             ``product``, or arguments that contradict each other.
-        StructureError: sites of different families, blocks or dimensions, or priors that differ.
+        StructureError: sites of different families, blocks or dimensions, or a prior that tells
+            components apart.
         ParameterError: NaN, infinite or improper parameters, by site and block.
         ArtifactError: a file that cannot be read.
 
@@ -130,25 +187,73 @@ def fuse(
     by: Rule = _choice(Rule, rule, "rule")
     side: Divergence = _choice(Divergence, divergence, "divergence")
     how: Matching = _choice(Matching, matching, "matching")
-    sites = read_sites(posteriors, prior)
+    COUNT.or_none().check(budget=budget)
+    check_family(prior)
+    if absorb and (how is not Matching.EVIDENCE or components is not None):
+        raise UsageError(
+            found="absorb=True with a matching that does not find the number of components",
+            expected="matching='evidence' and components=None",
+            fix="Leave absorb out.",
+        )
+    limit = None if how is Matching.KL_FUSION else IN_MEMORY
+    held, rest = small(posteriors, limit) if budget is None else ([], items(posteriors))
+    if rest is not None:
+        _check_streams(absorb)
+        found = stream(
+            rest,
+            components=components,
+            rule=by,
+            divergence=side,
+            matching=how,
+            prior=prior,
+            weights=weights,
+            budget=BUDGET if budget is None else budget,
+        )
+        return Fusion(found.posterior, found.ledger, found.plates, by, side, found.rebased)
+    sites = read_sites(held, prior)
     importance = site_weights(list(sites), weights, by)
     if by is Rule.PRODUCT:
         check_counted_once(sites)
     like, blocks = next(iter(sites.values())).posterior, side_by_side(sites)
     plates = [block for block in blocks if isinstance(block, Plates)]
-    if components is not None and not plates:
-        raise UsageError(
-            found=f"components={components} for {like!r}",
-            expected="components only where there is a Plate",
-            fix="Leave components out.",
-        )
-    aligned = {p.path: align(p, how, side, components, importance) for p in plates}
+    check_has_plates(components, like, bool(plates))
+    aligned = {
+        p.path: align(p, how, side, components, importance, absorb is not False) for p in plates
+    }
+    if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
+        _warn_of_doubts(plates, aligned)
     if by is Rule.PRODUCT:
-        ledger = add(like, list(sites), blocks, aligned)
-        return Fusion(ledger.posterior, ledger, aligned, by, side)
+        ledger, rebased, part = add(like, list(sites), blocks, aligned, prior)
+        if rebased and prior is None:
+            warn_of_priors(rebased, part)
+        ledger = kept_apart(ledger, sites, aligned)
+        return Fusion(pooled_posterior(ledger, rebased), ledger, aligned, by, side, rebased)
     fused = average(like, blocks, aligned, side, importance)
     check_proper(fused, "the fused posterior")
     return Fusion(fused, None, aligned, by, side)
+
+
+def _check_streams(absorb: bool | None) -> None:
+    """Sites that are read once are gone by the time it shows which of theirs are one."""
+    if absorb:
+        raise UsageError(
+            found="absorb=True with sites that are streamed",
+            expected="sites that are matched in memory: up to 64 MiB of parameters, no budget=",
+            fix="Leave absorb out, or fuse regions of fewer sites first, and then their ledgers.",
+        )
+
+
+def _warn_of_doubts(plates: Sequence[Plates], aligned: Mapping[str, Alignment]) -> None:
+    for plate in plates:
+        alignment = aligned[plate.path]
+        suspect = alignment.confidence is not None and alignment.confidence.suspect
+        if suspect and (doubts := alignment.doubts()):
+            warnings.warn(
+                f"The matching{plate.place} hangs on little: {'; '.join(doubts)}. All is in "
+                ".margins and .components_evidence.",
+                IdentificationWarning,
+                stacklevel=3,
+            )
 
 
 def _choice(kind: Any, value: Any, argument: str) -> Any:

@@ -10,17 +10,20 @@ import dataclasses
 import enum
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
 
-from posterity.arrays.typing import Float
+from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily, at_rest
 
 Array = np.ndarray
 BUDGET = 256 * 2**20
 """Bytes of working memory that one chunk of rows may take."""
+CACHED = 2**20
+"""Bytes of members that are worked on at a time: they and what is made of them stay in a
+processor's cache, and the memory that one part gives back serves the next."""
 
 
 class Divergence(enum.StrEnum):
@@ -53,19 +56,54 @@ class Points:
         cls, members: ExponentialFamily, divergence: Divergence | DivergenceName = "reverse"
     ) -> "Points":
         """From a batch (N,) of members."""
-        divergence = Divergence(divergence)
-        reverse = divergence is Divergence.REVERSE
-        coordinates = members.natural_parameters if reverse else members.mean_parameters
-        return cls(members[:1], divergence, coordinates, _potential(members, divergence))
+        return cls.of_parts(members.__getitem__, members.batch_shape[0], divergence)
+
+    @classmethod
+    def of_parts(
+        cls,
+        members: Callable[[slice], ExponentialFamily],
+        length: int,
+        divergence: Divergence | DivergenceName = "reverse",
+        potential: Float[Array, " n"] | None = None,
+    ) -> "Points":
+        """From a function that gives the members of any slice of ``N``: a part at a time; with
+        their potential where that is known.
+        """
+        divergence, template = Divergence(divergence), members(slice(1))
+        reverse, dim = divergence is Divergence.REVERSE, template.dimension
+        coordinates, found = np.empty((length, dim)), np.empty(length)
+        for rows in parts(length, template):
+            some = members(rows)
+            coordinates[rows] = some.natural_parameters if reverse else some.mean_parameters
+            if potential is None:
+                found[rows] = _potential(some, divergence)
+        return cls(template, divergence, coordinates, found if potential is None else potential)
 
     def __len__(self) -> int:
         return len(self.coordinates)
 
+    def on_the_other_side(self) -> "Points":
+        """The same members in the other geometry."""
+        reverse = self.divergence is Divergence.REVERSE
+        other = Divergence.FORWARD if reverse else Divergence.REVERSE
+        return Points.of_parts(self.members, len(self), other)
+
     def take(self, rows: Array | slice) -> "Points":
-        """Some of the points; a slice copies nothing."""
-        return dataclasses.replace(
+        """Some of the points, centred about the same one; a slice copies nothing."""
+        some = dataclasses.replace(
             self, coordinates=self.coordinates[rows], potential=self.potential[rows]
         )
+        some.__dict__["middle"] = self.middle
+        return some
+
+    @property
+    def parts(self) -> list[slice]:
+        """The rows, so many at a time that their members stay in the processor's cache."""
+        return parts(len(self), self.template)
+
+    def members(self, rows: slice) -> ExponentialFamily:
+        """Some of the members."""
+        return self.family(self.coordinates[rows])
 
     def family(self, coordinates: Float[Array, "g dim"]) -> ExponentialFamily:
         """The members of the family at the given coordinates."""
@@ -73,28 +111,106 @@ class Points:
             return self.template.with_natural_parameters(coordinates)
         return self.template.with_mean_parameters(coordinates)
 
-    def centroids(self, coordinates: Float[Array, "g dim"]) -> "Centroids":
-        """Centroids at the given coordinates."""
-        family, reverse = self.family(coordinates), self.divergence is Divergence.REVERSE
-        dual = lambda: family.mean_parameters if reverse else family.natural_parameters
-        return Centroids(coordinates, _potential(family, self.divergence), dual)
+    def centroids(
+        self, coordinates: Float[Array, "g dim"], potential: Float[Array, " g"] | None = None
+    ) -> "Centroids":
+        """Centroids at the given coordinates, with their potential where that is known."""
+        if potential is None:
+            potential = self.potential_at(coordinates)
+        return Centroids(coordinates, potential, lambda: self._dual(self.family(coordinates)))
+
+    def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
+        """``phi`` at the given coordinates."""
+        return _potential(self.family(coordinates), self.divergence)
+
+    def _dual(self, members: ExponentialFamily) -> Float[Array, "g dim"]:
+        reverse = self.divergence is Divergence.REVERSE
+        return members.mean_parameters if reverse else members.natural_parameters
+
+    @property
+    def alone(self) -> "Centroids":
+        """Every point as the centroid of itself."""
+        return Centroids(self.coordinates, self.potential, lambda: self.gradient)
+
+    @functools.cached_property
+    def gradient(self) -> Float[Array, "n dim"]:
+        """The dual coordinates of every point."""
+        return self._dual(self.family(self.coordinates))
+
+    def gradients(self) -> Iterator[tuple[slice, Float[Array, "some dim"]]]:
+        """The same, some rows at a time, which are kept only where they are all."""
+        if len(self.parts) == 1:
+            yield self.parts[0], self.gradient
+            return
+        for rows in self.parts:
+            yield rows, self._dual(self.members(rows))
+
+    @functools.cached_property
+    def middle(self) -> tuple[Float[Array, "1 dim"], Float[Array, "1 dim"]]:
+        """The average of all points, and its dual coordinates."""
+        mean = self.coordinates.mean(0, keepdims=True)
+        return mean, self._dual(self.family(mean))
+
+    @functools.cached_property
+    def _column(self) -> Float[Array, " n"]:
+        """Potentials above the plane that touches the middle's."""
+        column, slope = self.potential.copy(), self.middle[1][0]
+        for rows in self.parts:
+            column[rows] -= self._offset(rows) @ slope
+        return column
+
+    def _offset(self, rows: Array | slice) -> Float[Array, "*some dim"]:
+        """Coordinates about the middle: made when they are needed, sooner than memory is had."""
+        return self.coordinates[rows] - self.middle[0]
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
         """``D(c_g || x_l)`` for all pairs, in nats: a matrix product, a row and a column.
 
         Both factors are centred first: it changes nothing but the digits that cancel.
         """
-        middle = self.coordinates.mean(0)
-        slope = centroids.gradient.mean(0)
-        gradient = centroids.gradient - slope
-        column = self.potential - (self.coordinates - middle) @ slope
-        offset = centroids.coordinates - middle
-        row = centroids.potential - offset @ slope - (offset * gradient).sum(-1)
-        out = np.empty((len(self), len(row)))
-        for rows in chunks(len(self), 8 * (len(row) + self.coordinates.shape[1])):
-            product = (self.coordinates[rows] - middle) @ gradient.T
-            out[rows] = column[rows, None] - row - product
+        out = np.empty((len(self), len(centroids.coordinates)))
+        for rows, part in self.divergences_by_parts(centroids):
+            out[rows] = part
+        return out
+
+    def divergences_by_parts(
+        self, centroids: "Centroids"
+    ) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
+        """The same, some rows at a time, each written over by the next."""
+        column, (gradient, row) = self._column, self._tangents(centroids)
+        slope, steps = -gradient.T, chunks(len(self), 8 * len(row), CACHED)
+        room = np.empty((steps[0].stop if steps else 0, len(row)))
+        for rows in steps:
+            part = np.matmul(self._offset(rows), slope, out=room[: rows.stop - rows.start])
+            part += column[rows, None]
+            part -= row
+            yield rows, np.maximum(part, 0.0, out=part)
+
+    def own_divergences(
+        self, rows: Int[Array, "sites size"], centroids: "Centroids"
+    ) -> Float[Array, "sites size size"]:
+        """``D(c_k || x_l)`` for each row's ``l`` and ``k`` in it: small products, all at once."""
+        column, (gradient, row) = self._column, self._tangents(centroids)
+        out = column[rows][:, :, None] - row[rows][:, None, :]
+        out -= self._offset(rows) @ gradient[rows].swapaxes(1, 2)
         return np.maximum(out, 0.0, out=out)
+
+    def paired_divergences(
+        self, centroids: "Centroids", groups: Int[Array, " n"]
+    ) -> Float[Array, " n"]:
+        """``D(c || x_l)`` of each point to the centroid of one group."""
+        gradient, row = self._tangents(centroids)
+        found = self._column - row[groups]
+        for rows in self.parts:
+            found[rows] -= np.einsum("nd,nd->n", self._offset(rows), gradient[groups[rows]])
+        return np.maximum(found, 0.0, out=found)
+
+    def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
+        """Slopes at the centroids, and heights of the tangents above the middle's there."""
+        mean, slope = self.middle
+        gradient, offset = centroids.gradient - slope, centroids.coordinates - mean
+        height = centroids.potential - offset @ slope[0]
+        return gradient, height - np.einsum("gd,gd->g", offset, gradient)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +281,11 @@ def chunks(length: int, row_bytes: int, budget: int = BUDGET) -> list[slice]:
     """Slices that cover ``length`` rows, each within ``budget`` bytes (but at least a row)."""
     step = max(1, budget // max(row_bytes, 1))
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+def parts(length: int, member: ExponentialFamily) -> list[slice]:
+    """Slices of so many members at a time that they stay in the processor's cache."""
+    return chunks(length, 8 * member.dimension, CACHED)
 
 
 def _potential(members: ExponentialFamily, divergence: Divergence) -> Float[Array, " n"]:

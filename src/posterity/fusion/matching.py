@@ -1,20 +1,27 @@
 """Which local component is which global one."""
 
 import enum
-import hashlib
-from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.typing import Int
+from posterity.arrays.canonical import content_hashes
+from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
-from posterity.fusion.geometry import Divergence, Points, moved, of_places
+from posterity.fusion.geometry import Divergence, Points, moved, of_places, parts
 from posterity.fusion.search import Found, search
 
 Array = np.ndarray
+
+
+class Matched(NamedTuple):
+    """The global label of every component, how they were found, and its row in what was found."""
+
+    labels: Int[Array, " n"]
+    found: Found
+    rows: Int[Array, " n"]
 
 
 class Matching(enum.StrEnum):
@@ -39,25 +46,25 @@ def match(
     matching: Matching,
     divergence: Divergence,
     components: int | None,
-) -> tuple[Int[Array, " n"], Found]:
-    """The global label of every component, and how they were found.
+    counts: Float[Array, " n"] | None = None,
+) -> Matched:
+    """Find the global label of every component.
 
     ``members`` (N,) are grouped by site; ``starts`` (J + 1,) has the first of each site, and the
-    end. The outcome does not depend on the order of sites, nor on that of a site's components.
+    end. The outcome does not depend on the order of sites, nor on that of a site's components:
+    those that are the same, to the last bit, are told apart by their ``counts``.
     """
     _check_components(np.diff(starts), matching, components)
-    members = _centred(members)
+    given = np.concatenate([np.arange(size) for size in np.diff(starts)])
+    order, bounds = _canonical_order(members, starts, counts)
+    local = LocalComponents(_centred(members, order, divergence), bounds)
+    rows = np.empty(len(order), int)
+    rows[order] = np.arange(len(order))
     if matching is Matching.IDENTITY:
-        local = LocalComponents(Points.of(members, divergence), starts)
-        same = Clustering(local, np.arange(len(local.points)) - starts[local.site])
-        return same.labels, Found(same, [same.misfit])
-    order, starts = _canonical_order(members, starts)
-    found = _find(
-        LocalComponents(Points.of(members[order], divergence), starts), matching, components
-    )
-    labels = np.empty(len(order), int)
-    labels[order] = found.clustering.labels
-    return labels, found
+        same = Clustering(local, given[order])
+        return Matched(given, Found(same, [same.misfit]), rows)
+    found = _find(local, matching, components)
+    return Matched(found.clustering.labels[rows], found, rows)
 
 
 def _find(local: LocalComponents, matching: Matching, components: int | None) -> Found:
@@ -77,27 +84,39 @@ def _permuted(local: LocalComponents) -> Found:
     return Found(end, [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit])
 
 
-def _centred(members: ExponentialFamily) -> ExponentialFamily:
-    """The origin moved amid the components: divergences stay, and so do their digits."""
-    # Sorted, so that the order of sites cannot show in the last bit.
-    origin = of_places(lambda place: np.sort(place, axis=0).mean(0), members.location())
-    return moved(members, origin)
+def _centred(members: ExponentialFamily, order: Int[Array, " n"], divergence: Divergence) -> Points:
+    """In this order, the origin moved amid them: divergences stay, and so do their digits."""
+    origin = of_places(lambda place: place[order].mean(0), members.location())
+    return Points.of_parts(lambda rows: moved(members[order[rows]], origin), len(order), divergence)
 
 
 def _canonical_order(
-    members: ExponentialFamily, starts: Int[Array, " bounds"]
+    members: ExponentialFamily, starts: Int[Array, " bounds"], counts: Float[Array, " n"] | None
 ) -> tuple[Int[Array, " n"], Int[Array, " bounds"]]:
-    """Sites by size, then content, with the components of each by content; and their starts."""
-    keys = content_keys(members)
-    sites = [sorted(range(*span), key=keys.__getitem__) for span in pairwise(starts.tolist())]
-    sites.sort(key=lambda rows: (-len(rows), *(keys[row] for row in rows)))
-    return np.concatenate(sites), np.cumsum([0, *map(len, sites)])
+    """Sites by size, then content, with the components of each by content; and their starts.
+
+    Contents are compared by hashes, which also makes the first sites a fair sample of all.
+    """
+    sizes, keys = np.diff(starts), member_hashes(members)
+    site = np.repeat(np.arange(len(sizes)), sizes)
+    ties = np.zeros(len(keys)) if counts is None else counts
+    whole = keys if counts is None else content_hashes(np.stack([keys.view(float), ties], axis=1))
+    contents = np.add.reduceat(scrambled(whole), starts[:-1])
+    order = np.lexsort((ties, keys, site, contents[site], -sizes[site]))
+    return order, np.concatenate([[0], np.sort(sizes)[::-1].cumsum()])
 
 
-def content_keys(members: ExponentialFamily) -> list[bytes]:
-    """A digest of each member: an order that depends on nothing but contents."""
-    vectors = np.ascontiguousarray(members.natural_parameters)
-    return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in vectors]
+def member_hashes(members: ExponentialFamily) -> np.ndarray:
+    """64 bits (n,) of the contents of each member."""
+    some = parts(members.batch_shape[0], members[:1])
+    return np.concatenate([content_hashes(members[rows].natural_parameters) for rows in some])
+
+
+def scrambled(keys: np.ndarray) -> np.ndarray:
+    """64 bits of which sums tell sets of keys apart (steele2014's finalizer)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
+    return keys ^ (keys >> np.uint64(31))
 
 
 def _check_components(

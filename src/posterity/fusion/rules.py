@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
+from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
-from posterity.fusion.clustering import sums
-from posterity.fusion.geometry import Divergence, DivergenceName, middle, moved, opposite
+from posterity.fusion.geometry import Divergence, DivergenceName, moved, of_places, opposite
 
 Array = np.ndarray
 
@@ -35,7 +35,8 @@ def barycenter(
 
     ``D`` is ``KL(g || l)`` for ``"reverse"``, whose minimiser is the weighted average of
     natural parameters, and ``KL(l || g)`` for ``"forward"``, the average of mean parameters
-    (claici2020, proposition 1; banerjee2005, proposition 1).
+    (claici2020, proposition 1; banerjee2005, proposition 1). With labels it does not depend on
+    the order of components, to the last bit.
 
     Args:
         members: batch (N,) of local components.
@@ -50,17 +51,30 @@ def barycenter(
     """
     reverse = Divergence(divergence) is Divergence.REVERSE
     # Squared means cancel in moments: they are averaged about a point amid the members.
-    origin = None if reverse else middle(members)
+    origin = None if reverse else of_places(canonical_mean, members.location())
     members = moved(members, origin)
     coordinates = members.natural_parameters if reverse else members.mean_parameters
     weights = np.ones(len(coordinates)) if weights is None else np.asarray(weights, float)
-    if plan.ndim == 1:
-        total = sums(coordinates * weights[:, None], plan)
-        mean = total / np.bincount(plan, weights)[:, None]
-    else:
-        share = plan * weights[:, None]
-        mean = share.T @ coordinates / share.sum(0)[:, None]
+    averages = _of_labels if plan.ndim == 1 else _of_shares
+    mean = averages(coordinates, plan, weights)
     template = members[:1]
     if reverse:
         return template.with_natural_parameters(mean)
     return moved(template.with_mean_parameters(mean), opposite(origin))
+
+
+def _of_labels(
+    coordinates: Float[Array, "n dim"], labels: Int[Array, " n"], weights: Float[Array, " n"]
+) -> Float[Array, "g dim"]:
+    size = int(labels.max()) + 1
+    if (weights == 1).all():
+        return canonical_sums(coordinates, labels, size) / np.bincount(labels)[:, None]
+    total = canonical_sums(coordinates * weights[:, None], labels, size)
+    return total / canonical_sums(weights[:, None], labels, size)
+
+
+def _of_shares(
+    coordinates: Float[Array, "n dim"], plan: Float[Array, "n g"], weights: Float[Array, " n"]
+) -> Float[Array, "g dim"]:
+    share = plan * weights[:, None]
+    return share.T @ coordinates / share.sum(0)[:, None]

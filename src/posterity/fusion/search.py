@@ -5,26 +5,51 @@ the result does not depend on the order in which they came.
 """
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
-from posterity.fusion.criterion import buffet, description_length
+from posterity.fusion.clustering import (
+    Clustering,
+    Evidence,
+    LocalComponents,
+    assign,
+    find_centroids,
+    packed,
+    polish,
+    refine,
+)
+from posterity.fusion.criterion import buffet
+from posterity.fusion.geometry import CACHED, chunks
+from posterity.fusion.rejoin import rejoin
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
 """Components up to which all pairs are compared; beyond, a canonical sample of sites is."""
+STRIDE = 64
+"""Groups from which on the search for fewer goes more than one at a time."""
+HOPELESS = 8.0
+"""Nats a parameter, beside half a nat for each group, that polishing does not win: on varied
+problems it never won more than six in all, nor more than half a nat for each group."""
+ROOM = 2**23
+"""Bytes of costs that are copied at a time."""
 PATIENCE = 3
 """Numbers of groups without progress after which the search for fewer stops."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The best clustering and how the objective fell on the way to it."""
+    """The best clustering and how the objective fell on the way to it.
+
+    ``levels`` has the least objective met with each number of groups. Where halves were ``joined``
+    in the end, for reasons that the objective does not know, it is above the end of the trace.
+    """
 
     clustering: Clustering
     trace: list[float]
+    levels: dict[int, float] = dataclasses.field(default_factory=dict)
+    joined: bool = False
 
 
 class Incumbent:
@@ -32,9 +57,12 @@ class Incumbent:
 
     def __init__(self, clustering: Clustering):
         self.best, self.trace = clustering, [clustering.objective]
+        self.levels = {len(clustering.counts): clustering.objective}
 
     def offer(self, clustering: Clustering) -> bool:
         """Keep it if it is better; say whether it was."""
+        groups, objective = len(clustering.counts), clustering.objective
+        self.levels[groups] = min(objective, self.levels.get(groups, np.inf))
         better = clustering.objective < self.trace[-1]
         if better:
             self.best = clustering
@@ -50,9 +78,13 @@ def search(local: LocalComponents, components: int | None = None) -> Found:
     """
     sample = _sample(local)
     if len(sample) == len(local.points):
-        return _search_sample(local, components)
-    seed = _search_sample(local.take(sample), components)
-    return _extend(local, seed.clustering, components)
+        found = _search_sample(local, components)
+    else:
+        seed = _search_sample(local.take(sample), components)
+        found = _extend(local, seed.clustering, components)
+    if components is not None or (whole := rejoin(found.clustering)) is found.clustering:
+        return found
+    return Found(whole, found.trace, joined=True)
 
 
 # --- within the sample ---------------------------------------------------------------------------
@@ -77,9 +109,11 @@ class Merging:
         if not 0 <= steps <= len(self.pairs):
             return None
         labels = np.arange(len(self.local.points))
-        for kept, gone in self.pairs[:steps]:
-            labels[labels == gone] = kept
-        return Clustering(self.local, np.unique(labels, return_inverse=True)[1])
+        labels[self.pairs[:steps, 1]] = self.pairs[:steps, 0]
+        while (labels != (further := labels[labels])).any():
+            labels = further
+        kept = np.bincount(labels) > 0
+        return Clustering(self.local, (kept.cumsum() - 1)[labels])
 
     @property
     def fewest(self) -> int:
@@ -97,20 +131,57 @@ def _search_sample(local: LocalComponents, components: int | None) -> Found:
 
 
 def _descend(merging: Merging) -> Found:
-    """Refine from a little above the best level of merging, down to where nothing improves."""
+    """Refine from a little above the best level of merging, down to where nothing improves.
+
+    Where there are many groups, several go at a time; then one at a time about the best number.
+    """
     groups = len(merging.local.points) - int(merging.objective.argmin())
-    best = _certain(merging.level(groups))
-    current = merging.level(groups + 1 + groups // 8) or best
-    incumbent, waited, dropped = Incumbent(best), 0, None
+    incumbent, step = Incumbent(_certain(merging.level(groups))), 1 + groups // STRIDE
+    _walk(merging, incumbent, groups + 1 + groups // 8, step)
+    if step > 1:
+        _walk(merging, incumbent, len(incumbent.best.counts) + step - 1, 1, patience=step)
+    return Found(incumbent.best, incumbent.trace, incumbent.levels)
+
+
+def _walk(
+    merging: Merging, incumbent: Incumbent, groups: int, step: int, patience: int | None = None
+) -> None:
+    """Offer refined clusterings into fewer and fewer groups, until patience runs out."""
+    current, waited = merging.level(groups) or incumbent.best, 0
+    dropped = current
     while True:
         groups = len(current.counts)
-        options = [c for c in (merging.level(groups), dropped) if c is not None]
-        current = min((polish(refine(c)) for c in options), key=lambda c: c.misfit)
-        waited = 0 if incumbent.offer(current) else waited + 1
-        dropped = drop(current)
-        if dropped is None or waited > PATIENCE + groups // 8:
-            return Found(incumbent.best, incumbent.trace)
+        current = _better(merging.level(groups), dropped, incumbent)
+        waited = 0 if incumbent.offer(current) else waited + step
+        if waited > (PATIENCE + groups // 8 if patience is None else patience):
+            return
+        tries = 1 if _hopeless(current, incumbent) else 3
+        dropped = drop(current, tries) if step == 1 else _drop_number(current, step)
+        if dropped is None:
+            return
         current = dropped
+
+
+def _better(level: Clustering | None, dropped: Clustering, incumbent: Incumbent) -> Clustering:
+    """The one with the less misfit, refined, and polished where that may help."""
+    refined = refine(dropped)
+    if level is None or level.same(dropped) or level.same(refined):
+        return _promising(refined, incumbent)
+    other = refine(level)
+    if other.same(refined):
+        return _promising(other, incumbent)
+    return min((_promising(c, incumbent) for c in (other, refined)), key=lambda c: c.misfit)
+
+
+def _promising(clustering: Clustering, incumbent: Incumbent) -> Clustering:
+    """Polished, unless that cannot make it the best."""
+    return clustering if _hopeless(clustering, incumbent) else polish(clustering)
+
+
+def _hopeless(clustering: Clustering, incumbent: Incumbent) -> bool:
+    """Whether it is so much worse than the best that polishing cannot make up for it."""
+    dim, groups = clustering.local.points.coordinates.shape[1], len(clustering.counts)
+    return clustering.objective - incumbent.trace[-1] > (HOPELESS + groups / 2) * dim
 
 
 def _exactly(clustering: Clustering, components: int) -> Found:
@@ -118,8 +189,9 @@ def _exactly(clustering: Clustering, components: int) -> Found:
     clustering = polish(refine(clustering))
     while len(clustering.counts) > components:
         clustering = polish(refine(_certain(drop(clustering))))
-    while len(clustering.counts) < components:
-        clustering = polish(refine(split(clustering)))
+    while (missing := components - len(clustering.counts)) > 0:
+        clustering = refine(split(clustering, 1 + missing // 2))
+        clustering = polish(clustering) if len(clustering.counts) == components else clustering
     return Found(clustering, [clustering.objective])
 
 
@@ -138,15 +210,16 @@ def agglomerate(local: LocalComponents) -> Merging:
     counts, pairs = np.ones(len(distance)), []
     nearest = distance.argmin(1)
     least = distance[np.arange(len(distance)), nearest]
-    while np.isfinite(least.min()):
-        first, second = sorted((int(least.argmin()), int(nearest[least.argmin()])))
+    while np.isfinite(least[one := int(least.argmin())]):
+        first, second = sorted((one, int(nearest[one])))
         _merge(distance, counts, first, second)
         pairs.append((first, second))
-        # Rows whose nearest was one of the two, or may now be, are looked through again.
-        stale = np.flatnonzero((nearest == first) | (nearest == second) | (distance[first] < least))
-        stale = np.union1d(stale, [first, second])
-        nearest[stale] = distance[stale].argmin(1)
-        least[stale] = distance[stale, nearest[stale]]
+        # The merged group is nearer to nobody than the nearer of the two was: only rows whose
+        # nearest was one of them are looked through again.
+        stale = np.flatnonzero((nearest == first) | (nearest == second))
+        some = distance[stale]
+        nearest[stale] = at = some.argmin(1)
+        least[stale] = some[np.arange(len(at)), at]
     steps = np.array(pairs, dtype=int).reshape(-1, 2)
     return Merging(local, steps, _level_objectives(local, steps))
 
@@ -154,20 +227,18 @@ def agglomerate(local: LocalComponents) -> Merging:
 def _distances(local: LocalComponents) -> Float[Array, "n n"]:
     """Rise of the misfit by merging each pair, to second order; infinite within a site."""
     points = local.points
-    one_way = points.divergences(points.centroids(points.coordinates))
+    one_way = points.divergences(points.alone)
     distance = (one_way + one_way.T) / 4
     distance[local.site[:, None] == local.site] = np.inf
     return distance
 
 
 def _merge(distance: Array, counts: Array, first: int, second: int) -> None:
-    """Fold ``second`` into ``first``, in place."""
+    """Fold ``second`` into ``first``, in place; what is infinite, within a site, stays so."""
     a, b = counts[first], counts[second]
-    with np.errstate(invalid="ignore"):
-        row = (a + counts) * distance[first] + (b + counts) * distance[second]
-        row = (row - counts * distance[first, second]) / (a + b + counts)
-    row = np.where(np.isnan(row), np.inf, np.maximum(row, 0.0))  # infinite: shares a site
-    row[first] = np.inf
+    row = (a + counts) * distance[first] + (b + counts) * distance[second]
+    row -= counts * distance[first, second]
+    row = np.maximum(row / (a + b + counts), 0.0)
     distance[first], distance[:, first] = row, row
     distance[second], distance[:, second] = np.inf, np.inf
     counts[first] = a + b
@@ -176,61 +247,124 @@ def _merge(distance: Array, counts: Array, first: int, second: int) -> None:
 def _level_objectives(
     local: LocalComponents, pairs: Int[Array, "steps two"]
 ) -> Float[Array, " levels"]:
-    """The objective of every level, with the centroids of all merged groups in one call."""
-    points, overall = local.points, local.overall
-    totals, counts, merged = points.coordinates.copy(), np.ones(len(points)), []
-    for kept, gone in pairs:
-        totals[kept] += totals[gone]
+    """The objective of every level: what a merged group adds, less what the two did, summed up."""
+    traits, criterion = local.traits(), local.criterion
+    total, merges = len(traits), _follow(traits, pairs)
+    counts = np.concatenate([np.ones(total), merges.counts])
+    both = zip(local.alone, local.evidence(merges.centres), strict=True)
+    found = Evidence(*map(np.concatenate, both))
+
+    def levels(worth: Array) -> Array:
+        change = worth[total:] - worth[merges.kept] - worth[merges.gone]
+        return worth[:total].sum() + np.concatenate([[0.0], change.cumsum()])
+
+    misfit = local.judged.potential.sum() - levels(counts * found.potential)
+    shape = local.shape_potential - levels(counts * found.shape)
+    price = levels(criterion.prices(found.surprise, counts))
+    return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(pairs) + 1))
+
+
+class _Merges(NamedTuple):
+    """The groups that merging made, one a step: ``N + step`` of ``kept`` and ``gone``."""
+
+    centres: Float[Array, "steps dim"]
+    counts: Float[Array, " steps"]
+    kept: Int[Array, " steps"]
+    gone: Int[Array, " steps"]
+
+
+def _follow(coordinates: Array, pairs: Array) -> _Merges:
+    total, counts = coordinates.copy(), [1.0] * len(coordinates)
+    made, number = list(range(len(total))), np.empty(len(pairs))
+    parts, centres = np.empty((2, len(pairs)), int), np.empty((len(pairs), total.shape[1]))
+    for step, (kept, gone) in enumerate(pairs.tolist()):
+        total[kept] += total[gone]
         counts[kept] += counts[gone]
-        merged.append(totals[kept] / counts[kept])
-    found = points.centroids(np.reshape(merged, (-1, totals.shape[1])))
-    centres = np.concatenate([points.coordinates, found.coordinates])
-    potential = np.concatenate([points.potential, found.potential])
-    between = potential - overall.potential
-    between -= (centres - overall.coordinates) @ overall.gradient[0]
-    return _follow(local, pairs, potential, np.maximum(between, 0.0))
-
-
-def _follow(local: LocalComponents, pairs: Array, potential: Array, between: Array) -> Array:
-    total = len(local.points)
-    node, alive, counts = np.arange(total), np.ones(total, bool), np.ones(total)
-    sites, dim = local.sites, local.points.coordinates.shape[1]
-    objectives = []
-    for step in range(len(pairs) + 1):
-        if step:
-            kept, gone = pairs[step - 1]
-            node[kept], alive[gone] = total + step - 1, False
-            counts[kept] += counts[gone]
-        held, number = node[alive], counts[alive]
-        misfit = max(float(local.points.potential.sum() - number @ potential[held]), 0.0)
-        objectives.append(description_length(misfit, between[held], number, sites=sites, dim=dim))
-    return np.array(objectives)
+        parts[:, step] = made[kept], made[gone]
+        made[kept] = len(made) + step
+        centres[step], number[step] = total[kept], counts[kept]
+    return _Merges(centres / number[:, None], number, *parts)
 
 
 def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
     """Dissolve the group whose members lose least by going elsewhere; None if none can."""
-    local, labels = clustering.local, clustering.labels
-    if len(clustering.counts) <= local.largest():
+    if len(clustering.counts) <= clustering.local.largest():
         return None
-    costs = local.points.divergences(clustering.centroids)
-    own = costs[np.arange(len(costs)), labels]
-    others = costs.copy()
-    others[np.arange(len(costs)), labels] = np.inf
-    loss = np.bincount(labels, others.min(1) - own)
-    candidates = [
-        clustering.relabelled(assign(np.delete(costs, group, axis=1), local.starts))
-        for group in np.argsort(loss, kind="stable")[:tries]
-    ]
-    return min(candidates, key=lambda c: c.misfit)
+    loss = np.bincount(clustering.labels, _rivals(clustering).more)
+    options = [_without(clustering, g) for g in np.argsort(loss, kind="stable")[:tries]]
+    if len(options) > 1:
+        find_centroids(options)
+    return min(options, key=lambda c: c.misfit)
 
 
-def split(clustering: Clustering) -> Clustering:
-    """Let the component that fits its group worst found a group of its own."""
-    costs = clustering.local.points.divergences(clustering.centroids)
-    own = costs[np.arange(len(costs)), clustering.labels]
-    own[clustering.counts[clustering.labels] < 2] = -np.inf
+class _Rivals(NamedTuple):
+    """The best of the other groups for each component, and what it loses by going there."""
+
+    group: Int[Array, " n"]
+    more: Float[Array, " n"]
+
+
+def _rivals(clustering: Clustering) -> _Rivals:
+    costs, labels = clustering.costs, clustering.labels
+    group, more = np.empty(len(labels), int), np.empty(len(labels))
+    for rows in chunks(len(labels), 8 * costs.shape[1], CACHED):
+        some, at = costs[rows].copy(), np.arange(len(labels[rows]))
+        own = some[at, labels[rows]]
+        some[at, labels[rows]] = np.inf
+        group[rows] = there = some.argmin(1)
+        more[rows] = some[at, there] - own
+    return _Rivals(group, more)
+
+
+def _drop_number(clustering: Clustering, number: int) -> Clustering | None:
+    """Dissolve at most so many groups, those whose members lose least; None if none can go."""
+    rivals = _rivals(clustering)
+    order = np.argsort(np.bincount(clustering.labels, rivals.more), kind="stable")
+    chosen = _independent(clustering, rivals, order, number)
+    return _without(clustering, chosen) if chosen else None
+
+
+def _independent(
+    clustering: Clustering, rivals: _Rivals, groups: Array, number: int | None = None
+) -> list[int]:
+    """Of these groups, the first ones that can go at once: none of them where another's go."""
+    chosen, (gone, hosts) = [], np.zeros((2, len(clustering.counts)), bool)
+    spare = len(gone) - clustering.local.largest()
+    spare = spare if number is None else min(spare, number)
+    members = np.split(np.argsort(clustering.labels, kind="stable"), _ends(clustering.counts))
+    for group in groups.tolist():
+        to = rivals.group[members[group]]
+        if len(chosen) < spare and not hosts[group] and not gone[to].any():
+            chosen.append(group)
+            gone[group] = hosts[to] = True
+    return chosen
+
+
+def _ends(counts: Array) -> Array:
+    return counts.cumsum().astype(int)[:-1]
+
+
+def _without(clustering: Clustering, groups: Any) -> Clustering:
+    """Dissolve groups: sites that used one are assigned anew, to the others."""
+    local, labels = clustering.local, clustering.nearest.copy()
+    gone = np.zeros(len(clustering.counts), bool)
+    gone[groups] = True
+    sites, left = np.flatnonzero(np.bincount(local.site[gone[labels]])), np.flatnonzero(~gone)
+    for some in chunks(len(sites), 8 * len(left) * local.largest(), ROOM):
+        rows, bounds = local.rows_of(sites[some])
+        labels[rows] = left[assign(clustering.costs[np.ix_(rows, left)], bounds)]
+    return clustering.relabelled(labels)
+
+
+def split(clustering: Clustering, number: int = 1) -> Clustering:
+    """Let components that fit their group worst found groups of their own, at most one a group."""
+    own = clustering.costs[np.arange(len(clustering.labels)), clustering.labels]
+    order = np.argsort(-own, kind="stable")
+    first = np.sort(np.unique(clustering.labels[order], return_index=True)[1])
+    worst = order[first]
+    worst = worst[clustering.counts[clustering.labels[worst]] > 1][:number]
     labels = clustering.labels.copy()
-    labels[own.argmax()] = len(clustering.counts)
+    labels[worst] = len(clustering.counts) + np.arange(len(worst))
     return clustering.relabelled(labels)
 
 
@@ -246,35 +380,79 @@ def _sample(local: LocalComponents) -> Int[Array, " some"]:
 
 def _extend(local: LocalComponents, seed: Clustering, components: int | None) -> Found:
     """Assign all other sites, opening groups for what fits nowhere; then refine everything."""
-    labels = _open(local, seed, components)
-    current = refine(Clustering(local, labels), sweeps=8)
+    current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
     incumbent = Incumbent(current)
     while components is None:
-        smaller = drop(current, tries=1)
-        if smaller is None:
-            break
-        smaller = refine(smaller, sweeps=4)
-        if not incumbent.offer(smaller):
-            break
-        current = smaller
+        fewer = _shed(current)
+        if fewer is None or not incumbent.offer(fewer):
+            fewer = drop(current, tries=1)
+            fewer = None if fewer is None else refine(fewer, sweeps=4)
+            if fewer is None or not incumbent.offer(fewer):
+                break
+        current = fewer
     if components is not None and len(current.counts) != components:
         return _exactly(current, components)
-    return Found(incumbent.best, incumbent.trace)
+    return Found(incumbent.best, incumbent.trace, incumbent.levels)
+
+
+def _shed(clustering: Clustering) -> Clustering | None:
+    """Dissolve all groups that seem not worth their price; None if there are no two.
+
+    Only half of them, or half of that, where this is better: gains of several do not quite add up.
+    """
+    rivals, best = _rivals(clustering), None
+    gains = _gains(clustering, rivals)
+    worst = np.argsort(-gains, kind="stable")[: int((gains > 0).sum())]
+    chosen = _independent(clustering, rivals, worst)
+    while len(chosen) > 1:
+        fewer = refine(_without(clustering, chosen), sweeps=4)
+        if best is not None and fewer.objective >= best.objective:
+            break
+        best, chosen = fewer, chosen[: len(chosen) // 2]
+    return best
+
+
+def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
+    """How much shorter the description were without each group, to second order, in nats."""
+    labels, counts, local = clustering.labels, clustering.counts, clustering.local
+    judged, criterion = clustering.judged, local.criterion
+    surprise = judged.evidence.surprise
+    pairs = labels * len(counts) + rivals.group
+    joining = np.bincount(pairs, minlength=len(counts) ** 2)
+    group, host = np.divmod(np.flatnonzero(joining), len(counts))
+    # Centroids of groups that are joined go to meet those who join them.
+    hosts, number = counts[rivals.group], joining[pairs]
+    share = hosts / (hosts + number)
+    misfit = judged.misfit + np.bincount(labels, rivals.more * share)
+    shape = judged.shape + np.bincount(labels, _shape_more(clustering, rivals) * share)
+    price = criterion.prices(surprise, counts)
+    larger = np.minimum(counts[host] + joining[joining > 0], local.sites)
+    rise = criterion.prices(surprise[host], larger) - price[host]
+    left = price.sum() - price + np.bincount(group, rise)
+    return clustering.objective - criterion.length_of_sums(misfit, shape, left, len(counts) - 1)
+
+
+def _shape_more(clustering: Clustering, rivals: _Rivals) -> Float[Array, " n"]:
+    """What each component's shape loses by going to the best of the other groups."""
+    shapes, dim = clustering.local.shapes, clustering.local.judged.coordinates.shape[1]
+    if shapes is None:
+        return np.zeros(len(clustering.labels))
+    centroids = shapes.centroids(clustering.judged.centres[:, dim:])
+    there = shapes.paired_divergences(centroids, rivals.group)
+    return there - shapes.paired_divergences(centroids, clustering.labels)
 
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
     """Labels of all components: a group of the seed's, or one of the outliers' own."""
-    groups, points = len(seed.counts), local.points
+    groups, costs = len(seed.counts), local.costs.at(seed.centroids)
     # With the number given, a group of one's own is for those who find no other.
-    costs = points.divergences(seed.centroids)
     price = 1e6 * (1 + costs.max()) if components is not None else _price(seed)
-    spare = np.full((len(costs), local.largest()), price)
-    labels = assign(np.hstack([costs, spare]), local.starts)
-    outliers = np.flatnonzero(labels >= groups)
+    labels = assign(costs, local.starts, price)
+    outliers = np.flatnonzero(labels == groups)
     if len(outliers):
         # They are clustered by the same search, a bounded part of them at a time.
         labels[outliers] = groups + search(local.take(outliers)).clustering.labels
-    return np.unique(labels, return_inverse=True)[1]
+    return packed(labels, groups)
 
 
 def _price(seed: Clustering) -> float:
@@ -286,7 +464,6 @@ def _price(seed: Clustering) -> float:
     sites = seed.local.sites + 1
     dim = seed.local.points.coordinates.shape[1]
     extra = buffet(np.append(seed.counts, 1.0), sites) - buffet(seed.counts, sites)
-    costs = seed.local.points.divergences(seed.centroids)
-    own = costs[np.arange(len(costs)), seed.labels]
+    own = seed.costs[np.arange(len(seed.labels)), seed.labels]
     scale = max(2 * own.mean() / dim, 1.0)
     return max(scale * (dim * np.log1p(seed.counts.mean()) / 2 + extra), 2 * own.max())

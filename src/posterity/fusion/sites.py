@@ -1,35 +1,45 @@
 """What comes in: posteriors, ledgers or files, by the names of their sites, and fit to be fused."""
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.arrays.stacks import stacked, unstacked
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float
 from posterity.artifact import Posterior, open_artifact
 from posterity.artifact.columns import aligned, columns_of
 from posterity.checks import check_proper
-from posterity.errors import StructureError, UsageError
+from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily, at_rest
+from posterity.fusion.refusals import (
+    check_enough,
+    check_priors_known,
+    counted_twice,
+    twice,
+    warn_of_copies,
+)
 from posterity.fusion.rules import Rule
 from posterity.ledger import Ledger
 
 Fusible = Posterior | str | os.PathLike[str]
+AT_A_TIME = 256
+"""Sites that are checked together: many share a call, and few leave the processor's cache."""
 
 
 class Site(NamedTuple):
     """What one site brings: its posterior, and its prior where that is known.
 
-    ``contributors`` are those whose data it holds, where a ledger names them.
+    ``contributors`` are those whose data it holds, where a ``ledger`` names them.
     """
 
     posterior: ExponentialFamily
     prior: ExponentialFamily | None
     contributors: tuple[str, ...] = ()
+    ledger: Ledger | None = None
 
 
 def read_sites(
@@ -46,19 +56,10 @@ def read_sites(
         value, own, names = _opened(value)
         name = name if name is not None else own or f"site-{len(opened):04d}"
         if name in opened:
-            raise UsageError(
-                found=f"two posteriors of site {name!r}",
-                expected="each site once",
-                fix="Leave one out, or pass a mapping that names each site differently.",
-            )
+            raise twice(name)
         opened[name], columns[name] = value, names
-    found = {name: _site(name, value) for name, value in aligned(opened, columns)[0].items()}
-    if len(found) < 2:
-        raise UsageError(
-            found=f"{len(found)} site" + ("s" if not found else ""),
-            expected="at least two sites to fuse",
-            fix="Pass the posteriors of all sites together.",
-        )
+    found = _sites(aligned(opened, columns)[0])
+    check_enough(len(found))
     found = dict(sorted(found.items()))
     _check_structure(found, prior)
     rest = None if prior is None else at_rest(prior)
@@ -82,17 +83,54 @@ def _opened(value: Fusible) -> tuple[Any, str | None, tuple[str, ...]]:
     return value, own or stem, names
 
 
-def _site(name: str, value: Any) -> Site:
-    if isinstance(value, Ledger):
-        return Site(value.posterior, value.prior, value.sites)
-    if not isinstance(value, ExponentialFamily):
-        raise StructureError(
-            found=f"a {type(value).__name__} in site {name!r}",
-            expected="an exponential family, a Ledger, or the path of a file with one",
-            fix="Wrap components without labels as posterity.Plate(members, weights).",
-        )
-    check_proper(value, f"site {name!r}")
-    return Site(at_rest(value), None)
+def _sites(opened: Mapping[str, Any]) -> dict[str, Site]:
+    """What each brings, proper and at rest."""
+    ledgers = {name: value for name, value in opened.items() if isinstance(value, Ledger)}
+    sums = {name: ledger.total for name, ledger in ledgers.items()}
+    rested = _rested({**opened, **sums})
+    return {
+        name: Site(q, ledgers[name].prior, ledgers[name].sites, ledgers[name])
+        if name in ledgers
+        else Site(q, None)
+        for name, q in rested.items()
+    }
+
+
+def _rested(posteriors: Mapping[str, Any]) -> dict[str, ExponentialFamily]:
+    """Checked and brought to rest, those of one shape all at once."""
+    alike: dict[Any, list[str]] = {}
+    for name, value in posteriors.items():
+        if not isinstance(value, ExponentialFamily):
+            raise StructureError(
+                found=f"a {type(value).__name__} in site {name!r}",
+                expected="an exponential family, a Ledger, or the path of a file with one",
+                fix="Wrap components without labels as posterity.Plate(members, weights).",
+            )
+        alike.setdefault((value.outline(), value.batch_shape), []).append(name)
+    some = [
+        names[start : start + AT_A_TIME]
+        for names in alike.values()
+        for start in range(0, len(names), AT_A_TIME)
+    ]
+    return {
+        name: value
+        for names in some
+        for name, value in zip(names, _together(names, posteriors), strict=True)
+    }
+
+
+def _together(
+    names: Sequence[str], posteriors: Mapping[str, ExponentialFamily]
+) -> list[ExponentialFamily]:
+    """Of one shape: proper and at rest."""
+    some = [posteriors[name] for name in names]
+    together = at_rest(stacked(some[0], some))
+    try:
+        check_proper(together, "all sites")
+    except ParameterError:
+        for name in names:  # it says whose it is
+            check_proper(posteriors[name], f"site {name!r}")
+    return unstacked(together)
 
 
 def _check_structure(sites: Mapping[str, Site], prior: ExponentialFamily | None) -> None:
@@ -119,7 +157,7 @@ def _check_structure(sites: Mapping[str, Site], prior: ExponentialFamily | None)
             found=f"prior {prior!r}",
             expected=f"the family, blocks and dimensions of the posteriors: {expected!r} "
             "(plates may differ in size)",
-            fix="Give the prior that the posteriors were fitted with; wrap that of one component "
+            fix="Give one of the posteriors' family; wrap that of one component "
             "as posterity.Plate(stack([member])).",
         )
     check_proper(prior, "the prior")
@@ -128,13 +166,7 @@ def _check_structure(sites: Mapping[str, Site], prior: ExponentialFamily | None)
 def check_counted_once(sites: Mapping[str, Site]) -> None:
     """Refuse sites without a prior, and data that a product would count twice; warn of copies."""
     bare = [name for name, site in sites.items() if site.prior is None]
-    if bare:
-        raise UsageError(
-            found=f"no prior for {bare[:3]}" + (" and others" if len(bare) > 3 else ""),
-            expected="the prior of every site for rule='product', which counts it once",
-            fix="Save ledgers made by Ledger.of_site(site, prior=..., posterior=...), or pass "
-            "prior=.",
-        )
+    check_priors_known(bare)
     owner: dict[str | bytes, str] = {}
     seen: dict[bytes, str] = {}
     for name, site in sites.items():
@@ -143,24 +175,13 @@ def check_counted_once(sites: Mapping[str, Site]) -> None:
         for key in site.contributors or (content,):
             if (twin := owner.setdefault(key, name)) != name:
                 what = f"data of site {key!r}" if isinstance(key, str) else "the same posterior"
-                raise UsageError(
-                    found=f"{what} in both {twin!r} and {name!r}",
-                    expected="each site's data once: a product would count them twice",
-                    fix="Merge ledgers that share a site with | first; leave a copy out.",
-                )
-        # Sites of different names may well agree to the last bit, if data are counts.
+                raise counted_twice(what, twin, name)
         if (twin := seen.setdefault(content, name)) != name:
-            warnings.warn(
-                f"sites {twin!r} and {name!r} hold the same posterior to the last bit: if one is a "
-                "copy of the other, its data count twice",
-                stacklevel=3,
-            )
+            warn_of_copies(twin, name)
 
 
-def site_weights(
-    names: Sequence[str], weights: Mapping[str, float] | None, rule: Rule
-) -> Float[np.ndarray, " sites"]:
-    """A positive weight a site; ones if None, as it must be for a product."""
+def site_weights(names: Sequence[str], weights: Any, rule: Rule) -> Float[np.ndarray, " sites"]:
+    """A positive weight a site, at most one; ones if None, as it must be for a product."""
     if weights is None:
         return np.ones(len(names))
     if rule is Rule.PRODUCT:
@@ -169,10 +190,19 @@ def site_weights(
             expected="weights for rule='barycenter' only",
             fix="Leave weights out: a product counts every observation once.",
         )
-    if set(weights) != set(names) or not all(0 < w < np.inf for w in weights.values()):
+    named = isinstance(weights, Mapping) and set(weights) == set(names)
+    if not named or not all(map(_positive, weights.values())):
         raise UsageError(
-            found=f"weights {dict(weights)}",
+            found=f"weights {weights}",
             expected=f"a positive weight for each of {list(names)}",
             fix="Name every site once, with a finite positive weight.",
         )
-    return np.array([weights[name] for name in names], dtype=float)
+    found = np.array([weights[name] for name in names], dtype=float)
+    return found / found.max()  # sums of large ones would be infinite
+
+
+def _positive(weight: Any) -> bool:
+    try:
+        return not isinstance(weight, str) and 0 < float(weight) < np.inf
+    except (TypeError, ValueError):
+        return False

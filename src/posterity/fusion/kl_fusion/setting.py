@@ -8,7 +8,8 @@ import dataclasses
 
 import numpy as np
 
-from posterity.fusion.clustering import Clustering, LocalComponents, finite
+from posterity.fusion.clustering import Clustering, LocalComponents
+from posterity.fusion.costs import finite
 from posterity.fusion.geometry import Centroids
 from posterity.fusion.kl_fusion.descent import assign_descent
 from posterity.fusion.kl_fusion.relaxation import relax, round_plan

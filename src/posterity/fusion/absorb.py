@@ -1,0 +1,247 @@
+"""Spurious components of a local fit: two of one site that are one are put together.
+
+A site's own components are never matched with each other, so where a local fit split a component
+in two, or left a few observations beside it, one part finds its match and the other stays alone.
+What parts of one component have learnt adds up: where the prior is known their union is
+``q_k + q_l - prior``, exactly in conjugate families. A part that is alone is absorbed by one of
+its site's that another site holds, too, if
+
+* the two are no further apart than halves of one heap are, for how wide they are;
+* the site's own data say that the two are one: joined, they have more evidence, that of which
+  observation is in which part included (heller2005);
+* and the other sites do not contradict: the union agrees with them no worse than its part did,
+  give or take what sampling alone explains, half a nat a direction.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from posterity.arrays.canonical import canonical_sums
+from posterity.arrays.tree import leaves
+from posterity.arrays.typing import Bool, Float, Int
+from posterity.families import ExponentialFamily, at_rest, concatenate
+from posterity.fusion.blocks import Plates
+from posterity.fusion.clustering import Clustering
+from posterity.fusion.geometry import Points, chunks, middle, moved
+from posterity.fusion.matching import Matched
+
+Array = np.ndarray
+HELD = 2
+"""Sites that hold what absorbs, its own included: where nobody else has it, nobody says that the
+fit is wrong."""
+
+NEAREST = 4
+"""Components of its site's that might absorb what is alone: those of the nearest groups."""
+STRANGE = 6.0
+"""Nats by which an observation of a part may surprise the other: half of the 12 variances by which
+the halves of a uniform distribution, the flattest that has one mode, are apart, squared."""
+
+
+class Pairs(NamedTuple):
+    """Rows of components that are alone, and of others of their sites, which might absorb them."""
+
+    alone: Int[Array, " m"]
+    other: Int[Array, " m"]
+
+    def take(self, rows: Array) -> "Pairs":
+        """Some of them."""
+        return Pairs(self.alone[rows], self.other[rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class Absorbing:
+    """A plate's components, some of them within others of their site.
+
+    ``into`` (N,) is the row that each is part of, its own where it is not absorbed.
+    """
+
+    plates: Plates
+    into: Int[Array, " n"]
+
+    @classmethod
+    def of(cls, plates: Plates, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
+        """From what :meth:`by_site` returns; every component by itself if None."""
+        if into is None:
+            return cls(plates, np.arange(len(plates.site)))
+        return cls(plates, np.concatenate([*into.values()]) + _first(plates))
+
+    @property
+    def whole(self) -> Bool[Array, " n"]:
+        """Which components are not part of another."""
+        return self.into == np.arange(len(self.into))
+
+    def by_site(self) -> dict[str, Int[Array, " k"]]:
+        """By site, the local component that each is part of."""
+        return self.plates.by_site(self.into - _first(self.plates))
+
+    def _possible(self, rows: Int[Array, " m"]) -> Bool[Array, " m"]:
+        """Whether a component's observations are counted, and its site's one prior is known."""
+        sites, place = np.unique(self.plates.site[rows], return_inverse=True)
+        priors = [self.plates.priors[site] for site in sites]
+        known = np.array([p is not None and _alike(p.members) for p in priors], bool)
+        return known[place] & self.plates.weighted
+
+    @property
+    def counts(self) -> Float[Array, " n"]:
+        """Expected observations; those of parts are with what absorbed them."""
+        own = self.plates.counts[:, None]
+        return canonical_sums(own, self.into, len(self.into))[:, 0]
+
+    @property
+    def members(self) -> ExponentialFamily:
+        """All components (N,), the union in place of what absorbed others."""
+        members, parts = self.plates.members, np.bincount(self.into, minlength=len(self.into))
+        joined = np.flatnonzero(parts > 1)
+        if not len(joined):
+            return members
+        of = np.isin(self.into, joined)
+        natural = members.natural_parameters
+        total = canonical_sums(natural[of], self.into[of], len(natural))[joined]
+        prior = self._priors(joined).natural_parameters
+        out = natural.copy()
+        out[joined] = total - (parts[joined] - 1)[:, None] * prior
+        return members.with_natural_parameters(out)
+
+    def _priors(self, rows: Int[Array, " m"]) -> ExponentialFamily:
+        """The prior of each row."""
+        held, place = np.unique(self.plates.site[rows], return_inverse=True)
+        priors = [self.plates.priors[site].members[:1] for site in held]  # pyright: ignore
+        return at_rest(concatenate(priors))[place]
+
+    def more(self, matched: Matched, rows: Int[Array, " n"]) -> "Absorbing | None":
+        """With what the matching of these rows leaves alone and should not; None if nothing."""
+        pairs = self._candidates(matched, rows)
+        if not len(pairs.alone):
+            return None
+        place = np.empty(len(self.into), int)
+        place[rows] = matched.rows
+        halves = self._halves(pairs, rows[np.argsort(matched.rows)])
+        gain = halves.evidence_of_one()
+        against = disagreement(matched.found.clustering, place[pairs.other], halves.union)
+        sampled = halves.union.natural_parameters.shape[1] / 2
+        fits = (gain > 0) & (halves.strangeness() <= STRANGE) & (against <= sampled)
+        return self._absorbed(pairs.take(fits), gain[fits]) if fits.any() else None
+
+    def _halves(self, pairs: Pairs, order: Int[Array, " n"]) -> "Halves":
+        """The pairs seen from the origin of the matching, which is amid its components."""
+        members, counts = self.members, self.counts
+        origin = middle(members[order])
+        return Halves(
+            moved(members[pairs.other], origin),
+            moved(members[pairs.alone], origin),
+            moved(self._priors(pairs.alone), origin),
+            counts[pairs.other],
+            counts[pairs.alone],
+        )
+
+    def _candidates(self, matched: Matched, rows: Int[Array, " n"]) -> Pairs:
+        """What is alone, with those of its site's that others hold, whose groups are nearest."""
+        clustering, local = matched.found.clustering, matched.found.clustering.local
+        groups = np.flatnonzero(clustering.counts >= HELD)
+        alone = np.flatnonzero(clustering.counts[clustering.labels] == 1)
+        origin = np.empty(len(rows), int)
+        origin[matched.rows] = rows
+        alone = alone[self._possible(origin[alone])]
+        found, near = [Pairs(alone[:0], alone[:0])], min(NEAREST, len(groups))
+        for some in chunks(len(alone), 8 * max(len(groups), 1)):
+            mine = alone[some]
+            sites, at = np.unique(local.site[mine], return_inverse=True)
+            holder = np.full((len(sites), len(clustering.counts)), -1)
+            held, _ = local.rows_of(sites)
+            holder[np.searchsorted(sites, local.site[held]), clustering.labels[held]] = held
+            other = holder[at][:, groups]
+            cost = local.points.take(mine).divergences(clustering.centroids.take(groups))
+            cost[other < 0] = np.inf
+            best = np.argsort(cost, axis=1, kind="stable")[:, :near]
+            other = np.take_along_axis(other, best, axis=1)
+            one, place = np.nonzero(other >= 0)
+            found.append(Pairs(origin[mine[one]], origin[other[one, place]]))
+        return Pairs(*map(np.concatenate, zip(*found, strict=True)))
+
+    def _absorbed(self, pairs: Pairs, gain: Float[Array, " m"]) -> "Absorbing":
+        """Each that is alone within the one of most evidence, at most one at a time."""
+        into, taken = self.into.copy(), set()
+        for at in np.argsort(-gain, kind="stable"):
+            alone, other = int(pairs.alone[at]), int(pairs.other[at])
+            if taken.isdisjoint((alone, other)):
+                taken |= {alone, other}
+                into[self.into == alone] = other
+        return Absorbing(self.plates, into)
+
+
+def _first(plates: Plates) -> Int[Array, " n"]:
+    """The row of the first component of each one's site."""
+    return (np.cumsum(plates.sizes) - plates.sizes)[plates.site]
+
+
+def _alike(members: ExponentialFamily) -> bool:
+    return not any((leaf != leaf[:1]).any() for leaf in leaves(members))
+
+
+@dataclasses.dataclass(frozen=True)
+class Halves:
+    """Pairs of components (m,) that might be one: each two's site's prior, and their counts."""
+
+    first: ExponentialFamily
+    second: ExponentialFamily
+    prior: ExponentialFamily
+    many: Float[Array, " m"]
+    few: Float[Array, " m"]
+
+    @functools.cached_property
+    def union(self) -> ExponentialFamily:
+        """What one component has learnt from what both have."""
+        return self.first.with_natural_parameters(
+            self.first.natural_parameters
+            + (self.second.natural_parameters - self.prior.natural_parameters)
+        )
+
+    def evidence_of_one(self) -> Float[Array, " m"]:
+        """Nats of log evidence by which a site's data are likelier of one component than of two.
+
+        Log normalisers are log evidences up to what data share. Two components also have to say
+        whose each observation is.
+
+        Source: heller2005, equation 2.
+        """
+        gammaln = scipy.special.gammaln
+        whose = gammaln(self.many + self.few + 1) - gammaln(self.many + 1) - gammaln(self.few + 1)
+        together = self.union.log_normalizer() + self.prior.log_normalizer()
+        return together - self.first.log_normalizer() - self.second.log_normalizer() + whose
+
+    def strangeness(self) -> Float[Array, " m"]:
+        """Nats by which an observation of the smaller surprises the larger more than its own do."""
+        swap, fewer = (self.few > self.many)[:, None], np.minimum(self.many, self.few)
+        large = np.where(swap, self.second.natural_parameters, self.first.natural_parameters)
+        share = (fewer / np.maximum(self.many, self.few))[:, None]
+        own = large + share * (large - self.prior.natural_parameters)
+        expected = self.first.with_natural_parameters(own).log_normalizer()
+        return (expected - self.union.log_normalizer()) / fewer
+
+
+def disagreement(
+    clustering: Clustering, rows: Int[Array, " m"], union: ExponentialFamily
+) -> Float[Array, " m"]:
+    """Nats by which the misfit is longer to describe with a union in place of each of the rows."""
+    local, found, groups = clustering.local, clustering.judged, clustering.labels[rows]
+    points, place = Points.of(union), union.location()
+    traits, shape = points.coordinates, np.zeros(len(rows))
+    if place is not None:
+        shapes = Points.of(moved(union, place))
+        traits, shape = np.hstack([traits, shapes.coordinates]), shapes.potential
+        shape = shape - local.shapes.potential[rows]  # pyright: ignore[reportOptionalMemberAccess]
+    counts = clustering.counts[groups]
+    centres = found.centres[groups] + (traits - local.traits(rows)) / counts[:, None]
+    new = local.evidence(centres)
+    potential = points.potential - local.judged.potential[rows]
+    misfit = potential - counts * (new.potential - found.evidence.potential[groups])
+    shape = shape - counts * (new.shape - found.evidence.shape[groups])
+    length, size = local.criterion.length_of_sums, len(clustering.counts)
+    return length(found.misfit + misfit, found.shape + shape, 0.0, size) - length(
+        found.misfit, found.shape, 0.0, size
+    )

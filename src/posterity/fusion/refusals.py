@@ -1,0 +1,87 @@
+"""What is refused in memory and in a stream alike."""
+
+import warnings
+from collections.abc import Sequence
+
+from posterity.errors import StructureError, UsageError
+from posterity.families import ExponentialFamily
+
+
+def twice(name: str) -> UsageError:
+    """For two posteriors of one site."""
+    return UsageError(
+        found=f"two posteriors of site {name!r}",
+        expected="each site once",
+        fix="Leave one out, or pass a mapping that names each site differently.",
+    )
+
+
+def check_enough(count: int) -> None:
+    """Raise a UsageError for fewer than two sites."""
+    if count < 2:
+        raise UsageError(
+            found=f"{count} site" + ("s" if not count else ""),
+            expected="at least two sites to fuse",
+            fix="Pass the posteriors of all sites together.",
+        )
+
+
+def check_held(empty: Sequence[str], place: str) -> None:
+    """Raise a UsageError if there are sites none of whose components has seen data."""
+    if len(empty):
+        more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+        raise UsageError(
+            found=f"no component with at least one observation at {list(empty[:3])}{more}{place}",
+            expected="at least one component that has seen data at every site",
+            fix="Leave the site out, or check its fit.",
+        )
+
+
+def check_family(prior: object) -> None:
+    """Raise a StructureError for a prior that is a ledger, a path, or anything else."""
+    if prior is not None and not isinstance(prior, ExponentialFamily):
+        raise StructureError(
+            found=f"prior={prior!r}",
+            expected="an exponential family",
+            fix="Give that of a ledger as ledger.prior, and that in a file as "
+            "posterity.load(path).",
+        )
+
+
+def check_has_plates(components: int | None, like: object, plates: bool) -> None:
+    """Raise a UsageError for a number of components where there are none to count."""
+    if components is not None and not plates:
+        raise UsageError(
+            found=f"components={components} for {like!r}",
+            expected="components only where there is a Plate",
+            fix="Leave components out.",
+        )
+
+
+def check_priors_known(bare: Sequence[str]) -> None:
+    """Raise a UsageError if there are sites without a prior, which a product counts once."""
+    if bare:
+        raise UsageError(
+            found=f"no prior for {list(bare[:3])}" + (" and others" if len(bare) > 3 else ""),
+            expected="the prior of every site for rule='product', which counts it once",
+            fix="Save ledgers made by Ledger.of_site(site, prior=..., posterior=...), or pass "
+            "prior=.",
+        )
+
+
+def counted_twice(what: str, first: str, second: str) -> UsageError:
+    """For data that a product would count twice."""
+    return UsageError(
+        found=f"{what} in both {first!r} and {second!r}",
+        expected="each site's data once: a product would count them twice",
+        fix="Merge ledgers that share a site with | first; leave a copy out.",
+    )
+
+
+def warn_of_copies(first: str, second: str, stacklevel: int = 4) -> None:
+    """Warn of sites of different names that agree to the last bit, as they may of counts."""
+    warnings.warn(
+        f"sites {first!r} and {second!r} hold the same posterior to the last bit: if one is a "
+        "copy of the other, its data count twice",
+        stacklevel=stacklevel,
+    )

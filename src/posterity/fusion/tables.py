@@ -1,0 +1,176 @@
+"""Rows of numbers of many sites: in memory within a budget, beyond it in a temporary file."""
+
+import tempfile
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.arrays.typing import Float, Int
+from posterity.errors import ArtifactError
+
+Array = np.ndarray
+BLOCK = 2**20
+"""Bytes of a block, give or take a site: what a processor's cache holds."""
+
+
+class Room:
+    """The bytes of memory that tables may take together."""
+
+    def __init__(self, budget: int):
+        self.left = budget
+
+    def take(self, size: int) -> bool:
+        """Whether there is room for so many bytes, which are then taken."""
+        granted = size <= self.left
+        self.left -= size * granted
+        return granted
+
+
+class Block(NamedTuple):
+    """Some sites' rows, one site after the other.
+
+    ``first`` and ``row`` are the index of the first site and of the first row in the table;
+    ``starts`` has the first row of each site in the block, and the end.
+    """
+
+    index: int
+    first: int
+    row: int
+    starts: Int[Array, " bounds"]
+    rows: Float[Array, "n width"]
+
+    @property
+    def sites(self) -> slice:
+        """Which sites of the table."""
+        return slice(self.first, self.first + len(self.starts) - 1)
+
+    @property
+    def span(self) -> slice:
+        """Which rows of the table."""
+        return slice(self.row, self.row + len(self.rows))
+
+    def parts(self, most: int) -> Iterator["Block"]:
+        """The block in pieces of at most so many rows, or one site."""
+        first = 0
+        while first < len(self.starts) - 1:
+            reach = int(np.searchsorted(self.starts, self.starts[first] + most, side="right")) - 1
+            last = max(reach, first + 1)
+            low, high = int(self.starts[first]), int(self.starts[last])
+            starts = self.starts[first : last + 1] - low
+            yield Block(self.index, self.first + first, self.row + low, starts, self.rows[low:high])
+            first = last
+
+
+class Table:
+    """Rows (N, width), each site's together: appended once, then gone through block by block.
+
+    Where blocks end depends on the rows alone, not on how many came at a time, so whatever is
+    added up block by block comes out the same to the last bit.
+    """
+
+    def __init__(self, width: int, room: Room):
+        self.width, self._room = width, room
+        self._blocks: list[Any] = []
+        self._bounds: list[tuple[int, Array]] = []
+        self._file: Any = None
+        self._end = 0
+        self._pending: list[Array] = []
+        self._waiting: list[Array] = []
+        self._closed: Array | None = None
+        self._target = max(1, BLOCK // (8 * width))
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def append(self, rows: Float[Array, "n width"], sizes: Int[Array, " sites"]) -> None:
+        """More sites' rows."""
+        self._pending.append(rows)
+        self._waiting.append(sizes)
+        if sum(map(len, self._pending)) >= self._target:
+            self._cut()
+
+    def close(self) -> None:
+        """Nothing more will be appended."""
+        self._cut()
+        if self._pending and len(self._waiting[0]):
+            self._store(self._pending[0], self._waiting[0])
+        self._pending, self._waiting = [], []
+
+    def replace(self, block: Block, rows: Float[Array, "n width"]) -> None:
+        """Other numbers for the rows of a block."""
+        held = self._blocks[block.index]
+        if isinstance(held, np.ndarray):
+            held[...] = rows
+        else:
+            self._write(held, rows)
+
+    def _cut(self) -> None:
+        """Blocks of what is pending; each ends with the site that fills it."""
+        rows, sizes = np.concatenate(self._pending), np.concatenate(self._waiting)
+        ends = np.cumsum(sizes)
+        row = site = 0
+        while len(ends) and ends[-1] - row >= self._target:
+            last = int(np.searchsorted(ends, row + self._target)) + 1
+            self._store(rows[row : ends[last - 1]], sizes[site:last])
+            row, site = int(ends[last - 1]), last
+        self._pending, self._waiting = [rows[row:]], [sizes[site:]]
+
+    def _store(self, rows: Array, sizes: Array) -> None:
+        self._bounds.append((len(rows), np.asarray(sizes, np.int32)))
+        if self._room.take(rows.nbytes):
+            self._blocks.append(np.array(rows))
+            return
+        self._blocks.append(_Place(self._end, rows.nbytes))
+        self._end += rows.nbytes
+        self._write(self._blocks[-1], rows)
+
+    def _write(self, place: "_Place", rows: Array) -> None:
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as we are)
+                weakref.finalize(self, self._file.close)
+            self._file.seek(place.at)
+            self._file.write(np.ascontiguousarray(rows).data)
+            self._file.flush()
+        except OSError as error:
+            raise ArtifactError(
+                found=f"a temporary folder that cannot take what is beyond the budget ({error})",
+                expected="room for the parameters of all sites",
+                fix="Pass a larger budget=, or have TMPDIR name a folder with more room.",
+            ) from error
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    @property
+    def sizes(self) -> Int[Array, " sites"]:
+        """Rows of each site."""
+        if self._closed is None:
+            self._closed = np.concatenate([np.zeros(0, np.int32), *(s for _, s in self._bounds)])
+        return self._closed
+
+    def __len__(self) -> int:
+        return sum(number for number, _ in self._bounds)
+
+    def blocks(self) -> Iterator[Block]:
+        """All rows, in the order in which they came."""
+        site = row = 0
+        for index, (number, sizes) in enumerate(self._bounds):
+            starts = np.concatenate([[0], np.cumsum(sizes)])
+            yield Block(index, site, row, starts, self._read(self._blocks[index], number))
+            site, row = site + len(sizes), row + number
+
+    def _read(self, held: Any, number: int) -> Array:
+        if isinstance(held, np.ndarray):
+            return held
+        rows = np.empty((number, self.width))
+        self._file.seek(held.at)
+        self._file.readinto(rows.data)
+        return rows
+
+
+class _Place(NamedTuple):
+    """Where a block is in the file."""
+
+    at: int
+    size: int

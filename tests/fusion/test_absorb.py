@@ -1,0 +1,158 @@
+"""Components that a site's own fit split are put together, and nothing else is."""
+
+import numpy as np
+import pytest
+from fusion.made import conjugate_site
+
+import posterity
+from posterity import Dirichlet, Ledger, NormalWishart, Plate
+from posterity.errors import UsageError
+
+CENTRES = 8.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1.0]])
+
+
+def prior(components):
+    """Wide enough for all clusters."""
+    ones, identity = np.ones(components), np.stack([np.eye(2)] * components)
+    return NormalWishart.from_standard(np.zeros((components, 2)), 0.01 * ones, identity, 4 * ones)
+
+
+def site(name, parts):
+    size = len(parts)
+    return conjugate_site(name, Dirichlet.from_standard(np.ones(size) / size), parts, prior(size))
+
+
+def cut(x, share=0.5):
+    """A cluster as a fit splits it: at a line through it."""
+    low = x[:, 0] < np.quantile(x[:, 0], share)
+    return [x[low], x[~low]]
+
+
+def drawn(seed, held, count=150):
+    """By site, the data of each of its clusters."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: [CENTRES[k] + rng.normal(size=(count + 17 * k, 2)) for k in own]
+        for name, own in held.items()
+    }
+
+
+HELD = {"a": [0, 1, 3], "b": [0, 1, 2], "c": [1, 2, 3], "d": [0, 3]}
+
+
+def split_at(name, data, share=0.5):
+    """All sites, the last cluster of one of which is in two, last."""
+    return {
+        own: site(own, parts[:-1] + cut(parts[-1], share) if own == name else parts)
+        for own, parts in data.items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("share", [0.2, 0.5])
+@pytest.mark.parametrize("name", ["a", "d"])
+def test_halves_are_put_together(seed, share, name):
+    data = drawn(seed, HELD)
+    apart, whole = split_at(name, data, share), {own: site(own, x) for own, x in data.items()}
+    assert posterity.fuse(apart, absorb=False).components == 5
+    found, right = posterity.fuse(apart), posterity.fuse(whole)
+    assert found.components == right.components == 4
+    size = len(data[name])
+    (part,) = found.absorbed[name]
+    assert list(found.absorbed) == [name] and part in (size - 1, size)
+    assert found.matching[name][size - 1] == found.matching[name][size]
+    # The union is what the site would have learnt of the whole cluster, and counts once.
+    for one, other in zip(found.posterior.parts(), right.posterior.parts(), strict=True):
+        np.testing.assert_allclose(
+            one.natural_parameters, other.natural_parameters, rtol=1e-9, atol=1e-9
+        )
+    assert found.cost == pytest.approx(right.cost)
+    assert found.components_evidence == pytest.approx(right.components_evidence)
+    margins = found.margins[name]
+    assert np.isnan(margins[part]) and np.isfinite(np.delete(margins, part)).all()
+    assert right.absorbed == {}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_product_counts_both_halves(seed):
+    data = drawn(seed, HELD)
+    found = posterity.fuse(split_at("a", data), rule="product").ledger
+    right = posterity.fuse({n: site(n, x) for n, x in data.items()}, rule="product").ledger
+    for one, other in ((found, right), (found.forget("a"), right.forget("a"))):
+        np.testing.assert_allclose(
+            one.posterior.members.natural_parameters,
+            other.posterior.members.natural_parameters,
+            rtol=1e-9,
+            atol=1e-7,
+        )
+        assert one.posterior.weights.counts(one.prior.weights) == pytest.approx(
+            other.posterior.weights.counts(other.prior.weights)
+        )
+
+
+def test_a_site_is_forgotten_as_if_never_seen():
+    ledger = posterity.fuse(split_at("a", drawn(0, HELD)), rule="product").ledger
+    without = Ledger(ledger.prior).extend(
+        {name: ledger.factor(name) for name in "bcd"}, independent=False
+    )
+    left = ledger.forget("a").posterior.members.natural_parameters
+    assert (left == without.posterior.members.natural_parameters).all()
+
+
+def test_a_few_observations_are_absorbed_where_they_lie_within():
+    data = drawn(0, HELD | {"a": [0, 1, 2, 3]})
+    inside = CENTRES[0] + np.array([[0.7, -0.7]])
+    outside = CENTRES[0] + np.array([[-7.0, -7.0]])
+    for extra, parts in ((inside, (4,)), (outside, None)):
+        few = {"a": [np.tile(extra, (2, 1))]}
+        sites = {name: site(name, [*x, *few.get(name, [])]) for name, x in data.items()}
+        found = posterity.fuse(sites)
+        assert found.absorbed.get("a") == parts
+        assert found.components == (4 if parts else 5)
+
+
+@pytest.mark.parametrize("apart", [4.0, 6.0])
+@pytest.mark.parametrize("count", [20, 200])
+@pytest.mark.parametrize("others", ["both", "one", "merged"])
+def test_two_clusters_stay_two(apart, count, others):
+    rng = np.random.default_rng(int(apart))
+
+    def two():
+        near = np.array([apart, 0.0]) + rng.normal(size=(count, 2))
+        return [rng.normal(size=(200, 2)), near]
+
+    sites = {"a": site("a", two())}
+    for name in "bcd":
+        held = {"both": two(), "one": two()[:1], "merged": [np.concatenate(two())]}[others]
+        sites[name] = site(name, [*held, CENTRES[2] * 3 + rng.normal(size=(100, 2))])
+    assert posterity.fuse(sites).absorbed == {}
+
+
+def test_neither_order_nor_names_matter():
+    sites = split_at("a", drawn(1, HELD))
+    found = posterity.fuse(sites)
+    renamed = {f"z{9 - i}": ledger for i, ledger in enumerate(sites.values())}
+    again = posterity.fuse(dict(reversed(renamed.items())))
+    assert list(again.absorbed) == ["z9"]
+    for one, other in zip(found.posterior.parts(), again.posterior.parts(), strict=True):
+        assert (one.natural_parameters == other.natural_parameters).all()
+
+
+def test_without_priors_or_counts_nothing_is_absorbed():
+    ledgers = split_at("a", drawn(0, HELD))
+    bare = {name: ledger.posterior for name, ledger in ledgers.items()}
+    assert posterity.fuse(bare).absorbed == {}
+    members = {name: Plate(q.members) for name, q in bare.items()}
+    assert posterity.fuse(members, prior=Plate(prior(1))).absorbed == {}
+    # A prior that is said makes it possible.
+    base = Plate(prior(1), Dirichlet.from_standard([1.0]))
+    assert list(posterity.fuse(bare, prior=base).absorbed) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"components": 4}, {"matching": "identity"}, {"budget": 2**20}],
+)
+def test_what_cannot_absorb_says_so(options):
+    with pytest.raises(UsageError, match="absorb=True"):
+        posterity.fuse(split_at("a", drawn(0, HELD)), absorb=True, **options)

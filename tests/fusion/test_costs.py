@@ -1,0 +1,135 @@
+"""What is found by computing only what changed, against the same made anew."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posterity import DiagonalGaussian
+from posterity.fusion import clustering as of_clustering
+from posterity.fusion.clustering import Clustering, LocalComponents, assign, packed, sums
+from posterity.fusion.costs import Costs
+from posterity.fusion.criterion import Criterion
+from posterity.fusion.geometry import Points
+from posterity.fusion.search import _gains, _rivals, _without
+from tests.laws.table import TABLE
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def local_components(seed: int, sites: int = 5, size: int = 4) -> LocalComponents:
+    """Sharp components of some sites on a plane, all of one precision."""
+    mean = 3 * np.random.default_rng(seed).normal(size=(sites * size, 2))
+    members = DiagonalGaussian.from_standard(mean, np.full(mean.shape, 0.25))
+    return LocalComponents(Points.of(members), np.arange(sites + 1) * size)
+
+
+def clustering(seed: int, groups: int = 6) -> Clustering:
+    """Any clustering that keeps a site's components apart."""
+    rng, local = np.random.default_rng(seed), local_components(seed)
+    labels = [rng.permutation(groups)[:4] for _ in range(local.sites)]
+    return Clustering(local, packed(np.concatenate(labels), groups))
+
+
+@pytest.mark.parametrize("direction", ["reverse", "forward"])
+@pytest.mark.parametrize("name", ["NormalWishart", "Gamma", "Dirichlet"])
+@settings(max_examples=20)
+@given(seed=seeds)
+def test_columns_that_were_kept_are_those_made_anew(name: str, direction: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    points = Points.of(TABLE[name].draw(rng, (9,), 2), direction)  # type: ignore[arg-type]
+    costs, labels = Costs(points), rng.integers(0, 4, 9)
+    for _ in range(6):
+        means = sums(points.coordinates, np.unique(labels, return_inverse=True)[1])
+        centroids = points.centroids(means / np.unique(labels, return_counts=True)[1][:, None])
+        expected = points.divergences(centroids)
+        np.testing.assert_allclose(costs.at(centroids), expected, rtol=1e-9, atol=1e-9)
+        labels[rng.integers(0, 9, 2)] = rng.integers(0, 5)
+
+
+@given(seed=seeds)
+def test_own_divergences_are_blocks_of_all(seed: int) -> None:
+    points = local_components(seed).points
+    centroids, rows = points.centroids(points.coordinates[::-1]), np.arange(20).reshape(5, 4)
+    everything = points.divergences(centroids)
+    own = points.own_divergences(rows, centroids)
+    for some, block in zip(rows, own, strict=True):
+        np.testing.assert_allclose(block, everything[np.ix_(some, some)], rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=40)
+@given(seed=seeds, priced=st.booleans())
+def test_assignment_is_the_best_of_each_site(seed: int, priced: bool) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, 6)
+    starts, costs = np.cumsum([0, *sizes]), rng.integers(0, 9, (sizes.sum(), 5)).astype(float)
+    price = 3.5 if priced else np.inf
+    labels = assign(costs, starts, price)
+    alone = np.full((len(costs), 1), 3.5 if priced else 1e9)
+    paid = np.hstack([costs, alone])[np.arange(len(costs)), labels]
+    for first, last in pairwise(starts):
+        known = labels[first:last][labels[first:last] < 5]
+        assert len(set(known.tolist())) == len(known)
+        padded = np.hstack([costs[first:last], np.repeat(alone[first:last], last - first, axis=1)])
+        best = padded[scipy.optimize.linear_sum_assignment(padded)].sum()
+        assert paid[first:last].sum() == best
+
+
+@given(seed=seeds)
+def test_sums_are_those_of_a_loop_dense_or_sparse(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, labels = rng.normal(size=(30, 3)), packed(rng.integers(0, 7, 30), 7)
+    expected = np.stack([rows[labels == g].sum(0) for g in range(labels.max() + 1)])
+    with pytest.MonkeyPatch.context() as patch:
+        for small in (0, 2**14):
+            patch.setattr(of_clustering, "SMALL", small)
+            np.testing.assert_allclose(sums(rows, labels), expected, rtol=1e-12, atol=1e-12)
+
+
+@given(labels=st.lists(st.integers(0, 9), min_size=1, max_size=12))
+def test_packed_labels_are_the_same_partition_without_gaps(labels: list[int]) -> None:
+    before, after = np.array(labels), packed(np.array(labels), 10)
+    used = np.unique(before)
+    assert (np.unique(after) == np.arange(len(used))).all()
+    assert len({*zip(before.tolist(), after.tolist(), strict=True)}) == len(used)
+    kept = before < len(used)
+    assert (after[kept] == before[kept]).all()
+
+
+@settings(max_examples=25)
+@given(seed=seeds)
+def test_only_sites_that_used_a_group_need_be_assigned_anew(seed: int) -> None:
+    before = clustering(seed)
+    if len(before.counts) == before.local.largest():
+        return
+    costs = np.delete(before.costs, 1, axis=1)
+    anew = before.relabelled(
+        np.delete(np.arange(len(before.counts)), 1)[assign(costs, before.local.starts)]
+    )
+    assert _without(before, [1]).same(anew)
+
+
+@given(seed=seeds)
+def test_sums_over_groups_make_the_description_length(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    misfit, surprise = 50 * rng.gamma(2.0, size=7), rng.gamma(2.0, size=(7, 4))
+    shape, counts = misfit * rng.random(7), rng.multinomial(16, np.ones(4) / 4, 7) + 1.0
+    criterion = Criterion(sites=20, total=20, located=int(rng.integers(3)), shaped=3, expected=4.0)
+    expected = criterion.length(misfit, shape, surprise, counts)
+    price = criterion.prices(surprise, counts).sum(1)
+    found = criterion.length_of_sums(misfit, shape, price, 4)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_what_dissolving_a_group_gains_is_foreseen() -> None:
+    """Three far places, one of them seen as two groups: dissolving one joins the two."""
+    mean = np.array([0.0, 50.0, 0.1, 90.0, 0.5, 50.3, 0.7, 90.2])[:, None]
+    members = DiagonalGaussian.from_standard(mean, np.full(mean.shape, 0.25))
+    local = LocalComponents(Points.of(members), np.arange(0, 9, 2))
+    split = Clustering(local, np.array([0, 1, 0, 2, 3, 1, 3, 2]))
+    joined = Clustering(local, np.array([0, 1, 0, 2, 0, 1, 0, 2]))
+    gain = _gains(split, _rivals(split))[3]
+    assert gain == pytest.approx(split.objective - joined.objective, rel=0.2) and gain > 0

@@ -1,0 +1,426 @@
+"""More sites than memory holds: the same as in memory, however they come, or a clear refusal."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posterity
+from posterity import (
+    Beta,
+    DiagonalGaussian,
+    Dirichlet,
+    Gamma,
+    Ledger,
+    NormalWishart,
+    Plate,
+    Product,
+    fuse,
+)
+from posterity.arrays.tree import leaves
+from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
+from posterity.families import stack
+from posterity.fusion import passes, tables
+from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
+
+LARGE = 10**8
+PRIOR = Plate(DiagonalGaussian.from_standard([[0.0]], [[100.0]]))
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """A few sites a block, so that small problems have many."""
+    monkeypatch.setattr(tables, "BLOCK", 4096)
+
+
+def line(count: int, seed: int = 0, size: int = 3, of: int = 5) -> list[Plate]:
+    """Sites that share some of a few components on a line."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        means = 10.0 * rng.permutation(of)[:size] + 0.1 * rng.normal(size=size)
+        found.append(Plate(points(means)))
+    return found
+
+
+def conjugate(base: Any, count: int = 6) -> list[Ledger]:
+    """Ledgers of sites with three used components and one empty."""
+    found = []
+    for index in range(count):
+        rng = np.random.default_rng(index)
+        clusters = [12.0 * k for k in rng.permutation(5)[:3]]
+        data = [rng.normal(k, 1.0, (int(rng.integers(20, 60)), 2)) for k in clusters]
+        found.append(conjugate_site(f"s{index:02d}", base, [*data, np.zeros((0, 2))]))
+    return found
+
+
+def partition(fusion: Any, path: str = "") -> list[list[int]]:
+    """Who is with whom, however groups are numbered."""
+    plates = fusion.plates[path]
+    labels = [plates.matching[site] for site in sorted(plates.matching)]
+    flat = np.concatenate(labels)
+    first = {int(g): int(np.flatnonzero(flat == g)[0]) for g in set(flat.tolist())}
+    return [[first[int(g)] if g >= 0 else -1 for g in own] for own in labels]
+
+
+def rows(law: Any) -> np.ndarray:
+    """The numbers of a posterior, components in the order of their first one."""
+    if isinstance(law, Product):
+        return np.concatenate([rows(block) for block in law.blocks.values()])
+    if not isinstance(law, Plate):
+        return np.ravel(law.natural_parameters)
+    flat = law.members.natural_parameters
+    if isinstance(law.weights, Dirichlet):
+        flat = np.hstack([flat, law.weights.concentration[:, None]])
+    return flat[np.lexsort(np.round(flat, 3).T)].ravel()
+
+
+def identical(one: Any, other: Any) -> bool:
+    """Equal to the last bit."""
+    return one.posterior == other.posterior and one.cost == other.cost and one.trace == other.trace
+
+
+# --- the same as in memory -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divergence", ["reverse", "forward"])
+@pytest.mark.parametrize(
+    "sites",
+    [
+        site_plates(0, 6),
+        site_plates(1, 6, weighted=False),
+        line(40),
+        [gamma_ledger(f"g{n}", 2.0 + n) for n in range(4)],
+        [
+            Product(noise=Gamma.from_standard(2.0 + n, 1.0), p=p, q=q)
+            for n, (p, q) in enumerate(
+                zip(site_plates(2, 5).values(), site_plates(3, 5, False).values(), strict=True)
+            )
+        ],
+        conjugate(Beta.from_standard(np.ones(4), 2 * np.ones(4))),
+        [Plate(q.members.translate(np.array([1e5]))) for q in line(10)],
+    ],
+    ids=["weights", "bare", "line", "no plate", "product", "sticks", "far"],
+)
+def test_a_stream_finds_what_is_found_in_memory(sites, divergence):
+    here, there = (fuse(sites, divergence=divergence, budget=b) for b in (None, LARGE))
+    assert here.plates.keys() == there.plates.keys()
+    for path in here.plates:
+        assert partition(here, path) == partition(there, path)
+        assert there.plates[path].cost == pytest.approx(here.plates[path].cost, rel=1e-6, abs=1e-6)
+    np.testing.assert_allclose(rows(there.posterior), rows(here.posterior), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"components": 7},
+        {"matching": "hungarian"},
+        {"matching": "identity"},
+        {"weights": {f"site-{n:04d}": 1.0 + n for n in range(12)}},
+        {"rule": "product", "prior": PRIOR},
+    ],
+    ids=lambda options: next(iter(options)) + str(next(iter(options.values())))[:8],
+)
+def test_and_so_it_does_with_every_option(options):
+    sites = line(12, of=3)
+    here, there = fuse(sites, **options), fuse(sites, budget=LARGE, **options)
+    assert partition(here) == partition(there)
+    np.testing.assert_allclose(rows(there.posterior), rows(here.posterior), rtol=1e-9)
+    if here.ledger is not None:
+        assert there.ledger is not None
+        assert there.ledger.sites == here.ledger.sites
+        assert there.ledger.entries["site-0003"].independent is False
+
+
+def test_unused_components_stay_out_of_the_stream():
+    fused = fuse(conjugate(Dirichlet.from_standard(np.ones(4))), rule="product", budget=LARGE)
+    assert all(labels[-1] == -1 for labels in fused.matching.values())
+    assert fused.components == 5
+    assert fused.ledger is not None
+    weights = fused.ledger.posterior.weights
+    assert float(weights.concentration.sum()) == pytest.approx(
+        4 + sum(float(s.posterior.weights.concentration.sum()) - 4
+                for s in conjugate(Dirichlet.from_standard(np.ones(4))))
+    )  # fmt: skip
+
+
+def test_large_inputs_stream_by_themselves(monkeypatch):
+    sites = line(12)
+    expected = fuse(sites, budget=LARGE)
+    monkeypatch.setattr(sys.modules["posterity.fusion.fuse"], "IN_MEMORY", 100)
+    assert identical(fuse(sites), expected)
+    assert fuse(sites, matching="kl-fusion").components == 5  # which has no passes
+
+
+# --- however it comes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_the_size_of_chunks_cannot_be_seen(size):
+    sites = line(60)
+    chunks = (stack(sites[n : n + size]) for n in range(0, 60, size))
+    chunked, single = fuse(chunks, budget=LARGE), fuse(iter(sites), budget=LARGE)
+    assert identical(chunked, single)
+    assert all((chunked.matching[s] == single.matching[s]).all() for s in single.matching)
+
+
+def test_nor_whether_rows_were_in_memory_or_in_a_file():
+    sites = line(60)
+    assert identical(fuse(sites, budget=1), fuse(sites, budget=LARGE))
+
+
+def test_the_posterior_does_not_depend_on_the_order():
+    rng = np.random.default_rng(0)
+    sites = line(40)
+    turned = [Plate(sites[n].members[rng.permutation(3)]) for n in rng.permutation(40)]
+    assert fuse(sites, budget=LARGE).posterior == fuse(turned, budget=LARGE).posterior
+
+
+def test_small_batches_are_matched_in_memory():
+    sites = line(12)
+    assert fuse([stack(sites[:6]), stack(sites[6:])]).posterior == fuse(sites).posterior
+
+
+def test_sites_of_all_sizes_with_one_that_outgrows_the_sample(monkeypatch):
+    monkeypatch.setattr(sys.modules["posterity.fusion.stream"], "LEAST", 30)
+    rng = np.random.default_rng(0)
+    sites = [plate(*(10.0 * rng.permutation(4)[: rng.integers(1, 4)])) for _ in range(80)]
+    sites.insert(70, plate(*(10.0 * np.arange(9))))
+    fused = fuse(sites, budget=1)
+    assert fused.components == 9
+    assert len(set(fused.matching["site-0070"].tolist())) == 9
+
+
+def test_what_comes_late_and_fits_nowhere_opens_groups(monkeypatch):
+    monkeypatch.setattr(sys.modules["posterity.fusion.stream"], "LEAST", 60)
+    late = [plate(0.0, 500.0 + 0.1 * n, 900.0 + 0.1 * n) for n in range(6)]
+    fused = fuse([*line(300), *late], budget=1)
+    assert fused.components == 7
+    apart = {int(fused.matching[f"site-{n:04d}"][1]) for n in range(300, 306)}
+    assert len(apart) == 1
+
+
+def test_groups_that_are_not_needed_are_dropped():
+    sites = line(40, size=2, of=2)
+    column = passes_of(sites)
+    found, _ = column.search(2)
+    near = found.matched[:1] + np.array([[1.0, 0.0]])
+    doubled = column.sweep(np.concatenate([found.matched, near]))
+    fewer, trace = column._fewer(column.refine(doubled))
+    assert len(fewer.counts) == 2
+    assert len(trace) == 2
+    assert trace[1] < trace[0]
+
+
+def passes_of(sites: list[Plate]) -> passes.Passes:
+    """The one plate of some sites, ready to be gone through."""
+    from posterity.fusion.geometry import Divergence
+    from posterity.fusion.intake import Intake
+
+    intake = Intake(None, Divergence.REVERSE, tables.Room(LARGE), every=False, product=False)
+    intake.read((None, site) for site in sites)
+    column = intake.columns[""]
+    return passes.Passes(column.table, column.keys, column.layout, 1000)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(made, tmp_path) -> Path:
+    """Twelve sites' files, some of ledgers."""
+    return Path(shutil.copytree(made, tmp_path / "sites"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """The same, made once."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("sites")
+    for n, q in enumerate(line(12)):
+        path = folder / f"s{n:02d}.safetensors"
+        known = n % 3 == 0
+        prior = Plate(stack([PRIOR.members[0]] * 3))
+        site = Ledger.of_site(f"l{n:02d}", prior=prior, posterior=q) if known else q
+        posterity.save(site, path, provenance={"by": "hand"} if rng.random() < 0.2 else {})
+    return folder
+
+
+def test_files_come_by_folder_pattern_or_list(folder):
+    paths = sorted(folder.iterdir())
+    expected = fuse(paths)
+    found = [
+        fuse(source, budget=LARGE)
+        for source in (folder, str(folder / "*.safetensors"), iter(paths), paths)
+    ]
+    assert all(identical(one, found[0]) for one in found)
+    for one in found:
+        assert partition(one) == partition(expected)
+        assert set(one.matching) == set(expected.matching)
+        assert "l00" in one.matching
+        np.testing.assert_allclose(rows(one.posterior), rows(expected.posterior), rtol=1e-9)
+
+
+def test_a_product_of_files_knows_the_priors_of_ledgers(folder):
+    fused = fuse(folder, rule="product", prior=PRIOR, budget=LARGE)
+    expected = fuse(folder, rule="product", prior=PRIOR)
+    assert fused.ledger is not None
+    assert expected.ledger is not None
+    assert fused.ledger.sites == expected.ledger.sites
+    np.testing.assert_allclose(rows(fused.posterior), rows(expected.posterior), rtol=1e-9)
+
+
+def test_a_folder_without_files_is_refused(tmp_path):
+    for source in (tmp_path, tmp_path / "*.safetensors"):
+        with pytest.raises(UsageError, match="no file that is meant"):
+            fuse(source)
+
+
+@pytest.mark.parametrize("at", [0, 7, 11])
+@pytest.mark.parametrize("damage", ["flip", "cut", "foreign", "missing", "pipe"])
+def test_a_damaged_file_is_named(folder, at, damage):
+    path = sorted(folder.iterdir())[at]
+    paths = sorted(folder.iterdir())
+    content = bytearray(path.read_bytes())
+    path.unlink()
+    if damage == "flip":
+        content[-3] ^= 1
+    if damage == "pipe":
+        os.mkfifo(path)
+    elif damage != "missing":
+        path.write_bytes({"cut": content[:-8], "foreign": b"{}"}.get(damage, content))
+    with pytest.raises(ArtifactError, match=path.name):
+        fuse(paths, budget=LARGE)
+
+
+def test_a_file_that_is_no_distribution_is_named(folder):
+    bad = sorted(folder.iterdir())[8]
+    posterity.save(Plate(DiagonalGaussian(np.ones((3, 1)), -np.ones((3, 1)))), bad)
+    with pytest.raises(ParameterError, match=r"improper.*'s08'"):
+        fuse(folder, budget=LARGE)
+
+
+def test_two_files_of_one_name_are_refused(folder):
+    (folder / "more").mkdir()
+    copy = folder / "more" / "s01.safetensors"
+    copy.write_bytes((folder / "s01.safetensors").read_bytes())
+    with pytest.raises(UsageError, match="two posteriors of site 's01'"):
+        fuse([folder, copy], budget=LARGE)
+
+
+# --- what is refused, and how it ends ------------------------------------------------------------
+
+
+def broken(after: int, error: BaseException) -> Iterator[Plate]:
+    """Sites that come to a sudden end."""
+    yield from line(after)
+    raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("gone")])
+def test_what_the_iterator_raises_comes_through(error):
+    with pytest.raises(type(error)):
+        fuse(broken(50, error), budget=1)
+
+
+@pytest.mark.parametrize(
+    ("sites", "options", "error", "words"),
+    [
+        (iter([]), {}, UsageError, "0 sites"),
+        (iter([plate(0.0)]), {}, UsageError, "1 site;"),
+        ([plate(0.0), Plate(points([0.0]) * -1.0)], {}, ParameterError, "improper.*site-0001"),
+        ([stack([plate(0.0), plate(1.0) * -1.0])], {}, ParameterError, "improper.*site-0001"),
+        ([plate(0.0), points([0.0])], {}, StructureError, "batch"),
+        ([plate(0.0), gamma_ledger("a", 2.0)], {}, StructureError, "'a'"),
+        (line(3), {"components": 99}, UsageError, "between 3 and 9"),
+        (line(3), {"matching": "kl-fusion"}, UsageError, "kl-fusion"),
+        (line(3), {"rule": "product"}, UsageError, "no prior"),
+        (line(3), {"weights": {"a": 1.0}}, UsageError, "positive weight"),
+        ([*line(2), line(1)[0]], {"rule": "product", "prior": PRIOR}, UsageError, "same posterior"),
+        ([Gamma.from_standard(1.0, 1.0), Gamma.from_standard(2.0, 1.0)], {"components": 2},
+         UsageError, "only where there is a Plate"),
+        (line(3), {"budget": 0}, UsageError, "budget=0"),
+    ],
+)  # fmt: skip
+def test_a_stream_refuses_what_memory_does(sites, options, error, words):
+    with pytest.raises(error, match=words):
+        fuse(sites, **{"budget": LARGE, **options})
+
+
+def test_copies_told_apart_by_ledgers_are_warned_of():
+    with pytest.warns(UserWarning, match="last bit"):
+        fuse([gamma_ledger("a", 2.0), gamma_ledger("b", 2.0)], rule="product", budget=LARGE)
+
+
+def test_factors_beyond_the_budget_become_one():
+    sites = line(60)
+    with pytest.warns(UserWarning, match="one for all"):
+        small = fuse(sites, rule="product", prior=PRIOR, budget=1000)
+    large = fuse(sites, rule="product", prior=PRIOR, budget=LARGE)
+    assert small.ledger is not None
+    (name,) = small.ledger.sites
+    assert name.startswith("60 sites ")
+    np.testing.assert_allclose(rows(small.posterior), rows(large.posterior), rtol=1e-12)
+    with pytest.raises(LedgerError, match="no factor of site 'site-0003'"):
+        small.ledger.forget("site-0003")
+
+
+# --- trees ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "base",
+    [Dirichlet.from_standard(np.ones(4)), Beta.from_standard(np.ones(4), 2 * np.ones(4))],
+    ids=["Dirichlet", "sticks"],
+)
+def test_a_tree_of_fusions_is_one_fusion_of_all(base):
+    sites = conjugate(base, 12)
+    regions = [fuse(sites[n : n + 4], rule="product", components=5).ledger for n in (0, 4, 8)]
+    tree, flat = (
+        fuse(regions, rule="product", components=5),
+        fuse(sites, rule="product", components=5),
+    )
+    assert tree.ledger == flat.ledger
+    assert tree.ledger is not None
+    assert flat.ledger is not None
+    assert tree.ledger.forget("s04").posterior == flat.ledger.forget("s04").posterior
+
+
+def test_a_tree_in_a_stream_keeps_regions_apart():
+    sites = conjugate(Dirichlet.from_standard(np.ones(4)), 8)
+    regions = [
+        fuse(sites[n : n + 4], rule="product", components=5, budget=LARGE).ledger for n in (0, 4)
+    ]
+    tree, flat = (fuse(s, rule="product", components=5, budget=LARGE) for s in (regions, sites))
+    np.testing.assert_allclose(rows(tree.posterior), rows(flat.posterior), rtol=1e-9)
+    assert tree.ledger is not None
+    assert tree.ledger.sites == ("s00+s01+s02+s03", "s04+s05+s06+s07")
+    with pytest.raises(LedgerError, match="no factor of site 's04'"):
+        tree.ledger.forget("s04")
+
+
+def test_a_region_and_a_site_of_one_name_are_refused():
+    sites = conjugate(Dirichlet.from_standard(np.ones(4)), 4)
+    region = fuse(sites[:2], rule="product").ledger
+    alone = {"region": region, "s00": sites[2]}
+    with pytest.raises(UsageError, match="two posteriors of site 's00'"):
+        fuse(alone, rule="product")
+
+
+def test_regions_without_plates_keep_what_was_said_of_their_sites():
+    regions = [gamma_ledger("a", 2.0) | gamma_ledger("b", 3.0), gamma_ledger("c", 4.0)]
+    fused = fuse(regions, rule="product")
+    assert fused.ledger is not None
+    assert fused.ledger.sites == ("a", "b", "c")
+    assert fused.ledger.independent
+
+
+def test_leaves_are_float64():
+    fused = fuse([Plate(NormalWishart(*map(np.float32, leaves(q.members))))
+                  for q in site_plates(0, 4, False).values()], budget=LARGE)  # fmt: skip
+    assert {leaf.dtype for leaf in leaves(fused.posterior)} == {np.dtype(float)}
