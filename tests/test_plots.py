@@ -1,18 +1,28 @@
 """The picture of a matching: what is drawn where, and what is refused."""
 
 import sys
+from inspect import unwrap
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import posterity
-from posterity import DiagonalGaussian, Plate, Product
+from posterity import DiagonalGaussian, Dirichlet, Fusion, Plate, Product
 from posterity.errors import MissingExtraError, UsageError
-from posterity.plots import plot_matching
+from posterity.fusion.alignment import Alignment
+from posterity.fusion.geometry import Divergence
+from posterity.fusion.rules import Rule
+from posterity.plots import crowd, plot_matching
+from posterity.plots.canvas import COLOURS, PALE
+from posterity.plots.matches import Kind, read
 
-KEY = np.random.default_rng(0)
-MEANS = {"north": [0.0, 9.0], "south": [9.1, 4.0, 0.1], "west": [4.1, 9.05]}
+MEANS = {"north": [0.0, 9.0], "south": [9.1, 4.0, 0.1], "west": [9.05, 25.0]}
+SIZE = 4
+"""Components: 9 of three sites, 0 of two, 4 and 25 of one."""
 
 
 def plate(means):
@@ -20,7 +30,26 @@ def plate(means):
     return Plate(DiagonalGaussian.from_standard(means, np.full(means.shape, 0.01)))
 
 
-@pytest.fixture
+def found(matching, margins, evidence=None, weights=None):
+    """A fusion of which everything is known."""
+    matching = {site: np.array(own) for site, own in matching.items()}
+    size = 1 + max(int(own.max()) for own in matching.values())
+    alignment = Alignment(matching, size, 0.0, [])
+    strength = {site: np.array(own, float) for site, own in margins.items()}
+    alignment.__dict__.update(margins=strength, components_evidence=evidence or {})
+    shares = None if weights is None else Dirichlet.from_standard(np.array(weights, float))
+    fused = Plate(plate(range(size)).members, shares)
+    return Fusion(fused, None, {"": alignment}, Rule.BARYCENTER, Divergence.REVERSE)
+
+
+def three(**options):
+    """A doubtful match, a likely one, two firm ones, one that is alone, one that held no data."""
+    matching = {"a": [0, 1, -1], "b": [1, 0], "c": [2]}
+    nan = np.nan
+    return found(matching, {"a": [2.0, 50.0, nan], "b": [np.inf, 5.0], "c": [nan]}, **options)
+
+
+@pytest.fixture(scope="module")
 def fusion():
     return posterity.fuse({site: plate(means) for site, means in MEANS.items()})
 
@@ -35,76 +64,240 @@ def fused_images(fusion):
     return fusion.posterior.members.mean[:, :, None] * np.ones((4, 3))
 
 
-def cells(axes):
-    """Mean of the image in each cell, by column and row."""
-    return {
-        (round(np.mean(image.get_extent()[:2])), round(np.mean(image.get_extent()[2:]))): float(
-            np.mean(image.get_array())
+def texts(figure):
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def rows(figure):
+    """Names on the left, by height."""
+    axes = figure.axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    return dict(zip(axes.get_yticks(), names, strict=True))
+
+
+def legend(figure):
+    return [text.get_text().split(":")[0] for text in figure.axes[0].get_legend().get_texts()]
+
+
+def columns(figure):
+    """Values of the images in each column, from above."""
+    cells: dict[float, list[tuple[float, float]]] = {}
+    for image in figure.axes[0].images:
+        left, right, _, top = image.get_extent()
+        cells.setdefault(round((left + right) / 2, 3), []).append(
+            (top, float(np.mean(image.get_array())))
         )
-        for image in axes.images
-    }
+    return [[value for _, value in sorted(cells[x])] for x in sorted(cells)]
+
+
+def coloured(figure, kind):
+    """Patches of a kind's colour."""
+    axes = figure.axes[0]
+    return [p for p in axes.patches if COLOURS[kind] in map(to_hex, (p.get_fc(), p.get_ec()))]
+
+
+# --- a row a site --------------------------------------------------------------------------------
 
 
 def test_each_component_lies_below_what_it_became(fusion, images):
-    figure = plot_matching(fusion, images, fused_images(fusion), title="sites")
-    (axes,) = figure.axes
-    found = cells(axes)
-    assert len(found) == fusion.components + sum(map(len, MEANS.values()))
-    for column in range(fusion.components):
-        local = [found[column, row] for row in (1, 2, 3) if (column, row) in found]
-        assert found[column, 0] == pytest.approx(np.mean(local), abs=0.1)
+    figure = plot_matching(fusion, images=images, fused_images=fused_images(fusion))
+    drawn = columns(figure)
+    assert len(drawn) == fusion.components == SIZE
+    assert sum(map(len, drawn)) == SIZE + sum(map(len, MEANS.values()))
+    for fused, *local in drawn:
+        assert fused == pytest.approx(np.mean(local), abs=0.1)
         assert np.ptp(local) < 0.2
-    # A frame a cell, filled where the site lacks the component.
-    assert len(axes.patches) == 4 * fusion.components
-    assert sum(patch.get_fill() for patch in axes.patches) == 4 * fusion.components - len(found)
+    # What is matched comes first, and what is not lies apart.
+    assert [len(column) - 1 for column in drawn] == [3, 2, 1, 1]
+    assert "at one\nsite only" in texts(figure)
+    assert list(rows(figure).values()) == ["found at", "north", "south", "west", "fused"]
 
 
-def test_labels_name_sites_and_count_holders(fusion, images):
-    (axes,) = plot_matching(fusion, images, fused_images(fusion)).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["fused", *sorted(MEANS)]
-    counts = {label.get_text().split("\n")[1] for label in axes.get_xticklabels()}
-    assert counts == {"2/3", "3/3"}
+def test_without_images_cells_have_the_numbers_at_the_site(fusion):
+    figure = plot_matching(fusion)
+    cells = [t for t in figure.axes[0].texts if t.get_text() in "012" and t.get_position()[1] > 0]
+    found = {(t.get_position()[1], t.get_text()): t.get_position()[0] for t in cells}
+    north, south, west = (y for y, name in rows(figure).items() if name in MEANS)
+    # Nine is the second component in the north, and the first elsewhere.
+    assert found[north, "1"] == found[south, "0"] == found[west, "0"]
+    assert len(cells) == len(found) == 7 and not figure.axes[0].images
+    assert {"3/3", "2/3", "1/3"} <= set(texts(figure))
 
 
-def test_unmatched_components_are_left_out(fusion, images):
-    fusion.matching["north"][0] = -1
-    (axes,) = plot_matching(fusion, images, fused_images(fusion)).axes
-    assert len(cells(axes)) == fusion.components + 6
+def test_strength_of_each_match_is_seen():
+    figure = plot_matching(three(evidence={2: 1.5, 3: 0.0, 4: 8.0}, weights=[1.0, 2.0, 5.0]))
+    count = {kind: len(coloured(figure, kind)) for kind in Kind}
+    assert count == {
+        Kind.FIRM: 2,
+        Kind.LIKELY: 1,
+        Kind.DOUBTFUL: 1,
+        Kind.ALONE: 1,
+        Kind.ABSENT: 4,
+        Kind.UNKNOWN: 0,
+    }
+    assert legend(figure) == [
+        "firm",
+        "likely",
+        "doubtful",
+        "no other site has it",
+        "the site has none",
+    ]
+    note = texts(figure)[-1].replace("\n", " ")
+    assert "The next best number of components, 2, is 1.5 nats worse: doubtful." in note
+    assert {"12%", "25%", "62%"} <= set(texts(figure))
 
 
-def test_saves_and_draws_into_given_axes(fusion, images, tmp_path):
+def test_a_doubtful_picture_has_a_broken_frame(images):
+    pictures = {site: np.ones((len(own), 2, 2)) for site, own in three().matching.items()}
+    frames = coloured(plot_matching(three(), images=pictures), Kind.DOUBTFUL)
+    assert [(frame.get_linestyle(), frame.get_fill()) for frame in frames] == [((0, (2, 1)), False)]
+
+
+def test_what_held_no_data_lies_apart():
+    figure = plot_matching(three())
+    assert "held\nno data" in texts(figure)
+    no_data = found({"a": [0, 1], "b": [0, 1]}, {"a": [9, 9], "b": [9, 9]})
+    assert "held\nno data" not in texts(plot_matching(no_data))
+
+
+def test_two_components_of_a_site_share_a_cell():
+    twice = found({"a": [0, 0], "b": [0]}, {"a": [20.0, 1.0], "b": [20.0]})
+    figure = plot_matching(twice)
+    assert "0,1" in texts(figure)
+    # The weaker of them is seen.
+    assert len(coloured(figure, Kind.DOUBTFUL)) == 1
+    pictures = {"a": np.ones((2, 3, 3)), "b": np.ones((1, 3, 3))}
+    assert len(plot_matching(twice, images=pictures).axes[0].images) == 3
+
+
+def test_names_are_written_in_their_order_and_titles_small_below():
+    names = ["zebra", "ant\n90 %", "a name that takes several lines"]
+    figure = plot_matching(three(), names=names, title="Animals\nCounted at night.")
+    place = {t.get_text(): t.get_position()[0] for t in figure.axes[0].texts}
+    # The last component is one site's only, and lies apart.
+    assert place["ant"] < place["zebra"] < place["a name that"] == place["takes"]
+    assert figure.axes[0].get_title(loc="left") == "Animals"
+    assert "Counted at night." in texts(figure)[-1].replace("\n", " ")
+
+
+def test_numbers_in_names_are_sorted_as_numbers():
+    labels = np.arange(12)
+    fusion = found({"a": labels, "b": labels}, {"a": labels, "b": labels})
+    place = {t.get_text(): t.get_position()[0] for t in plot_matching(fusion).axes[0].texts}
+    assert place["2"] < place["10"]
+    named = plot_matching(fusion, names=[f"c{12 - g}" for g in range(12)])
+    place = {t.get_text(): t.get_position()[0] for t in named.axes[0].texts}
+    assert place["c2"] < place["c10"]
+
+
+# --- many sites ----------------------------------------------------------------------------------
+
+
+def many(sites, components=6):
+    key = np.random.default_rng(0)
+    chance = np.append(1.0, np.full(components - 1, 0.6))
+    held = key.random((sites, components)) < chance
+    labels = {f"s{i}": np.flatnonzero(row) for i, row in enumerate(held)}
+    labels["s0"] = np.append(np.arange(components), -1)
+    margins = {site: np.where(own < 0, np.nan, 3.0 * own) for site, own in labels.items()}
+    return found(labels, margins, weights=np.ones(components))
+
+
+@pytest.mark.parametrize(("sites", "lines"), [(40, 40), (300, 10)])
+def test_many_sites_are_counted_in_bars_by_strength(sites, lines):
+    fusion = many(sites)
+    figure = plot_matching(fusion)
+    matches = read(fusion.plate)
+    names = list(rows(figure).values())
+    assert f"all {sites}" in names and len(names) == lines + 5  # share, found at, 0, half and all
+    grouped = sum(int(name.split()[0]) for name in names if name.endswith(" sites"))
+    assert grouped == (sites if lines < sites else 0)
+    # Bars stand on one foot, as high as there are sites of their colour.
+    height = {name: y for y, name in rows(figure).items()}
+    foot, top = height["0 sites"], height[f"all {sites}"]
+    bars = [p for p in coloured(figure, Kind.DOUBTFUL) if p.get_y() < foot]
+    heights = [round(bar.get_height() / (foot - top) * sites) for bar in bars]
+    doubtful = (matches.kinds == Kind.DOUBTFUL).sum(0)
+    assert sorted(heights) == sorted(doubtful)
+    (idle,) = (p for p in figure.axes[0].patches if p.get_x() + 0.4 > 6 and top < p.get_y() < foot)
+    assert to_hex(idle.get_fc()) == PALE
+    assert idle.get_height() == pytest.approx((foot - top) / sites)
+
+
+@given(st.integers(2, 40), st.integers(1, 6), st.integers(1, 12), st.randoms())
+def test_groups_of_alike_sites_are_a_partition(sites, components, most, random):
+    held = np.array([[random.random() < 0.5 for _ in range(components)] for _ in range(sites)])
+    groups = crowd.alike(held, most)
+    assert sorted(np.concatenate(groups)) == list(range(sites))
+    assert 1 <= len(groups) <= most
+    # Sites that have the same are never parted.
+    for row in held:
+        same = (held == row).all(1)
+        assert any(same[group].sum() == same.sum() for group in groups)
+
+
+def test_regions_are_found_as_groups():
+    north, south = [True, True, False, False], [False, False, True, True]
+    held = np.array([north, south] * 30)
+    groups = crowd.alike(held, 10)
+    assert sorted(held[group[0]].tolist() for group in groups) == [south, north]
+
+
+# --- figures, plates and what is refused ---------------------------------------------------------
+
+
+def test_saves_and_draws_into_given_axes(fusion, tmp_path):
     axes = Figure().add_subplot()
     path = tmp_path / "matching.png"
-    assert plot_matching(fusion, images, fused_images(fusion), path, ax=axes) is axes.figure
+    assert plot_matching(fusion, path, ax=axes) is axes.figure
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_one_plate_of_several_is_named(images):
+def test_one_plate_of_several_is_named():
     sites = {site: Product({"a": plate(means), "b": plate(means)}) for site, means in MEANS.items()}
     fusion = posterity.fuse(sites)
-    pictures = fusion.posterior.blocks["a"].members.mean[:, :, None] * np.ones((4, 3))
-    with pytest.raises(UsageError, match="2 plates"):
-        plot_matching(fusion, images, pictures)
-    assert plot_matching(fusion, images, pictures, plate="a").axes
+    with pytest.raises(UsageError, match=r"plate=None; expected one of"):
+        plot_matching(fusion)
+    assert plot_matching(fusion, plate="a").axes
     with pytest.raises(UsageError, match=r"plate=.c.; expected one of"):
-        plot_matching(fusion, images, pictures, plate="c")
+        plot_matching(fusion, plate="c")
 
 
-def test_images_that_do_not_fit_are_refused(fusion, images):
-    with pytest.raises(UsageError, match=r"2 fused images.*expected 3 fused images"):
-        plot_matching(fusion, images, fused_images(fusion)[:2])
+def test_what_has_no_plate_has_no_picture(fusion):
+    rates = posterity.fuse([posterity.Gamma.from_standard(2.0, r) for r in (1.0, 3.0)])
+    for named in (None, "a"):
+        with pytest.raises(UsageError, match=r"were matched\. Draw no picture"):
+            plot_matching(rates, plate=named)
+    with pytest.raises(UsageError, match="Leave the plate out"):
+        plot_matching(fusion, plate="a")
+
+
+def test_images_and_names_that_do_not_fit_are_refused(fusion, images):
+    with pytest.raises(UsageError, match=r"2 fused images.*expected 4 fused images"):
+        plot_matching(fusion, images=images, fused_images=fused_images(fusion)[:2])
+    with pytest.raises(UsageError, match="2 names; expected 4 names"):
+        plot_matching(fusion, names=["a", "b"])
+    draw = unwrap(plot_matching)  # what annotations forbid is passed all the same
+    with pytest.raises(UsageError, match=r"names \[0, 1, 2, 3\]; expected strings"):
+        draw(fusion, names=[0, 1, 2, 3])
+    with pytest.raises(UsageError, match=r"images as a ndarray of shape \(4, 4\)"):
+        draw(fusion, images=images, fused_images=fused_images(fusion)[:, :, 0])
+    with pytest.raises(UsageError, match="images as a list of shape None"):
+        draw(fusion, images=images | {"north": images["north"].tolist()})
     del images["west"]
     with pytest.raises(UsageError, match="every component of every site"):
-        plot_matching(fusion, images, fused_images(fusion))
+        plot_matching(fusion, images=images)
 
 
-@pytest.mark.parametrize("name", ["missing/folder.png", "picture.nonsense"])
-def test_paths_that_cannot_be_written_are_refused(fusion, images, tmp_path, name):
+@pytest.mark.parametrize("name", ["missing/folder.png", "picture.gif", "picture", "folder.png"])
+def test_paths_that_cannot_be_written_are_refused(fusion, tmp_path, name):
+    (tmp_path / "folder.png").mkdir()
     with pytest.raises(UsageError, match="cannot be written"):
-        plot_matching(fusion, images, fused_images(fusion), tmp_path / name)
+        plot_matching(fusion, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]
 
 
-def test_missing_library_names_the_extra(fusion, images, monkeypatch):
+def test_missing_library_names_the_extra(fusion, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[plots\]"):
-        plot_matching(fusion, images, fused_images(fusion))
+        plot_matching(fusion)

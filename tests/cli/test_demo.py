@@ -11,10 +11,29 @@ from cli.commands import document, fail, succeed
 import posterity
 from posterity.adapters.sklearn import to_estimator
 from posterity.cli import digits
+from posterity.families import Dirichlet, NormalWishart, Plate
+from posterity.ledger import Ledger
 
 GOAL = 0.95
 """Of the mutual information of a fit to all images, on average over deals."""
-SEEDS = 3
+SEEDS = 2
+
+
+PICTURES = np.stack([np.eye(8), np.eye(8)[::-1]])
+
+
+def pair(name, means, images):
+    """Two components of so many images each, at these means."""
+
+    def plate(mean, count):
+        each = np.full(2, count)
+        precision = np.stack([100 * np.eye(14)] * 2) / (16.0 + count)
+        members = NormalWishart.from_standard(mean, 0.1 + each, precision, 16.0 + each)
+        return Plate(members, Dirichlet.from_standard(0.1 + each))
+
+    means = np.array(means)
+    prior = plate(np.zeros_like(means), 0.0)
+    return Ledger.of_site(name, prior=prior, posterior=plate(means, images))
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +66,7 @@ def test_files_are_what_was_fused(reports):
     folder, files = Path(reports[0]["folder"]), reports[0]["files"]
     assert {path.name for path in folder.iterdir()} == set(files)
     assert {"matching.png", "report.json", "fused.safetensors"} < set(files)
+    assert (folder / "matching.png").read_bytes().startswith(b"\x89PNG")
 
     fused = posterity.load(folder / "fused.safetensors")
     assert list(fused.sites) == [f"site-{letter}" for letter in "abcdef"]
@@ -66,7 +86,10 @@ def test_people_programs_and_the_file_are_told_the_same(reports, monkeypatch):
     page = succeed("demo", COLUMNS="120").stdout
     assert f"{report['fused']['mutual_information']:.3f}" in page
     assert "site-f" in page and f"{report['ratio']:.0%}" in page
-    assert all(file in page for file in report["files"]) and "folder posterity-demo" in page
+    # Each file is named, and what it is.
+    listed = page.split("Wrote to the folder posterity-demo:\n")[1].splitlines()
+    assert [line.split()[0] for line in listed] == report["files"]
+    assert all(len(line.split()) > 3 for line in listed)
 
 
 def test_deals_each_image_once():
@@ -78,13 +101,22 @@ def test_deals_each_image_once():
     np.testing.assert_array_equal(np.sort(everything, axis=0), np.sort(again, axis=0))
 
 
-def test_a_picture_is_the_image_up_to_brightness_and_detail():
-    # An image of low frequencies only survives the map; its lightness is filled in.
-    x = np.arange(8) + 0.5
-    image = 0.3 * np.cos(np.pi * x / 8)[:, None] * np.cos(2 * np.pi * x / 8) + digits.INK
-    pixels = digits.pictures(digits.features(image[None]), side=8)
-    np.testing.assert_allclose(pixels[0], image, atol=1e-12)
-    assert digits.pictures(digits.features(image[None])).shape == (1, 32, 32)
+def test_a_component_is_drawn_as_the_mean_of_its_images(tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(digits, "plot_matching", lambda *_, **options: drawn.update(options))
+    # Two components far apart, which part the zeros from the sixes.
+    means = [digits.features(picture[None])[0] for picture in PICTURES]
+    ledgers = {"a": pair("a", means, 3.0), "b": pair("b", means, 4.0)}
+    images = {name: np.repeat(PICTURES, 3, 0) for name in ledgers}
+    fusion = posterity.fuse(ledgers, rule="product")
+    x = digits.features(np.repeat(PICTURES, 4, 0))
+    data = digits.Deal({"a": [0, 6], "b": [0, 6]}, images, x, np.repeat([0, 6], 4))
+    digits.draw(fusion, ledgers, data, tmp_path / "matching.png")
+    for site, label in fusion.matching.items():
+        np.testing.assert_allclose(drawn["images"][site], PICTURES, atol=1e-9)
+        np.testing.assert_allclose(drawn["fused_images"][label], PICTURES, atol=1e-9)
+        assert [drawn["names"][g] for g in label] == ["0\n100 %", "6\n100 %"]
+    assert "no file" in drawn["title"]
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):

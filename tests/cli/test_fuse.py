@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli.commands import call, document, ledger, plate, refuse, succeed
 
@@ -30,6 +31,30 @@ def test_a_product_is_a_ledger_that_can_forget(files):
     fused = posterity.load("out.safetensors")
     assert fused.sites == ("north", "south")
     assert fused.forget("south").sites == ("north",)
+
+
+def test_the_matching_is_drawn_where_asked(files):
+    line = ["fuse", "n.safetensors", "s.safetensors", "-o", "out.safetensors"]
+    assert document(*line)["plot"] is None
+    assert "Drew the matching in matching.svg" in succeed(*line, "--plot", "matching.svg").stdout
+    drawn = Path("matching.svg").read_text()
+    assert "<svg" in drawn and "2 sites, 2 fused components" in drawn
+    refuse("fuse n.safetensors s.safetensors -o new --plot new", 2, "another output too")
+    refuse("fuse n.safetensors s.safetensors -o new --plot a.nonsense", 2, "cannot be written")
+    refuse("fuse n.safetensors s.safetensors -o new --plot a.png --plate b", 2, "plate='b'; out")
+
+
+@pytest.mark.parametrize("picture", ["--plot plotme", "--plot a.gif", "--plate b"])
+def test_pictures_are_refused_before_anything_is_fused(files, picture):
+    Path("s.safetensors").write_bytes(b"not even read")
+    words = "--plate b without --plot" if "plate" in picture else "cannot be written; .png"
+    refuse(f"fuse n.safetensors s.safetensors -o new {picture}", 2, words)
+
+
+def test_what_has_no_plate_is_not_drawn(files):
+    for name, rate in (("ga", 1.0), ("gb", 2.0)):
+        posterity.save(posterity.Gamma.from_standard(2.0, rate), name)
+    refuse("fuse ga gb -o x --plot g.png", 2, "plate=None; no picture")
 
 
 def test_the_output_records_where_it_came_from(files):
@@ -74,6 +99,49 @@ def test_posteriors_that_are_no_ledgers_need_a_prior(strange):
     assert posterity.inspect("out.safetensors").provenance["prior"] == prior
 
 
+def test_how_sure_it_is_is_told(files):
+    arguments = ("fuse", "n.safetensors", "s.safetensors", "-o", "out.safetensors")
+    found = document(*arguments)["plates"][""]
+    fused = posterity.fuse(["n.safetensors", "s.safetensors"])
+    assert found["margins"] == {site: m.tolist() for site, m in fused.margins.items()}
+    assert found["components_evidence"] == {str(g): n for g, n in fused.components_evidence.items()}
+    others = {int(g): n for g, n in found["components_evidence"].items() if g != "2"}
+    number = min(others, key=others.__getitem__)
+    assert f"Next best: {number} components" in succeed(*arguments).stdout
+    assert found["identified"] is True and found["doubtful"] == []
+
+
+def test_sites_without_a_scale_are_told_of(files):
+    for name, places in {"a": [0.0, 40.0], "b": [13.0, 90.0]}.items():
+        mean = np.array(places)[:, None]
+        members = posterity.DiagonalGaussian.from_standard(mean, np.ones(mean.shape))
+        posterity.save(Plate(members), f"{name}.safetensors")
+    arguments = ("fuse", "a.safetensors", "b.safetensors", "-o", "out.safetensors")
+    assert document(*arguments)["plates"][""]["identified"] is False
+    assert "Not identified" in succeed(*arguments).stdout
+
+
+def test_doubtful_matches_are_listed_and_not_warned_of_twice(files):
+    posterity.save(ledger("t\x1bhin", 1.5, 5.0), "t.safetensors")
+    arguments = ("fuse", "n.safetensors", "s.safetensors", "t.safetensors", "-o", "out.safetensors")
+    result, found = succeed(*arguments), document(*arguments)["plates"][""]
+    assert result.stderr == ""
+    doubtful = [row for row in found["doubtful"] if row["site"] == "t\x1bhin"]
+    assert [row["component"] for row in doubtful] == [0]
+    assert doubtful[0]["margin"] < 3
+    assert "margin in nats" in result.stdout and r"t\x1bhin" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_what_has_no_margin_is_null(files):
+    for name, place in (("a", 0.0), ("b", 0.1)):
+        posterity.save(ledger(name, place), f"{name}.safetensors")
+    arguments = ("fuse", "a.safetensors", "b.safetensors", "-o", "out.safetensors")
+    found = document(*arguments, "--matching", "hungarian")["plates"][""]
+    assert found["margins"] == {"a": [None], "b": [None]}
+    assert found["components_evidence"] == {} and found["doubtful"] == []
+
+
 def test_wide_matchings_are_cut_for_people_only(files):
     wide = [10.0 * k for k in range(30)]
     posterity.save(ledger("wide", *wide), "w.safetensors")
@@ -94,8 +162,23 @@ def test_names_from_files_cannot_steer_the_terminal(files):
 def test_one_site_s_data_under_two_names(files):
     posterity.save(ledger("copy", 0.0, 5.0), "copy.safetensors")
     names = ("n.safetensors", "copy.safetensors", "-o", "out.safetensors")
-    with pytest.warns(UserWarning, match="hold the same posterior"):
-        assert call("fuse", *names, "--rule", "product").exit_code == 0
+    (note,) = document("fuse", *names, "--rule", "product")["notes"]
+    assert "hold the same posterior" in note
+
+
+@pytest.mark.parametrize("budget", [(), ("--budget", 1)])
+def test_priors_that_differ_are_noted(files, budget):
+    for name, rate in (("a", 1.0), ("b", 2.0)):
+        prior = posterity.Gamma.from_standard(1.0, rate)
+        gamma = posterity.Ledger.of_site(
+            name, prior=prior, posterior=prior + posterity.Gamma(rate, 1.0)
+        )
+        posterity.save(gamma, f"{name}.safetensors")
+    line = ("fuse", "a.safetensors", "b.safetensors", "-o", "out", "--rule", "product", *budget)
+    found = document(*line)
+    assert found["rebased"] == ["a", "b"] and "priors differ" in found["notes"][0]
+    assert posterity.inspect("out").provenance["rebased"] == '["a", "b"]'
+    assert succeed(*line).stderr.startswith("note: priors differ: ")
 
 
 def test_help_has_every_choice():

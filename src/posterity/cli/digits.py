@@ -10,6 +10,7 @@ import functools
 import importlib
 import json
 import string
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,15 @@ SITES, SIDE, DIGITS, HELD_OUT = 6, 8, 10, 450
 HIGHEST = 4
 """Frequencies (i, j) with 0 < i + j <= 4 are kept: strokes, without lightness or fine detail, and
 few enough for full covariances at a site with 150 images."""
-INK = 1 / 3
-"""The lightness that pictures are given, as the features leave it out."""
-LOCAL, POOLED, RESTARTS = 12, 30, 4
+LOCAL, POOLED, RESTARTS = 12, 30, 2
 """Components offered to a site, and to the fit to all images; restarts of either."""
 FUSED, PICTURE, REPORT = "fused.safetensors", "matching.png", "report.json"
 """Files besides one a site."""
+TITLE = """\
+Handwritten digits at six sites: which components are the same?
+Above a column is the digit that most of its held-out images show (digits, where none is half of
+them), and how many do. Pictures are means of images, drawn from the sites' own data: no file has
+them."""
 
 
 def run(output: Path, *, seed: int = 0) -> dict[str, Any]:
@@ -58,7 +62,9 @@ def run(output: Path, *, seed: int = 0) -> dict[str, Any]:
         for step, name in enumerate(data.seen):
             _write(name, data, output)
             moved(step + 1)
-        found, fused = _fuse_files(output, list(data.seen))
+        found, fusion = _fuse_files(output, list(data.seen))
+        draw(fusion, found, data, output / PICTURE)
+        fused = fusion.ledger
         moved(SITES + 1)
         rows = [_score(name, ledger, data) for name, ledger in found.items()]
         total = {"fused": fused, "pooled": to_ledger(fit(data.together, POOLED), "pooled")}
@@ -69,16 +75,14 @@ def run(output: Path, *, seed: int = 0) -> dict[str, Any]:
     return report
 
 
-def _fuse_files(output: Path, names: list[str]) -> tuple[dict[str, Any], Any]:
+def _fuse_files(output: Path, names: list[str]) -> tuple[dict[str, Any], posterity.Fusion]:
     """What somebody does who has the files only: a ledger from each, and all of them fused."""
     found = {name: posterity.load(output / f"{name}.safetensors") for name in names}
-    fusion = posterity.fuse(found, rule="product")
-    fused: Any = fusion.ledger
-    posterity.save(fused, output / FUSED)
-    images = {name: _means(ledger) for name, ledger in found.items()}
-    title = "Columns: fused components, not digits; k/n of the sites have one"
-    plot_matching(fusion, images, _means(fused), output / PICTURE, title=title)
-    return found, fused
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the picture shows what is doubtful
+        fusion = posterity.fuse(found, rule="product")
+    posterity.save(fusion.ledger, output / FUSED)  # pyright: ignore[reportArgumentType]
+    return found, fusion
 
 
 # --- images and their features -------------------------------------------------------------------
@@ -103,28 +107,19 @@ def features(images: Float[Array, "n 8 8"]) -> Float[Array, "n d"]:
     return coefficients[:, i, j]
 
 
-def pictures(x: Float[Array, "n d"], side: int = 32) -> Float[Array, "n side side"]:
-    """Features, or means of components, as smooth images in [0, 1], ``side`` 8 or more.
-
-    >>> pictures(np.zeros((2, 14))).shape
-    (2, 32, 32)
-    """
-    i, j = _frequencies()
-    coefficients = np.zeros((len(x), side, side))
-    # Zeros at higher frequencies interpolate; the orthonormal transform scales with the side.
-    coefficients[:, i, j] = x * side / SIDE
-    images = np.asarray(scipy.fft.idctn(coefficients, axes=(1, 2), norm="ortho"))
-    return np.clip(images + INK, 0.0, 1.0)
-
-
 @dataclasses.dataclass(frozen=True)
 class Deal:
-    """Who has what: for each site the digits and the features of its images."""
+    """Who has what: for each site the digits, its images and their features."""
 
     digits: dict[str, list[int]]
-    seen: dict[str, Float[Array, "_ d"]]
+    images: dict[str, Float[Array, "_ 8 8"]]
     held_out: Float[Array, "n d"]
     truth: Int[Array, " n"]
+
+    @functools.cached_property
+    def seen(self) -> dict[str, Float[Array, "_ d"]]:
+        """Features of each site's images."""
+        return {name: features(images) for name, images in self.images.items()}
 
     @property
     def together(self) -> Float[Array, "_ d"]:
@@ -138,7 +133,7 @@ def deal(seed: int, sites: int) -> Deal:
 
     key = np.random.default_rng(seed)
     data: Any = load_digits()
-    x, y = features(data.images / 16.0), data.target
+    images, y = data.images / 16.0, data.target
     held_out, rest = np.split(key.permutation(len(y)), [HELD_OUT])
     held = np.zeros((sites, DIGITS), dtype=bool)
     while not held.any(0).all():
@@ -147,8 +142,8 @@ def deal(seed: int, sites: int) -> Deal:
     names = [f"site-{letter}" for letter in string.ascii_lowercase[:sites]]
     return Deal(
         digits={name: np.flatnonzero(row).tolist() for name, row in zip(names, held, strict=True)},
-        seen={name: x[rest[owner == site]] for site, name in enumerate(names)},
-        held_out=x[held_out],
+        images={name: images[rest[owner == site]] for site, name in enumerate(names)},
+        held_out=features(images[held_out]),
         truth=y[held_out],
     )
 
@@ -213,7 +208,7 @@ def _score(name: str, ledger: Any, data: Deal) -> dict[str, Any]:
 
     posterior = ledger.posterior
     counts = posterior.weights.concentration - ledger.prior.weights.concentration
-    labels = to_estimator(ledger).predict(data.held_out)
+    labels = _labels(ledger, data)
     return {
         "name": name,
         "digits": data.digits.get(name, list(range(DIGITS))),
@@ -224,9 +219,63 @@ def _score(name: str, ledger: Any, data: Deal) -> dict[str, Any]:
     }
 
 
-def _means(ledger: Any) -> Float[Array, "k h w"]:
-    """A picture of the mean of each component."""
-    return pictures(ledger.posterior.members.mean)
+# --- the picture ---------------------------------------------------------------------------------
+
+
+def draw(fusion: posterity.Fusion, found: dict[str, Any], data: Deal, path: Path) -> None:
+    """The matching, for people: a component's picture is the mean of the images that it holds.
+
+    Only the demo can draw this, since it has the images of all sites, and digits to the held-out
+    ones: the files have neither. What is matched, and how surely, follows from the files.
+    """
+    held = {name: _held(ledger, data.seen[name]) for name, ledger in found.items()}
+    sums = {name: np.tensordot(held[name].T, data.images[name], 1) for name in found}
+    ink, count = np.zeros((fusion.components, SIDE, SIDE)), np.zeros(fusion.components)
+    for name, label in fusion.matching.items():
+        used = label >= 0
+        np.add.at(ink, label[used], sums[name][used])
+        np.add.at(count, label[used], held[name].sum(0)[used])
+    plot_matching(
+        fusion,
+        path,
+        images={name: _each(sums[name], held[name].sum(0)) for name in found},
+        fused_images=_each(ink, count),
+        names=names(_labels(fusion.ledger, data), data.truth, fusion.components),
+        title=TITLE,
+    )
+
+
+def names(labels: Int[Array, " n"], truth: Int[Array, " n"], components: int) -> list[str]:
+    r"""What each component's images show: the fewest digits that are half of them, and the share.
+
+    >>> names(np.array([0, 0, 0, 1, 1, 1]), np.array([7, 7, 2, 3, 5, 8]), 3)
+    ['7\n67 %', '3, 5\n67 %', '–']
+    """
+    table = np.zeros((components, DIGITS), dtype=int)
+    np.add.at(table, (labels, truth), 1)
+    return [_name(row) if row.any() else "–" for row in table]
+
+
+def _name(counts: Int[Array, " digits"]) -> str:
+    digits = np.argsort(-counts, kind="stable")
+    reached = np.cumsum(counts[digits]) / counts.sum()
+    last = int(np.argmax(reached >= 0.5))
+    shown = ", ".join(map(str, digits[: last + 1]))
+    return f"{shown}\n{100 * reached[last]:.0f} %"
+
+
+def _labels(ledger: Any, data: Deal) -> Int[Array, " n"]:
+    """The component of each held-out image."""
+    return to_estimator(ledger).predict(data.held_out)
+
+
+def _held(ledger: Any, x: Float[Array, "n d"]) -> Float[Array, "n k"]:
+    """How far each component holds each image."""
+    return to_estimator(ledger).predict_proba(x)
+
+
+def _each(sums: Float[Array, "k h w"], counts: Float[Array, " k"]) -> Float[Array, "k h w"]:
+    return sums / np.maximum(counts, np.finfo(float).tiny)[:, None, None]
 
 
 # --- what can go wrong before anything is fitted -------------------------------------------------

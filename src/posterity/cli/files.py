@@ -1,5 +1,6 @@
 """The files that commands read and write; each is read once."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,7 +89,7 @@ def check_regular(path: Path) -> None:
         )
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None:
     """Before any work: folders are there, and no file is written twice or over an input."""
     for index, output in enumerate(outputs):
         _check_place(output)
@@ -111,5 +112,8 @@ def _check_place(output: Path) -> None:
         )
 
 
-def _same(a: Path, b: Path) -> bool:
-    return a.resolve() == b.resolve() or (a.exists() and b.exists() and a.samefile(b))
+def _same(a: Path, b: Path | str) -> bool:
+    if a.exists():
+        return os.path.exists(b) and a.samefile(b)
+    linked = a.is_symlink() or os.path.islink(b)
+    return (linked or a.name == os.path.basename(b)) and a.resolve() == Path(b).resolve()

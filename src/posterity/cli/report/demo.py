@@ -25,9 +25,21 @@ def text(data: dict[str, Any]) -> RenderableType:
     table.add_section()
     table.add_row(*_cells(data["fused"]), style="bold")
     table.add_row(*_cells(data["pooled"]), style="dim")
-    files = f"Wrote {', '.join(data['files'])} to the folder {printable(data['folder'])}."
-    picture = "The picture matching.png shows which components of the sites became which fused one."
-    return Group(table, "", files, picture)
+    return Group(table, "", f"Wrote to the folder {printable(data['folder'])}:", _files(data))
+
+
+def _files(data: dict[str, Any]) -> Table:
+    """Each file, and what it is."""
+    what = {
+        "fused.safetensors": "all of them fused; any site can be taken out again",
+        "matching.png": "the picture of what was matched, and how surely",
+        "report.json": "the figures above",
+    }
+    table = Table.grid(padding=(0, 2))
+    for name in data["files"]:
+        site = f"what {name.removesuffix('.safetensors')} sent: its posterior, and no image"
+        table.add_row(f"  {name}", what.get(name, site))
+    return table
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from posterity.cli.failures import printable
 from posterity.cli.report.numbers import MOST_ROWS, short
@@ -17,10 +18,13 @@ MOST_COLUMNS = 12
 def text(data: dict[str, Any]) -> RenderableType:
     """A headline and a table for each plate."""
     parts: list[RenderableType] = [
-        f"Fused {len(data['sites'])} sites ({data['rule']}, {data['divergence']} KL)."
+        f"Fused {data['count']} sites ({data['rule']}, {data['divergence']} KL)."
     ]
+    if data["plot"] is not None:
+        parts.append(f"Drew the matching in {printable(data['plot'])}")
     for path, plate in data["plates"].items():
-        parts += ["", _headline(path, plate), _matching(plate)]
+        parts += ["", _headline(path, plate), _matching(plate), *_absorbed(plate)]
+        parts += _sureness(plate)
     return Group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 
 
@@ -28,6 +32,43 @@ def _headline(path: str, plate: dict[str, Any]) -> str:
     name = f"{printable(path)}: " if path else ""
     size, cost = plate["components"], short(plate["cost"])
     return f"{name}{size} components, cost {cost} nats. Columns are fused, cells local ones."
+
+
+def _absorbed(plate: dict[str, Any]) -> list[RenderableType]:
+    """Which local components were found to be part of another of their site's."""
+    found = [(site, k) for site, parts in plate["absorbed"].items() for k in parts]
+    if not found:
+        return []
+    told = ", ".join(f"{k} of {printable(site)}" for site, k in found[:MOST_ROWS])
+    more = f" and {len(found) - MOST_ROWS} more" if len(found) > MOST_ROWS else ""
+    return [Text(f"Absorbed, part of another of their site's: {told}{more}.")]
+
+
+def _sureness(plate: dict[str, Any]) -> list[RenderableType]:
+    """The runner-up among numbers of components, and the matches that hang on little."""
+    # Here, so that what lists commands and renders other results imports no array library.
+    from posterity.fusion.alignment import NO_SCALE
+    from posterity.fusion.confidence import DOUBTFUL
+
+    lines: list[RenderableType] = []
+    others = {int(g): n for g, n in plate["components_evidence"].items()}
+    others.pop(plate["components"], None)
+    if others:
+        number = min(others, key=others.__getitem__)
+        nats, style = others[number], "red" if others[number] < DOUBTFUL else ""
+        lines.append(Text(f"Next best: {number} components, {short(nats)} nats worse.", style))
+    if not plate["identified"]:
+        lines.append(Text(f"Not identified: {NO_SCALE}.", "red"))
+    return [*lines, _doubtful(plate["doubtful"])] if plate["doubtful"] else lines
+
+
+def _doubtful(rows: list[dict[str, Any]]) -> Table:
+    table = Table("doubtful at", "component", "margin in nats", box=SIMPLE, padding=(0, 0, 0, 1))
+    for row in rows[:MOST_ROWS]:
+        table.add_row(printable(row["site"]), str(row["component"]), short(row["margin"]))
+    if (more := len(rows) - MOST_ROWS) > 0:
+        table.add_row(f"and {more} more")
+    return table
 
 
 def _matching(plate: dict[str, Any]) -> Table:

@@ -1,0 +1,209 @@
+"""Many small files of one structure, read as one batch: each is checked as a single one is.
+
+Files of one model differ in their numbers, their digests, and a ledger in the name of its site;
+every other byte of their headers agrees. So what a header says is worked out once. Of each file
+both digests are compared; whatever is not as expected goes the way of a single file, which either
+reads it or says what is wrong with it.
+"""
+
+import contextlib
+import hashlib
+import math
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.arrays.leaves import frozen
+from posterity.arrays.tree import map_leaves
+from posterity.artifact.artifact import open_artifact, outline
+from posterity.artifact.columns import KEY, Names, columns_of
+from posterity.artifact.container import Spec
+from posterity.artifact.tree import decode, specs
+from posterity.errors import PosterityError
+from posterity.families import ExponentialFamily
+from posterity.ledger import Ledger
+
+FEW = 8
+"""Sites of a ledger that all appear in its name."""
+TOGETHER = 512
+"""Files that are read at a time."""
+DATA = b'{\\"data\\":\\"'
+MANIFEST = b'{"__metadata__":{"posterity":"' + DATA
+"""How every header begins, up to the digest of the arrays."""
+SHA = b'","sha256":"'
+"""What comes before the digest of the manifest."""
+SITES = b',\\"sites\\":[\\"'
+"""What comes before the name of a ledger's only site."""
+
+
+class Several(NamedTuple):
+    """Posteriors of one structure from several files, as one batch (sites,).
+
+    ``prior`` is what all of them started from, if the files hold ledgers of one site each, else
+    None; ``digests`` are those of the files, and ``names`` what the ledgers or files go by.
+    """
+
+    names: list[str]
+    posterior: ExponentialFamily
+    prior: ExponentialFamily | None
+    digests: list[str]
+
+
+class Alone(NamedTuple):
+    """What one file holds, what that goes by, and the names of its coefficients."""
+
+    name: str
+    value: Any
+    columns: Names
+    digest: str
+
+
+class _Raw(NamedTuple):
+    path: str
+    name: str
+    digest: str
+    data: bytes
+
+
+class _Kind(NamedTuple):
+    """What the files of one structure share."""
+
+    tree: dict[str, Any]
+    specs: dict[str, Spec]
+    size: int
+    prior: ExponentialFamily | None
+
+
+def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
+    """What is in many files, those of one structure together, a bounded number at a time.
+
+    Within such a number the order is that in which structures first come.
+
+    Raises:
+        ArtifactError: as :func:`posterity.load`, of the first file that cannot be read.
+    """
+    kinds: dict[bytes, _Kind | None] = {}
+    for start in range(0, len(paths), TOGETHER):
+        found: dict[bytes, list[_Raw]] = {}
+        for path in paths[start : start + TOGETHER]:
+            key, raw = _raw(path)
+            if key not in kinds:
+                kinds[key] = _kind(path) if key else None
+            found.setdefault(key, []).append(raw)
+        for key, files in found.items():
+            kind = kinds[key]
+            if kind is None or len(files) < 2 or (batch := _batch(kind, files)) is None:
+                yield from (read_alone(raw.path) for raw in files)
+            else:
+                yield batch
+
+
+def read_alone(path: str, name: str | None = None) -> Alone:
+    """What is in one file; errors as of :func:`posterity.load`."""
+    value, told = open_artifact(path)
+    own = name_of(value.sites) if isinstance(value, Ledger) else ""
+    columns = columns_of(value, told.provenance)
+    return Alone(name if name is not None else own or Path(path).stem, value, columns, told.digest)
+
+
+def name_of(contributors: Sequence[str]) -> str:
+    """What a ledger of these sites goes by; empty if there are none.
+
+    >>> name_of(["north", "south"])
+    'north+south'
+    """
+    if len(contributors) <= FEW:
+        return "+".join(contributors)
+    return f"{contributors[0]} to {contributors[-1]} ({len(contributors)} sites)"
+
+
+def _raw(path: str) -> tuple[bytes, _Raw]:
+    """A file, and what it shares with those of its structure: nothing, if it may be damaged."""
+    content = _content(path)
+    start = 8 + int.from_bytes(content[:8], "little")
+    header, data = content[8:start].rstrip(b" "), content[start:]
+    first, end = len(MANIFEST) + 64, header.find(SHA)
+    text = header[len(MANIFEST) - len(DATA) : end].replace(b'\\"', b'"')
+    told = header[first - 64 : first], header[end + len(SHA) : end + len(SHA) + 64]
+    plain = text.isascii() and text.decode().isprintable() and b"\\" not in text
+    if not plain or not header.startswith(MANIFEST) or (_digest(data), _digest(text)) != told:
+        return b"", _Raw(path, "", "", b"")
+    name, digest, rest = Path(path).stem, told[1].decode(), header[end + len(SHA) + 64 :]
+    site = header.find(SITES, first, end)
+    if site > 0:  # of a ledger of one site, the last field
+        after = header.find(b'\\"', site + len(SITES), end)
+        name = header[site + len(SITES) : after].decode()
+        return header[first:site] + SITES + header[after:end] + rest, _Raw(path, name, digest, data)
+    return header[first:end] + rest, _Raw(path, name, digest, data)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode()
+
+
+def _content(path: str) -> bytes:
+    """The bytes of a regular file; none where there is something else, or it cannot be read."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with contextlib.suppress(OSError, ValueError):
+        handle = os.open(path, flags)
+        try:
+            status = os.fstat(handle)
+            if stat.S_ISREG(status.st_mode):
+                content = os.read(handle, status.st_size)
+                return content if len(content) == status.st_size else b""
+        finally:
+            os.close(handle)
+    return b""
+
+
+def _kind(path: str) -> _Kind | None:
+    """What a file shares with others, if several can be read as one batch."""
+    value, told = open_artifact(path)
+    ledger = isinstance(value, Ledger)
+    law = value.prior if ledger else value
+    single = isinstance(law, ExponentialFamily) and not law.batch_shape
+    held = not ledger or (len(value.entries) == 1 and len(value.sites) == 1)
+    if not single or not held or KEY in told.provenance:
+        return None
+    tree = outline(path)
+    found = dict(specs(tree))
+    if any(spec.dtype != "float64" for spec in found.values()):
+        return None
+    return _Kind(tree, found, sum(s.size for s in found.values()), law if ledger else None)
+
+
+def _batch(kind: _Kind, files: Sequence[_Raw]) -> Several | None:
+    """The files as one batch; None if something is not as it should be."""
+    if any(len(raw.data) != kind.size for raw in files):
+        return None
+    numbers = np.frombuffer(b"".join(raw.data for raw in files), "<f8").reshape(len(files), -1)
+    if not np.isfinite(numbers).all():
+        return None
+    try:
+        posterior = _posterior(kind, numbers)
+    except PosterityError:  # of one of them, which reading it alone will say
+        return None
+    if posterior is None:
+        return None
+    _, names, digests, _ = map(list, zip(*files, strict=True))
+    return Several(names, posterior, kind.prior, digests)
+
+
+def _posterior(kind: _Kind, numbers: np.ndarray) -> ExponentialFamily | None:
+    arrays, start = {}, 0
+    for name in sorted(kind.specs):  # the order in the file, where all numbers are of one width
+        shape = kind.specs[name].shape
+        own = numbers[:, start : start + math.prod(shape)]
+        arrays[name] = frozen(own.reshape(len(numbers), *shape))
+        start += math.prod(shape)
+    if kind.prior is None:
+        return decode(kind.tree, arrays)
+    fields = kind.tree["fields"]
+    every = lambda leaf: np.broadcast_to(leaf, (len(numbers), *leaf.shape))
+    if (priors := decode(fields["prior"], arrays, "prior")) != map_leaves(every, kind.prior):
+        return None
+    return priors + decode(fields["factors"], arrays, "factors")[:, 0]

@@ -1,0 +1,209 @@
+"""Pictures of what fusion found; matplotlib is imported only when one is drawn."""
+
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posterity.arrays.typing import Float
+from posterity.errors import UsageError
+from posterity.families import Plate
+from posterity.fusion import Fusion
+from posterity.fusion.confidence import DOUBTFUL
+from posterity.fusion.paths import blocks
+from posterity.plots import cells, crowd
+from posterity.plots.canvas import Canvas, check_format, longest, new_axes, save
+from posterity.plots.matches import Matches, read
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["check_format", "plot_matching"]
+
+Array = np.ndarray
+MOST_ROWS = 20
+"""Sites that have a row with a cell for each component; more are drawn as a crowd."""
+PICTURE, NUMBER, WIDEST = 0.62, 0.45, 13.0
+"""Inches of a column of pictures and of numbers, and of all columns together."""
+LONGEST = 12
+"""Letters of a name on one line, for which a column is made wider."""
+
+
+def plot_matching(
+    fusion: Fusion,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    images: Mapping[str, Float[Array, "_ h w"]] | None = None,
+    fused_images: Float[Array, "g h w"] | None = None,
+    names: Sequence[str] | None = None,
+    plate: str | None = None,
+    title: str | None = None,
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Which components of which sites are one, and how sure that is.
+
+    A row is a site, a column a fused component, under its name and the number of sites that have
+    it. A cell has the colour of the match's strength: what the next best match would cost in
+    nats, where the matching knows it (``fusion.plates[path].margins``). In it is the image of
+    the site's component, or its number at the site. Fused components of a single site lie
+    apart, and so does the number of components that held no data. Of more than 20 sites there
+    are bars instead, of how many sites have each component and how strongly, above a line a site.
+
+    Args:
+        fusion: what :func:`posterity.fuse` returned.
+        path: where to save the picture, if anywhere; its ending names the format.
+        images: for each site one image a local component, in the site's own order; they share
+            one grey scale, dark for large values. More than 20 sites' are not drawn.
+        fused_images: one image a fused component; without them its mixing weight is shown, where
+            it has one.
+        names: of the fused components, which are drawn in the order of their names; without
+            any, their numbers.
+        plate: the block of the plate, where a posterior has several.
+        title: what is written above, instead of how much was fused; further lines are small.
+        ax: axes to draw in; without them a new figure of a fitting size.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        UsageError: images or names that do not fit the matching, several plates and none named,
+            or a path that cannot be written.
+
+    >>> from posterity import DiagonalGaussian, Plate, fuse
+    >>> def site(*means):
+    ...     means = np.array(means)[:, None]
+    ...     return Plate(DiagonalGaussian.from_standard(means, np.full(means.shape, 0.1)))
+    >>> fusion = fuse({"a": site(0.0, 9.0), "b": site(9.1, 0.1), "c": site(0.2, 9.2)})
+    >>> figure = plot_matching(fusion, names=["low", "high"])
+    >>> figure.axes[0].get_title(loc="left")
+    '3 sites, 2 fused components'
+    """
+    path_of_plate = _path(fusion, plate)
+    matches = read(fusion.plates[path_of_plate])
+    _check_images(matches, images, fused_images)
+    canvas = _canvas(matches, _names(matches, names), ax, pictures=images is not None)
+    bottom = _fused(canvas, fused_images, _weights(fusion, path_of_plate))
+    if len(matches.sites) <= MOST_ROWS:
+        rows, end = cells.draw(canvas, bottom, images)
+    else:
+        rows, end = crowd.draw(canvas, bottom)
+    if bottom:
+        rows |= {0.5: "fused" if fused_images is not None else "share"}
+    top, counts = canvas.heading()
+    title, _, note = (title or _title(matches)).partition("\n")
+    what = _explanation(len(matches.sites), images is not None)
+    top = canvas.explain(top, " ".join(filter(None, [what, note, _evidence(matches)])))
+    canvas.finish(top, end + 0.1, counts | rows, title)
+    if ax is None:
+        canvas.fit(rows)
+    if path is not None:
+        save(canvas.ax.figure, path)
+    return canvas.ax.figure  # type: ignore[return-value]
+
+
+def _path(fusion: Fusion, plate: str | None) -> str:
+    names = sorted(fusion.plates)
+    if plate is None and len(names) == 1:
+        return names[0]
+    if plate is None or plate not in names:
+        expected, fix = f"one of {names}", "Name a plate of the fused posterior."
+        if len(names) == 1:
+            fix = "Leave the plate out: there is but one."
+        elif not names:
+            expected, fix = "a plate, whose components were matched", "Draw no picture."
+        raise UsageError(found=f"plate={plate!r}", expected=expected, fix=fix)
+    return plate
+
+
+def _names(matches: Matches, names: Any) -> Sequence[str]:
+    size = len(matches.holders)
+    if names is None:
+        return [str(g) for g in range(size)]
+    if len(names) != size:
+        raise UsageError(
+            found=f"{len(names)} names",
+            expected=f"{size} names",
+            fix="Give every fused component one name.",
+        )
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            found=f"names {list(names)}", expected="strings", fix="Make strings of them."
+        )
+    wrapped = [[textwrap.fill(line, LONGEST) for line in name.split("\n")] for name in names]
+    return ["\n".join(lines) for lines in wrapped]
+
+
+def _check_images(
+    matches: Matches,
+    images: Any,
+    fused_images: Any,
+) -> None:
+    expected = {site: len(label) for site, label in matches.alignment.matching.items()}
+    found = {site: len(own) for site, own in images.items()} if images is not None else expected
+    size = len(matches.holders)
+    fused = size if fused_images is None else len(fused_images)
+    if found != expected or fused != size:
+        raise UsageError(
+            found=f"{fused} fused images and, by site, {found}",
+            expected=f"{size} fused images and, by site, {expected}",
+            fix="Give every component of every site one image, in the site's own order.",
+        )
+    some = [*(images or {}).values(), *([] if fused_images is None else [fused_images])]
+    for own in some:
+        if getattr(own, "ndim", None) != 3:
+            raise UsageError(
+                found=f"images as a {type(own).__name__} of shape {getattr(own, 'shape', None)}",
+                expected="arrays of images, rows and columns: of shape (components, h, w)",
+                fix="Stack images of one size with numpy.stack.",
+            )
+
+
+def _canvas(matches: Matches, names: Sequence[str], ax: "Axes | None", *, pictures: bool) -> Canvas:
+    column = max(PICTURE if pictures else NUMBER, 0.08 * longest(names))
+    column = min(column, WIDEST / (len(names) + 2))
+    return Canvas(new_axes() if ax is None else ax, matches, 1 / column, names)
+
+
+def _fused(canvas: Canvas, images: Array | None, weights: Array | None) -> float:
+    """Draw the row of fused components, if there is anything to show; where it ends."""
+    if images is not None:
+        cells.fused(canvas, 0.5, images)
+    elif weights is not None:
+        cells.shares(canvas, 0.5, weights)
+    else:
+        return 0.0
+    return 1.0 + cells.gap(canvas)
+
+
+def _weights(fusion: Fusion, path: str) -> Array | None:
+    """Mean mixing weights of a fused plate, if it has any."""
+    plate = blocks(fusion.posterior)[path]
+    if not isinstance(plate, Plate) or plate.weights is None:
+        return None
+    return np.asarray(plate.weights.mean_weights())
+
+
+def _title(matches: Matches) -> str:
+    return f"{len(matches.sites):,} sites, {len(matches.holders)} fused components"
+
+
+def _explanation(sites: int, pictures: bool) -> str:
+    what = "picture" if pictures else "number"
+    rows = f"A row is a site, a cell its own component that became this one, by its {what}."
+    if sites > MOST_ROWS:
+        rows = "A row is a site, coloured where it has the component."
+    if sites > crowd.NAMED:
+        rows = "A row is a group of sites that are alike, a cell filled as far as they have it."
+    return f"A column is a fused component. {rows}"
+
+
+def _evidence(matches: Matches) -> str:
+    """Which other number of components comes closest, where that is known."""
+    found = dict(matches.alignment.components_evidence)
+    found.pop(len(matches.holders), None)
+    if not found:
+        return ""
+    number, nats = min(found.items(), key=lambda other: other[1])
+    doubt = ": doubtful" if nats < DOUBTFUL else ""
+    return f"The next best number of components, {number}, is {nats:.3g} nats worse{doubt}."

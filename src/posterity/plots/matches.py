@@ -1,0 +1,89 @@
+"""What a picture of a matching shows: how strong the match of each site and component is."""
+
+import dataclasses
+import enum
+import functools
+
+import numpy as np
+
+from posterity.arrays.typing import Bool, Float, Int
+from posterity.fusion.alignment import Alignment
+from posterity.fusion.confidence import DOUBTFUL
+
+Array = np.ndarray
+FIRM = 10.0
+"""Nats to the next best match above which it is hardly that one."""
+
+
+class Kind(enum.IntEnum):
+    """What is in a cell; the greatest counts where a site has several components in one."""
+
+    ABSENT = 0
+    ALONE = 1
+    UNKNOWN = 2
+    FIRM = 3
+    LIKELY = 4
+    DOUBTFUL = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Matches:
+    """Sites (rows) by fused components (columns).
+
+    ``kinds`` says what is in each cell; ``idle`` how many of a site's components held no data.
+    """
+
+    alignment: Alignment
+    kinds: Int[Array, "sites g"]
+    idle: Int[Array, " sites"]
+
+    @property
+    def sites(self) -> list[str]:
+        """Names of the rows."""
+        return list(self.alignment.matching)
+
+    @functools.cached_property
+    def holders(self) -> Int[Array, " g"]:
+        """How many sites have each fused component."""
+        return (self.kinds > Kind.ABSENT).sum(0)
+
+    @functools.cached_property
+    def shared(self) -> Bool[Array, " g"]:
+        """Which fused components are those of several sites."""
+        return self.holders > 1
+
+    def members(self, row: int) -> dict[int, list[int]]:
+        """The components of one site, by the fused one that they are."""
+        found: dict[int, list[int]] = {}
+        for local, fused in enumerate(self.alignment.matching[self.sites[row]]):
+            found.setdefault(int(fused), []).append(local)
+        found.pop(-1, None)
+        return found
+
+
+def read(alignment: Alignment) -> Matches:
+    """The table of a plate's matching.
+
+    A fused component with a single holder is matched with nothing: its strength is shown where
+    it is known, since that says how sure it is that the component is nobody else's.
+    """
+    labels, rows = list(alignment.matching.values()), len(alignment.matching)
+    site = np.repeat(np.arange(rows), [len(own) for own in labels])
+    label, margin = np.concatenate(labels), _margins(alignment)
+    used = label >= 0
+    kinds = np.zeros((rows, alignment.components), dtype=np.int8)
+    np.maximum.at(kinds, (site[used], label[used]), _kind(margin[used]))
+    alone = (kinds > 0).sum(0) == 1
+    kinds[:, alone] = np.where(kinds == Kind.UNKNOWN, Kind.ALONE, kinds)[:, alone]
+    return Matches(alignment, kinds, np.bincount(site[~used], minlength=rows))
+
+
+def _margins(alignment: Alignment) -> Float[Array, " n"]:
+    found = alignment.margins
+    return np.concatenate([np.asarray(found[site], float) for site in alignment.matching])
+
+
+def _kind(margin: Float[Array, " n"]) -> Int[Array, " n"]:
+    weak = np.where(margin < DOUBTFUL, Kind.DOUBTFUL, Kind.LIKELY)
+    known = np.where(margin >= FIRM, Kind.FIRM, weak)
+    return np.where(np.isnan(margin), Kind.UNKNOWN, known)
