@@ -1,4 +1,4 @@
-"""Time and peak memory of `posterity.fuse`, alone and beside the published method.
+"""Time and peak memory of `posterity.fuse`, alone and beside its peers.
 
 Run `python -m benchmarks.fusion --help`; what is measured, and how, is in benchmarks/README.md.
 """
@@ -10,12 +10,13 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import posterity
+from benchmarks import goals
 from benchmarks import plan as plans
-from benchmarks.goals import judge, summary
 from benchmarks.growth import fits
 from benchmarks.launch import Effort, launch
 
@@ -27,26 +28,52 @@ WARM_UP = (
 )
 
 
-def run(plan: plans.Plan, output: Path) -> dict[str, Any]:
-    """Measure everything; what there is is written after each part."""
-    result: dict[str, Any] = {"complete": False, "settings": settings(plan.effort)}
-    result["large"] = show(launch("growth", plan.large, plan.effort))
-    compared = [
-        show(launch("reference", shape, plan.effort, seed))
-        for shape in plan.compared
-        for seed in range(plan.seeds)
-    ]
-    result["comparison"] = {"summary": summary(compared), "points": compared}
-    result["series"] = []
-    for series in plan.series:
-        result["series"].append(measure(series, plan.effort))
+def run(plan: plans.Plan, output: Path, only: Sequence[str]) -> dict[str, Any]:
+    """Measure the parts asked for; each is written when it is done, the others stay as they are."""
+    result = json.loads(output.read_text()) if output.exists() else {}
+    for part in only:
+        before = settings(plan.effort)
+        measured = PARTS[part](plan)
+        before["load_per_core_at_end"] = load()
+        before["source_unchanged"] = source() == before["source_sha256"]
+        result[part] = {"settings": before, **measured}
         write(output, result)
-    result["goals"] = judge(result["series"], compared, result["large"])
-    result["settings"]["load_per_core_at_end"] = load()
-    result["settings"]["source_unchanged"] = source() == result["settings"]["source_sha256"]
-    result["complete"] = True
-    write(output, result)
     return result
+
+
+def peers(plan: plans.Plan) -> dict[str, Any]:
+    """`fuse` beside the peers, on the same inputs."""
+    rows, every, judged = [], [], []
+    for compared in plan.compared:
+        points = [
+            show(launch(compared.peer, compared.shape, plan.effort, seed))
+            for seed in range(compared.seeds)
+        ]
+        rows.append(goals.summary(compared, points))
+        every += points
+        if compared.goal is not None:
+            judged.append(goals.faster(compared, rows[-1]))
+    return {"summary": rows, "points": every, "goals": judged}
+
+
+def targets(plan: plans.Plan) -> dict[str, Any]:
+    """Problems with a goal in seconds, the ladder of components, and the command from cold."""
+    points = [show(launch("growth", target.shape, plan.effort)) for target in plan.targets]
+    climbed = measure(plan.ladder, plan.effort)
+    command = launch("command", plan.command.shape, plan.effort, module="benchmarks.command")
+    judged = [*map(goals.seconds, plan.targets, points), *goals.ladder(plan, climbed)]
+    files = f"posterity fuse of {plan.command.shape.sites} files, cold,"
+    judged.append(goals.seconds(plan.command, show(command), files))
+    return {"points": points, "ladder": climbed, "command": command, "goals": judged}
+
+
+def series(plan: plans.Plan) -> dict[str, Any]:
+    """One factor varied at a time."""
+    measured = [measure(own, plan.effort) for own in plan.series]
+    return {"series": measured, "goals": goals.growth(measured)}
+
+
+PARTS = {"peers": peers, "targets": targets, "series": series}
 
 
 def measure(series: plans.Series, effort: Effort) -> dict[str, Any]:
@@ -92,8 +119,8 @@ def show(point: dict[str, Any]) -> dict[str, Any]:
     """A line on the terminal."""
     ours = point.get("posterity", point)
     seconds = f"{ours['cpu_s']:9.3f} s CPU" if "cpu_s" in ours else point["status"]
-    if "reference" in point:
-        seconds += f", reference {point['reference']['cpu_s']:.2f} s"
+    if "peer" in point:
+        seconds += f", peer {point['peer']['cpu_s']:.3f} s ({point['peer']['code']})"
     size = f"{point['sites']} x {point['components']}, d = {point['dimension']}"
     print(f"{point['family']:16} {size:24} {seconds}", flush=True)
     return point
@@ -108,16 +135,18 @@ def main(arguments: list[str] | None = None) -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few small points")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="parts to run")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON; a PNG goes beside it")
     parser.add_argument("--limit", type=int, default=120, help="CPU seconds a point may take")
     parser.add_argument("--threads", type=int, default=1, help="threads of the linear algebra")
     chosen = parser.parse_args(arguments)
     make = plans.quick if chosen.quick else plans.full
-    result = run(make(chosen.limit, chosen.threads), chosen.output)
-    from benchmarks.figures import draw
+    result = run(make(chosen.limit, chosen.threads), chosen.output, chosen.only)
+    if "series" in chosen.only:
+        from benchmarks.figures import draw
 
-    draw(result, chosen.output.with_suffix(".png"))
-    for goal in result["goals"]:
+        draw(result["series"], chosen.output.with_suffix(".png"))
+    for goal in (goal for part in chosen.only for goal in result[part]["goals"]):
         print(f"{'met    ' if goal['met'] else 'not met'} {goal['goal']}")
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-STATUS, REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+from benchmarks.resident import highest, resident
+
+REFS = Path("/proc/self/clear_refs")
 
 
 def timings(call: Callable[[], Any], *, runs: int, budget: float) -> dict[str, Any]:
@@ -31,35 +33,19 @@ def peak(call: Callable[[], Any]) -> dict[str, Any]:
     """Wall, CPU and the rise of the resident set during one call, above what was there before."""
     base = _baseline()
     seconds = timings(call, runs=1, budget=0.0)
-    return {**seconds, "baseline_bytes": base, "peak_bytes": max(_highest() - base, 0)}
+    return {**seconds, "baseline_bytes": base, "peak_bytes": max(highest() - base, 0)}
 
 
 def _baseline() -> int:
     """Resident bytes with the inputs built, what building them needed handed back."""
     gc.collect()
     if not sys.platform.startswith("linux"):
-        return _highest()
+        return highest()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)
     REFS.write_text("5")  # the high-water mark starts again from here
-    return _status("VmRSS")
-
-
-def _highest() -> int:
-    """The high-water mark of the resident set, in bytes.
-
-    Linux carries `ru_maxrss` over from the parent through exec, `VmHWM` not.
-    """
-    if sys.platform.startswith("linux"):
-        return _status("VmHWM")
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _status(field: str) -> int:
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) * 1024
+    return resident("VmRSS")
 
 
 def answer(size: type, kinds: Mapping[str, Callable[..., Any]]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
+from benchmarks import peers
 from benchmarks.measure import answer, peak, timings
 from benchmarks.problems import Shape, draw
 from posterity import Plate, fuse
+from posterity.arrays.tree import leaves
 
 LONG = 20.0
 """A first call of more CPU seconds than this is the only one."""
@@ -28,23 +30,36 @@ def growth_point(shape: Shape, seed: int, runs: int, budget: float) -> dict[str,
     return {**first, **seconds, **sizes}
 
 
-def reference_point(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """`fuse` and the reference on the same inputs, one after the other."""
-    import cvxpy  # noqa: F401  # its import is not part of the reference's time
+def klfusion_point(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """Beside KL-fusion, with as many components as there are."""
+    return beside(peers.klfusion, shape, shape.globals_, seed, runs=runs, budget=budget)
 
-    from benchmarks import reference
 
+def klfusion_40_point(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """Beside KL-fusion when the number is not known: it may use forty."""
+    return beside(peers.klfusion, shape, 40, seed, runs=runs, budget=budget)
+
+
+def spahm_point(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """Beside SPAHM, which matches means only."""
+    return beside(peers.match_means, shape, seed, runs=runs, budget=budget)
+
+
+def beside(
+    peer: Callable[..., tuple[str, peers.Call]], shape: Shape, *arguments: int, **effort: Any
+) -> dict[str, Any]:
+    """`fuse` and a peer on the same inputs in one process, each after a warm-up."""
     warm_up(shape)
-    sites = draw(shape, seed)
-    fits = [reference.site_fit(plate) for plate in sites]
+    sites = draw(shape, arguments[-1])
+    peer(draw(dataclasses.replace(shape, sites=2, components=2), 0), *arguments)[1]()
+    code, call = peer(sites, *arguments)
     found: list[int] = []
     fuse(sites)
-    ours = timings(lambda: found.append(fuse(sites).components), runs=runs, budget=budget)
-    call = lambda: found.append(reference.run(fits, shape.globals_, seed))
-    theirs = timings(call, runs=1, budget=0.0)
+    ours = timings(lambda: found.append(fuse(sites).components), **effort)
+    theirs = timings(lambda: found.append(call()), **effort)
     return {
         "posterity": {**ours, "found": found[0]},
-        "reference": {**theirs, "found": found[-1], "allowed": reference.allowed(shape.globals_)},
+        "peer": {**theirs, "found": found[-1], "code": code},
         "globals": shape.globals_,
     }
 
@@ -57,10 +72,15 @@ def warm_up(shape: Shape) -> None:
 
 def input_bytes(sites: list[Plate]) -> int:
     """Bytes of all natural parameters, as passed."""
-    return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(sites))
+    return sum(np.asarray(leaf).nbytes for leaf in leaves(sites))
 
 
-KINDS = {"growth": growth_point, "reference": reference_point}
+KINDS = {
+    "growth": growth_point,
+    "klfusion": klfusion_point,
+    "klfusion-40": klfusion_40_point,
+    "spahm": spahm_point,
+}
 
 
 if __name__ == "__main__":

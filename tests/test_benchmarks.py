@@ -2,12 +2,12 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
 
-from benchmarks import fusion, plan
-from benchmarks.goals import judge
+from benchmarks import fusion, goals, peers, plan, stream
 from benchmarks.growth import at_most, exponent
 from benchmarks.launch import Effort, launch
 from benchmarks.problems import Shape, draw
@@ -17,6 +17,13 @@ pytestmark = pytest.mark.timeout(900)  # processes start slowly where many tests
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(peers.KLFUSION, raising=False)
+        patch.delenv(peers.SPAHM, raising=False)
+        return run_quickly(tmp_path_factory)
+
+
+def run_quickly(tmp_path_factory):
     output = tmp_path_factory.mktemp("benchmarks") / "quick.json"
     fusion.main(["--quick", "--output", str(output)])
     return json.loads(output.read_text()), output
@@ -24,51 +31,87 @@ def quick(tmp_path_factory):
 
 def test_quick_run_is_complete_and_every_point_ran(quick):
     result, _ = quick
-    points = [result["large"], *result["comparison"]["points"]]
-    points += [point for series in result["series"] for point in series["points"]]
-    assert result["complete"]
-    assert {point["status"] for point in points} == {"finished"}
-    assert all(1 <= p["found"] <= p["sites"] * p["components"] for p in points if "found" in p)
+    measured = [*result["targets"]["points"], result["targets"]["command"]]
+    for series in (result["targets"]["ladder"], *result["series"]["series"]):
+        measured += series["points"]
+    assert {point["status"] for point in (*measured, *result["peers"]["points"])} == {"finished"}
+    assert all(1 <= p["found"] <= p["sites"] * p["components"] for p in measured)
+    assert result["targets"]["command"]["wall_s"] > 0.05
 
 
 def test_quick_run_states_times_memory_and_conditions(quick):
-    result, _ = quick
-    for point in result["series"][0]["points"]:
+    part = quick[0]["series"]
+    for point in part["series"][0]["points"]:
         assert point["wall_s"] > 0 and point["cpu_s"] > 0 and point["peak_bytes"] >= 0
         assert point["input_bytes"] == point["sites"] * 10 * 8 * (1 + 1 + 2 + 4)
-    assert "concurrency_optimized" in result["settings"]["environment"]["XLA_FLAGS"]
-    assert len(result["settings"]["source_sha256"]) == 64
-    assert "3 sites" in result["settings"]["warm_up"]
+    assert "concurrency_optimized" in part["settings"]["environment"]["XLA_FLAGS"]
+    assert len(part["settings"]["source_sha256"]) == 64
+    assert "3 sites" in part["settings"]["warm_up"]
 
 
-def test_quick_run_compares_with_the_reference_on_the_same_inputs(quick):
-    (row,) = quick[0]["comparison"]["summary"]
-    (point,) = quick[0]["comparison"]["points"]
-    ratio = point["reference"]["cpu_s"] / point["posterity"]["cpu_s"]
-    assert row["ratio_cpu"] == pytest.approx(ratio)
-    assert point["reference"]["allowed"] >= point["globals"]
+def test_quick_run_compares_with_peers_and_says_which_are_absent(quick):
+    part = quick[0]["peers"]
+    assert [row["peer"] for row in part["summary"]] == ["klfusion", "spahm"]
+    for row, point in zip(part["summary"], part["points"], strict=True):
+        ratio = point["peer"]["cpu_s"] / point["posterity"]["cpu_s"]
+        assert row["ratio_cpu"] == pytest.approx(ratio)
+        assert "peer absent" in row["code"] and "plain rewrite" in row["code"]
+        assert point["peer"]["found"] >= 1
 
 
 def test_quick_run_judges_goals_and_draws(quick):
     result, output = quick
-    assert len(result["goals"]) == 4
-    assert all(goal["met"] in (True, False, None) for goal in result["goals"])
+    judged = {part: len(own["goals"]) for part, own in result.items()}
+    assert judged == {"peers": 2, "targets": 5, "series": 2}
+    met = [goal["met"] for part in result.values() for goal in part["goals"]]
+    assert all(value in (True, False, None) for value in met)
     assert output.with_suffix(".png").stat().st_size > 10_000
 
 
+def test_parts_that_are_not_asked_for_stay_as_they_are(tmp_path, monkeypatch):
+    output = tmp_path / "run.json"
+    output.write_text('{"series": "as before"}')
+    monkeypatch.setitem(fusion.PARTS, "peers", lambda plan: {"goals": []})
+    result = fusion.run(plan.quick(1, 1), output, ["peers"])
+    assert result["series"] == "as before" and result["peers"]["settings"]["cores"] >= 1
+    assert json.loads(output.read_text()) == result
+
+
+def test_released_code_is_taken_from_the_folder_that_is_named(tmp_path, monkeypatch):
+    (tmp_path / "simulation").mkdir()
+    code = "def match_local_atoms(local_atoms, **rest):\n    return [0] * 7, None\n"
+    (tmp_path / "simulation" / "gaus_marginal_matching.py").write_text(code)
+    monkeypatch.setenv(peers.SPAHM, str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    told, call = peers.match_means(draw(Shape("NormalWishart", 2, 2, 2), 0), 0)
+    assert (told, call()) == (peers.RELEASED, 7)
+    monkeypatch.setenv(peers.KLFUSION, str(tmp_path))
+    assert "does not import" in peers.klfusion([], 2, 0)[0]
+
+
 def test_what_does_not_finish_or_fails_is_recorded():
-    shape = Shape("NormalWishart", 50, 50, 5)
+    shape = Shape("NormalWishart", 1000, 50, 5)
     late = launch("growth", shape, Effort(runs=1, budget=0.0, limit=1))
-    assert late["status"] == "did not finish" and late["limit_s"] == 1 and late["sites"] == 50
+    assert late["status"] == "did not finish" and late["limit_s"] == 1 and late["sites"] == 1000
     failed = launch("growth", Shape("Nobody", 2, 2, 2), Effort(runs=1, budget=0.0, limit=60))
     assert failed["status"] == "failed" and "Nobody" in failed["error"][0]
 
 
 def test_goals_that_were_not_reached_in_time_are_not_met():
-    late = {"status": "did not finish", "sites": 9, "components": 8, "family": "F", "dimension": 7}
-    comparison, large = judge([], [], late)
-    assert comparison["met"] is None
-    assert large["met"] is False and re.search("9 sites x 8 F", large["goal"])
+    target = plan.Target(Shape("F", 9, 8, 7), 1.0, memory=2.0)
+    late = goals.seconds(target, {"status": "did not finish"})
+    assert late["met"] is False and re.search("9 sites x 8 F", late["goal"])
+    assert goals.memory(target, {"status": "did not finish"})["met"] is None
+    compared = plan.Compared("spahm", target.shape, 1, goal=3.0)
+    row = goals.summary(compared, [{"status": "did not finish"}])
+    assert goals.faster(compared, row)["met"] is None
+
+
+def test_memory_is_judged_in_multiples_of_the_input():
+    target = plan.Target(Shape("F", 9, 8, 7), 1.0, memory=2.0)
+    point = {"status": "finished", "peak_bytes": 21, "input_bytes": 10}
+    assert goals.memory(target, point)["met"] is False
+    assert goals.memory(target, point | {"peak_bytes": 20})["met"] is True
 
 
 def test_exponent_is_that_of_a_power_law_over_the_upper_half():
@@ -92,9 +135,17 @@ def test_problems_are_what_their_shape_says(family):
 
 def test_full_plan_covers_the_goals():
     full = plan.full(limit=1, threads=1)
-    assert Shape("NormalWishart", 10, 10, 2) in full.compared
-    assert full.large == Shape("NormalWishart", 1000, 50, 10)
+    aims = {(c.peer, c.shape.sites, c.shape.components): c.goal for c in full.compared if c.goal}
+    assert aims == {("klfusion-40", 10, 10): 2000, ("klfusion", 10, 10): 600, ("spahm", 10, 10): 3}
+    assert full.targets[0] == plan.Target(Shape("NormalWishart", 1000, 50, 10), 1.0)
+    assert full.ladder.shapes[-1] == full.top.shape
     ranges = {(s.factor, s.base.family): (s.values[0], s.values[-1]) for s in full.series}
     assert ranges["sites", "NormalWishart"] == (5, 5000)
     assert ranges["components", "NormalWishart"] == (3, 200)
     assert ranges["dimension", "DiagonalGaussian"] == (2, 1000)
+
+
+def test_a_stream_that_did_not_finish_misses_its_goals():
+    batches = [{"sites": sites, "status": "did not finish"} for sites in stream.SITES]
+    found = stream.goals({"batches": batches, "beside_memory": {"objective_off": 0.0}})
+    assert [goal["met"] for goal in found] == [False, False, True]
