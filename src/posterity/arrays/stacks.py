@@ -63,7 +63,7 @@ def _rows(like: Any, leaves: Iterator[Iterable[Any]]) -> Iterable[Any]:
     parts = [_rows(child, leaves) for child in _getter(like)(like)]
     together = zip(*parts, strict=False)  # what is None has no end
     if isinstance(like, Node):
-        return [type(like).of_children(row) for row in together]
+        return [type(like).of_children(row, like.kept()) for row in together]
     if isinstance(like, dict):
         return [dict(zip(like, row, strict=True)) for row in together]
     return [type(like)(row) for row in together]

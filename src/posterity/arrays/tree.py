@@ -18,13 +18,16 @@ import numpy as np
 from posterity.arrays.leaves import frozen
 from posterity.arrays.namespace import jax_module
 
+STATIC = "static"
+
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class Node:
     """Base of what is made of arrays and other nodes; subclasses become frozen dataclasses.
 
     Equal if types, shapes and contents are. JAX may rebuild one around anything (tracers, shapes,
-    None), so unflattening runs no checks: those belong to construction.
+    None), so unflattening runs no checks: those belong to construction. A field made by
+    :func:`static` is no part of the tree, but goes with it.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -39,11 +42,17 @@ class Node:
         _register(cls)
 
     @classmethod
-    def of_children(cls, children: Any) -> Self:
-        """Around these values of the fields, in their order, unchecked."""
+    def of_children(cls, children: Any, kept: tuple[Any, ...] = ()) -> Self:
+        """Around these values of the fields, in their order, unchecked; static ones are ``kept``."""
         node = object.__new__(cls)
         node.__dict__.update(zip(field_names(cls), children, strict=True))
+        if kept:
+            node.__dict__.update(zip(static_names(cls), kept, strict=True))
         return node
+
+    def kept(self) -> tuple[Any, ...]:
+        """The values of the static fields."""
+        return tuple([self.__dict__[name] for name in static_names(type(self))])
 
     def children(self) -> tuple[Any, ...]:
         """The values of the fields, in their order."""
@@ -88,7 +97,7 @@ def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """The same tree with ``function`` of the corresponding leaves; its arrays are frozen."""
     if isinstance(tree, Node):
         rows = zip(tree.children(), *(other.children() for other in others), strict=True)
-        return type(tree).of_children([map_leaves(function, *row) for row in rows])
+        return type(tree).of_children([map_leaves(function, *row) for row in rows], tree.kept())
     if isinstance(tree, dict):
         return {k: map_leaves(function, tree[k], *(other[k] for other in others)) for k in tree}
     if isinstance(tree, list | tuple):
@@ -100,7 +109,8 @@ def structure(tree: Any) -> Any:
     """Types, names and shapes: what two trees of equal structure share."""
     if not _branches(tree):
         return np.shape(tree)
-    return (type(tree), *((name, structure(child)) for name, child in _items(tree)))
+    kept = tree.kept() if isinstance(tree, Node) else ()
+    return (type(tree), *kept, *((name, structure(child)) for name, child in _items(tree)))
 
 
 def identical(left: Any, right: Any) -> bool:
@@ -132,7 +142,18 @@ def _outline(value: Any) -> str:
 @functools.cache
 def field_names(cls: type) -> tuple[str, ...]:
     """Names of the fields of a node, in their order: that of its ``children()``."""
-    return tuple(field.name for field in dataclasses.fields(cls))
+    return tuple(field.name for field in dataclasses.fields(cls) if STATIC not in field.metadata)
+
+
+@functools.cache
+def static_names(cls: type) -> tuple[str, ...]:
+    """Names of the static fields of a node, in their order: that of its ``kept()``."""
+    return tuple(field.name for field in dataclasses.fields(cls) if STATIC in field.metadata)
+
+
+def static() -> Any:
+    """A field that is data of its own kind, hashable and compared: no array, never mapped."""
+    return dataclasses.field(metadata={STATIC: True})
 
 
 # --- pytrees, once there is JAX ------------------------------------------------------------------
@@ -153,13 +174,13 @@ def _register_now(cls: type[Node]) -> None:
     from jax.tree_util import GetAttrKey, register_pytree_with_keys
 
     def flatten_with_keys(node: Node) -> Any:
-        return [(GetAttrKey(name), child) for name, child in _items(node)], None
+        return [(GetAttrKey(name), child) for name, child in _items(node)], node.kept()
 
     register_pytree_with_keys(
         cls,
         flatten_with_keys,
-        lambda _, children: cls.of_children(children),
-        lambda node: (node.children(), None),
+        lambda kept, children: cls.of_children(children, kept),
+        lambda node: (node.children(), node.kept()),
     )
 
 

@@ -1,5 +1,6 @@
 """A posterior as a file: one safetensors file, arrays by path, a manifest in its metadata."""
 
+from posterity.artifact import layers as layers
 from posterity.artifact.architecture import Architecture, register_architecture
 from posterity.artifact.artifact import (
     Inspection,

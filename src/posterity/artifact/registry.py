@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from posterity.arrays.tree import Node, field_names, leaves_with_path
+from posterity.arrays.tree import Node, field_names, leaves_with_path, static_names
 from posterity.errors import ArtifactError
 from posterity.families import Distribution, exported
 from posterity.families.coordinates import common_batch, common_size, symmetrized
@@ -68,7 +68,8 @@ def check_names(kind: str, fields: dict[str, Any], names: Any) -> None:
 
 
 def _fields(node: Any) -> dict[str, Any]:
-    return dict(zip(field_names(type(node)), node.children(), strict=True))
+    names = field_names(type(node)) + static_names(type(node))
+    return dict(zip(names, (*node.children(), *node.kept()), strict=True))
 
 
 def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
@@ -79,7 +80,7 @@ def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
 def _sound(kind: type[Node], fields: dict[str, Any]) -> Node:
     """As the constructor, which would copy the arrays, but around the arrays themselves."""
     coordinates = getattr(kind, "coordinates", {})
-    if not coordinates:
+    if not coordinates or static_names(kind):
         return _node(kind, fields)
     _check_fields(kind, fields)
     common_size(coordinates, fields, kind.__name__)
@@ -90,9 +91,9 @@ def _sound(kind: type[Node], fields: dict[str, Any]) -> Node:
 
 
 def _check_fields(kind: type[Node], fields: dict[str, Any]) -> None:
-    check_names(kind.__name__, fields, field_names(kind))
+    check_names(kind.__name__, fields, field_names(kind) + static_names(kind))
     if issubclass(kind, Distribution):
-        check_parameters(kind, fields)
+        check_parameters(kind, {name: fields[name] for name in field_names(kind)})
 
 
 def check_parameters(kind: type, fields: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from posterity.families.gamma import Gamma as Gamma
 from posterity.families.gaussian import DiagonalGaussian as DiagonalGaussian
 from posterity.families.gaussian import Gaussian as Gaussian
 from posterity.families.mixture import Mixture as Mixture
+from posterity.families.network import Network as Network
 from posterity.families.normal_gamma import NormalGamma as NormalGamma
 from posterity.families.normal_wishart import NormalWishart as NormalWishart
 from posterity.families.plate import Plate as Plate

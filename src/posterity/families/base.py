@@ -172,6 +172,10 @@ class ExponentialFamily(Distribution):
         """From fresh arrays of fitting shapes, which nobody else holds: unchecked."""
         return cls.of_children([frozen(parts[name]) for name in cls.coordinates])
 
+    def _with(self, **parts: Real) -> Self:
+        """As :meth:`_of`, a member like this one."""
+        return type(self).of_children([frozen(parts[n]) for n in self.coordinates], self.kept())
+
     @classmethod
     def _checked(cls, **values: Any) -> dict[str, Real]:
         """Textbook parameters as arrays; errors as :func:`checked`."""
@@ -314,7 +318,7 @@ class ExponentialFamily(Distribution):
             parts[name] = getattr(self, name)
             for one in moved:
                 parts[name] = place(parts[name], labels, size, one)
-        return type(self)._of(**parts)
+        return self._with(**parts)
 
     @property
     def natural_parameters(self) -> Float[Real, "*batch dim"]:
@@ -324,7 +328,7 @@ class ExponentialFamily(Distribution):
     def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """A member of the same family from a flat vector: inverse of ``natural_parameters``."""
         self._check_length(vector)
-        return type(self)._of(**self.unflatten(as_leaf(vector)))
+        return self._with(**self.unflatten(as_leaf(vector)))
 
     def _check_length(self, vector: Any) -> None:
         if np.shape(vector)[-1:] != (self.dimension,):

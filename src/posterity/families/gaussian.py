@@ -56,7 +56,7 @@ class AnyGaussian(ExponentialFamily):
 
     def _translate(self, offset: Any) -> Self:
         moved = self.precision_mean + self.times_precision(self._own_offset(offset))
-        return type(self)(moved, self.precision)
+        return type(self)(moved, self.precision, *self.kept())
 
     def _line(self, drop: float) -> Line | None:
         """In one dimension: the event itself."""
@@ -79,8 +79,8 @@ class AnyGaussian(ExponentialFamily):
     def at_mean(self, slope: Float[Real, " d"], precision: Float[Real, "..."]) -> Self:
         """The factor of this slope at the mean and this precision: ``(slope + Λ' m, Λ')``."""
         precision = as_leaf(precision)
-        moved = type(self)._of(precision_mean=self.precision_mean, precision=precision)
-        return type(self)._of(
+        moved = self._with(precision_mean=self.precision_mean, precision=precision)
+        return self._with(
             precision_mean=slope + moved.times_precision(self.mean), precision=precision
         )
 
@@ -289,7 +289,7 @@ class Gaussian(AnyGaussian):
         bend = rate * change @ relative / 2
         precision = symmetric(self.precision + change + bend)
         step = rate * moved
-        return type(self)._of(precision_mean=precision @ (mean + step), precision=precision)
+        return self._with(precision_mean=precision @ (mean + step), precision=precision)
 
 
 class DiagonalGaussian(AnyGaussian):
@@ -360,7 +360,8 @@ class DiagonalGaussian(AnyGaussian):
         self._check_length(vector)
         parts = self.unflatten(vector)
         mean = parts["precision_mean"]
-        return self._from_moments(mean, -2 * parts["precision"] - mean**2)
+        variance = -2 * parts["precision"] - mean**2
+        return self._with(precision_mean=mean / variance, precision=1 / variance)
 
     def sufficient_statistics(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape dim"]:
         """``(z, -z²/2)``."""
@@ -435,7 +436,7 @@ class DiagonalGaussian(AnyGaussian):
         deviation = np_.sqrt(self.precision)
         step = np_.clip(rate * slope / deviation, -DEVIATIONS, DEVIATIONS) / deviation
         moved = mean + step
-        return type(self)._of(precision_mean=precision * moved, precision=precision)
+        return self._with(precision_mean=precision * moved, precision=precision)
 
 
 def _trusted(rate: Any, relative: Real) -> Real:

@@ -46,10 +46,10 @@ class Product(Composite):
             )
 
     @classmethod
-    def of_children(cls, children: Any) -> Self:
+    def of_children(cls, children: Any, kept: tuple[Any, ...] = ()) -> Self:
         """Around these blocks, unchecked."""
-        (blocks,) = children
-        return super().of_children([MappingProxyType(blocks) if type(blocks) is dict else blocks])
+        (own,) = children
+        return super().of_children([MappingProxyType(own) if type(own) is dict else own], kept)
 
     def children(self) -> tuple[Any, ...]:
         """The blocks, as the dictionary that JAX knows."""

@@ -205,7 +205,8 @@ def _symmetric(part: Any) -> Any:
     kinds, names = getattr(part, "coordinates", {}), field_names(type(part))
     children = zip(names, part.children(), strict=True)
     matrix = lambda name: name in kinds and kinds[name].axes == 2
-    return part.of_children([symmetric(c) if matrix(n) else _symmetric(c) for n, c in children])
+    found = [symmetric(c) if matrix(n) else _symmetric(c) for n, c in children]
+    return part.of_children(found, part.kept())
 
 
 def _improved(update: LocalUpdate, model: Any, *others: Any) -> Any:

@@ -1,0 +1,102 @@
+"""Mean-field Gaussians over the weights of a feed-forward network."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Int, Real
+from posterity.errors import StructureError
+from posterity.families.batches import place
+from posterity.families.gaussian import DiagonalGaussian
+from posterity.networks.layers import Layers
+
+
+class Network(DiagonalGaussian):
+    """Independent Gaussian weights of a network whose layers it knows; an event is a flat vector.
+
+    Hidden units are exchangeable: a network does the same whatever order they stand in. What is
+    beside a :class:`DiagonalGaussian` is that it can be fused though units are unlabelled, and
+    that a file of it says which network it is of.
+
+    >>> layers = Layers.dense(2, 3, 1)
+    >>> q = Network.from_standard(mean=np.zeros(13), variance=np.ones(13), layers=layers)
+    >>> q.layers.widths
+    (3,)
+    """
+
+    layers: Layers = static()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.layers, Layers) or self.own_size != self.layers.size:
+            raise StructureError(
+                found=f"{self.own_size} weights for {self.layers}",
+                expected="as many weights as the layers have"
+                + (f": {self.layers.size}" if isinstance(self.layers, Layers) else ""),
+                fix="Take the flat vector from Layers.ravel.",
+            )
+
+    @classmethod
+    def from_standard(cls, mean: Any, variance: Any, layers: Layers) -> Self:
+        """From the mean and the variance, both (..., p), of flat weights."""
+        parts = DiagonalGaussian.from_standard(mean, variance)
+        return cls(parts.precision_mean, parts.precision, layers)
+
+    def standard_parameters(self) -> dict[str, Any]:
+        """``mean``, ``variance`` and ``layers``."""
+        return {**super().standard_parameters(), "layers": self.layers}
+
+    @classmethod
+    def prior(cls, layers: Layers, variance: Any = 1.0) -> Self:
+        """Weights of mean zero and of one variance, or of one for each layer."""
+        each = np.broadcast_to(np.asarray(variance, float), len(layers))
+        sizes = [sum(at.stop - at.start for at in own.values()) for own in layers.places]
+        return cls.from_standard(np.zeros(layers.size), np.repeat(each, sizes), layers)
+
+    def outline(self, *, plates: bool = True) -> Any:
+        """The layers; with ``plates=False`` the numbers of hidden units are left open."""
+        layers = self.layers if plates else self.layers.with_widths([1] * (len(self.layers) - 1))
+        return (type(self), layers)
+
+    def relabel(
+        self,
+        labels: Int[np.ndarray, " k"],
+        size: int,
+        axes: Sequence[int] | Mapping[str, Any] = (0,),
+    ) -> Self:
+        """A factor whose hidden units ``k`` of the layers ``axes`` are called ``labels[k]``.
+
+        A unit takes along its bias, the weights that come in and those that go out. Weights of
+        units that nobody becomes are zero, which adds nothing.
+        """
+        found = self
+        for axis in axes:
+            found = found._relabel_units(np.asarray(labels), size, int(axis))
+        return found
+
+    def _relabel_units(self, labels: np.ndarray, size: int, layer: int) -> Self:
+        widths = self.layers.widths
+        if not 0 <= layer < len(widths) or widths[layer] != len(labels):
+            raise StructureError(
+                found=f"{len(labels)} labels for the units of layer {layer} of widths {widths}",
+                expected="a label for each unit of one of the hidden layers",
+                fix="Count hidden layers from zero.",
+            )
+        other = self.layers.with_widths([*widths[:layer], size, *widths[layer + 1 :]])
+
+        def moved(leaf: Real) -> Real:
+            arrays, batch = self.layers.unravel(leaf), leaf.shape[:-1]
+            for name, array in arrays[layer].items():
+                arrays[layer][name] = place(array, labels, size, array.ndim - 1)
+            after = arrays[layer + 1]["kernel"].reshape(*batch, *self.layers.by_unit(layer + 1))
+            arrays[layer + 1]["kernel"] = place(after, labels, size, len(batch) + 1)
+            flat = [
+                array.reshape(*batch, -1)
+                for own, names in zip(arrays, other.places, strict=True)
+                for array in (own[name] for name in names)
+            ]
+            return self.xp.np.concatenate(flat, axis=-1)
+
+        return type(self)(moved(self.precision_mean), moved(self.precision), other)

@@ -1,0 +1,75 @@
+"""The forward pass of a network that is described by its layers."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from posterity.networks.layers import Conv, Layer, Layers
+
+FUNCTIONS: dict[str, Any] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "silu": jax.nn.silu,
+    "gelu": jax.nn.gelu,
+    "softplus": jax.nn.softplus,
+    "identity": lambda x: x,
+}
+
+
+def outputs(layers: Layers, z: Float[Array, " p"], x: Float[Array, "n ..."]) -> Float[Array, "n k"]:
+    """What the network with flat weights ``z`` says of inputs ``x``; the last layer's outputs."""
+    return activations(layers, z, x)[-1]
+
+
+def activations(
+    layers: Layers, z: Float[Array, " p"], x: Float[Array, "n ..."]
+) -> list[Float[Array, "n ..."]]:
+    """What comes out of each layer, after its activation and its pooling."""
+    return apply(layers, layers.unravel(jnp.asarray(z)), x)
+
+
+def apply(layers: Layers, arrays: Any, x: Float[Array, "n ..."]) -> list[Float[Array, "n ..."]]:
+    """As :func:`activations`, from the arrays of each layer."""
+    found, flow = [], jnp.asarray(x).reshape(len(x), *layers.image)
+    for layer, own in zip(layers.layers, arrays, strict=True):
+        flow = _layer(layer, own, flow)
+        found.append(flow)
+    return found
+
+
+def preactivation(layer: Layer, own: Any, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+    """What a layer's activation is of."""
+    if isinstance(layer, Conv):
+        out = jax.lax.conv_general_dilated(
+            x,
+            own["kernel"],
+            window_strides=(layer.stride, layer.stride),
+            padding=layer.padding.upper(),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+    else:
+        out = x.reshape(len(x), -1) @ own["kernel"]
+    return out + own["bias"] if layer.bias else out
+
+
+def _layer(layer: Layer, own: Any, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+    return after(layer, preactivation(layer, own, x))
+
+
+def after(layer: Layer, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+    """The activation and the pooling of a layer."""
+    out = FUNCTIONS[layer.activation](x)
+    return _pooled(layer, out) if isinstance(layer, Conv) and layer.pool > 1 else out
+
+
+@functools.partial(jax.jit, static_argnums=0, inline=True)
+def _pooled(layer: Conv, x: Float[Array, "n h w c"]) -> Float[Array, "n ..."]:
+    side = layer.pool
+    n, height, width, channels = x.shape
+    x = x[:, : height // side * side, : width // side * side]
+    windows = x.reshape(n, height // side, side, width // side, side, channels)
+    return windows.max((2, 4)) if layer.pooling == "max" else windows.mean((2, 4))

@@ -1,0 +1,279 @@
+"""What a feed-forward network is, as data: its layers, their sizes, and where each weight lies.
+
+Weights of a network lie in one flat vector: layer after layer, each layer's bias before its kernel,
+as JAX orders ``[{"bias": ..., "kernel": ...}, ...]``. Kernels are shaped ``(inputs, outputs)`` and
+``(height, width, inputs, outputs)``, images ``(height, width, channels)``; an image is flattened
+with its channels last.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+
+from posterity.errors import StructureError, UsageError
+
+Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "identity"]
+ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+Padding = Literal["valid", "same"]
+Pooling = Literal["max", "mean"]
+
+
+class Place(NamedTuple):
+    """Where an array of weights lies in the flat vector, and its shape there."""
+
+    start: int
+    shape: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        """The place after the last."""
+        return self.start + math.prod(self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """``activation(x W + b)``, with ``W`` of shape ``(inputs, outputs)``."""
+
+    inputs: int
+    outputs: int
+    activation: str = "relu"
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """The shape of ``W``."""
+        return (self.inputs, self.outputs)
+
+    def image(self, image: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what comes out, given that of what comes in."""
+        if math.prod(image) != self.inputs:
+            raise _misfit(self, image)
+        return (self.outputs,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Conv:
+    """A convolution of images, then its activation, then pooling over windows that do not overlap.
+
+    As usual in networks it is a cross-correlation. ``window`` is the height and width of the
+    kernel, ``pool`` the side of the windows of pooling, 1 for none; what is left over at the far
+    border is dropped.
+    """
+
+    window: tuple[int, int]
+    inputs: int
+    outputs: int
+    activation: str = "relu"
+    bias: bool = True
+    stride: int = 1
+    padding: str = "valid"
+    pool: int = 1
+    pooling: str = "max"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "window", tuple(self.window))
+        _check(self)
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """The shape of the kernel."""
+        return (*self.window, self.inputs, self.outputs)
+
+    def image(self, image: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what comes out, given that of what comes in."""
+        if len(image) != 3 or image[-1] != self.inputs:
+            raise _misfit(self, image)
+        lost = [side - 1 if self.padding == "valid" else 0 for side in self.window]
+        sides = [
+            ((size - gone - 1) // self.stride + 1) // self.pool
+            for size, gone in zip(image[:2], lost, strict=True)
+        ]
+        if min(sides) < 1:
+            raise _misfit(self, image)
+        return (*sides, self.outputs)
+
+
+Layer = Dense | Conv
+
+
+@dataclasses.dataclass(frozen=True)
+class Layers:
+    """The layers of a network, in order; all but the last have hidden units.
+
+    ``image`` is the shape of one input: ``(height, width, channels)`` where the first layer is a
+    convolution, else the number of inputs, which is known without it.
+
+    >>> network = Layers.dense(4, 3, 2)
+    >>> network.widths, network.size
+    ((3,), 23)
+
+    Raises:
+        UsageError: for a size or an option that no layer has.
+        StructureError: if a layer does not take what comes out of the one before.
+    """
+
+    layers: tuple[Layer, ...]
+    image: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))
+        strange = [layer for layer in self.layers if not isinstance(layer, Layer)]
+        if strange or not self.layers:
+            raise UsageError(
+                found=f"layers {strange or self.layers}",
+                expected="Dense or Conv layers, at least one",
+                fix="Pass Layers((Dense(784, 150), Dense(150, 10, 'identity'))).",
+            )
+        first = self.layers[0]
+        image = tuple(self.image) or ((first.inputs,) if isinstance(first, Dense) else ())
+        object.__setattr__(self, "image", image)
+        _ = self.images  # which is checked as it is made
+
+    @classmethod
+    def dense(cls, *sizes: int, activation: str = "relu") -> Self:
+        """A perceptron: inputs, hidden units, outputs; the last layer is linear."""
+        if len(sizes) < 2:
+            raise UsageError(
+                found=f"sizes {sizes}",
+                expected="the number of inputs, then of each layer's outputs",
+                fix="Pass Layers.dense(784, 150, 10).",
+            )
+        last = len(sizes) - 2
+        return cls(
+            tuple(
+                Dense(before, after, "identity" if index == last else activation)
+                for index, (before, after) in enumerate(itertools.pairwise(sizes))
+            )
+        )
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, index: int) -> Layer:
+        return self.layers[index]
+
+    @functools.cached_property
+    def images(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of what comes into each layer, and of what comes out of the last."""
+        found = [self.image]
+        for index, layer in enumerate(self.layers):
+            try:
+                found.append(layer.image(found[-1]))
+            except StructureError as error:
+                raise error.at(f"layer {index}") from None
+        return tuple(found)
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of one input."""
+        return math.prod(self.image)
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that come out of the last layer."""
+        return math.prod(self.images[-1])
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Hidden units of each layer but the last."""
+        return tuple(layer.outputs for layer in self.layers[:-1])
+
+    def with_widths(self, widths: Sequence[int]) -> Self:
+        """The same network with other numbers of hidden units."""
+        if len(widths) != len(self) - 1:
+            raise UsageError(
+                found=f"{len(widths)} widths {tuple(widths)}",
+                expected=f"one for each of {len(self) - 1} hidden layers",
+                fix="Leave the last layer out: its outputs are what they are.",
+            )
+        found, units, image = [], self.layers[0].inputs, self.image
+        for layer, width in zip(self.layers, (*widths, self.layers[-1].outputs), strict=True):
+            inputs = math.prod(image) if isinstance(layer, Dense) else units
+            found.append(dataclasses.replace(layer, inputs=inputs, outputs=int(width)))
+            image, units = found[-1].image(image), int(width)
+        return type(self)(tuple(found), self.image)
+
+    @functools.cached_property
+    def places(self) -> tuple[dict[str, Place], ...]:
+        """For each layer, where its ``kernel`` and its ``bias`` lie in the flat vector."""
+        found, start = [], 0
+        for layer in self.layers:
+            own = {}
+            if layer.bias:
+                own["bias"] = Place(start, (layer.outputs,))
+                start = own["bias"].stop
+            own["kernel"] = Place(start, layer.kernel)
+            start = own["kernel"].stop
+            found.append(own)
+        return tuple(found)
+
+    @property
+    def size(self) -> int:
+        """Number of weights ``p``, biases among them."""
+        return self.places[-1]["kernel"].stop
+
+    def unravel(self, z: Any) -> list[dict[str, Any]]:
+        """The arrays of each layer from flat weights (..., p)."""
+        batch = z.shape[:-1]
+        cut = lambda at: z[..., at.start : at.stop].reshape(*batch, *at.shape)
+        return [{name: cut(at) for name, at in own.items()} for own in self.places]
+
+    def ravel(self, arrays: Sequence[dict[str, Any]]) -> np.ndarray:
+        """Flat weights (p,) from the arrays of each layer: inverse of :meth:`unravel`."""
+        pieces = []
+        for index, (own, places) in enumerate(zip(arrays, self.places, strict=True)):
+            for name, place in places.items():
+                if np.shape(own.get(name)) != place.shape:
+                    raise StructureError(
+                        found=f"a {name} of shape {np.shape(own.get(name))} in layer {index}",
+                        expected=f"shape {place.shape}",
+                        fix="Shape it as this module says.",
+                    )
+                pieces.append(np.asarray(own[name]).reshape(-1))
+        return np.concatenate(pieces)
+
+    def by_unit(self, index: int) -> tuple[int, int, int]:
+        """The kernel of a layer as ``(positions, units before, units)``, by reshaping it.
+
+        A unit of the layer before comes in at several positions where a window or a flattened
+        image shows it; all inputs of the first layer are at one unit each.
+        """
+        layer = self.layers[index]
+        before = self.layers[index - 1].outputs if index else layer.inputs
+        positions = math.prod(layer.kernel[:-2]) * (layer.inputs // before)
+        return positions, before, layer.outputs
+
+
+def _misfit(layer: Layer, image: tuple[int, ...]) -> StructureError:
+    return StructureError(
+        found=f"inputs of shape {image} for {layer}",
+        expected="as many numbers as a dense layer has inputs; for a convolution an image of shape "
+        "(height, width, inputs) that its window and its pooling fit into",
+        fix="Mend the sizes, or give the shape of one input: Layers(layers, image=(28, 28, 1)).",
+    )
+
+
+def _check(layer: Layer) -> None:
+    sizes = [layer.inputs, layer.outputs]
+    options = {"activation": (layer.activation, ACTIVATIONS)}
+    if isinstance(layer, Conv):
+        sizes += [*layer.window, layer.stride, layer.pool]
+        options["padding"] = (layer.padding, get_args(Padding))
+        options["pooling"] = (layer.pooling, get_args(Pooling))
+    whole = all(isinstance(size, int) and size > 0 for size in sizes)
+    wrong = {name: value for name, (value, known) in options.items() if value not in known}
+    if not whole or wrong or (isinstance(layer, Conv) and len(layer.window) != 2):
+        raise UsageError(
+            found=f"{layer}",
+            expected="positive whole sizes, a window of height and width, and "
+            + ", ".join(f"{name} of {list(known)}" for name, (_, known) in options.items()),
+            fix="Correct the layer.",
+        )
