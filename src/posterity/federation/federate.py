@@ -20,7 +20,7 @@ from posterity.errors import (
     StructureError,
     UsageError,
 )
-from posterity.families import ExponentialFamily, at_rest
+from posterity.families import ExponentialFamily
 from posterity.federation.checkpoint import keep
 from posterity.federation.durable import advance_safely
 from posterity.federation.gossip import OverGraph

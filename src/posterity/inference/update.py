@@ -178,9 +178,7 @@ class LocalUpdate(eqx.Module):
         """Whether a site trains apart from what is shared, and takes its share of the way there."""
         return False
 
-    def trained(
-        self, model: Model, view: Any, records: Records, *, key: Key[jax.Array, ""]
-    ) -> Any:
+    def trained(self, model: Model, view: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """What the site finds from ``view`` on; of updates that train."""
         raise NotImplementedError
 

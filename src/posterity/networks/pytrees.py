@@ -178,7 +178,7 @@ def _parts(tree: Any) -> list[Part]:
 def _part(path: tuple[str, ...], group: dict[str, tuple[int, Any]]) -> Part:
     kernels = [n for n, (_, leaf) in group.items() if n in KERNELS and np.ndim(leaf) in (2, 4)]
     if len(kernels) != 1:
-        name = next((n for n in group if n not in kernels), kernels[-1])
+        name = [*(n for n in group if n not in kernels), *kernels][0]
         raise _strange((*path, name), group[name][1], "with one kernel of two or four axes beside")
     place, kernel = group[kernels[0]]
     bias = None
@@ -336,7 +336,9 @@ def _follows(parts: Sequence[Part], layouts: Sequence[str], layers: Layers | Non
         return all(_to_ours(np.empty(p.shape), own).shape == layer.kernel
                    and (p.bias is not None) == layer.bias for p, own, layer in pairs)  # fmt: skip
     sizes = [part.sizes(own) for part, own in zip(parts, layouts, strict=True)]
-    for (before, after), part, last in zip(itertools.pairwise(sizes), parts[1:], parts, strict=False):
+    for (before, after), part, last in zip(
+        itertools.pairwise(sizes), parts[1:], parts, strict=False
+    ):
         flattened = len(last.shape) == 4 and len(part.shape) == 2
         if after[0] != before[1] and not (flattened and after[0] % before[1] == 0):
             return False

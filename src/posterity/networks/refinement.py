@@ -91,9 +91,7 @@ class Refinement(LocalUpdate):
         """Of networks nothing is."""
         return False
 
-    def trained(
-        self, model: Model, view: Any, records: Records, *, key: jax.Array
-    ) -> Network:
+    def trained(self, model: Model, view: Any, records: Records, *, key: jax.Array) -> Network:
         """What the site finds from ``view`` on, having only its own records."""
         assert isinstance(model, NeuralNetwork) and self.batch_size is not None
         # A loss that counts w times is, up to a factor, a divergence that counts 1/w times.
