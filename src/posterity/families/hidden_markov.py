@@ -1,7 +1,7 @@
 """Posteriors of hidden Markov models whose states are unlabelled."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class HiddenMarkov(Tied):
     >>> prior.transitions.members.concentration[0].round(2)
     array([10.33,  0.33,  0.33])
     """
+
+    concentrations: ClassVar[int] = 3
 
     def __init__(
         self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,6 +20,9 @@ class Tied(Product):
     Such a product is matched as a whole: the labels are found on the plate that
     :meth:`as_plate` makes of it, and carried to all axes by :meth:`relabel`.
     """
+
+    concentrations: ClassVar[int]
+    """How many numbers :meth:`spread` has."""
 
     @classmethod
     @abc.abstractmethod

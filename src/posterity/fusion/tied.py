@@ -39,10 +39,10 @@ def average_tied(
     """
     parts, labels = Absorbing.of(tied, alignment.into), alignment.labels
     whole = (labels >= 0) & parts.whole
-    weights = importance[tied.site[whole]]
+    weights, kind = importance[tied.site[whole]], type(tied.whole[0])
     members = barycenter(parts.members[whole], labels[whole], divergence, weights)
-    spread = _spread(tied.whole_priors, importance, alignment.components)
-    found = type(tied.whole[0]).exchangeable(members[0], spread, alignment.components)
+    spread = _spread(tied.whole_priors, importance, alignment.components, kind.concentrations)
+    found = kind.exchangeable(members[0], spread, alignment.components)
     share = importance / math.fsum(importance)
     for factor, own in zip(contributions(tied, alignment), share.tolist(), strict=True):
         found = found + factor * own
@@ -67,7 +67,8 @@ def tied_terms(tied: TiedPlates, alignment: Alignment, given: Tied | None) -> Ti
     pairs = zip(tied.priors, tied.names, strict=True)
     members = [one_member(plate, f"site {name!r}") for plate, name in pairs]
     if given is None:
-        spread = _spread(own, np.ones(len(own)), alignment.components)
+        kind = type(own[0])
+        spread = _spread(own, np.ones(len(own)), alignment.components, kind.concentrations)
         member = common_prior(members).prior
     else:
         given = resized(given, alignment.components)
@@ -88,22 +89,21 @@ def contributions(tied: TiedPlates, alignment: Alignment) -> list[Tied]:
 
 
 def _spread(
-    priors: Sequence[Tied | None], importance: Float[Array, " sites"], labels: int
+    priors: Sequence[Tied | None], importance: Float[Array, " sites"], labels: int, width: int
 ) -> Float[Array, " s"]:
     """The average of the sites' concentrations, of those whose labels tell all of them.
 
     Priors that are not known count as none.
     """
-    found: list[Array | None] = [None if p is None else p.spread() for p in priors]
-    width = max((len(own) for own in found if own is not None), default=0)
-    rows = np.array([np.zeros(width) if own is None else own for own in found])
+    nothing = np.zeros(width)
+    rows = np.array([nothing if p is None else p.spread() for p in priors])
     told = ~np.isnan(rows).any(1)
     if not told.any():
         if labels > 1:
             warnings.warn(
                 "priors of one state do not tell staying from moving: all of their concentration "
                 "counts as moving. Pass prior= of two states or more to say otherwise",
-                stacklevel=2,
+                stacklevel=6,
             )
         told[:] = True
     kept, rows = importance[told], rows[told]
