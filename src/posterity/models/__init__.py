@@ -16,6 +16,7 @@ from posterity.models.conjugate import (
     LinearRegression,
 )
 from posterity.models.exponential import BetaExponential
+from posterity.models.hidden_markov import HiddenMarkovModel, padded
 from posterity.models.neural import NeuralNetwork
 from posterity.models.personal import PersonalModel
 from posterity.models.personal_regression import PersonalRegression, hierarchical
@@ -32,6 +33,7 @@ __all__ = [
     "GammaPoisson",
     "GaussianMean",
     "GaussianMeanCovariance",
+    "HiddenMarkovModel",
     "LinearRegression",
     "LogisticRegression",
     "Model",
@@ -41,4 +43,5 @@ __all__ = [
     "PredictorModel",
     "Records",
     "hierarchical",
+    "padded",
 ]
