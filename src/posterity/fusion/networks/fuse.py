@@ -149,7 +149,9 @@ class _Search:
         return NetworkFusion(
             posterior=posterior,
             ledger=ledger,
-            plates={str(index): self._alignment(combined, index) for index in range(len(self.masses))},
+            plates={
+                str(index): self._alignment(combined, index) for index in range(len(self.masses))
+            },
             rule=rule,
             divergence=self.side,
             rebased=() if base is None else rebased(self.locals, base),
