@@ -303,7 +303,7 @@ def _plate(plate: Any) -> dict[str, Any]:
 
 
 def _network(fusion: Any) -> dict[str, Any] | None:
-    """The width of each hidden layer, and how far predictions are from all networks side by side."""
+    """Widths, and how far predictions are from those of all networks side by side."""
     from posterity.families import Network
 
     if not isinstance(fusion.posterior, Network):
