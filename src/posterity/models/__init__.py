@@ -22,6 +22,7 @@ from posterity.models.personal import PersonalModel
 from posterity.models.personal_regression import PersonalRegression, hierarchical
 from posterity.models.records import Records
 from posterity.models.regression import LogisticRegression
+from posterity.models.states import label, log_predictive, marginals
 
 __all__ = [
     "BetaBernoulli",
@@ -43,5 +44,8 @@ __all__ = [
     "PredictorModel",
     "Records",
     "hierarchical",
+    "label",
+    "log_predictive",
+    "marginals",
     "padded",
 ]

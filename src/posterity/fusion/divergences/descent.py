@@ -14,16 +14,18 @@ from posterity.families import ExponentialFamily
 Array = np.ndarray
 STEPS = 300
 HALVINGS = 40
-SETTLED = 1e-16
+SETTLED = 1e-14
 """Squared length of a step, in nats, that ends the descent, for each nat of the objective."""
 LOOSE = 1e-9
 """The same, beyond which it is said that the descent did not settle."""
 ROUNDING = 1e-13
 """Part of the objective that is its rounding: a rise of so little is none."""
-OVERSHOT = 0.5
+DIGITS = 1e-6
+"""How well, relatively, a member has to have the mean parameters that it was made of."""
+OVERSHOT = 0.9
 """Part of the slope at the start of a step that it may be uphill at its end."""
-FASTER = 16.0
-"""Times the first rate that any may be."""
+SLOWER, FASTER = 1 / 64, 4.0
+"""Times the first rate, between which any begins."""
 
 
 class State(NamedTuple):
@@ -69,7 +71,7 @@ class Descent:
                 break
             curved = -(step * change).sum(-1)
             best = np.divide(squared, curved, out=np.full(size, np.inf), where=curved > 0)
-            rates = np.clip(best, self.rate / FASTER, self.rate * FASTER)
+            rates = np.clip(best, self.rate * SLOWER, self.rate * FASTER)
         if (length > LOOSE * (1 + np.abs(state.value))).any():
             warnings.warn(
                 f"a barycentre has not settled after {STEPS} steps; its last step was "
@@ -88,11 +90,9 @@ class Descent:
         natural, found, onward = kept.copy(), value.copy(), way.copy()
         open_ = moving.copy()
         for _ in range(HALVINGS):
-            # What is no mean parameter at all gives NaN, which is not proper.
-            with np.errstate(all="ignore"):
-                tried = current.with_mean_parameters(mean + rates[:, None] * way)
-                good = open_ & tried.is_proper()
-            tried = np.where(good[:, None], tried.natural_parameters, kept)
+            tried, proper = _members_at(current, mean + rates[:, None] * way)
+            good = open_ & proper
+            tried = np.where(good[:, None], tried, kept)
             there = current.with_natural_parameters(tried)
             value_there, way_there = self.objective(there), self.direction(there)
             slope, end = (((tried - kept) * w).sum(-1) for w in (way, way_there))
@@ -107,6 +107,25 @@ class Descent:
                 break
             rates = np.where(open_, rates / 2, rates)
         return State(current.with_natural_parameters(natural), found, onward), moving & ~open_
+
+
+def _members_at(
+    like: ExponentialFamily, mean: Float[Array, "g dim"]
+) -> tuple[Float[Array, "g dim"], Bool[Array, " g"]]:
+    """Natural parameters of given mean parameters, and which are those of any member at all.
+
+    A member that is about to degenerate loses its digits: one that does not have the mean
+    parameters which it was made of is none.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            found = like.with_mean_parameters(mean)
+            kept = np.abs(found.mean_parameters - mean) <= DIGITS * (
+                np.abs(mean) + np.abs(mean).max(-1, keepdims=True) / 1e3
+            )
+            return found.natural_parameters, np.asarray(found.is_proper() & kept.all(-1))
+    except np.linalg.LinAlgError:  # one that is none, as a singular matrix, fails the whole batch
+        return mean, np.zeros(len(mean), bool)
 
 
 def _pairs(before: State, after: State) -> list[tuple[Any, Any]]:
