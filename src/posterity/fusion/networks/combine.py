@@ -145,10 +145,12 @@ def refitted(
         return layer
     gram[np.diag_indices(len(gram))] += ridge * scale
     factor = scipy.linalg.cho_factor(gram)
-    parts = np.stack([
-        part + scipy.linalg.cho_solve(factor, seen.T @ (target - seen @ part))
-        for part, target in zip(layer.parts, wanted, strict=True)
-    ])
+    parts = np.stack(
+        [
+            part + scipy.linalg.cho_solve(factor, seen.T @ (target - seen @ part))
+            for part, target in zip(layer.parts, wanted, strict=True)
+        ]
+    )
     return layer._replace(mean=parts.sum(0), parts=parts)
 
 
@@ -265,7 +267,6 @@ class Builder:
         own = _arrays(self.layers, index, layer.mean)
         pre = preactivation(self.layers, index, own, self.flow)
         self.flow = after(self.layers[index], pre)
-
 
 
 def incoming_cost(

@@ -42,9 +42,7 @@ def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, A
     n = options.samples
     if n is None:
         n = DENSE if isinstance(locals_[0].layers[0], Dense) else IMAGES
-    drawn = random_inputs(
-        locals_, 2 * n, np.random.default_rng(options.seed), options.nonnegative
-    )
+    drawn = random_inputs(locals_, 2 * n, np.random.default_rng(options.seed), options.nonnegative)
     return drawn[:n], drawn[n:]
 
 

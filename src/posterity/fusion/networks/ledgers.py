@@ -36,9 +36,7 @@ def rebased(locals_: Sequence[Local], common: Network) -> tuple[str, ...]:
     found = []
     for local in locals_:
         mine: Any = local.prior
-        alike = (
-            _alike([(common.layers, getattr(common, name))], mine.layers) for name in LEAVES
-        )
+        alike = (_alike([(common.layers, getattr(common, name))], mine.layers) for name in LEAVES)
         pairs = zip(alike, (getattr(mine, name) for name in LEAVES), strict=True)
         if not all(np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max()) for a, b in pairs):
             found.append(local.name)
@@ -66,9 +64,7 @@ def _alike(leaves: Sequence[tuple[Layers, Array]], layers: Layers) -> Array:
     return layers.ravel(arrays)
 
 
-def as_ledger(
-    combined: Combined, locals_: Sequence[Local], prior: Network, rule: Rule
-) -> Ledger:
+def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule: Rule) -> Ledger:
     """Prior plus one factor a site, which add up to the fused network.
 
     The mean of every weight is a sum of the sites' parts, through the refit as well, which is
@@ -131,4 +127,3 @@ def _split(layers: Layers, index: int, rows: Array) -> dict[str, Array]:
     layer = layers[index]
     kernel, bias = (rows[:-1], {"bias": rows[-1]}) if layer.bias else (rows, {})
     return bias | {"kernel": kernel.reshape(layer.kernel)}
-

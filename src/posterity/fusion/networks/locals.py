@@ -118,7 +118,7 @@ def _digest(local: Local) -> int:
 
 
 def by_site(locals_: Sequence[Local], labels: Sequence[Array], index: int) -> dict[str, Array]:
-    """Labels of a layer's units in the sites' own order, by sorted name; -1 for what was dropped."""
+    """Labels of a layer's units in the sites' own order, by name; -1 for what was dropped."""
     found = {}
     for local, own in zip(locals_, labels, strict=True):
         given = np.full(local.whole[index], -1)
