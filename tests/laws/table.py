@@ -20,11 +20,13 @@ from posterity.families import (
     Gaussian,
     HiddenMarkov,
     Mixture,
+    Network,
     NormalWishart,
     Plate,
     Product,
 )
 from posterity.families.coordinates import Coordinate
+from posterity.networks.layers import Layers
 
 Rng = np.random.Generator
 Batch = tuple[int, ...]
@@ -113,6 +115,12 @@ def hidden_markov(rng: Rng, batch: Batch, size: int) -> HiddenMarkov:
     return HiddenMarkov(emissions=emissions, initial=start, transitions=Plate(rows))
 
 
+def network(rng: Rng, batch: Batch, size: int) -> Network:
+    layers = Layers.dense(size, 2, 1)
+    own = diagonal_gaussian(rng, batch, layers.size)
+    return Network(own.precision_mean, own.precision, layers)
+
+
 def mixture(rng: Rng, batch: Batch, size: int) -> Mixture:
     return Mixture.from_standard(rng.dirichlet(np.full(3, 2.0)), gaussian(rng, (3,), size))
 
@@ -128,8 +136,9 @@ TABLE: dict[str, Row] = {
     **{
         name: Row(law, by_standard(law))
         for name, law in families.exported().items()
-        if getattr(law, "standard", None)
+        if getattr(law, "standard", None) and law is not Network
     },
+    "Network": Row(Network, network),
     "Product": Row(Product, product),
     "Product-located": Row(Product, product_of_locations),
     "Plate": Row(Plate, plate),
@@ -140,7 +149,7 @@ TABLE: dict[str, Row] = {
     "HiddenMarkov": Row(HiddenMarkov, hidden_markov),
     "Mixture": Row(Mixture, mixture),
 }
-"""Families that list their textbook parameters enrol themselves."""
+"""Families whose textbook parameters are arrays, and that list them, enrol themselves."""
 
 NAMES = [name for name, row in TABLE.items() if issubclass(row.family, ExponentialFamily)]
 """Rows that are exponential families: all but mixtures."""

@@ -15,6 +15,7 @@ from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.blocks import Block, Plates, TiedPlates
 from posterity.fusion.common_prior import common_prior, common_total, one_member, part_of
+from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.paths import assembled
 from posterity.fusion.rules import barycenter
@@ -44,7 +45,7 @@ def average(
     like: ExponentialFamily,
     blocks: Sequence[Block],
     alignments: Alignments,
-    divergence: Divergence,
+    divergence: Divergence | Discrepancy,
     importance: Float[Array, " sites"],
 ) -> ExponentialFamily:
     """The posterior, of the structure of ``like``, closest to those of all sites."""
@@ -61,7 +62,7 @@ def average(
 
 
 def _average_plate(
-    plates: Plates, alignment: Alignment, divergence: Divergence, importance: Array
+    plates: Plates, alignment: Alignment, divergence: Divergence | Discrepancy, importance: Array
 ) -> Plate:
     parts, labels = Absorbing.of(plates, alignment.into), alignment.labels
     kept, whole = labels >= 0, (labels >= 0) & parts.whole
