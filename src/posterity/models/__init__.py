@@ -15,18 +15,21 @@ from posterity.models.conjugate import (
     GaussianMeanCovariance,
     LinearRegression,
 )
+from posterity.models.documents import Documents, documents
 from posterity.models.exponential import BetaExponential
 from posterity.models.neural import NeuralNetwork
 from posterity.models.personal import PersonalModel
 from posterity.models.personal_regression import PersonalRegression, hierarchical
 from posterity.models.records import Records
 from posterity.models.regression import LogisticRegression
+from posterity.models.topics import TopicModel
 
 __all__ = [
     "BetaBernoulli",
     "BetaExponential",
     "ConjugateModel",
     "DirichletCategorical",
+    "Documents",
     "ExpectedModel",
     "FunctionModel",
     "GammaPoisson",
@@ -40,5 +43,7 @@ __all__ = [
     "PersonalRegression",
     "PredictorModel",
     "Records",
+    "TopicModel",
+    "documents",
     "hierarchical",
 ]
