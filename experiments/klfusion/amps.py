@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from posterity.families import Dirichlet, ExponentialFamily, Plate
+from posterity.families import ExponentialFamily, Plate
 from posterity.ledger import Ledger
 
 Array = np.ndarray

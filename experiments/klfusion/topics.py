@@ -9,9 +9,12 @@ folder: a stopped run goes on where it was.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import multiprocessing
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +22,13 @@ import numpy as np
 from rich.progress import track
 
 import posterity
-from experiments.data import newsgroups
+from experiments.data import Newsgroups, newsgroups
 from experiments.klfusion.amps import amps
 from experiments.klfusion.lda import fit
 from posterity.families import Dirichlet, Plate
 from posterity.ledger import Ledger
 from posterity.models import Documents, TopicModel, documents
+from posterity.models.topics import log_completion, word_chances
 
 Array = np.ndarray
 RESULTS = Path(__file__).parent / "results"
@@ -106,12 +110,19 @@ def side_by_side(sites: list[Ledger]) -> Plate:
     return Plate(Dirichlet.from_standard(np.concatenate(rows)))
 
 
+def _as_many(sites: list[Ledger]) -> Any:
+    """The default's matching, but as many topics as the largest site has."""
+    size = max(site.posterior.size for site in sites)  # pyright: ignore
+    return posterity.fuse(sites, rule="product", components=size).posterior
+
+
 METHODS: dict[str, Callable[[list[Ledger]], Plate]] = {
     OURS: _fused(rule="product"),
     "non-parametric, barycentre": _fused(),
     "non-parametric, paper's setting": _fused(matching="kl-fusion"),
     "parametric, product": _fused(matching="hungarian", rule="product"),
     "parametric, barycentre": _fused(matching="hungarian"),
+    "parametric, our matching, product": _as_many,
     "AMPS": amps,
     "all topics, side by side": side_by_side,
 }
@@ -135,8 +146,9 @@ def judge(q: Plate, problem: Trial, seconds: float = 0.0, cpu: float = 0.0) -> S
     words: Any = q.members
     model = TopicModel(words.own_size, concentration=ALPHA, iterations=60, tolerance=1e-3)
     total = problem.unseen.totals.sum()
+    mixtures: Any = model.mixtures(q, problem.seen).mean
     mean, geometric = (
-        float(model.log_predictive(q, problem.seen, problem.unseen, topics=kind).sum() / total)
+        float(log_completion(mixtures, word_chances(q, kind), problem.unseen).sum() / total)
         for kind in ("mean", "geometric")
     )
     return Score(mean, geometric, seconds, cpu, q.size)
@@ -183,7 +195,10 @@ def summarise(scores: list[dict[str, Score]]) -> dict[str, Any]:
     for name in rivals:
         gain = ours - [trial[name].mean for trial in scores]
         error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else float("nan")
-        beaten[name] = {"gain": round(float(gain.mean()), 4), "standard error": round(error, 4)}
+        beaten[name] = {
+            "gain": round(float(gain.mean()), 4),
+            "standard error": round(float(error), 4),
+        }
         beaten[name]["better on trials"] = int((gain > 0).sum())
     return {
         "methods": rows,
@@ -199,45 +214,53 @@ def summarise(scores: list[dict[str, Score]]) -> dict[str, Any]:
     }
 
 
+class Settings(NamedTuple):
+    """Of a run."""
+
+    cache: Path
+    topics: int = TOPICS
+    passes: int = 2
+    held_out: int = HELD_OUT
+    methods: tuple[str, ...] = tuple(METHODS)
+
+
+def one(data: Newsgroups, number: int, settings: Settings) -> tuple[dict[str, Score], list[str]]:
+    """A trial: its scores, and the likeliest words of its fused topics."""
+    problem = trial(data.counts, data.y, number, settings.held_out)
+    own, pooled = fits(problem, settings.cache, number, settings.topics, settings.passes)
+    methods = {name: METHODS[name] for name in settings.methods}
+    scores, fused = measure(problem, own, pooled, methods)
+    return scores, top_words(fused[OURS], data.words)
+
+
 def run(
-    counts: Any,
-    groups: Array,
-    words: tuple[str, ...],
-    *,
-    cache: Path,
-    results: Path,
-    trials: int,
-    topics: int = TOPICS,
-    passes: int = 5,
-    held_out: int = HELD_OUT,
-    methods: Mapping[str, Callable] = METHODS,
+    data: Newsgroups, settings: Settings, *, results: Path, trials: int, processes: int = 1
 ) -> dict[str, Any]:
     """Fit, fuse, judge, draw and write; returns what `topics.json` holds."""
     from experiments.klfusion.topics_figure import draw
 
-    scores: list[dict[str, Score]] = []
-    shown: list[str] = []
+    ask = functools.partial(one, data, settings=settings)
+    if processes == 1:
+        found = [ask(number) for number in track(range(trials), description="Trials")]
+    else:
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+            jobs = pool.map(ask, range(trials))
+            found = list(track(jobs, total=trials, description="Trials"))
+    scores = [own for own, _ in found]
+    summary = {
+        "trials": trials,
+        "seeds": "default_rng([4, trial]) for the split, [5, trial, site] for the fits",
+        "sites": SITES,
+        "topics a site": settings.topics,
+        "concentrations": {"mixtures": ALPHA, "topics": BETA},
+        "spread of each newsgroup over the sites": f"Dirichlet({SPREAD})",
+        "held out": settings.held_out,
+        **summarise(scores),
+        "each trial": [{name: list(score) for name, score in t.items()} for t in scores],
+        "top words of the fused topics of trial 0": found[0][1],
+    }
     results.mkdir(parents=True, exist_ok=True)
-    summary: dict[str, Any] = {}
-    for number in track(range(trials), description="Trials"):
-        problem = trial(counts, groups, number, held_out)
-        own, pooled = fits(problem, cache, number, topics, passes)
-        found, fused = measure(problem, own, pooled, methods)
-        scores.append(found)
-        shown = shown or top_words(fused[OURS], words)
-        summary = {
-            "trials": len(scores),
-            "seeds": "default_rng([4, trial]) for the split, [5, trial, site] for the fits",
-            "sites": SITES,
-            "topics a site": topics,
-            "concentrations": {"mixtures": ALPHA, "topics": BETA},
-            "spread of each newsgroup over the sites": f"Dirichlet({SPREAD})",
-            "held out": held_out,
-            **summarise(scores),
-            "each trial": [{name: list(score) for name, score in t.items()} for t in scores],
-            "top words of the fused topics of trial 0": shown,
-        }
-        (results / "topics.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (results / "topics.json").write_text(json.dumps(summary, indent=1) + "\n")
     draw(scores, results / "figure4.png")
     return summary
 
@@ -248,15 +271,14 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10, help="(default: 10)")
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder for local fits")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    parser.add_argument("--processes", type=int, default=2, help="trials at a time")
     arguments = parser.parse_args()
-    data = newsgroups()
     summary = run(
-        data.counts,
-        data.y,
-        data.words,
-        cache=arguments.cache,
+        newsgroups(),
+        Settings(arguments.cache),
         results=arguments.results,
         trials=arguments.trials,
+        processes=arguments.processes,
     )
     print(json.dumps({name: summary[name] for name in ("methods", "goal")}, indent=1))
 

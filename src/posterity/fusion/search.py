@@ -142,13 +142,17 @@ def _descend(merging: Merging) -> Found:
     Where there are many groups, several go at a time; then one at a time about the best number.
     """
     groups = len(merging.local.points) - int(merging.objective.argmin())
-    if merging.local.points.coordinates.size > WIDE:
+    if _wide(merging.local):
         return _at_once(merging, groups)
     incumbent, step = Incumbent(_certain(merging.level(groups))), 1 + groups // STRIDE
     _walk(merging, incumbent, groups + 1 + groups // 8, step)
     if step > 1:
         _walk(merging, incumbent, len(incumbent.best.counts) + step - 1, 1, patience=step)
     return Found(incumbent.best, incumbent.trace, incumbent.levels)
+
+
+def _wide(local: LocalComponents) -> bool:
+    return local.points.coordinates.size > WIDE
 
 
 def _at_once(merging: Merging, groups: int) -> Found:
@@ -203,12 +207,14 @@ def _hopeless(clustering: Clustering, incumbent: Incumbent) -> bool:
 
 def _exactly(clustering: Clustering, components: int) -> Found:
     """Bring the number of groups to what was asked for."""
-    clustering = polish(refine(clustering))
+    sweeps = SWEEPS if _wide(clustering.local) else 10
+    clustering = polish(refine(clustering), sweeps=sweeps)
     while len(clustering.counts) > components:
-        clustering = polish(refine(_certain(drop(clustering))))
+        clustering = polish(refine(_certain(drop(clustering))), sweeps=sweeps)
     while (missing := components - len(clustering.counts)) > 0:
         clustering = refine(split(clustering, 1 + missing // 2))
-        clustering = polish(clustering) if len(clustering.counts) == components else clustering
+        if len(clustering.counts) == components:
+            clustering = polish(clustering, sweeps=sweeps)
     return Found(clustering, [clustering.objective])
 
 

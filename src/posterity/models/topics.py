@@ -146,18 +146,9 @@ class TopicModel(ExpectedModel[Plate]):
         Divide the sum by ``unseen.totals.sum()`` for nats a word.
         """
         TOPICS.check(topics=topics)
-        self._check_topics(q, seen)
         self._check_topics(q, unseen)
-        mean: Any = self.mixtures(q, seen).mean
-        members: Any = q.members
-        chances = np.asarray(members.mean if topics == "mean" else np.exp(_log_topics(q)))
-        found, words, counts = np.zeros(len(mean)), *map(np.asarray, unseen)
-        for rows, length in by_length(counts, ROOM):
-            own = np.take(chances.T, words[rows, :length], axis=0)
-            some = np.matmul(own, mean[rows][:, :, None])[..., 0]
-            some = np.log(np.where(counts[rows, :length] > 0, some, 1.0))
-            found[rows] = (counts[rows, :length] * some).sum(1)
-        return found
+        chances = word_chances(q, topics)
+        return log_completion(self.mixtures(q, seen).mean, chances, Documents(*unseen))
 
     def perplexity(self, q: Plate, data: Any) -> float:
         """``exp(- bounds / words)`` of these documents, given the topics; lower is better."""
@@ -197,6 +188,28 @@ class TopicModel(ExpectedModel[Plate]):
         for _, part in self._found(log_topics, data):
             add_counts(table, part)
         return np.ascontiguousarray(table.T)
+
+
+def word_chances(q: Plate, topics: Literal["mean", "geometric"] = "mean") -> Float[Array, "k v"]:
+    """Each topic's probabilities of words: ``E[φ]``, or ``exp E[log φ]``, which sum to less."""
+    members: Any = q.members
+    return np.asarray(members.mean if topics == "mean" else np.exp(_log_topics(q)))
+
+
+def log_completion(
+    mixtures: Float[Array, "n k"], chances: Float[Array, "k v"], unseen: Documents
+) -> Float[Array, " n"]:
+    """Log probability, in nats, of each document's words under a mixture of topics that is known.
+
+    A word that is impossible in all topics makes it minus infinity.
+    """
+    found, words, counts = np.zeros(len(mixtures)), *map(np.asarray, unseen)
+    for rows, length in by_length(counts, ROOM):
+        own, number = np.take(chances.T, words[rows, :length], axis=0), counts[rows, :length]
+        some = np.matmul(own, mixtures[rows][:, :, None])[..., 0]
+        with np.errstate(divide="ignore"):
+            found[rows] = (number * np.log(np.where(number > 0, some, 1.0))).sum(1)
+    return found
 
 
 class _Part(NamedTuple):
@@ -245,7 +258,9 @@ def mixtures_of(
         if moved < tolerance:
             break
     mixture = _mixture(xp, gamma)
-    return _Part(words, counts, topics, gamma, mixture, np.matmul(topics, mixture[..., None])[..., 0])
+    return _Part(
+        words, counts, topics, gamma, mixture, np.matmul(topics, mixture[..., None])[..., 0]
+    )
 
 
 def add_counts(table: Float[Array, "v k"], part: _Part) -> None:
