@@ -169,7 +169,7 @@ def fuse(
     Warns:
         IdentificationWarning: if the number of components or a match hangs on less than 3 nats,
             or nothing can tell; looked for unasked up to a million pairs of a local and a fused
-            component.
+            component, which have no more than 2^27 numbers in all.
         UserWarning: a product of sites whose priors differ, and no ``prior``; or of two that hold
             the same to the last bit.
 
