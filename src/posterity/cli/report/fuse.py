@@ -18,7 +18,7 @@ MOST_COLUMNS = 12
 def text(data: dict[str, Any]) -> RenderableType:
     """A headline and a table for each plate."""
     parts: list[RenderableType] = [
-        f"Fused {data['count']} sites ({data['rule']}, {data['divergence']} KL)."
+        f"Fused {data['count']} sites ({data['rule']}, {_divergence(data['divergence'])})."
     ]
     if data["plot"] is not None:
         parts.append(f"Drew the matching in {printable(data['plot'])}")
@@ -26,6 +26,11 @@ def text(data: dict[str, Any]) -> RenderableType:
         parts += ["", _headline(path, plate), _matching(plate), *_absorbed(plate)]
         parts += _sureness(plate)
     return Group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
+
+
+def _divergence(name: str) -> str:
+    """A direction of KL is said to be one."""
+    return f"{name} KL" if name in ("reverse", "forward") else name
 
 
 def _headline(path: str, plate: dict[str, Any]) -> str:
