@@ -89,7 +89,9 @@ def test_renyi_is_its_integral() -> None:
         f, g = law(*arguments(2.0, 3.0)), law(*arguments(4.0, 1.5))
         for order in (0.2, 0.5, 0.8):
             total, error = scipy.integrate.quad(
-                lambda z: f.pdf(z) ** order * g.pdf(z) ** (1 - order), 0, end  # noqa: B023
+                lambda z: f.pdf(z) ** order * g.pdf(z) ** (1 - order),
+                0,
+                end,  # noqa: B023
             )
             expected = np.log(total) / (order - 1)
             assert abs(Renyi(order).between(p, q) - expected) < 1e-7 + 10 * error / total
