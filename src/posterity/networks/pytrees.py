@@ -102,8 +102,8 @@ def from_pytree(
             expected="an array of the same shape for each",
             fix="Make both trees by one function.",
         )
-    arrays = (_arrays(known, tree) for tree in (mean, variance))
-    found = Network.from_standard(*(known.layers.ravel(own) for own in arrays), known.layers)
+    ours = lambda tree: known.layers.ravel(_arrays(known, tree))
+    found = Network.from_standard(ours(mean), ours(variance), known.layers)
     if apply is not None:
         _check(known, found, mean, apply)
     return found
