@@ -19,11 +19,13 @@ from posterity.families import (
     Gamma,
     Gaussian,
     Mixture,
+    Network,
     NormalWishart,
     Plate,
     Product,
 )
 from posterity.families.coordinates import Coordinate
+from posterity.networks.layers import Layers
 
 Rng = np.random.Generator
 Batch = tuple[int, ...]
@@ -104,6 +106,12 @@ def plate_of_products(rng: Rng, batch: Batch, size: int) -> Plate:
     return Plate(product_of_locations(rng, (*batch, size + 1), 2))
 
 
+def network(rng: Rng, batch: Batch, size: int) -> Network:
+    layers = Layers.dense(size, 2, 1)
+    own = diagonal_gaussian(rng, batch, layers.size)
+    return Network(own.precision_mean, own.precision, layers)
+
+
 def mixture(rng: Rng, batch: Batch, size: int) -> Mixture:
     return Mixture.from_standard(rng.dirichlet(np.full(3, 2.0)), gaussian(rng, (3,), size))
 
@@ -119,8 +127,9 @@ TABLE: dict[str, Row] = {
     **{
         name: Row(law, by_standard(law))
         for name, law in families.exported().items()
-        if getattr(law, "standard", None)
+        if getattr(law, "standard", None) and law is not Network
     },
+    "Network": Row(Network, network),
     "Product": Row(Product, product),
     "Product-located": Row(Product, product_of_locations),
     "Plate": Row(Plate, plate),
@@ -130,7 +139,7 @@ TABLE: dict[str, Row] = {
     "Product-Plate": Row(Product, product_of_plates),
     "Mixture": Row(Mixture, mixture),
 }
-"""Families that list their textbook parameters enrol themselves."""
+"""Families whose textbook parameters are arrays, and that list them, enrol themselves."""
 
 NAMES = [name for name, row in TABLE.items() if issubclass(row.family, ExponentialFamily)]
 """Rows that are exponential families: all but mixtures."""

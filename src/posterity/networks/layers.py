@@ -172,6 +172,20 @@ class Layers:
         return tuple(found)
 
     @property
+    def summary(self) -> str:
+        """Sizes, in short: inputs, what comes out of each hidden layer, outputs.
+
+        >>> Layers.dense(784, 150, 10).summary
+        '784-150 relu-10'
+        """
+        found = ["x".join(map(str, self.image))]
+        for layer in self.layers:
+            window = f"{'x'.join(map(str, layer.window))} conv " if isinstance(layer, Conv) else ""
+            shape = layer.activation if layer.activation != "identity" else ""
+            found.append(f"{window}{layer.outputs} {shape}".strip())
+        return "-".join(found)
+
+    @property
     def inputs(self) -> int:
         """Numbers of one input."""
         return math.prod(self.image)
