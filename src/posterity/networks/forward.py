@@ -1,5 +1,6 @@
 """The forward pass of a network that is described by its layers."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -39,6 +40,17 @@ def apply(layers: Layers, arrays: Any, x: Float[Array, "n ..."]) -> list[Float[A
         flow = _layer(layer, own, flow)
         found.append(flow)
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward:
+    """The network as a function of the arrays of its layers and of inputs."""
+
+    layers: Layers
+
+    def __call__(self, arrays: Any, x: Float[Array, "n ..."]) -> Float[Array, "n k"]:
+        """What comes out of the last layer."""
+        return apply(self.layers, arrays, x)[-1]
 
 
 def preactivation(layer: Layer, own: Any, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
