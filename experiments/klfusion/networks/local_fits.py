@@ -64,7 +64,7 @@ class Case:
     sites: int = 5
     setting: str = TEMPERED
     widths: tuple[int, ...] = (150,)
-    steps: int = 2000
+    steps: int = 4000
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--concentration", type=float, default=0.8)
     parser.add_argument("--sites", type=int, default=5)
     parser.add_argument("--widths", type=int, nargs="+", default=[150])
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--partitions", type=int, nargs=2, default=[0, 10], help="from, up to")
     own = parser.parse_args(arguments)
     kinds = (own.sites, own.setting, tuple(own.widths), own.steps)
