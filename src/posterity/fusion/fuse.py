@@ -10,13 +10,15 @@ import numpy as np
 from posterity.arguments import COUNT
 from posterity.arrays.typing import Float, Int
 from posterity.checks import check_proper
-from posterity.errors import IdentificationWarning, UsageError
-from posterity.families import ExponentialFamily
+from posterity.errors import IdentificationWarning, StructureError, UsageError
+from posterity.families import ExponentialFamily, Plate
 from posterity.fusion.alignment import Alignment, align
-from posterity.fusion.blocks import Plates, side_by_side
+from posterity.fusion.blocks import Block, Plates, side_by_side
 from posterity.fusion.combine import add, average
 from posterity.fusion.common_prior import pooled_posterior, warn_of_priors
-from posterity.fusion.geometry import Divergence, DivergenceName
+from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences.names import Name, divergence_of
+from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.refusals import check_family, check_has_plates
 from posterity.fusion.regions import kept_apart
@@ -38,7 +40,7 @@ class Fusion:
         plates: for each plate (by the path of its block, ``""`` for the whole posterior) the
             matching, its cost and the trace of the objective.
         rule: how matched components became one.
-        divergence: the side on which KL was taken.
+        divergence: the side on which KL was taken, or what was taken instead.
         rebased: with ``rule="product"``, the sites whose own prior was not the common one, which is
             ``ledger.prior``.
     """
@@ -47,7 +49,7 @@ class Fusion:
     ledger: Ledger | None
     plates: dict[str, Alignment]
     rule: Rule
-    divergence: Divergence
+    divergence: Divergence | Discrepancy
     rebased: tuple[str, ...] = ()
 
     @property
@@ -115,7 +117,7 @@ def fuse(
     *,
     components: int | None = None,
     rule: Rule | RuleName | str = "barycenter",
-    divergence: Divergence | DivergenceName | str = "reverse",
+    divergence: Divergence | Discrepancy | Name | str = "reverse",
     matching: Matching | MatchingName | str = "evidence",
     prior: ExponentialFamily | None = None,
     weights: Mapping[str, float] | None = None,
@@ -185,7 +187,7 @@ def fuse(
     3
     """
     by: Rule = _choice(Rule, rule, "rule")
-    side: Divergence = _choice(Divergence, divergence, "divergence")
+    side = divergence_of(divergence)
     how: Matching = _choice(Matching, matching, "matching")
     COUNT.or_none().check(budget=budget)
     check_family(prior)
@@ -196,9 +198,17 @@ def fuse(
             fix="Leave absorb out.",
         )
     limit = None if how is Matching.KL_FUSION else IN_MEMORY
+    if isinstance(side, Discrepancy) and how is Matching.KL_FUSION:
+        raise UsageError(
+            found=f"divergence={side.value!r} with matching='kl-fusion'",
+            expected="a direction of KL, which the paper's problem (9) is about",
+            fix="Leave matching out, or choose divergence='reverse' or 'forward'.",
+        )
     held, rest = small(posteriors, limit) if budget is None else ([], items(posteriors))
     if rest is not None:
         _check_streams(absorb)
+        if isinstance(side, Discrepancy):
+            raise _no_stream(side)
         found = stream(
             rest,
             components=components,
@@ -217,6 +227,8 @@ def fuse(
     like, blocks = next(iter(sites.values())).posterior, side_by_side(sites)
     plates = [block for block in blocks if isinstance(block, Plates)]
     check_has_plates(components, like, bool(plates))
+    if isinstance(side, Discrepancy):
+        _check_defined(side, plates if by is Rule.PRODUCT else blocks)
     aligned = {
         p.path: align(p, how, side, components, importance, absorb is not False) for p in plates
     }
@@ -241,6 +253,25 @@ def _check_streams(absorb: bool | None) -> None:
             expected="sites that are matched in memory: up to 64 MiB of parameters, no budget=",
             fix="Leave absorb out, or fuse regions of fewer sites first, and then their ledgers.",
         )
+
+
+def _no_stream(divergence: Discrepancy) -> UsageError:
+    """Passes keep sums of parameters, which only KL's barycentres are made of."""
+    return UsageError(
+        found=f"divergence={divergence.value!r} with sites that are streamed",
+        expected="sites that are matched in memory: up to 64 MiB of parameters, no budget=",
+        fix="Choose divergence='reverse' or 'forward', or fuse regions of fewer sites first.",
+    )
+
+
+def _check_defined(divergence: Discrepancy, blocks: Sequence[Block]) -> None:
+    """Raise a StructureError that names the block for which a divergence is not defined."""
+    for block in blocks:
+        one = block.posteriors[0]
+        try:
+            divergence.check(one.members if isinstance(one, Plate) else one)
+        except StructureError as error:
+            raise error.at(f"block {block.path!r}") if block.path else error from error
 
 
 def _warn_of_doubts(plates: Sequence[Plates], aligned: Mapping[str, Alignment]) -> None:

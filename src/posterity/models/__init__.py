@@ -16,11 +16,13 @@ from posterity.models.conjugate import (
     LinearRegression,
 )
 from posterity.models.exponential import BetaExponential
+from posterity.models.hidden_markov import HiddenMarkovModel, padded
 from posterity.models.neural import NeuralNetwork
 from posterity.models.personal import PersonalModel
 from posterity.models.personal_regression import PersonalRegression, hierarchical
 from posterity.models.records import Records
 from posterity.models.regression import LogisticRegression
+from posterity.models.states import label, log_predictive, marginals
 
 __all__ = [
     "BetaBernoulli",
@@ -32,6 +34,7 @@ __all__ = [
     "GammaPoisson",
     "GaussianMean",
     "GaussianMeanCovariance",
+    "HiddenMarkovModel",
     "LinearRegression",
     "LogisticRegression",
     "Model",
@@ -41,4 +44,8 @@ __all__ = [
     "PredictorModel",
     "Records",
     "hierarchical",
+    "label",
+    "log_predictive",
+    "marginals",
+    "padded",
 ]
