@@ -19,12 +19,7 @@ from posterity.fusion.networks.ledgers import as_ledger, fused_prior, rebased
 from posterity.fusion.networks.locals import Local, by_site, in_order
 from posterity.fusion.networks.matching import Matcher, Table, masses, matcher, same_units
 from posterity.fusion.networks.options import Options
-from posterity.fusion.networks.refusals import (
-    check_alike,
-    check_arguments,
-    networks_of,
-    widths_wanted,
-)
+from posterity.fusion.networks.refusals import check_arguments, widths_wanted
 from posterity.fusion.networks.result import NetworkFusion, Widths
 from posterity.fusion.networks.shares import output_shares
 from posterity.fusion.networks.targets import Targets
@@ -40,7 +35,7 @@ def fuse_networks(
     *,
     components: int | tuple[int, ...] | None,
     rule: Rule,
-    divergence: Divergence,
+    divergence: Any,
     matching: Matching,
     prior: Any,
     importance: Float[Array, " sites"],
@@ -54,9 +49,7 @@ def fuse_networks(
         UserWarning: where not even all units side by side meet the tolerance.
     """
     options = Options() if options is None else options
-    networks = networks_of(sites)
-    check_alike(networks)
-    check_arguments(matching, absorb, budget)
+    check_arguments(divergence, absorb, budget)
     if rule is Rule.PRODUCT:
         check_counted_once(sites)
     if prior is not None and not isinstance(prior, Network):

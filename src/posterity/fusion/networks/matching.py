@@ -12,7 +12,7 @@ from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
 from posterity.fusion.networks.combine import Labels
 from posterity.fusion.networks.locals import Local
-from posterity.fusion.networks.selected import Ranked, ranked
+from posterity.fusion.networks.selected import ranked
 from posterity.fusion.networks.targets import Targets
 from posterity.fusion.networks.tree import Tree, assigned, merged
 
@@ -152,7 +152,7 @@ def matcher(
 ) -> Matcher:
     """What labels the units of this hidden layer."""
     if selected:
-        return Ranked(ranked(targets, index, table.mass))
+        return ranked(targets, index, table.mass)
     if matching is Matching.EVIDENCE:
         return OfTree(merged(table.scaled, table.site, table.mass))
     return OfMatching(table, matching, divergence)

@@ -8,8 +8,10 @@ import scipy.optimize
 from posterity.arrays.typing import Float, Int
 
 Array = np.ndarray
-SWEEPS = 4
+SWEEPS = 3
 """Times that each site's units are assigned anew; the sum hardly falls after the second."""
+ENOUGH = 1e-3
+"""A sweep that lowers the sum by a smaller share of it was the last."""
 
 
 class Tree(NamedTuple):
@@ -80,53 +82,67 @@ def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
     """Groups of units, ``width`` at most: the tree's, then each site's best assignment in turn.
 
     With the others fixed, one site's best is a linear assignment on
-    ``n/(n + m) m ||u - centroid||²`` with the mass ``n`` of a group without that site. Units
-    for which there is no room are -1: the lightest.
+    ``n m/(n + m) ||u - centroid||²`` with the mass ``n`` of a group without that site and the
+    mass ``m`` of the unit. Units for which there is no room are -1: the lightest.
     """
-    labels, rows, mass = tree.cut(width), tree.rows, tree.mass
-    sites, size = range(int(tree.site.max()) + 1), min(width, len(rows))
-    if labels.max() >= size:  # the tree got stuck: its lightest groups give way
-        weight = np.bincount(labels, mass)
-        rank = np.empty(len(weight), int)
-        rank[np.argsort(-weight, kind="stable")] = np.arange(len(weight))
-        labels = np.where(rank[labels] < size, rank[labels], -1)
-    best = np.inf
+    size = min(width, len(tree.rows))
+    groups = _Groups(tree, _within(tree, tree.cut(width), size), size)
+    before = np.inf
     for _ in range(SWEEPS):
-        for j in sites:
-            labels = _reassigned(rows, mass, labels, np.flatnonzero(tree.site == j), size)
-        now = _spread(rows, mass, labels, size)
-        if now >= best * (1 - 1e-9):
+        for own in groups.sites:
+            groups.assign(own)
+        if (now := groups.spread()) >= before * (1 - ENOUGH):
             break
-        best = now
-    return labels
+        before = now
+    return groups.labels
 
 
-def _centroids(rows: Array, mass: Array, labels: Array, size: int) -> tuple[Array, Array]:
-    kept = labels >= 0
-    share = np.zeros((size, len(rows)))
-    share[labels[kept], np.flatnonzero(kept)] = mass[kept]
-    weight = share.sum(1)
-    return share @ rows / np.maximum(weight, 1e-300)[:, None], weight
+def _within(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]:
+    """Where the tree stopped short of so few groups, its lightest give way."""
+    weight = np.bincount(labels, tree.mass)
+    rank = np.empty(len(weight), int)
+    rank[np.argsort(-weight, kind="stable")] = np.arange(len(weight))
+    return np.where(rank[labels] < size, rank[labels], -1)
 
 
-def _reassigned(rows: Array, mass: Array, labels: Array, own: Array, size: int) -> Array:
-    others = labels.copy()
-    others[own] = -1
-    centre, weight = _centroids(rows, mass, others, size)
-    mine = rows[own]
-    distance = (mine**2).sum(1)[:, None] + (centre**2).sum(1) - 2 * mine @ centre.T
-    cost = np.maximum(distance, 0) * (weight * mass[own, None] / (weight + mass[own, None]))
-    found = np.full(len(own), -1)
-    if len(own) > size:  # who is left out costs what it weighs against zero
-        cost = cost - (mass[own] * (mine**2).sum(1))[:, None]
-    picked, places = scipy.optimize.linear_sum_assignment(cost)
-    found[picked] = places
-    others[own] = found
-    return others
+class _Groups:
+    """The sums and masses of groups, kept while one site after the other is assigned anew."""
 
+    def __init__(self, tree: Tree, labels: Int[Array, " n"], size: int):
+        self.labels = labels
+        self.rows, self.mass = tree.rows.astype(np.float32), tree.mass
+        self.square = (tree.rows**2).sum(1)
+        self.sites = [np.flatnonzero(tree.site == j) for j in np.unique(tree.site)]
+        self.sums = np.zeros((size, tree.rows.shape[1]), np.float32)
+        self.weight = np.zeros(size)
+        for own in self.sites:
+            self._add(own, 1)
 
-def _spread(rows: Array, mass: Array, labels: Array, size: int) -> float:
-    centre, _ = _centroids(rows, mass, labels, size)
-    kept = labels >= 0
-    left = (mass[~kept] * (rows[~kept] ** 2).sum(1)).sum()
-    return float((mass[kept] * ((rows[kept] - centre[labels[kept]]) ** 2).sum(1)).sum() + left)
+    def _add(self, own: Int[Array, " k"], sign: int) -> None:
+        own = own[self.labels[own] >= 0]  # of one site: no two have one label
+        self.sums[self.labels[own]] += sign * self.mass[own, None].astype(np.float32) * self.rows[own]
+        self.weight[self.labels[own]] += sign * self.mass[own]
+
+    def assign(self, own: Int[Array, " k"]) -> None:
+        """One site's units, the other sites' being where they are."""
+        self._add(own, -1)
+        self.labels[own] = -1
+        empty = np.bincount(self.labels[self.labels >= 0], minlength=len(self.weight)) == 0
+        self.weight[empty], self.sums[empty] = 0.0, 0.0  # rounding is not a unit
+        weight, mass = self.weight, self.mass[own, None]
+        safe = np.where(empty, 1.0, weight)
+        along = self.rows[own] @ self.sums.T / safe
+        centre = (self.sums.astype(float) ** 2).sum(1) / safe**2
+        distance = np.maximum(self.square[own, None] - 2 * along + centre, 0.0)
+        cost = distance * (weight * mass / (weight + mass))
+        if len(own) > len(weight):  # to be left out costs what a unit weighs against zero
+            cost = cost - mass * self.square[own, None]
+        picked, places = scipy.optimize.linear_sum_assignment(cost)
+        self.labels[own[picked]] = places
+        self._add(own, 1)
+
+    def spread(self) -> float:
+        """The sum of squares about the centroids, and about zero of what is left out."""
+        whole = (self.mass * self.square).sum()
+        held = self.weight > 0
+        return float(whole - ((self.sums[held].astype(float) ** 2).sum(1) / self.weight[held]).sum())
