@@ -41,7 +41,7 @@ def aligned(fused, network):
 
 @pytest.mark.parametrize("kind", NETWORKS)
 @given(seed=st.integers(0, 10**6), sites=st.integers(2, 4))
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_a_network_fused_with_itself_is_that_network(kind, seed, sites):
     rng = np.random.default_rng(seed)
     network = random_network(NETWORKS[kind], rng)
@@ -70,7 +70,7 @@ def test_options_keep_a_network_fused_with_itself(options):
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_names_order_of_sites_and_order_of_units_make_no_difference(seed):
     rng = np.random.default_rng(seed)
     networks = [random_network(Layers.dense(4, width, 3), rng) for width in (3, 5, 4)]

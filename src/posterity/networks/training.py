@@ -188,7 +188,15 @@ class _Training:
     """Where a training stands."""
 
     def __init__(
-        self, bound: Bound, prior: Any, x: Any, y: Any, batch: int, rate: float, key: Any, state: Any
+        self,
+        bound: Bound,
+        prior: Any,
+        x: Any,
+        y: Any,
+        batch: int,
+        rate: float,
+        key: Any,
+        state: Any,
     ) -> None:
         self.bound, self.prior, self.rate, self.key = bound, prior, rate, key
         self.x, self.y, self.state = jnp.asarray(x), jnp.asarray(y), state
