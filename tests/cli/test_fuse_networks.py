@@ -27,7 +27,7 @@ def test_the_report_tells_widths_and_the_predictive_kl(files):
     told = document(*line)
     assert told["network"]["widths"] == [5]
     assert told["network"]["predictive_kl"] < 1e-12
-    assert told["kind"] == "ledger"
+    assert told["kind"] == "Ledger"
     assert set(told["plates"]) == {"0"}
     words = " ".join(succeed(*line).stdout.split())
     assert "A network of 5 hidden units" in words
