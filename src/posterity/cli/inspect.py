@@ -127,7 +127,9 @@ def _outline(value: Any) -> Any:
     if not dataclasses.is_dataclass(value):
         return list(np.shape(value))
     if isinstance(value, Layers):
-        told = {str(i): {"type": str(layer), "parameters": {}} for i, layer in enumerate(value.layers)}
+        told = {
+            str(i): {"type": str(layer), "parameters": {}} for i, layer in enumerate(value.layers)
+        }
         return {"type": "Layers", "parameters": told}
     fields = {f.name: _outline(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return {"type": type(value).__name__, **_summary(value), "parameters": fields}

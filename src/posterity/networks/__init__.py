@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from posterity.networks.layers import Conv, Dense, Layers
-    from posterity.networks.predict import Prediction, describe, predict
+    from posterity.networks.prediction import Prediction, describe, predict
     from posterity.networks.priors import GaussianPrior, Horseshoe
     from posterity.networks.pytrees import from_pytree, to_pytree
     from posterity.networks.refinement import Refinement
@@ -17,13 +17,13 @@ _HOME = {
     "GaussianPrior": "priors",
     "Horseshoe": "priors",
     "Layers": "layers",
-    "Prediction": "predict",
+    "Prediction": "prediction",
     "Progress": "training",
     "Refinement": "refinement",
     "Trained": "training",
-    "describe": "predict",
+    "describe": "prediction",
     "from_pytree": "pytrees",
-    "predict": "predict",
+    "predict": "prediction",
     "to_pytree": "pytrees",
     "train": "training",
 }
