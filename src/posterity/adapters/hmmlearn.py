@@ -97,7 +97,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
     return Ledger.of_site(site, prior=prior, posterior=posterior)
 
 
-def to_model(posterior: HiddenMarkov | Ledger, **parameters: Any) -> Any:
+def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     """A posterior as a fitted variational HMM of hmmlearn, ready to predict and to score.
 
     Args:
