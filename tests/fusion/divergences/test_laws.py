@@ -88,9 +88,11 @@ def test_renyi_is_its_integral() -> None:
         p, q = family.from_standard(2.0, 3.0), family.from_standard(4.0, 1.5)
         f, g = law(*arguments(2.0, 3.0)), law(*arguments(4.0, 1.5))
         for order in (0.2, 0.5, 0.8):
-            total, error = scipy.integrate.quad(
-                lambda z: f.pdf(z) ** order * g.pdf(z) ** (1 - order), 0, end  # noqa: B023
-            )
+
+            def mixed(z: float, f: Any = f, g: Any = g, order: float = order) -> float:
+                return f.pdf(z) ** order * g.pdf(z) ** (1 - order)
+
+            total, error = scipy.integrate.quad(mixed, 0, end)
             expected = np.log(total) / (order - 1)
             assert abs(Renyi(order).between(p, q) - expected) < 1e-7 + 10 * error / total
 
@@ -273,7 +275,7 @@ def test_ugly_units_and_far_origins_are_survived(divergence: Discrepancy) -> Non
 
 def test_names_are_read() -> None:
     assert divergence_of("renyi") == Renyi(0.5) and divergence_of("renyi:0.3") == Renyi(0.3)
-    assert divergence_of(Renyi(1)) == divergence_of("renyi:1") == divergence_of("reverse")
+    assert divergence_of(Renyi(1.0)) == divergence_of("renyi:1") == divergence_of("reverse")
     for divergence in (Jeffreys(), Renyi(0.25), Wasserstein()):
         assert divergence_of(divergence.value) == divergence
     for wrong in ("kl", "renyi:", "renyi:x", "jeffreys:1", 3, None):
@@ -281,8 +283,8 @@ def test_names_are_read() -> None:
             divergence_of(wrong)
 
 
-@pytest.mark.parametrize("order", [0.0, -1.0, 1.5, np.nan, np.inf, "half"])
-def test_orders_are_above_0_and_up_to_1(order: Any) -> None:
+@pytest.mark.parametrize("order", [0.0, -1.0, 1.5, np.nan, np.inf])
+def test_orders_are_above_0_and_up_to_1(order: float) -> None:
     with pytest.raises(UsageError, match="above 0 and up to 1"):
         Renyi(order)
 

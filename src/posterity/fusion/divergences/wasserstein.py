@@ -25,9 +25,9 @@ class Wasserstein(Discrepancy):
     """``W₂²(p, q)`` of the Gaussians that two components are about, in squared units of the event.
 
     ``|m - m'|² + tr C + tr C' - 2 tr (C^½ C' C^½)^½``: what it costs to carry the mass of one to
-    the other. Gaussians are about themselves; Normal-Wisharts and Normal-Gammas about the Gaussian of
-    their expected mean and precision, so that their ``κ`` and ``ν`` make no difference (the
-    barycentre has the average ones). Products add up. It depends on the units of the coordinates,
+    the other. Gaussians are about themselves; Normal-Wisharts and Normal-Gammas about the Gaussian
+    of their expected mean and precision, so that their ``κ`` and ``ν`` make no difference (the
+    barycentre has the average ones). Products add up. It depends on the units of coordinates,
     which KL does not.
 
     Source: alvarez2016; delon2020 (components of mixtures).
@@ -114,9 +114,7 @@ def _covariances(
         mean = sums(weight * _roots(own @ spread @ own)[0], labels)
         following = inverse @ mean
         following = following @ np.swapaxes(following, -1, -2)
-        change = np.abs(following - current).max((-2, -1)) / np.trace(
-            current, axis1=-2, axis2=-1
-        )
+        change = np.abs(following - current).max((-2, -1)) / np.trace(current, axis1=-2, axis2=-1)
         current = following
         if (change < SETTLED).all():
             break
