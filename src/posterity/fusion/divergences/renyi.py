@@ -52,7 +52,7 @@ class Renyi(Discrepancy):
         return f"renyi:{self.order:g}"
 
     def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
-        """``D_α(p || q)``, in nats: never negative, and as exact near order 1 as the family's KL.
+        """``D_α(p || q)``, in nats, never negative; rounding grows as ``1/(1-α)`` towards order 1.
 
         With ``m`` at the mixed natural parameters it is
         ``α/(1-α) KL(m || p) + KL(m || q)`` (vanerven2014, theorem 30).
