@@ -57,7 +57,7 @@ def test_results_are_written_by_the_run(summary: tuple[Path, dict]) -> None:
 
 def test_divergences_are_compared_on_the_same_fits(summary: tuple[Path, dict]) -> None:
     cache, points = summary[0].parent / "cache", [POINTS[5], POINTS[6]]
-    names = ["reverse", "wasserstein", "wasserstein" + divergences.GIVEN]
+    names = [n + given for given in ("", divergences.GIVEN) for n in ("reverse", "wasserstein")]
     measured = divergences.measure(cache, points, 2, names)
     again = divergences.measure(cache, points, 2, names)
     assert all((again[p][n] == measured[p][n]).all() for p in points for n in names)

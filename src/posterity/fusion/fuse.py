@@ -11,7 +11,7 @@ from posterity.arguments import COUNT
 from posterity.arrays.typing import Float, Int
 from posterity.checks import check_proper
 from posterity.errors import IdentificationWarning, StructureError, UsageError
-from posterity.families import ExponentialFamily, Plate
+from posterity.families import ExponentialFamily, Network, Plate
 from posterity.fusion.alignment import Alignment, align
 from posterity.fusion.blocks import Block, Plates, side_by_side
 from posterity.fusion.combine import add, average
@@ -20,6 +20,8 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.divergences.names import Name, divergence_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
+from posterity.fusion.networks.intake import check_no_networks, in_memory
+from posterity.fusion.networks.options import Options
 from posterity.fusion.refusals import check_family, check_has_plates
 from posterity.fusion.regions import kept_apart
 from posterity.fusion.rules import Rule, RuleName
@@ -115,7 +117,7 @@ class Fusion:
 def fuse(
     posteriors: Iterable[Fusible] | Mapping[str, Fusible] | Fusible,
     *,
-    components: int | None = None,
+    components: int | tuple[int, ...] | None = None,
     rule: Rule | RuleName | str = "barycenter",
     divergence: Divergence | Discrepancy | Name | str = "reverse",
     matching: Matching | MatchingName | str = "evidence",
@@ -123,6 +125,7 @@ def fuse(
     weights: Mapping[str, float] | None = None,
     absorb: bool | None = None,
     budget: int | None = None,
+    networks: Options | None = None,
 ) -> Fusion:
     """Merge posteriors of separate data into one, finding which components correspond.
 
@@ -135,7 +138,8 @@ def fuse(
             mixing weights and a known prior leaves out components that hold less than one
             observation.
         components: number of fused components of each plate; None finds it. For
-            ``matching="kl-fusion"`` an upper bound, as in the paper.
+            ``matching="kl-fusion"`` an upper bound, as in the paper. Of networks, the hidden
+            units of each layer.
         rule: ``"barycenter"``, the summed-KL mean of matched components, or ``"product"``, the
             prior once plus every site's contribution (its posterior less its own prior), which
             in conjugate models is the posterior of the pooled data.
@@ -162,15 +166,16 @@ def fuse(
         budget: bytes of memory to work in. If there are more parameters than 64 MiB, or a budget
             is given, sites are read once and matched in passes that keep only sums: parameters
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
+        networks: how networks are fused, if sites are :class:`posterity.Network`.
 
     Returns:
-        A :class:`Fusion`. It does not depend on the order of sites or of components, nor on how
+        A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order of sites or of components, nor on how
         many sites came at a time.
 
     Warns:
         IdentificationWarning: if the number of components or a match hangs on less than 3 nats,
             or nothing can tell; looked for unasked up to a million pairs of a local and a fused
-            component.
+            component, which have no more than 2^27 numbers in all.
         UserWarning: a product of sites whose priors differ, and no ``prior``; or of two that hold
             the same to the last bit.
 
@@ -213,6 +218,9 @@ def fuse(
         )
     held, rest = small(posteriors, limit) if budget is None else ([], items(posteriors))
     if rest is not None:
+        held, rest = in_memory(rest)
+    if rest is not None:
+        check_no_networks([], networks, components)
         _check_streams(absorb)
         if isinstance(side, Discrepancy):
             raise _no_stream(side)
@@ -229,9 +237,25 @@ def fuse(
         return Fusion(found.posterior, found.ledger, found.plates, by, side, found.rebased)
     sites = read_sites(held, prior)
     importance = site_weights(list(sites), weights, by)
+    if any(isinstance(site.posterior, Network) for site in sites.values()):
+        from posterity.fusion.networks.fuse import fuse_networks
+
+        return fuse_networks(
+            sites,
+            components=components,
+            rule=by,
+            divergence=side,
+            matching=how,
+            prior=prior,
+            importance=importance,
+            absorb=absorb,
+            budget=budget,
+            options=networks,
+        )
     if by is Rule.PRODUCT:
         check_counted_once(sites)
     like, blocks = next(iter(sites.values())).posterior, side_by_side(sites)
+    check_no_networks([block.posteriors[0] for block in blocks], networks, components)
     plates = [block for block in blocks if isinstance(block, Plates)]
     check_has_plates(components, like, bool(plates))
     if isinstance(side, Discrepancy):

@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from posterity.networks.layers import Conv, Dense, Layers
+    from posterity.networks.prediction import Prediction, describe, predict
     from posterity.networks.priors import GaussianPrior, Horseshoe
-    from posterity.networks.training import Trained, train
+    from posterity.networks.pytrees import from_pytree, to_pytree
+    from posterity.networks.refinement import Refinement
+    from posterity.networks.training import Progress, Trained, train
 
 _HOME = {
     "Conv": "layers",
@@ -14,12 +17,34 @@ _HOME = {
     "GaussianPrior": "priors",
     "Horseshoe": "priors",
     "Layers": "layers",
+    "Prediction": "prediction",
+    "Progress": "training",
+    "Refinement": "refinement",
     "Trained": "training",
+    "describe": "prediction",
+    "from_pytree": "pytrees",
+    "predict": "prediction",
+    "to_pytree": "pytrees",
     "train": "training",
 }
 """The module of each public name."""
 
-__all__ = ["Conv", "Dense", "GaussianPrior", "Horseshoe", "Layers", "Trained", "train"]
+__all__ = [
+    "Conv",
+    "Dense",
+    "GaussianPrior",
+    "Horseshoe",
+    "Layers",
+    "Prediction",
+    "Progress",
+    "Refinement",
+    "Trained",
+    "describe",
+    "from_pytree",
+    "predict",
+    "to_pytree",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

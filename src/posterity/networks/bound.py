@@ -6,8 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from posterity.arrays.typing import Real
 from posterity.families.network import Network
 from posterity.networks.layers import Layers
 from posterity.networks.likelihoods import log_likelihood
@@ -30,8 +31,8 @@ class Bound:
     horseshoe: Horseshoe | None
 
     def __call__(
-        self, own: Parameters, prior: Any, x: Array, y: Array, count: Any, *, key: Any
-    ) -> Float[Array, ""]:
+        self, own: Parameters, prior: Any, x: Any, y: Any, count: Any, *, key: Any
+    ) -> Float[Real, ""]:
         """From a minibatch, in nats a record; ``prior`` is mean and log deviation by layer."""
         mean = own["mean"]
         deviation = jax.tree.map(jnp.exp, own["log_deviation"])
@@ -41,7 +42,7 @@ class Bound:
         fit = log_likelihood(found, y, self.likelihood, self.noise_variance).mean()
         return fit - self.temperature * self.divergence(own, prior) / count
 
-    def divergence(self, own: Parameters, prior: Any) -> Float[Array, ""]:
+    def divergence(self, own: Parameters, prior: Any) -> Float[Real, ""]:
         """``KL(q | prior)`` in nats, in closed form; of scales by quadrature."""
         parts = jax.tree.map(_kl, own["mean"], own["log_deviation"], *prior)
         total = sum(jax.tree.leaves(parts))

@@ -4,8 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from posterity.arrays.typing import Real
 from posterity.networks.forward import after
 from posterity.networks.layers import Conv, Layers
 
@@ -14,8 +15,8 @@ TINY = 1e-20
 
 
 def outputs(
-    layers: Layers, mean: Any, deviation: Any, scales: Any, x: Float[Array, "n ..."], *, key: Any
-) -> Float[Array, "n k"]:
+    layers: Layers, mean: Any, deviation: Any, scales: Any, x: Float[Real, "n ..."], *, key: Any
+) -> Float[Real, "n k"]:
     """Outputs under weights drawn for each record; ``mean`` and ``deviation`` by layer.
 
     Dense layers draw what comes out of the weights rather than these, which is the same for each
@@ -35,7 +36,7 @@ def outputs(
 
 
 def _drawn(layer: Any, mean: Any, deviation: Any, x: Any, key: Any) -> Any:
-    x = x.reshape(len(x), -1)
+    x = x.reshape(len(x), layer.inputs)
     centre = x @ mean["kernel"]
     spread = (x * x) @ deviation["kernel"] ** 2
     if layer.bias:
@@ -59,7 +60,7 @@ def _flipped(layer: Conv, mean: Any, deviation: Any, x: Any, key: Any) -> Any:
     return out
 
 
-def patches(layer: Conv, x: Float[Array, "n h w c"]) -> Float[Array, "n i j p"]:
+def patches(layer: Conv, x: Float[Real, "n h w c"]) -> Float[Real, "n i j p"]:
     """What a window sees at each position, in the order of the kernel's own axes.
 
     A convolution is then a product of matrices, which XLA computes on a CPU several times faster

@@ -15,11 +15,11 @@ from posterity.networks.layers import Layers
 class GaussianPrior:
     """Independent weights of mean zero.
 
-    ``variance`` is one number, or one a layer; by default two over the inputs of a unit, but at
-    least ``LEAST``, which keeps what comes out of a layer about as large as what comes in.
+    ``variance`` is one number, or one a layer; by default one over the root of a unit's inputs:
+    of the rules of that kind the one whose evidence lower bound was highest over several data sets.
 
-    >>> GaussianPrior().network(Layers.dense(4, 3, 2)).variance.max().round(3)
-    0.667
+    >>> float(GaussianPrior().network(Layers.dense(4, 25, 2)).variance.max())
+    0.5
     """
 
     variance: float | tuple[float, ...] | None = None
@@ -33,7 +33,7 @@ class GaussianPrior:
     def variances(self, layers: Layers) -> np.ndarray:
         """One a layer."""
         if self.variance is None:
-            return np.array([2 / np.prod(layer.kernel[:-1]) for layer in layers.layers])
+            return np.array([np.prod(layer.kernel[:-1]) ** -0.5 for layer in layers.layers])
         if np.size(self.variance) not in (1, len(layers)):
             raise UsageError(
                 found=f"{np.size(self.variance)} variances for {len(layers)} layers",
