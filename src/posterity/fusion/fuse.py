@@ -144,13 +144,13 @@ def fuse(
             prior once plus every site's contribution (its posterior less its own prior), which
             in conjugate models is the posterior of the pooled data.
         divergence: what barycentres are the middle in. ``"reverse"`` for ``KL(global || local)``,
-            the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin in
-            mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of order
-            1/2 or of another as ``"renyi:0.3"``; ``"wasserstein"``, squared, for components about
-            Gaussians; ``"optimal-transport"`` of whole mixtures (needs the extra ``transport``); or
-            an object of :mod:`posterity.fusion.divergences`. But for KL's two directions the
-            matching begins where the evidence found it, number of components included, and is
-            alternated with barycentres.
+            the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin
+            in mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of
+            order 1/2 or another as ``"renyi:0.3"``; ``"wasserstein"``, squared, for components
+            about Gaussians; ``"optimal-transport"`` of whole mixtures (extra ``transport``); or an
+            object of :mod:`posterity.fusion.divergences`. But for KL's two directions the matching
+            begins where the evidence found it, number of components included, and is alternated
+            with barycentres.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`.
         prior: what sites that are not ledgers started from, and the prior that a product counts
