@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Gamma,
         Gaussian,
         Mixture,
+        Network,
         NormalGamma,
         NormalWishart,
         Plate,
@@ -42,6 +43,7 @@ __all__ = [
     "Ledger",
     "LocalUpdate",
     "Mixture",
+    "Network",
     "NormalGamma",
     "NormalWishart",
     "Plate",
@@ -87,6 +89,7 @@ _MODULES = (
     "inference",
     "ledger",
     "models",
+    "networks",
 )
 
 

@@ -86,6 +86,10 @@ class ConvergenceWarning(UserWarning):
     """A posterior that has not settled: what is left to change is in the run's ``status``."""
 
 
+class ScaleWarning(UserWarning):
+    """Data in units for which a prior of the weights was hardly meant."""
+
+
 class IdentificationWarning(UserWarning):
     """A matching that hangs on little: another one explains the sites nearly as well."""
 

@@ -18,12 +18,15 @@ from posterity.families import (
     ExponentialFamily,
     Gamma,
     Gaussian,
+    HiddenMarkov,
     Mixture,
+    Network,
     NormalWishart,
     Plate,
     Product,
 )
 from posterity.families.coordinates import Coordinate
+from posterity.networks.layers import Layers
 
 Rng = np.random.Generator
 Batch = tuple[int, ...]
@@ -104,6 +107,20 @@ def plate_of_products(rng: Rng, batch: Batch, size: int) -> Plate:
     return Plate(product_of_locations(rng, (*batch, size + 1), 2))
 
 
+def hidden_markov(rng: Rng, batch: Batch, size: int) -> HiddenMarkov:
+    states = size + 1
+    rows = dirichlet(rng, (*batch, states), size)
+    emissions = Plate(normal_wishart(rng, (*batch, states), 2))
+    start = dirichlet(rng, batch, size)
+    return HiddenMarkov(emissions=emissions, initial=start, transitions=Plate(rows))
+
+
+def network(rng: Rng, batch: Batch, size: int) -> Network:
+    layers = Layers.dense(size, 2, 1)
+    own = diagonal_gaussian(rng, batch, layers.size)
+    return Network(own.precision_mean, own.precision, layers)
+
+
 def mixture(rng: Rng, batch: Batch, size: int) -> Mixture:
     return Mixture.from_standard(rng.dirichlet(np.full(3, 2.0)), gaussian(rng, (3,), size))
 
@@ -119,8 +136,9 @@ TABLE: dict[str, Row] = {
     **{
         name: Row(law, by_standard(law))
         for name, law in families.exported().items()
-        if getattr(law, "standard", None)
+        if getattr(law, "standard", None) and law is not Network
     },
+    "Network": Row(Network, network),
     "Product": Row(Product, product),
     "Product-located": Row(Product, product_of_locations),
     "Plate": Row(Plate, plate),
@@ -128,9 +146,10 @@ TABLE: dict[str, Row] = {
     "Plate-sticks": Row(Plate, plate_with_sticks),
     "Plate-Product": Row(Plate, plate_of_products),
     "Product-Plate": Row(Product, product_of_plates),
+    "HiddenMarkov": Row(HiddenMarkov, hidden_markov),
     "Mixture": Row(Mixture, mixture),
 }
-"""Families that list their textbook parameters enrol themselves."""
+"""Families whose textbook parameters are arrays, and that list them, enrol themselves."""
 
 NAMES = [name for name, row in TABLE.items() if issubclass(row.family, ExponentialFamily)]
 """Rows that are exponential families: all but mixtures."""

@@ -14,12 +14,14 @@ from posterity.families import (
     Dirichlet,
     Gamma,
     Gaussian,
+    Network,
     NormalGamma,
     NormalWishart,
     Plate,
     Product,
     Wishart,
 )
+from posterity.networks.layers import Layers
 from tests.laws.table import NAMES, TABLE, laws, members, some, to_jax
 
 families = pytest.mark.parametrize("name", NAMES)
@@ -31,6 +33,7 @@ IMPROPER: dict[str, Any] = {
     "Gaussian, singular": Gaussian(np.zeros(2), np.ones((2, 2))),
     "DiagonalGaussian, negative": DiagonalGaussian(np.zeros(2), np.array([1.0, -1.0])),
     "DiagonalGaussian, flat": DiagonalGaussian(np.zeros(2), np.array([1.0, 0.0])),
+    "Network": Network(np.zeros(2), np.array([1.0, -1.0]), Layers.dense(1, 1)),
     "Gamma, shape": Gamma(-1.0, 1.0),
     "Gamma, rate": Gamma(0.0, 0.0),
     "Beta, a": Beta(-1.0, 0.0),

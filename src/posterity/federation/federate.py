@@ -20,16 +20,17 @@ from posterity.errors import (
     StructureError,
     UsageError,
 )
-from posterity.families import ExponentialFamily, at_rest
+from posterity.families import ExponentialFamily
 from posterity.federation.checkpoint import keep
 from posterity.federation.durable import advance_safely
 from posterity.federation.gossip import OverGraph
 from posterity.federation.run import ROUNDS, Callback, Goal, Run
-from posterity.federation.schedules import Schedule, Sequential
+from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
 from posterity.federation.visit import Federation
 from posterity.inference.update import LocalUpdate
+from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, Records, hierarchical
 from posterity.models.records import joined
 
@@ -43,7 +44,7 @@ SITES = Constraint(
 def federate(
     sites: Mapping[str, Any],
     model: Model | Callable[[Any, Any], Any],
-    prior: ExponentialFamily,
+    prior: ExponentialFamily | Ledger,
     *,
     schedule: Schedule | None = None,
     steps: int | None = None,
@@ -69,15 +70,18 @@ def federate(
             site without records takes part, relays, and contributes nothing.
         model: of :mod:`posterity.models`, or any function of a parameter and a batch that gives
             one log likelihood a record.
-        prior: a proper member of the family that the posterior shall have.
-        schedule: :class:`Sequential` (the default), :class:`Synchronous` or
-            :class:`Asynchronous` over a server, :class:`Gossip` over a graph.
+        prior: a proper member of the family that the posterior shall have; or a ledger to go on
+            from, whose factors of sites that do not take part stay as they are.
+        schedule: :class:`Sequential` (the default), :class:`Synchronous` (the default of updates
+            that train, undamped) or :class:`Asynchronous` over a server, :class:`Gossip` over a
+            graph.
         steps: of the schedule: passes, rounds, reports or hops; by default as many as it takes
             to converge, up to those of a hundred rounds.
         until: nats that may be left to change in a run which has converged, and then ends;
             with ``steps``, after these at the latest. 1e-3 by default; with ``steps`` alone all
             of these are made.
-        update: how a site improves its factor in one visit.
+        update: how a site improves its factor in one visit; for networks that were fused
+            :class:`posterity.networks.Refinement`.
         weights: factors of sites' losses, 1 by default. (The inverse of a site's number of
             records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
             site as one record.)
@@ -136,7 +140,7 @@ def federate(
 def start(
     sites: Mapping[str, Any],
     model: Model | Callable[[Any, Any], Any],
-    prior: ExponentialFamily,
+    prior: ExponentialFamily | Ledger,
     *,
     schedule: Schedule | None = None,
     update: LocalUpdate | None = None,
@@ -151,16 +155,30 @@ def start(
     SITES.check(sites=list(sites))
     model = model if isinstance(model, Model) else FunctionModel(model)
     if personal is not False:
+        if isinstance(prior, Ledger):
+            raise UsageError(
+                found="a ledger to go on from, with personal parameters",
+                expected="a prior for them",
+                fix="Pass `ledger.posterior`, as a prior.",
+            )
         model, prior = hierarchical(model, prior, personal)
-    schedule = Sequential() if schedule is None else schedule
+    update = update or LocalUpdate()
+    if schedule is None:
+        schedule = Synchronous(damping=1.0) if update.trains else Sequential()
+    ledger = prior if isinstance(prior, Ledger) else Ledger(prior)
+    prior = ledger.prior
     key = jax.random.key(0) if key is None else key
-    check_proper(prior, "the prior")
     records = _records(sites, weights or {}, model)
-    prior = at_rest(prior)
-    update = (update or LocalUpdate()).resolve(model, prior)
+    update = update.resolve(model, prior)
     federation = Federation(model, update, records, on_error)
     _check_fit(federation, prior)
-    first = schedule.init(State.of(prior), tuple(records), key=jax.random.fold_in(key, 0))
+    begun = State.of(prior)
+    if ledger.entries:
+        check_proper(ledger.posterior, "the posterior of the ledger")
+        begun = begun.with_entries(ledger.entries)
+    first = schedule.init(begun, tuple(records), key=jax.random.fold_in(key, 0))
+    if ledger.entries:
+        first = schedule.learn(first, first.entries)
     return Run(federation, schedule, first, key, tolerance=until or TOLERANCE)
 
 
@@ -236,6 +254,8 @@ def _check_fit(federation: Federation, prior: ExponentialFamily) -> None:
 
     What else is wrong with a model is told at the visit of the site where it shows.
     """
+    if federation.update.trains:  # which checks data as it trains
+        return
     checked, own = set(), isinstance(federation.model, FunctionModel)
     # What JAX raises where shapes differ; a user's function raises what it likes.
     shapes = TypeError if own else (TypeError, ValueError)

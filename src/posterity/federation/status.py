@@ -93,6 +93,8 @@ def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, boo
     now, before = _length(visits, 0), _length(visits, 1)
     late = run.state.step > FIRST * run.round
     growing = late and before is not None and now is not None and now > max(2 * before, 1)
+    if run.federation.update.trains:  # what the last round moved, the next one may
+        return (math.inf if now is None else now**2 / 2), growing
     if run.federation.update.noisy:
         upper = certify(run).upper
         return (upper if math.isfinite(upper) else math.inf), False

@@ -6,6 +6,7 @@ whatever process, with these alone it finds another factor. Whoever holds the su
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -58,7 +59,14 @@ class Federation(Agreement):
 
     def site(self, name: str) -> "SiteProblem":
         """What one site knows."""
-        return SiteProblem(self.model, self.update, self.sites[name], self.of_many_sizes)
+        records = self.sites[name]
+        share = float(records.weights.sum()) / self.weight if self.update.trains else 1.0
+        return SiteProblem(self.model, self.update, records, self.of_many_sizes, share)
+
+    @functools.cached_property
+    def weight(self) -> float:
+        """Of all sites' records together."""
+        return math.fsum(float(records.weights.sum()) for records in self.sites.values())
 
     @functools.cached_property
     def of_many_sizes(self) -> bool:
@@ -158,6 +166,8 @@ class SiteProblem(Agreement):
     records: Records
     padding: bool = False
     """Whether to pad the records, so that sites of other sizes use the same program."""
+    share: float = 1.0
+    """Of all records, where sites train apart and what they find is averaged."""
 
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: jax.Array
@@ -176,6 +186,9 @@ class SiteProblem(Agreement):
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
             return Proposal(_settled(found))
+        if self.update.trains:
+            found = self.update.trained(self.model, view, self.records, key=key)
+            return Proposal(_settled(factor + (found - view) * self.share))
         records = self.records.padded() if self.padding else self.records
         taken = np.asarray(count)  # an array: compiled once
         update = self.update

@@ -13,6 +13,7 @@ from posterity.errors import UsageError
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.blocks import Plates
 from posterity.fusion.confidence import DOUBTFUL, Confidence
+from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matched, Matching, match, member_hashes
 
@@ -116,7 +117,7 @@ class Alignment:
 def align(
     plates: Plates,
     matching: Matching,
-    divergence: Divergence,
+    divergence: Divergence | Discrepancy,
     components: int | None,
     importance: Float[Array, " sites"],
     absorb: bool = False,
@@ -140,7 +141,11 @@ def align(
 
 
 def _match(
-    parts: Absorbing, rows: Int[Array, " m"], matching: Matching, divergence: Divergence, size: Any
+    parts: Absorbing,
+    rows: Int[Array, " m"],
+    matching: Matching,
+    divergence: Divergence | Discrepancy,
+    size: Any,
 ) -> Matched:
     starts = np.cumsum([0, *_held(parts.plates, rows)])
     return match(parts.members[rows], starts, matching, divergence, size, parts.counts[rows])
@@ -164,7 +169,7 @@ def _aligned(
     return Alignment(
         matching=plates.by_site(labels),
         components=int(labels.max()) + 1,
-        cost=found.clustering.misfit,
+        cost=found.clustering.misfit if found.cost is None else found.cost,
         trace=found.trace,
         confidence=Confidence(found.clustering, found.levels, free and not found.joined),
         rows=plates.by_site(rows),

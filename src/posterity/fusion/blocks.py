@@ -2,13 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import StructureError
-from posterity.families import ExponentialFamily, Plate, concatenate
+from posterity.families import ExponentialFamily, Plate, Tied, concatenate
 from posterity.families.mixing import MixingWeights
 from posterity.fusion.paths import blocks
 from posterity.fusion.sites import Site
@@ -105,12 +105,52 @@ class Plates(Block):
         return dict(zip(self.names, pieces, strict=True))
 
 
+@dataclasses.dataclass(frozen=True)
+class TiedPlates(Plates):
+    """Posteriors whose blocks share labels, with the plates in which the labels are matched.
+
+    ``whole`` and ``whole_priors`` are the posteriors themselves and their priors, of as many labels.
+    """
+
+    whole: list[Tied]
+    whole_priors: list[Tied | None]
+
+    @classmethod
+    def of(
+        cls, path: str, names: list[str], whole: list[Tied], priors: list[Tied | None]
+    ) -> "TiedPlates":
+        """From the posteriors; priors of another number of labels keep their concentrations."""
+        found: list[Tied | None] = []
+        for name, q, prior in zip(names, whole, priors, strict=True):
+            try:
+                found.append(None if prior is None else resized(prior, q.labels))
+            except StructureError as error:
+                raise error.at(f"site {name!r}") from error
+        plates = [q.as_plate(p) for q, p in zip(whole, found, strict=True)]
+        start = [None if p is None else p.as_plate(p) for p in found]
+        return cls(path, names, plates, start, whole, found)
+
+
+def resized(prior: Tied, labels: int) -> Tied:
+    """The same prior of so many labels."""
+    spread = prior.spread()  # it tells no label apart, or raises
+    if prior.labels == labels:
+        return prior
+    return type(prior).exchangeable(prior.as_plate(prior).members[0], spread, labels)
+
+
 def side_by_side(sites: Mapping[str, Site]) -> list[Block]:
     """The blocks of all sites, which are of one structure."""
     posteriors = [blocks(site.posterior) for site in sites.values()]
     priors = [{} if site.prior is None else blocks(site.prior) for site in sites.values()]
-    kinds = {path: Plates if isinstance(q, Plate) else Block for path, q in posteriors[0].items()}
     return [
-        kind(path, list(sites), [q[path] for q in posteriors], [p.get(path) for p in priors])  # pyright: ignore
-        for path, kind in kinds.items()
+        _kind(like)(path, list(sites), [q[path] for q in posteriors], [p.get(path) for p in priors])
+        for path, like in posteriors[0].items()
     ]
+
+
+def _kind(like: ExponentialFamily) -> Callable[..., Block]:
+    """What lays a block of this family out."""
+    if isinstance(like, Tied):
+        return TiedPlates.of
+    return Plates if isinstance(like, Plate) else Block

@@ -13,11 +13,13 @@ from posterity.families import ExponentialFamily, Plate, stack
 from posterity.fusion import paths
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.blocks import Block, Plates
+from posterity.fusion.blocks import Block, Plates, TiedPlates
 from posterity.fusion.common_prior import common_prior, common_total, one_member, part_of
+from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.paths import assembled
 from posterity.fusion.rules import barycenter
+from posterity.fusion.tied import average_tied, tied_terms
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -43,12 +45,14 @@ def average(
     like: ExponentialFamily,
     blocks: Sequence[Block],
     alignments: Alignments,
-    divergence: Divergence,
+    divergence: Divergence | Discrepancy,
     importance: Float[Array, " sites"],
 ) -> ExponentialFamily:
     """The posterior, of the structure of ``like``, closest to those of all sites."""
 
     def one(block: Block) -> ExponentialFamily:
+        if isinstance(block, TiedPlates):
+            return average_tied(block, alignments[block.path], divergence, importance)
         if isinstance(block, Plates):
             return _average_plate(block, alignments[block.path], divergence, importance)
         together = np.zeros(len(block.names), dtype=int)
@@ -58,7 +62,7 @@ def average(
 
 
 def _average_plate(
-    plates: Plates, alignment: Alignment, divergence: Divergence, importance: Array
+    plates: Plates, alignment: Alignment, divergence: Divergence | Discrepancy, importance: Array
 ) -> Plate:
     parts, labels = Absorbing.of(plates, alignment.into), alignment.labels
     kept, whole = labels >= 0, (labels >= 0) & parts.whole
@@ -104,9 +108,7 @@ def add(
     """
     given = {} if prior is None else paths.blocks(prior)
     terms = {
-        block.path: _plate_terms(block, alignments[block.path], given.get(block.path))  # pyright: ignore
-        if isinstance(block, Plates)
-        else _terms(block, given.get(block.path))
+        block.path: _terms_of(block, alignments.get(block.path), given.get(block.path))
         for block in blocks
     }
     common = assembled(like, {path: own.prior for path, own in terms.items()})
@@ -120,6 +122,17 @@ def add(
     # Rows of a plate were found in the others' company, and an average holds everyone's prior.
     alone = not alignments and not (rebased and prior is None)
     return Pooled(Ledger(common).extend(factors, independent=alone), rebased, part_of(members))
+
+
+def _terms_of(block: Block, alignment: Alignment | None, given: Any) -> Terms:
+    """Those of a block, or of one whose components were matched."""
+    if alignment is None:
+        return _terms(block, given)
+    if isinstance(block, TiedPlates):
+        prior, added, others = tied_terms(block, alignment, given)
+        return Terms(prior, added, others, others)
+    assert isinstance(block, Plates)  # nothing else was matched
+    return _plate_terms(block, alignment, given)
 
 
 def _terms(block: Block, given: ExponentialFamily | None) -> Terms:

@@ -15,11 +15,14 @@ from posterity.families import (
     Distribution,
     ExponentialFamily,
     Mixture,
+    Network,
     Plate,
+    Tied,
     at_rest,
     stack,
 )
 from posterity.fusion.geometry import kl_matrix
+from posterity.fusion.networks.compare import in_order_of
 from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
 
@@ -108,12 +111,16 @@ def diff(
     are compared among the matched components: shares of a part of a Dirichlet are Dirichlet
     again, with the same concentrations. The sticks of a Dirichlet process depend on their
     order; where it is the same they are compared as they are, else by the expected weights of
-    the matched components, made to sum to one.
+    the matched components, made to sum to one. States of hidden Markov models are matched by their
+    emissions; initial probabilities and transitions are compared among the matched states, and
+    their divergence stands where a plate's weights do.
 
     A mixture is compared with another, or with a member of its components' family, by Monte Carlo
     from ``num_samples`` draws of ``key`` (one of its own if None): an estimate with standard
     errors, which may come out negative where it is small. Components of two mixtures are matched
     like a plate's.
+
+    Units of networks of one shape are matched, layer by layer, before weights are compared.
 
     Raises:
         StructureError: if the families, blocks or dimensions differ.
@@ -163,6 +170,11 @@ def _block(a: ExponentialFamily, b: ExponentialFamily, path: str) -> BlockDiff:
     if isinstance(a, Plate) and isinstance(b, Plate) and not (a.batch_shape or b.batch_shape):
         _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
         return _plates(a, b, path)
+    if isinstance(a, Tied) and isinstance(b, Tied) and not (a.batch_shape or b.batch_shape):
+        _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
+        return _tied(a, b, path)
+    if isinstance(a, Network) and isinstance(b, Network) and not (a.batch_shape or b.batch_shape):
+        b = in_order_of(b, a)
     # A batch of plates has no one set of labels: it is compared as it stands.
     _check_alike(structure(a) == structure(b), a, b, path)
     name = f"Plate of {type(a.members).__name__}" if isinstance(a, Plate) else type(a).__name__
@@ -199,6 +211,24 @@ def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
     plate = _plate_diff(mine, theirs, rows, columns, _weights(a, b, rows, columns))
     terms = [pair.kl for pair in plate.pairs] + ([plate.weights] if plate.weights else [])
     return BlockDiff(path, f"Plate of {type(a.members).__name__}", _sum(terms), plate)
+
+
+def _tied(a: Tied, b: Tied, path: str) -> BlockDiff:
+    """Labels are matched in the plate; all else is compared among those that have a partner."""
+    mine, theirs = _Labelled.of_plate(a.as_plate()), _Labelled.of_plate(b.as_plate())
+    rows, columns = _match(mine, theirs)
+    kl = Divergences.between(_among_labels(a, rows), _among_labels(b, columns))
+    plate = _plate_diff(mine, theirs, rows, columns, None)
+    members = _sum([pair.kl for pair in plate.pairs])
+    rest = Divergences(max(kl.ab - members.ab, 0.0), max(kl.ba - members.ba, 0.0))
+    return BlockDiff(path, type(a).__name__, kl, dataclasses.replace(plate, weights=rest))
+
+
+def _among_labels(law: Tied, kept: Array) -> Tied:
+    """The law of what these labels have among each other."""
+    labels = np.full(law.labels, -1)
+    labels[kept] = np.arange(len(kept))
+    return law.relabel(labels, len(kept))
 
 
 class _Labelled(NamedTuple):

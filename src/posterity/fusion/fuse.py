@@ -10,14 +10,18 @@ import numpy as np
 from posterity.arguments import COUNT
 from posterity.arrays.typing import Float, Int
 from posterity.checks import check_proper
-from posterity.errors import IdentificationWarning, UsageError
-from posterity.families import ExponentialFamily
+from posterity.errors import IdentificationWarning, StructureError, UsageError
+from posterity.families import ExponentialFamily, Network, Plate
 from posterity.fusion.alignment import Alignment, align
-from posterity.fusion.blocks import Plates, side_by_side
+from posterity.fusion.blocks import Block, Plates, side_by_side
 from posterity.fusion.combine import add, average
 from posterity.fusion.common_prior import pooled_posterior, warn_of_priors
-from posterity.fusion.geometry import Divergence, DivergenceName
+from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences.names import Name, divergence_of
+from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
+from posterity.fusion.networks.intake import check_no_networks, in_memory
+from posterity.fusion.networks.options import Options
 from posterity.fusion.refusals import check_family, check_has_plates
 from posterity.fusion.regions import kept_apart
 from posterity.fusion.rules import Rule, RuleName
@@ -38,7 +42,7 @@ class Fusion:
         plates: for each plate (by the path of its block, ``""`` for the whole posterior) the
             matching, its cost and the trace of the objective.
         rule: how matched components became one.
-        divergence: the side on which KL was taken.
+        divergence: the side on which KL was taken, or what was taken instead.
         rebased: with ``rule="product"``, the sites whose own prior was not the common one, which is
             ``ledger.prior``.
     """
@@ -47,7 +51,7 @@ class Fusion:
     ledger: Ledger | None
     plates: dict[str, Alignment]
     rule: Rule
-    divergence: Divergence
+    divergence: Divergence | Discrepancy
     rebased: tuple[str, ...] = ()
 
     @property
@@ -113,14 +117,15 @@ class Fusion:
 def fuse(
     posteriors: Iterable[Fusible] | Mapping[str, Fusible] | Fusible,
     *,
-    components: int | None = None,
+    components: int | tuple[int, ...] | None = None,
     rule: Rule | RuleName | str = "barycenter",
-    divergence: Divergence | DivergenceName | str = "reverse",
+    divergence: Divergence | Discrepancy | Name | str = "reverse",
     matching: Matching | MatchingName | str = "evidence",
     prior: ExponentialFamily | None = None,
     weights: Mapping[str, float] | None = None,
     absorb: bool | None = None,
     budget: int | None = None,
+    networks: Options | None = None,
 ) -> Fusion:
     """Merge posteriors of separate data into one, finding which components correspond.
 
@@ -133,7 +138,8 @@ def fuse(
             mixing weights and a known prior leaves out components that hold less than one
             observation.
         components: number of fused components of each plate; None finds it. For
-            ``matching="kl-fusion"`` an upper bound, as in the paper.
+            ``matching="kl-fusion"`` an upper bound, as in the paper. Of networks, the hidden
+            units of each layer.
         rule: ``"barycenter"``, the summed-KL mean of matched components, or ``"product"``, the
             prior once plus every site's contribution (its posterior less its own prior), which
             in conjugate models is the posterior of the pooled data.
@@ -154,9 +160,10 @@ def fuse(
         budget: bytes of memory to work in. If there are more parameters than 64 MiB, or a budget
             is given, sites are read once and matched in passes that keep only sums: parameters
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
+        networks: how networks are fused, if sites are :class:`posterity.Network`.
 
     Returns:
-        A :class:`Fusion`. It does not depend on the order of sites or of components, nor on how
+        A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order of sites or of components, nor on how
         many sites came at a time.
 
     Warns:
@@ -185,7 +192,7 @@ def fuse(
     3
     """
     by: Rule = _choice(Rule, rule, "rule")
-    side: Divergence = _choice(Divergence, divergence, "divergence")
+    side = divergence_of(divergence)
     how: Matching = _choice(Matching, matching, "matching")
     COUNT.or_none().check(budget=budget)
     check_family(prior)
@@ -196,9 +203,20 @@ def fuse(
             fix="Leave absorb out.",
         )
     limit = None if how is Matching.KL_FUSION else IN_MEMORY
+    if isinstance(side, Discrepancy) and how is Matching.KL_FUSION:
+        raise UsageError(
+            found=f"divergence={side.value!r} with matching='kl-fusion'",
+            expected="a direction of KL, which the paper's problem (9) is about",
+            fix="Leave matching out, or choose divergence='reverse' or 'forward'.",
+        )
     held, rest = small(posteriors, limit) if budget is None else ([], items(posteriors))
     if rest is not None:
+        held, rest = in_memory(rest)
+    if rest is not None:
+        check_no_networks([], networks, components)
         _check_streams(absorb)
+        if isinstance(side, Discrepancy):
+            raise _no_stream(side)
         found = stream(
             rest,
             components=components,
@@ -212,11 +230,29 @@ def fuse(
         return Fusion(found.posterior, found.ledger, found.plates, by, side, found.rebased)
     sites = read_sites(held, prior)
     importance = site_weights(list(sites), weights, by)
+    if any(isinstance(site.posterior, Network) for site in sites.values()):
+        from posterity.fusion.networks.fuse import fuse_networks
+
+        return fuse_networks(
+            sites,
+            components=components,
+            rule=by,
+            divergence=side,
+            matching=how,
+            prior=prior,
+            importance=importance,
+            absorb=absorb,
+            budget=budget,
+            options=networks,
+        )
     if by is Rule.PRODUCT:
         check_counted_once(sites)
     like, blocks = next(iter(sites.values())).posterior, side_by_side(sites)
+    check_no_networks([block.posteriors[0] for block in blocks], networks, components)
     plates = [block for block in blocks if isinstance(block, Plates)]
     check_has_plates(components, like, bool(plates))
+    if isinstance(side, Discrepancy):
+        _check_defined(side, plates if by is Rule.PRODUCT else blocks)
     aligned = {
         p.path: align(p, how, side, components, importance, absorb is not False) for p in plates
     }
@@ -241,6 +277,25 @@ def _check_streams(absorb: bool | None) -> None:
             expected="sites that are matched in memory: up to 64 MiB of parameters, no budget=",
             fix="Leave absorb out, or fuse regions of fewer sites first, and then their ledgers.",
         )
+
+
+def _no_stream(divergence: Discrepancy) -> UsageError:
+    """Passes keep sums of parameters, which only KL's barycentres are made of."""
+    return UsageError(
+        found=f"divergence={divergence.value!r} with sites that are streamed",
+        expected="sites that are matched in memory: up to 64 MiB of parameters, no budget=",
+        fix="Choose divergence='reverse' or 'forward', or fuse regions of fewer sites first.",
+    )
+
+
+def _check_defined(divergence: Discrepancy, blocks: Sequence[Block]) -> None:
+    """Raise a StructureError that names the block for which a divergence is not defined."""
+    for block in blocks:
+        one = block.posteriors[0]
+        try:
+            divergence.check(one.members if isinstance(one, Plate) else one)
+        except StructureError as error:
+            raise error.at(f"block {block.path!r}") if block.path else error from error
 
 
 def _warn_of_doubts(plates: Sequence[Plates], aligned: Mapping[str, Alignment]) -> None:

@@ -25,6 +25,7 @@ from posterity.fusion.refusals import (
     check_enough,
     check_held,
     check_priors_known,
+    check_streams,
     counted_twice,
     twice,
     warn_of_copies,
@@ -309,6 +310,7 @@ class Intake:
             self.like, self.prior = site.posterior, site.prior
             self._expected = (name, Site(site.posterior, None))
             for path, like in blocks(site.posterior).items():
+                check_streams(like)
                 self.columns[path] = Column(path, like, self._divergence, self._room)
 
     def _note_bare(self, names: Sequence[str]) -> None:

@@ -10,6 +10,8 @@ from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
+from posterity.fusion.divergences.alternation import alternate
+from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence, Points, moved, of_places, parts
 from posterity.fusion.search import Found, search
 
@@ -44,7 +46,7 @@ def match(
     members: ExponentialFamily,
     starts: Int[Array, " bounds"],
     matching: Matching,
-    divergence: Divergence,
+    divergence: Divergence | Discrepancy,
     components: int | None,
     counts: Float[Array, " n"] | None = None,
 ) -> Matched:
@@ -57,13 +59,22 @@ def match(
     _check_components(np.diff(starts), matching, components)
     given = np.concatenate([np.arange(size) for size in np.diff(starts)])
     order, bounds = _canonical_order(members, starts, counts)
-    local = LocalComponents(_centred(members, order, divergence), bounds)
+    other = divergence if isinstance(divergence, Discrepancy) else None
+    side = Divergence.REVERSE if isinstance(divergence, Discrepancy) else divergence
+    local = LocalComponents(_centred(members, order, side), bounds)
     rows = np.empty(len(order), int)
     rows[order] = np.arange(len(order))
     if matching is Matching.IDENTITY:
         same = Clustering(local, given[order])
-        return Matched(given, Found(same, [same.misfit]), rows)
-    found = _find(local, matching, components)
+        found = Found(same, [same.misfit])
+    else:
+        found = _find(local, matching, components)
+    if other is not None:
+        masses = np.ones(len(order)) if counts is None else counts[order]
+        fixed = matching is Matching.IDENTITY
+        found = alternate(found, members[order], masses, other, fixed=fixed)
+    if matching is Matching.IDENTITY:
+        return Matched(given, found, rows)
     return Matched(found.clustering.labels[rows], found, rows)
 
 

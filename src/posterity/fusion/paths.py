@@ -3,20 +3,22 @@
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from posterity.families import ExponentialFamily, Product
+from posterity.families import ExponentialFamily, Product, Tied
 
 
 def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:
     """What is in a posterior's products, by path; ``""`` is the posterior itself.
+
+    A product whose blocks share labels is one block.
 
     >>> from posterity.families import Gamma
     >>> q = Gamma.from_standard(shape=1.0, rate=1.0)
     >>> list(blocks(Product(noise=q, layers=Product(first=q, second=q))))
     ['layers/first', 'layers/second', 'noise']
     """
-    if not isinstance(posterior, Product):
+    if not _apart(posterior):
         return {path: posterior}
-    inner = (blocks(block, _at(path, name)) for name, block in posterior.blocks.items())
+    inner = (blocks(block, _at(path, name)) for name, block in posterior.blocks.items())  # pyright: ignore[reportAttributeAccessIssue]
     return {path: block for found in inner for path, block in found.items()}
 
 
@@ -24,10 +26,15 @@ def assembled(
     like: ExponentialFamily, found: Mapping[str, ExponentialFamily], path: str = ""
 ) -> ExponentialFamily:
     """A posterior of the same products, with the blocks that were ``found`` by path."""
-    if not isinstance(like, Product):
+    if not _apart(like):
         return found[path]
-    inner = like.blocks.items()
+    inner = like.blocks.items()  # pyright: ignore[reportAttributeAccessIssue]
     return like.rebuild([assembled(block, found, _at(path, name)) for name, block in inner])
+
+
+def _apart(posterior: ExponentialFamily) -> bool:
+    """Whether it is a product whose blocks have nothing to do with each other."""
+    return isinstance(posterior, Product) and not isinstance(posterior, Tied)
 
 
 def _at(path: str, name: str) -> str:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily
+from posterity.families import ExponentialFamily, Tied
 
 
 def twice(name: str) -> UsageError:
@@ -55,6 +55,16 @@ def check_has_plates(components: int | None, like: object, plates: bool) -> None
             found=f"components={components} for {like!r}",
             expected="components only where there is a Plate",
             fix="Leave components out.",
+        )
+
+
+def check_streams(block: object) -> None:
+    """Raise a UsageError for what is only fused in memory: blocks that share labels."""
+    if isinstance(block, Tied):
+        raise UsageError(
+            found=f"a {type(block).__name__} in a stream (budget=, or more than 64 MiB)",
+            expected="posteriors whose blocks share labels to be fused in memory",
+            fix="Leave budget out, or fuse regions of fewer sites first, and then their ledgers.",
         )
 
 

@@ -8,7 +8,9 @@ import numpy as np
 from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
-from posterity.fusion.geometry import Divergence, DivergenceName, moved, of_places, opposite
+from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences.names import Name, divergence_of
+from posterity.fusion.geometry import Divergence, moved, of_places, opposite
 
 Array = np.ndarray
 
@@ -28,7 +30,7 @@ RuleName = Literal["barycenter", "product"]
 def barycenter(
     members: ExponentialFamily,
     plan: Float[Array, "n g"] | Int[Array, " n"],
-    divergence: Divergence | DivergenceName = "reverse",
+    divergence: Divergence | Discrepancy | Name = "reverse",
     weights: Float[Array, " n"] | None = None,
 ) -> ExponentialFamily:
     """The ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)`` for assigned components.
@@ -41,7 +43,9 @@ def barycenter(
     Args:
         members: batch (N,) of local components.
         plan: relaxed assignment (N, G) with non-negative entries, or labels (N,).
-        divergence: the side on which the average is taken.
+        divergence: the side on which the average is taken: ``"reverse"`` is that of natural, and
+            ``"forward"`` that of mean parameters; or another divergence, see
+            :mod:`posterity.fusion.divergences`.
         weights: of each component; equal if None.
 
     >>> from posterity.families import Gamma
@@ -49,7 +53,10 @@ def barycenter(
     >>> barycenter(q, np.array([0, 0])).rate
     array([2.])
     """
-    reverse = Divergence(divergence) is Divergence.REVERSE
+    divergence = divergence_of(divergence)
+    if isinstance(divergence, Discrepancy):
+        return divergence.barycenter(members, plan, weights)
+    reverse = divergence is Divergence.REVERSE
     # Squared means cancel in moments: they are averaged about a point amid the members.
     origin = None if reverse else of_places(canonical_mean, members.location())
     members = moved(members, origin)

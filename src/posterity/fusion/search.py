@@ -50,12 +50,14 @@ class Found:
 
     ``levels`` has the least objective met with each number of groups. Where halves were ``joined``
     in the end, for reasons that the objective does not know, it is above the end of the trace.
+    ``cost`` is the summed divergence to barycentres where it is not the clustering's misfit.
     """
 
     clustering: Clustering
     trace: list[float]
     levels: dict[int, float] = dataclasses.field(default_factory=dict)
     joined: bool = False
+    cost: float | None = None
 
 
 class Incumbent:

@@ -14,7 +14,8 @@ from posterity.artifact import Posterior, open_artifact
 from posterity.artifact.columns import aligned, columns_of
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import Distribution, ExponentialFamily, at_rest
+from posterity.families import Distribution, ExponentialFamily, Network, at_rest
+from posterity.fusion.networks.alike import check_alike
 from posterity.fusion.refusals import (
     check_enough,
     check_priors_known,
@@ -141,6 +142,9 @@ def _check_structure(sites: Mapping[str, Site], prior: ExponentialFamily | None)
             expected="one posterior a site",
             fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
         )
+    networks = {n: s.posterior for n, s in sites.items() if isinstance(s.posterior, Network)}
+    if len(networks) == len(sites):
+        check_alike(networks)  # which says of which layer
     outline = expected.outline(plates=False)
     for name, (posterior, *_) in sites.items():
         if posterior.batch_shape or posterior.outline(plates=False) != outline:

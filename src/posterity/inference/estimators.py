@@ -117,7 +117,9 @@ class ClosedForm(Evaluator):
     def evaluate(
         self, model: Any, q: Any, records: Records, *, otherwise: Any = False
     ) -> Expectation:
-        """``F⁻¹ ∇_η E_q[log likelihood]``."""
+        """``F⁻¹ ∇_η E_q[log likelihood]``, or what the model says of itself."""
+        if (known := model.expected_factor(q, records)) is not None:
+            return Expectation(*known)
         weights, data = records.weights, records.data
         return _derived(q, lambda q: (weights * model.expected_log_likelihood(q, data)).sum())
 

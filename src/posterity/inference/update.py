@@ -174,6 +174,15 @@ class LocalUpdate(eqx.Module):
         return f"{how}{batch}, {self.steps} steps a visit at a rate of {rate}"
 
     @property
+    def trains(self) -> bool:
+        """Whether a site trains apart from what is shared, and takes its share of the way there."""
+        return False
+
+    def trained(self, model: Model, view: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """What the site finds from ``view`` on; of updates that train."""
+        raise NotImplementedError
+
+    @property
     def searches(self) -> bool:
         """Whether steps are found by a line search, once resolved."""
         return self.rate is None

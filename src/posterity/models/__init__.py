@@ -17,11 +17,13 @@ from posterity.models.conjugate import (
 )
 from posterity.models.documents import Documents, documents
 from posterity.models.exponential import BetaExponential
+from posterity.models.hidden_markov import HiddenMarkovModel, padded
 from posterity.models.neural import NeuralNetwork
 from posterity.models.personal import PersonalModel
 from posterity.models.personal_regression import PersonalRegression, hierarchical
 from posterity.models.records import Records
 from posterity.models.regression import LogisticRegression
+from posterity.models.states import label, log_predictive, marginals
 from posterity.models.topics import TopicModel
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "GammaPoisson",
     "GaussianMean",
     "GaussianMeanCovariance",
+    "HiddenMarkovModel",
     "LinearRegression",
     "LogisticRegression",
     "Model",
@@ -46,4 +49,8 @@ __all__ = [
     "TopicModel",
     "documents",
     "hierarchical",
+    "label",
+    "log_predictive",
+    "marginals",
+    "padded",
 ]

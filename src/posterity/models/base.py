@@ -89,6 +89,15 @@ class ExpectedModel(Model, Generic[Q]):
     def expected_log_likelihood(self, q: Q, data: Any) -> Float[Real, " n"]:
         """``E_q[log p(record | z)]`` of each record, in nats; differentiable in ``q``."""
 
+    def expected_factor(self, q: Q, records: Records) -> tuple[Float[Real, ""], Q] | None:
+        """The weighted sum of expectations, and ``∇_μ`` of it as a factor; None: not known.
+
+        Where hidden variables are summed out of a conjugate model it is their expected sufficient
+        statistics, which need no Fisher information.
+        """
+        del q, records
+        return None
+
 
 class PredictorModel(Model):
     """A record ``(x, y)`` sees ``z`` through the linear predictor ``f = x · z`` alone."""

@@ -10,21 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
-from posterity.arguments import one_of
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError, UsageError
-from posterity.families import DiagonalGaussian, ExponentialFamily
-from posterity.families.gaussian import LOG_2PI
+from posterity.families import DiagonalGaussian, ExponentialFamily, Network
 from posterity.models.base import VARIANCE, Model
 from posterity.models.data import BINARY_LABELS, TARGETS, check_column, check_data, labels, pair
-
-OUTPUTS = {
-    "bernoulli": "one logit an input",
-    "categorical": "K logits an input",
-    "gaussian": "outputs shaped as y",
-}
-"""What a network has to give, by likelihood."""
-LIKELIHOOD = one_of(*OUTPUTS)
+from posterity.networks.forward import Forward
+from posterity.networks.layers import Layers
+from posterity.networks.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
 
 
 class NeuralNetwork(Model):
@@ -93,6 +86,21 @@ class NeuralNetwork(Model):
 
         return cls(apply, arrays, **options)
 
+    @classmethod
+    def of_layers(cls, layers: Layers, **options: Any) -> "NeuralNetwork":
+        """From the layers of a :class:`~posterity.families.Network`, which priors then are.
+
+        >>> net = NeuralNetwork.of_layers(Layers.dense(4, 3, 2))
+        >>> net.prior(variance=0.1)
+        Network(4-3 relu-2)
+        """
+        return cls(Forward(layers), layers.unravel(np.zeros(layers.size)), **options)
+
+    @property
+    def layers(self) -> Layers | None:
+        """The network's layers, where it was made from them."""
+        return self.apply.layers if isinstance(self.apply, Forward) else None
+
     @property
     def size(self) -> int:
         """Number of weights ``p``."""
@@ -114,15 +122,7 @@ class NeuralNetwork(Model):
         """``log p(y | network(x))``."""
         x, y = data
         outputs = self.outputs(z, x)
-        if self.likelihood == "bernoulli":
-            return -jnp.logaddexp(0.0, jnp.where(jnp.asarray(y) > 0, -outputs, outputs))
-        if self.likelihood == "categorical":
-            log_probabilities = jax.nn.log_softmax(outputs)
-            labels = jnp.asarray(y, int)[:, None]
-            return jnp.take_along_axis(log_probabilities, labels, -1)[:, 0]
-        residual = ((y - outputs.reshape(y.shape)) ** 2).reshape(y.shape[0], -1)
-        each = residual / self.noise_variance + math.log(self.noise_variance) + LOG_2PI
-        return -each.sum(-1) / 2
+        return log_likelihood(outputs, y, self.likelihood, self.noise_variance)
 
     def prior(
         self, *, variance: float = 1.0, key: Key[jax.Array, ""] | None = None
@@ -137,7 +137,10 @@ class NeuralNetwork(Model):
             # One dtype, so that all sites that know the key draw the same prior.
             noise = np.asarray(jax.random.normal(key, (self.size,), jnp.float32), np.float64)
             means = 0.1 * math.sqrt(variance) * noise
-        return DiagonalGaussian.from_standard(means, np.full(self.size, variance))
+        variances, layers = np.full(self.size, float(variance)), self.layers
+        if layers is not None:
+            return Network.from_standard(means, variances, layers)
+        return DiagonalGaussian.from_standard(means, variances)
 
     def check(self, data: Any) -> None:
         """Inputs that the network takes, and labels that fit its outputs."""

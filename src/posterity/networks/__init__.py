@@ -1,1 +1,60 @@
-"""Feed-forward networks: their layers as data, the forward pass, training of local posteriors."""
+"""Feed-forward networks: layers as data, local posteriors, predictions, other libraries' trees."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from posterity.networks.layers import Conv, Dense, Layers
+    from posterity.networks.prediction import Prediction, describe, predict
+    from posterity.networks.priors import GaussianPrior, Horseshoe
+    from posterity.networks.pytrees import from_pytree, to_pytree
+    from posterity.networks.refinement import Refinement
+    from posterity.networks.training import Progress, Trained, train
+
+_HOME = {
+    "Conv": "layers",
+    "Dense": "layers",
+    "GaussianPrior": "priors",
+    "Horseshoe": "priors",
+    "Layers": "layers",
+    "Prediction": "prediction",
+    "Progress": "training",
+    "Refinement": "refinement",
+    "Trained": "training",
+    "describe": "prediction",
+    "from_pytree": "pytrees",
+    "predict": "prediction",
+    "to_pytree": "pytrees",
+    "train": "training",
+}
+"""The module of each public name."""
+
+__all__ = [
+    "Conv",
+    "Dense",
+    "GaussianPrior",
+    "Horseshoe",
+    "Layers",
+    "Prediction",
+    "Progress",
+    "Refinement",
+    "Trained",
+    "describe",
+    "from_pytree",
+    "predict",
+    "to_pytree",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use (PEP 562): layers are data, which need no JAX."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"posterity.networks.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,12 +1,14 @@
 """The forward pass of a network that is described by its layers."""
 
+import dataclasses
 import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from posterity.arrays.typing import Real
 from posterity.networks.layers import Conv, Layer, Layers
 
 FUNCTIONS: dict[str, Any] = {
@@ -20,19 +22,19 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def outputs(layers: Layers, z: Float[Array, " p"], x: Float[Array, "n ..."]) -> Float[Array, "n k"]:
+def outputs(layers: Layers, z: Float[Real, " p"], x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
     """What the network with flat weights ``z`` says of inputs ``x``; the last layer's outputs."""
     return activations(layers, z, x)[-1]
 
 
 def activations(
-    layers: Layers, z: Float[Array, " p"], x: Float[Array, "n ..."]
-) -> list[Float[Array, "n ..."]]:
+    layers: Layers, z: Float[Real, " p"], x: Float[Real, "n ..."]
+) -> list[Float[Real, "n ..."]]:
     """What comes out of each layer, after its activation and its pooling."""
     return apply(layers, layers.unravel(jnp.asarray(z)), x)
 
 
-def apply(layers: Layers, arrays: Any, x: Float[Array, "n ..."]) -> list[Float[Array, "n ..."]]:
+def apply(layers: Layers, arrays: Any, x: Float[Real, "n ..."]) -> list[Float[Real, "n ..."]]:
     """As :func:`activations`, from the arrays of each layer."""
     found, flow = [], jnp.asarray(x).reshape(len(x), *layers.image)
     for layer, own in zip(layers.layers, arrays, strict=True):
@@ -41,7 +43,18 @@ def apply(layers: Layers, arrays: Any, x: Float[Array, "n ..."]) -> list[Float[A
     return found
 
 
-def preactivation(layer: Layer, own: Any, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+@dataclasses.dataclass(frozen=True)
+class Forward:
+    """The network as a function of the arrays of its layers and of inputs."""
+
+    layers: Layers
+
+    def __call__(self, arrays: Any, x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
+        """What comes out of the last layer."""
+        return apply(self.layers, arrays, x)[-1]
+
+
+def preactivation(layer: Layer, own: Any, x: Float[Real, "n ..."]) -> Float[Real, "n ..."]:
     """What a layer's activation is of."""
     if isinstance(layer, Conv):
         out = jax.lax.conv_general_dilated(
@@ -52,22 +65,22 @@ def preactivation(layer: Layer, own: Any, x: Float[Array, "n ..."]) -> Float[Arr
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
     else:
-        out = x.reshape(len(x), -1) @ own["kernel"]
+        out = x.reshape(len(x), layer.inputs) @ own["kernel"]
     return out + own["bias"] if layer.bias else out
 
 
-def _layer(layer: Layer, own: Any, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+def _layer(layer: Layer, own: Any, x: Float[Real, "n ..."]) -> Float[Real, "n ..."]:
     return after(layer, preactivation(layer, own, x))
 
 
-def after(layer: Layer, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+def after(layer: Layer, x: Float[Real, "n ..."]) -> Float[Real, "n ..."]:
     """The activation and the pooling of a layer."""
     out = FUNCTIONS[layer.activation](x)
     return _pooled(layer, out) if isinstance(layer, Conv) and layer.pool > 1 else out
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def _pooled(layer: Conv, x: Float[Array, "n h w c"]) -> Float[Array, "n ..."]:
+def _pooled(layer: Conv, x: Float[Real, "n h w c"]) -> Float[Real, "n ..."]:
     side = layer.pool
     n, height, width, channels = x.shape
     x = x[:, : height // side * side, : width // side * side]

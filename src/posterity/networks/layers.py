@@ -172,6 +172,20 @@ class Layers:
         return tuple(found)
 
     @property
+    def summary(self) -> str:
+        """Sizes, in short: inputs, what comes out of each hidden layer, outputs.
+
+        >>> Layers.dense(784, 150, 10).summary
+        '784-150 relu-10'
+        """
+        found = ["x".join(map(str, self.image))]
+        for layer in self.layers:
+            window = f"{'x'.join(map(str, layer.window))} conv " if isinstance(layer, Conv) else ""
+            shape = layer.activation if layer.activation != "identity" else ""
+            found.append(f"{window}{layer.outputs} {shape}".strip())
+        return "-".join(found)
+
+    @property
     def inputs(self) -> int:
         """Numbers of one input."""
         return math.prod(self.image)
@@ -268,12 +282,17 @@ def _check(layer: Layer) -> None:
         sizes += [*layer.window, layer.stride, layer.pool]
         options["padding"] = (layer.padding, get_args(Padding))
         options["pooling"] = (layer.pooling, get_args(Pooling))
-    whole = all(isinstance(size, int) and size > 0 for size in sizes)
+    whole = all(type(size) is int and size > 0 for size in sizes)
     wrong = {name: value for name, (value, known) in options.items() if value not in known}
-    if not whole or wrong or (isinstance(layer, Conv) and len(layer.window) != 2):
+    if (
+        type(layer.bias) is not bool
+        or not whole
+        or wrong
+        or (isinstance(layer, Conv) and len(layer.window) != 2)
+    ):
         raise UsageError(
             found=f"{layer}",
-            expected="positive whole sizes, a window of height and width, and "
+            expected="positive whole sizes, a window of height and width, a bias or none, and "
             + ", ".join(f"{name} of {list(known)}" for name, (_, known) in options.items()),
             fix="Correct the layer.",
         )

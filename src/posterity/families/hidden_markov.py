@@ -1,0 +1,210 @@
+"""Posteriors of hidden Markov models whose states are unlabelled."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from posterity.arrays.typing import Float, Real
+from posterity.errors import ParameterError, StructureError
+from posterity.families.base import ExponentialFamily
+from posterity.families.batches import stack
+from posterity.families.dirichlet import Dirichlet
+from posterity.families.plate import Plate
+from posterity.families.tied import Tied
+
+BLOCKS = ("emissions", "initial", "transitions")
+
+
+class HiddenMarkov(Tied):
+    """Emissions, initial probabilities and transitions of ``K`` states, independent a posteriori.
+
+    Blocks: ``emissions``, a :class:`Plate` of ``K`` members without weights (:class:`NormalWishart`
+    or :class:`NormalGamma` for vectors, :class:`Dirichlet` for symbols); ``initial``, a
+    :class:`Dirichlet` over states; ``transitions``, a :class:`Plate` of ``K`` Dirichlets, row ``k``
+    of where state ``k`` goes. Which state is called which means nothing: rows, columns, initial
+    probabilities and emissions are relabelled together.
+
+    Source: beal2003, chapter 3.
+
+    >>> from posterity.families import NormalWishart
+    >>> one = NormalWishart.from_standard(np.zeros(1), 1.0, np.eye(1), 3.0)
+    >>> prior = HiddenMarkov.prior(one, states=3, concentration=1.0, stay=10.0)
+    >>> prior.transitions.members.concentration[0].round(2)
+    array([10.33,  0.33,  0.33])
+    """
+
+    concentrations: ClassVar[int] = 3
+
+    def __init__(
+        self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily
+    ):
+        """From a mapping with the three blocks, or keyword arguments."""
+        super().__init__(blocks, **named)
+        self._check_blocks()
+
+    def _check_blocks(self) -> None:
+        own = self.blocks
+        if tuple(own) != BLOCKS or not (
+            isinstance(own["emissions"], Plate)
+            and isinstance(own["transitions"], Plate)
+            and isinstance(own["initial"], Dirichlet)
+            and isinstance(own["transitions"].members, Dirichlet)
+            and own["emissions"].weights is None
+            and own["transitions"].weights is None
+        ):
+            raise StructureError(
+                found=f"blocks {dict(own)!r}",
+                expected="emissions=Plate(...), initial=Dirichlet(...), "
+                "transitions=Plate(Dirichlet(...)), plates without weights",
+                fix="Give the three blocks by these names.",
+            )
+        rows = own["transitions"].members
+        sizes = own["emissions"].size, own["initial"].own_size, rows.batch_shape[-1], rows.own_size
+        if len(set(sizes)) != 1:
+            raise StructureError(
+                found=f"{sizes[0]} emissions, {sizes[1]} initial probabilities and transitions "
+                f"of shape {sizes[2:]}",
+                expected="as many of each as there are states",
+                fix="Give every state an emission, an initial probability, a row and a column.",
+            )
+
+    @classmethod
+    def prior(
+        cls,
+        emission: ExponentialFamily,
+        *,
+        states: int,
+        concentration: float | int = 1.0,
+        stay: float | int = 0.0,
+        initial: float | int = 1.0,
+    ) -> Self:
+        """A prior that tells no state from another.
+
+        Args:
+            emission: of one state.
+            states: how many there are.
+            concentration: of each row, over all states together.
+            stay: what transitions of a state to itself have more ("sticky", fox2011).
+            initial: of the initial probabilities, over all states together.
+
+        Raises:
+            ParameterError: for concentrations that are not positive, or ``stay`` below zero.
+        """
+        found = np.array([concentration, stay, initial], float)
+        if not (np.isfinite(found).all() and (found >= 0).all() and found[0] > 0 and found[2] > 0):
+            raise ParameterError(
+                found=f"concentration={concentration}, stay={stay}, initial={initial}",
+                expected="finite positive concentrations, stay at least zero",
+                fix="Concentrations count observations; 1 is as good as one.",
+            )
+        if states < 1 or emission.batch_shape:
+            raise StructureError(
+                found=f"{states} states, and an emission of batch shape {emission.batch_shape}",
+                expected="at least one state, and the emission of one",
+                fix="Give the prior of one state, which all share.",
+            )
+        return cls.exchangeable(emission, found, int(states))
+
+    @property
+    def states(self) -> int:
+        """``K``."""
+        return self.blocks["initial"].own_size
+
+    def outline(self, *, plates: bool = True) -> Any:
+        """The blocks'; with ``plates=False`` only the emissions', whose number is left open."""
+        if plates:
+            return super().outline()
+        return (type(self), self.blocks["emissions"].outline(plates=False))
+
+    def occupancy(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
+        """Expected number of time steps in each state; with the prior's counts if that is None.
+
+        Every step is reached by the start or by one transition, so it is the sum of a column.
+        """
+        found = self._visits() - (0.0 if prior is None else prior._visits())
+        return np.maximum(found, 0.0)  # below zero is rounding, or a site that took data back
+
+    def _visits(self) -> Float[np.ndarray, "*batch k"]:
+        rows: Any = self.blocks["transitions"].members  # pyright: ignore
+        initial: Any = self.blocks["initial"]
+        return np.asarray(initial.concentration) + np.asarray(rows.concentration).sum(-2)
+
+    # --- as what shares labels -------------------------------------------------------------------
+
+    @classmethod
+    def shared_labels(cls) -> Mapping[str, tuple[int, ...]]:
+        """States: emissions, rows and columns of transitions, initial probabilities."""
+        return {"emissions": (0,), "initial": (0,), "transitions": (0, 1)}
+
+    @property
+    def labels(self) -> int:
+        """The states."""
+        return self.states
+
+    def as_plate(self, prior: Self | None = None) -> Plate:
+        """Emissions, and how many steps were spent in each state."""
+        total = 0.0 if prior is None else float(np.sum(prior.blocks["initial"].concentration))  # pyright: ignore
+        counts = self.occupancy(prior) + total / self.states
+        return Plate(self.blocks["emissions"].members, Dirichlet(counts - 1))  # pyright: ignore
+
+    def contribution(self, prior: Self | None) -> Self:
+        """Posterior less prior: counts of starts and transitions, and what emissions have learnt.
+
+        Of an unknown prior the concentrations are taken for counts.
+        """
+        if prior is not None:
+            return self - prior
+        own, rows = self.blocks, self.blocks["transitions"].members  # pyright: ignore
+        counted = lambda law: Dirichlet(np.asarray(law.concentration))
+        return type(self)(own, initial=counted(own["initial"]), transitions=Plate(counted(rows)))
+
+    def with_members(self, members: ExponentialFamily) -> Self:
+        """With other emissions."""
+        return type(self)(self.blocks, emissions=Plate(members))
+
+    def spread(self) -> Float[np.ndarray, "3"]:
+        """Concentration of a row, what staying has more, and that of the initial probabilities.
+
+        Of one state the first two are NaN but for their sum, which then is the first.
+        """
+        rows: Any = self.blocks["transitions"].members  # pyright: ignore
+        start: Any = self.blocks["initial"]
+        rows, start = np.asarray(rows.concentration), np.asarray(start.concentration)
+        own = np.eye(len(start), dtype=bool)
+        off = rows[~own] if len(start) > 1 else rows[own]
+        stays = rows[own] - off[0]
+        fair = lambda values: np.allclose(values, values[0], rtol=1e-9, atol=0.0)
+        if not (fair(off) and fair(rows[own]) and fair(start)):
+            raise StructureError(
+                found="a prior over transitions or initial probabilities that tells states apart",
+                expected="one concentration for all moves, one for staying, one for the start",
+                fix="Make it by HiddenMarkov.prior, or use rule='barycenter' without priors.",
+            )
+        stay = stays[0] if len(start) > 1 else np.nan
+        return np.array([off[0] * len(start), stay, start.sum()])
+
+    @classmethod
+    def exchangeable(
+        cls, member: ExponentialFamily, spread: Float[np.ndarray, "3"], labels: int
+    ) -> Self:
+        """One member for all states, and equal shares of the concentrations."""
+        total, stay, initial = (float(value) for value in np.nan_to_num(spread))
+        rows = np.full((labels, labels), total / labels) + stay * np.eye(labels)
+        return cls(
+            emissions=Plate(stack([member] * labels)),
+            initial=Dirichlet(np.full(labels, initial / labels) - 1),
+            transitions=Plate(Dirichlet(rows - 1)),
+        )
+
+    # --- what it predicts ------------------------------------------------------------------------
+
+    @property
+    def expected_transitions(self) -> Float[Real, "*batch k k"]:
+        """Mean transition probabilities, from rows to columns."""
+        return self.blocks["transitions"].members.mean  # pyright: ignore
+
+    @property
+    def expected_initial(self) -> Float[Real, "*batch k"]:
+        """Mean initial probabilities."""
+        return self.blocks["initial"].mean  # pyright: ignore

@@ -1,0 +1,290 @@
+"""What becomes of units that were matched: one layer of the fused network after another."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from posterity.arrays.typing import Float, Int
+from posterity.fusion.geometry import Divergence
+from posterity.fusion.networks.forward import after, features, preactivation
+from posterity.fusion.networks.locals import Local
+from posterity.fusion.networks.options import Options
+from posterity.fusion.networks.targets import Targets
+from posterity.networks.layers import Layers
+
+Array = np.ndarray
+Labels = Sequence[Int[Array, " units"]]
+ROWS = 20_000
+"""Places of images that a refit looks at, at most."""
+
+
+class Layer(NamedTuple):
+    """One layer of the fused network, rows being inputs, with a last one for the bias.
+
+    Attributes:
+        mean: (rows, units).
+        variance: (rows, units).
+        share: (sites, units), how much each site counts in each unit.
+        parts: (sites, rows, units), each site's part of the mean, which add up to it; or their
+            sum alone, where nobody asks whose they are.
+    """
+
+    mean: Float[Array, "rows units"]
+    variance: Float[Array, "rows units"]
+    share: Float[Array, "sites units"]
+    parts: Float[Array, "parts rows units"]
+
+
+class Said(NamedTuple):
+    """What one site says of a fused layer; ``has`` says of which rows and units."""
+
+    mean: Float[Array, "rows units"]
+    variance: Float[Array, "rows units"]
+    has: Float[Array, "rows units"]
+
+
+def placed(
+    local: Local, index: int, before: Int[Array, " b"], after: Int[Array, " u"], sizes: tuple
+) -> Said:
+    """A site's layer, its units and those before where they belong in ``sizes`` fused ones."""
+    found, rows, columns = [], before >= 0, after >= 0
+    for kind in ("mean", "variance"):
+        kernel, bias = local.incoming(index, kind)
+        out = np.zeros((len(kernel), *sizes))
+        out[:, before[rows, None], after[columns]] = kernel[:, rows][:, :, columns]
+        out = out.reshape(-1, sizes[1])
+        if bias is not None:
+            last = np.zeros((1, sizes[1]))
+            last[0, after[columns]] = bias[columns]
+            out = np.concatenate([out, last])
+        found.append(out)
+    return Said(*found, found[1] > 0)  # a variance is positive
+
+
+def holders(
+    labels: Labels, mass: Sequence[Array], locals_: Sequence[Local], size: int
+) -> Float[Array, "sites units"]:
+    """How much each site counts in each fused unit: what its unit weighs, summing to one."""
+    found = np.zeros((len(labels), size))
+    for share, own, weight, local in zip(found, labels, mass, locals_, strict=True):
+        share[own[own >= 0]] = weight[own >= 0] * local.weight
+    return found / found.sum(0)
+
+
+def first_layer(
+    said: Iterable[Said], share: Float[Array, "sites units"], divergence: Divergence, apart: bool
+) -> Layer:
+    """The weighted barycentre of what comes into the first layer's units.
+
+    With reverse KL precisions are averaged, and means by precision; with forward KL moments.
+    """
+    reverse = divergence is Divergence.REVERSE
+    second: Any = 0.0
+    parts: list[Any] = []
+    for own, counts in zip(said, share, strict=True):
+        weight = own.has * counts
+        if reverse:
+            weight = np.divide(weight, own.variance, out=np.zeros_like(own.mean), where=own.has)
+            second = second + weight
+        else:
+            second = second + weight * (own.variance + own.mean**2)
+        _append(parts, weight * own.mean, apart)
+    if reverse:
+        together = np.stack(parts) / second
+        return Layer(together.sum(0), 1 / second, share, together)
+    together = np.stack(parts)
+    mean = together.sum(0)
+    return Layer(mean, second - mean**2, share, together)
+
+
+def later_layer(
+    said: Iterable[Said], share: Float[Array, "sites units"], apart: bool, average: bool = False
+) -> Layer:
+    """Sums of what sites say, each by its share; a site says zero where it has no unit.
+
+    A weight of one site among several then has its share of that site's mean and variance, so
+    that a sum over units is as large and as unsure as a site's is on average. With ``average``
+    the sum is over the shares of those who have the unit. Where nobody has, or as far as they
+    do not, zero is as sure as the surest weight of the layer.
+    """
+    variance: Any = 0.0
+    held: Any = 0.0
+    floor, parts = np.inf, []
+    for own, counts in zip(said, share, strict=True):
+        weight = own.has * counts
+        floor = min(floor, float(own.variance[own.has].min(initial=np.inf)))
+        variance, held = variance + weight * own.variance, held + weight
+        _append(parts, weight * own.mean, apart)
+    together = np.stack(parts)
+    if average:
+        together = together / np.where(held > 0, held, 1.0)
+        variance, held = variance / np.where(held > 0, held, 1.0), np.where(held > 0, 1.0, 0.0)
+    return Layer(together.sum(0), variance + np.maximum(1 - held, 0) * floor, share, together)
+
+
+def _append(parts: list[Any], part: Array, apart: bool) -> None:
+    if apart or not parts:
+        parts.append(part)
+    else:
+        parts[0] = parts[0] + part
+
+
+def refitted(
+    layer: Layer, seen: Float[Array, "n rows"], wanted: Iterable[Array], ridge: float
+) -> Layer:
+    """Ridge regression of what each site wants of the units, towards where they start.
+
+    ``wanted`` is each site's part (n, units) of the target. The whole is linear in them, so that
+    each site has its part of the outcome.
+    """
+    gram = seen.T @ seen
+    scale = np.trace(gram) / len(gram)
+    if not scale > 0:
+        return layer
+    gram[np.diag_indices(len(gram))] += ridge * scale
+    factor = scipy.linalg.cho_factor(gram)
+    parts = np.stack(
+        [
+            part + scipy.linalg.cho_solve(factor, seen.T @ (target - seen @ part))
+            for part, target in zip(layer.parts, wanted, strict=True)
+        ]
+    )
+    return layer._replace(mean=parts.sum(0), parts=parts)
+
+
+class Combined(NamedTuple):
+    """The fused network: its layers, and the labels of each hidden layer's units by site."""
+
+    layers: Layers
+    found: list[Layer]
+    labels: list[Labels]
+
+    @property
+    def mean(self) -> list[dict[str, Array]]:
+        """The means of each layer, as :class:`Layers` has them."""
+        return [_arrays(self.layers, index, own.mean) for index, own in enumerate(self.found)]
+
+    @property
+    def variance(self) -> list[dict[str, Array]]:
+        """The variances of each layer."""
+        return [_arrays(self.layers, index, own.variance) for index, own in enumerate(self.found)]
+
+
+def _arrays(layers: Layers, index: int, rows: Array) -> dict[str, Array]:
+    layer = layers[index]
+    kernel, bias = (rows[:-1], {"bias": rows[-1]}) if layer.bias else (rows, {})
+    return bias | {"kernel": kernel.reshape(layer.kernel)}
+
+
+class Builder:
+    """Builds the fused network layer after layer, as its units are matched.
+
+    ``flow`` is what comes out of the layers built so far, on the inputs of a refit; with
+    ``apart`` each site's part of everything is kept.
+    """
+
+    def __init__(
+        self, targets: Targets, options: Options, divergence: Divergence, apart: bool = False
+    ):
+        self.targets, self.options, self.divergence = targets, options, divergence
+        self.apart = apart
+        self.locals = targets.locals
+        like = self.locals[0].layers
+        self.layers = like
+        self.found: list[Layer] = []
+        self.labels: list[Labels] = []
+        inputs = like.by_unit(0)[1]
+        self.before: Labels = [np.arange(inputs)] * len(self.locals)
+        self.size = inputs
+        self.flow = np.asarray(targets.x, float)
+
+    def hidden(self, labels: Labels, mass: Sequence[Array]) -> None:
+        """Adds a hidden layer whose units have these labels."""
+        index, size = len(self.found), 1 + max(int(own.max()) for own in labels)
+        share = holders(labels, mass, self.locals, size)
+        said = self._said(labels, size)
+        self._widen(index, size)
+        if index == 0:
+            layer = first_layer(said, share, self.divergence, self.apart)
+        else:
+            layer = later_layer(said, share, self.apart)
+            layer = self._refit(index, layer, self._wanted(index, labels, share))
+        self._add(index, layer, labels, size)
+
+    def last(self) -> Combined:
+        """Adds the last layer, which ends it."""
+        index = len(self.found)
+        outputs = self.locals[0].layers.outputs
+        labels = [np.arange(outputs)] * len(self.locals)
+        share = self.targets.shares
+        average = self.options.outgoing == "average"
+        layer = later_layer(self._said(labels, outputs), share, self.apart, average)
+        wanted = (a * pre for a, pre in zip(share, self._pre(index), strict=True))
+        layer = self._refit(index, layer, wanted)
+        return Combined(self.layers, [*self.found, layer], self.labels)
+
+    def _pre(self, index: int) -> list[Array]:
+        return [pre[index] for pre in self.targets.pre]
+
+    def _said(self, labels: Labels, size: int) -> Iterable[Said]:
+        index = len(self.found)
+        return (
+            placed(local, index, before, own, (self.size, size))
+            for local, before, own in zip(self.locals, self.before, labels, strict=True)
+        )
+
+    def _wanted(self, index: int, labels: Labels, share: Array) -> Iterable[Array]:
+        """Each site's part of what goes into the activation of a fused unit."""
+        for pre, own, counts in zip(self._pre(index), labels, share, strict=True):
+            target = np.zeros((*pre.shape[:-1], share.shape[1]))
+            kept = own >= 0
+            target[..., own[kept]] = pre[..., kept] * counts[own[kept]]
+            yield target
+
+    def _refit(self, index: int, layer: Layer, wanted: Iterable[Array]) -> Layer:
+        if not self.options.refit:
+            return layer
+        seen = features(self.layers, index, self.flow)
+        seen = seen.reshape(-1, seen.shape[-1])
+        step = -(-len(seen) // ROWS)
+        targets = (target.reshape(-1, target.shape[-1])[::step] for target in wanted)
+        wanted, seen = targets if self.apart else [sum(targets)], seen[::step]  # pyright: ignore
+        if self.layers[index].bias:
+            seen = np.concatenate([seen, np.ones((len(seen), 1))], 1)
+        return refitted(layer, seen, wanted, self.options.ridge)
+
+    def _widen(self, index: int, size: int) -> None:
+        widths = list(self.layers.widths)
+        widths[index] = size
+        self.layers = self.locals[0].layers.with_widths(widths)
+
+    def _add(self, index: int, layer: Layer, labels: Labels, size: int) -> None:
+        self.found.append(layer)
+        self.labels.append(labels)
+        self.before, self.size = labels, size
+        own = _arrays(self.layers, index, layer.mean)
+        pre = preactivation(self.layers, index, own, self.flow)
+        self.flow = after(self.layers[index], pre)
+
+
+def incoming_cost(
+    locals_: Sequence[Local], combined: Combined, index: int, divergence: Divergence
+) -> float:
+    """Summed KL in nats between what comes into fused units and into the sites' own.
+
+    Over the weights that a site has, on the side of ``divergence``.
+    """
+    layers, total = combined.layers, 0.0
+    fused = combined.found[index]
+    for j, local in enumerate(locals_):
+        before = combined.labels[index - 1][j] if index else np.arange(layers.by_unit(0)[1])
+        own = placed(local, index, before, combined.labels[index][j], layers.by_unit(index)[1:])
+        mean, variance = own.mean[own.has], own.variance[own.has]
+        centre, spread = fused.mean[own.has], fused.variance[own.has]
+        if divergence is Divergence.FORWARD:
+            mean, variance, centre, spread = centre, spread, mean, variance
+        ratio = spread / variance
+        total += float((ratio - 1 - np.log(ratio) + (mean - centre) ** 2 / variance).sum() / 2)
+    return total

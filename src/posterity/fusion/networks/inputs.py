@@ -1,0 +1,98 @@
+"""Inputs without data: mixtures of what first layers look at, as large as posteriors say.
+
+A weight's posterior gains precision ``Σ_n δ_n² x_n²`` where a bias gains ``Σ_n δ_n²`` (the same
+slopes ``δ`` of the log likelihood): their ratio is the mean square of an input, in the units of the
+data. So random inputs vary in the directions of the incoming weights, and each is of its own size.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from posterity.arrays.typing import Float
+from posterity.errors import UsageError
+from posterity.fusion.networks.locals import Local
+from posterity.fusion.networks.options import Options
+from posterity.networks.layers import Conv, Dense, Layers
+
+Array = np.ndarray
+DENSE, IMAGES = 3000, 600
+"""Random inputs unless a number is asked for: an image is seen at many places."""
+AT_ONCE = 100
+"""Images that are drawn together, which bounds memory."""
+
+
+def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, Array]:
+    """Inputs (n, *image) for a refit, and others for the predictive KL.
+
+    Raises:
+        UsageError: examples of another shape than the networks take.
+    """
+    image = locals_[0].layers.image
+    if options.inputs is not None:
+        given = np.asarray(options.inputs, float)
+        if given[0].size != locals_[0].layers.inputs:
+            raise UsageError(
+                found=f"inputs of shape {given.shape}",
+                expected=f"examples of shape {image}",
+                fix="Pass an array (n, *image).",
+            )
+        given = given.reshape(len(given), *image)
+        return given[::2], given[1::2]
+    n = options.samples
+    if n is None:
+        n = DENSE if isinstance(locals_[0].layers[0], Dense) else IMAGES
+    drawn = random_inputs(locals_, 2 * n, np.random.default_rng(options.seed), options.nonnegative)
+    return drawn[:n], drawn[n:]
+
+
+def random_inputs(
+    locals_: Sequence[Local], n: int, rng: np.random.Generator, nonnegative: bool = False
+) -> Float[Array, "n ..."]:
+    """Random linear combinations of the incoming means of all sites' first layers."""
+    layers = locals_[0].layers
+    kernels = np.concatenate([local.incoming(0)[0] for local in locals_], axis=2)
+    drawn = _images(layers, kernels, n, rng)
+    if nonnegative:
+        drawn = np.maximum(drawn, 0.0)
+    squares = (drawn**2).mean(tuple(range(drawn.ndim - 1)))
+    wanted = mean_squares(locals_)
+    if wanted is None:  # nothing says how large inputs are: preactivations are of order one
+        place = np.sqrt((kernels**2).sum((0, 1)).mean() * max(squares.mean(), 1e-300))
+        return drawn / max(place, 1e-300)
+    return drawn * np.sqrt(wanted / np.maximum(squares, 1e-300))
+
+
+def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
+    """Of each input, or channel of an image; None where posteriors do not say."""
+    inputs, biases = 0.0, 0.0
+    for local in locals_:
+        gained = local.gained()
+        if gained is None or "bias" not in gained[0]:
+            return None
+        kernel = gained[0]["kernel"].reshape(local.layers.by_unit(0))
+        inputs = inputs + np.maximum(kernel.mean(0), 0).sum(1)
+        biases += np.maximum(gained[0]["bias"], 0).sum()
+    found = inputs / biases if biases > 0 else np.zeros(1)
+    return found if (found > 0).any() and np.isfinite(found).all() else None
+
+
+def _images(layers: Layers, kernels: Array, n: int, rng: np.random.Generator) -> Array:
+    """Sums of incoming weights, of random sign and size; of patches, at every place."""
+    first = layers[0]
+    if not isinstance(first, Conv):
+        return rng.standard_normal((n, kernels.shape[2])) @ kernels[0].T
+    sizes = [min(AT_ONCE, n - start) for start in range(0, n, AT_ONCE)]
+    return np.concatenate([_patchwork(layers, first, kernels, size, rng) for size in sizes])
+
+
+def _patchwork(
+    layers: Layers, first: Conv, kernels: Array, n: int, rng: np.random.Generator
+) -> Array:
+    (height, width, channels), (high, wide) = layers.image, first.window
+    padded = np.zeros((n, height + high - 1, width + wide - 1, channels))
+    noise = rng.standard_normal((n, height, width, kernels.shape[2]))
+    for place, kernel in enumerate(kernels):
+        down, right = divmod(place, wide)
+        padded[:, down : down + height, right : right + width] += noise @ kernel.T
+    return padded[:, high // 2 : high // 2 + height, wide // 2 : wide // 2 + width]

@@ -1,0 +1,58 @@
+"""Networks among what is to be fused: they are matched in memory, however large."""
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from posterity.artifact import open_artifact
+from posterity.errors import StructureError, UsageError
+from posterity.families import ExponentialFamily
+from posterity.families.network import Network
+from posterity.fusion.networks.options import Options
+from posterity.fusion.sources import Item
+from posterity.ledger import Ledger
+
+
+def in_memory(rest: Iterator[Item]) -> tuple[Any, Iterator[Item] | None]:
+    """All of a stream as a collection, if its first is a network; else the stream as it was."""
+    first = next(rest, None)
+    if first is None:
+        return [], None
+    rest = itertools.chain([first], rest)
+    if not is_network(first[1]):
+        return [], rest
+    held = list(rest)
+    named = [name is not None for name, _ in held]
+    return (dict(held) if all(named) else [value for _, value in held]), None
+
+
+def is_network(value: Any) -> bool:
+    """Whether it is a network, a ledger of one or a file with either."""
+    if isinstance(value, str | os.PathLike):
+        value, _ = open_artifact(value)
+    value = value.prior if isinstance(value, Ledger) else value
+    return isinstance(value, Network) and not value.batch_shape
+
+
+def check_no_networks(
+    blocks: Iterable[ExponentialFamily], options: Options | None, components: Any
+) -> None:
+    """Refuse networks beside other blocks, and what is only said of networks.
+
+    Raises:
+        StructureError: a network in a block of a product.
+        UsageError: ``networks=`` or several ``components`` where there are none.
+    """
+    if any(isinstance(block, Network) for block in blocks):
+        raise StructureError(
+            found="a Network as a block of a Product",
+            expected="networks by themselves: what its units are matched by is not said of blocks",
+            fix="Fuse the networks, and the other blocks apart from them.",
+        )
+    if options is not None or isinstance(components, tuple):
+        raise UsageError(
+            found=f"components={components!r}" if options is None else f"networks={options!r}",
+            expected="a width a layer, and networks=, only where sites are Networks",
+            fix="Leave it out.",
+        )

@@ -1,0 +1,129 @@
+"""The fused network as a prior and one factor a site, in terms of the fused units."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.arrays.canonical import canonical_mean
+from posterity.families.network import Network
+from posterity.fusion.networks.combine import Combined, placed
+from posterity.fusion.networks.locals import Local
+from posterity.fusion.rules import Rule
+from posterity.ledger import Ledger
+from posterity.networks.layers import Layers
+
+Array = np.ndarray
+LEAVES = ("precision_mean", "precision")
+SAME = 1e-9
+"""Priors that agree to so many digits were meant to be one."""
+
+
+def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers) -> Network | None:
+    """One prior over the fused network: that of a unit on average, all units being alike.
+
+    None where a site's own is not known.
+    """
+    if any(local.prior is None for local in locals_):
+        return None
+    own: list[Any] = [local.prior for local in locals_] if prior is None else [prior]
+    leaves = [_alike([(p.layers, getattr(p, name)) for p in own], layers) for name in LEAVES]
+    return Network(*leaves, layers)
+
+
+def rebased(locals_: Sequence[Local], common: Network) -> tuple[str, ...]:
+    """The sites whose own prior is not the common one."""
+    found = []
+    for local in locals_:
+        mine: Any = local.prior
+        alike = (_alike([(common.layers, getattr(common, name))], mine.layers) for name in LEAVES)
+        pairs = zip(alike, (getattr(mine, name) for name in LEAVES), strict=True)
+        if not all(np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max()) for a, b in pairs):
+            found.append(local.name)
+    return tuple(sorted(found))
+
+
+def _alike(leaves: Sequence[tuple[Layers, Array]], layers: Layers) -> Array:
+    """A leaf of other widths: averaged over hidden units and sites, then the same for all units."""
+    arrays = []
+    for index, layer in enumerate(layers.layers):
+        last = index == len(layers) - 1
+        axes = (() if last else (2,)) + (() if index == 0 else (1,))
+        kernels = [
+            flat.unravel(np.asarray(leaf))[index]["kernel"].reshape(flat.by_unit(index))
+            for flat, leaf in leaves
+        ]
+        kernel = canonical_mean(np.stack([own.mean(axes, keepdims=True) for own in kernels]))
+        own = {"kernel": np.broadcast_to(kernel, layers.by_unit(index)).reshape(layer.kernel)}
+        if layer.bias:
+            biases = [flat.unravel(np.asarray(leaf))[index]["bias"] for flat, leaf in leaves]
+            axes = () if last else (0,)
+            bias = canonical_mean(np.stack([own.mean(axes, keepdims=True) for own in biases]))
+            own["bias"] = np.broadcast_to(bias, (layer.outputs,))
+        arrays.append(own)
+    return layers.ravel(arrays)
+
+
+def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule: Rule) -> Ledger:
+    """Prior plus one factor a site, which add up to the fused network.
+
+    The mean of every weight is a sum of the sites' parts, through the refit as well, which is
+    linear. With the barycentre's precision ``Λ`` and prior precision ``Λ₀``, site ``j`` of share
+    ``a_j`` has the factor ``(Λ m_j - a_j Λ₀ m₀, a_j (Λ - Λ₀))``. Without a site the others' parts
+    of the mean stay, over a precision that lost that site's share: where the prior is weak beside
+    the data this is the sum of the others' over the sum of their shares, which is how they would
+    be combined alone. A product has what each site's posterior gained as precisions instead.
+    """
+    flat = [_parts(combined, index, locals_, prior, rule) for index in range(len(combined.found))]
+    factors = {}
+    for j, local in enumerate(locals_):
+        pieces = [[own[kind][j] for own in flat] for kind in (0, 1)]
+        rows = [
+            combined.layers.ravel([_split(combined.layers, i, p) for i, p in enumerate(piece)])
+            for piece in pieces
+        ]
+        factors[local.name] = Network(*rows, combined.layers)
+    return Ledger(prior).extend(factors, independent=False)
+
+
+def _parts(
+    combined: Combined, index: int, locals_: Sequence[Local], prior: Network, rule: Rule
+) -> tuple[Array, Array]:
+    layer, base = combined.found[index], _rows(prior, index)
+    weight = layer.share[:, None, :]
+    if rule is Rule.PRODUCT:
+        gained = _gained(combined, index, locals_)
+        total = base[1] + gained.sum(0)
+    else:
+        total = 1 / layer.variance
+        gained = weight * (total - base[1])
+    return total * layer.parts - weight * base[0], gained
+
+
+def _gained(combined: Combined, index: int, locals_: Sequence[Local]) -> Array:
+    """What each site's posterior is surer of than its prior, where its units went."""
+    layers, found = combined.layers, []
+    for j, local in enumerate(locals_):
+        before = combined.labels[index - 1][j] if index else np.arange(layers.by_unit(0)[1])
+        last = index == len(layers) - 1
+        after = np.arange(layers[index].outputs) if last else combined.labels[index][j]
+        known: Any = local.gained()
+        own = local._replace(mean=known)  # placed like means
+        found.append(placed(own, index, before, after, layers.by_unit(index)[1:]).mean)
+    return np.stack(found)
+
+
+def _rows(network: Network, index: int) -> tuple[Array, Array]:
+    """Both leaves of a layer as rows of inputs, the bias last."""
+    found = []
+    for name in LEAVES:
+        own = network.layers.unravel(np.asarray(getattr(network, name)))[index]
+        kernel = own["kernel"].reshape(-1, own["kernel"].shape[-1])
+        found.append(np.concatenate([kernel, own["bias"][None]]) if "bias" in own else kernel)
+    return found[0], found[1]
+
+
+def _split(layers: Layers, index: int, rows: Array) -> dict[str, Array]:
+    layer = layers[index]
+    kernel, bias = (rows[:-1], {"bias": rows[-1]}) if layer.bias else (rows, {})
+    return bias | {"kernel": kernel.reshape(layer.kernel)}

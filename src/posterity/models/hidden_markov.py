@@ -1,0 +1,193 @@
+"""Hidden Markov models: sequences whose states nobody has seen."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from posterity.arrays.typing import Real
+from posterity.errors import ParameterError, StructureError
+from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate
+from posterity.models.base import ExpectedModel
+from posterity.models.chains import Potentials, expected_counts, log_normalizer
+from posterity.models.data import pair
+from posterity.models.emissions import expected_log_density, log_density, statistics
+from posterity.models.records import Records
+
+LENGTHS = (64, 16)
+"""Sequences are padded to multiples of the former, or of the latter if they are shorter, so that
+few programs are compiled."""
+
+
+def padded(
+    sequences: Sequence[Any], length: int | None = None
+) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
+    """Sequences as records: all of one length, and how much of each is data.
+
+    Args:
+        sequences: of vectors (T, d), or of symbols (T,), that are whole numbers.
+        length: to pad to; by default a little above the longest.
+
+    Returns:
+        ``x`` (n, length, d) or (n, length), and the lengths (n,).
+
+    Raises:
+        StructureError: no sequence, an empty one, or some that differ in dimension.
+        ParameterError: NaN, infinity, or symbols that are no whole numbers from zero.
+
+    >>> x, lengths = padded([np.zeros((3, 2)), np.ones((5, 2))])
+    >>> x.shape, lengths.tolist()
+    ((2, 16, 2), [3, 5])
+    """
+    arrays = [_checked(sequence) for sequence in sequences]
+    kinds = {(array.shape[1:], array.dtype.kind) for array in arrays}
+    if len(kinds) != 1:
+        raise StructureError(
+            found=f"{len(arrays)} sequences of shapes {[array.shape for array in arrays[:4]]}",
+            expected="at least one sequence, all of vectors (T, d) or all of symbols (T,)",
+            fix="Wrap a single sequence in a list; give all sequences the same channels.",
+        )
+    lengths = np.array([len(array) for array in arrays])
+    longest = int(lengths.max())
+    if length is None:
+        step = LENGTHS[longest < LENGTHS[0]]
+        length = -(-longest // step) * step
+    if length < longest:
+        raise StructureError(
+            found=f"length={length} for a sequence of {longest} steps",
+            expected="room for the longest",
+            fix="Leave length out.",
+        )
+    x = np.zeros((len(arrays), length, *arrays[0].shape[1:]), arrays[0].dtype)
+    for row, array in zip(x, arrays, strict=True):
+        row[: len(array)] = array
+    return x, lengths
+
+
+def _checked(sequence: Any) -> np.ndarray:
+    """One sequence, as float64 vectors or whole numbers."""
+    array = np.asarray(sequence)
+    if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or not array.shape[0]:
+        raise StructureError(
+            found=f"a sequence of shape {array.shape} and dtype {array.dtype}",
+            expected="vectors (T, d) or symbols (T,), at least one step",
+            fix="Give numbers; drop empty sequences.",
+        )
+    if not np.isfinite(array).all():
+        raise ParameterError(
+            found=f"{int((~np.isfinite(array)).sum())} NaN or infinite values in a sequence",
+            expected="finite numbers",
+            fix="Impute missing values, or cut the sequence there.",
+        )
+    if array.ndim == 2:
+        return array.astype(np.float64)
+    if (array % 1 != 0).any() or array.min() < 0:
+        raise ParameterError(
+            found=f"{array[(array % 1 != 0) | (array < 0)][0]} among the symbols",
+            expected="whole numbers 0, 1, 2, …",
+            fix="Reshape a sequence of numbers to (T, 1); code symbols as whole numbers.",
+        )
+    return array.astype(np.int64)
+
+
+class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
+    """Sequences of vectors or symbols; data as :func:`padded` makes them, a sequence a record.
+
+    States are summed out: under the posterior ``E_q[log p(x | z)]`` is the tightest lower bound
+    on it that any law of the states gives, a log normaliser with expected log probabilities in
+    place of log probabilities; its natural gradient are the expected counts.
+
+    Source: beal2003, chapter 3; johnson2014.
+
+    >>> from posterity.families import NormalWishart
+    >>> one = NormalWishart.from_standard(np.zeros(1), 1.0, np.eye(1), 3.0)
+    >>> q = HiddenMarkov.prior(one, states=2)
+    >>> with jax.enable_x64(True):
+    ...     bounds = HiddenMarkovModel().expected_log_likelihood(q, padded([np.zeros((3, 1))]))
+    >>> bounds.shape
+    (1,)
+    """
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (HiddenMarkov,)
+
+    def check(self, data: Any) -> None:
+        """Raise an error unless the data are padded sequences and their lengths."""
+        super().check(data)
+        x, lengths = (np.asarray(part) for part in pair(data))
+        if x.ndim not in (2, 3) or lengths.shape != x.shape[:1]:
+            raise StructureError(
+                found=f"arrays of shapes {x.shape} and {lengths.shape}",
+                expected="x of shape (n, T, d) or (n, T), and n lengths",
+                fix="Make them by posterity.models.padded(sequences).",
+            )
+        if ((lengths < 1) | (lengths > x.shape[1]) | (lengths % 1 != 0)).any():
+            raise ParameterError(
+                found=f"lengths from {lengths.min()} to {lengths.max()} of at most {x.shape[1]}",
+                expected="whole numbers from 1 to the padded length",
+                fix="Make them by posterity.models.padded(sequences).",
+            )
+        if x.ndim == 2 and ((x < 0) | (x % 1 != 0)).any():
+            raise ParameterError(
+                found="symbols that are no whole numbers from zero",
+                expected="symbols 0, 1, 2, …",
+                fix="Vectors have a third axis, also of one channel: (n, T, 1).",
+            )
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """``log p(x | z)`` of each sequence, states summed out; z as the family samples it."""
+        x, lengths = data
+        chain = Potentials(
+            jnp.log(z["initial"]),
+            jnp.log(z["transitions"][0]),
+            log_density(z["emissions"][0], jnp.asarray(x)),
+        )
+        return jax.vmap(log_normalizer, (Potentials(None, None, 0), 0))(chain, lengths)  # type: ignore
+
+    def expected_log_likelihood(self, q: HiddenMarkov, data: Any) -> Float[Real, " n"]:
+        """The bound of each sequence, in nats."""
+        x, lengths = data
+        chain = potentials(q, x)
+        return jax.vmap(log_normalizer, (Potentials(None, None, 0), 0))(chain, lengths)  # type: ignore
+
+    def expected_factor(
+        self, q: HiddenMarkov, records: Records
+    ) -> tuple[Float[Real, ""], HiddenMarkov]:
+        """The weighted sum of bounds, and expected counts and sufficient statistics."""
+        (x, lengths), weights = records.data, records.weights
+        counts = jax.vmap(expected_counts, (Potentials(None, None, 0), 0))  # type: ignore
+        values, found = counts(potentials(q, x), lengths)
+        shares = (weights[:, None, None] * found.observed).reshape(-1, q.states)
+        flat = jnp.asarray(x).reshape(len(shares), *x.shape[2:])
+        like: Any = q.emissions
+        factor = type(q).of_children(
+            [
+                {
+                    "emissions": Plate(statistics(like.members, flat, shares)),
+                    "initial": Dirichlet(weights @ found.initial),
+                    "transitions": Plate(Dirichlet(jnp.tensordot(weights, found.transitions, 1))),
+                }
+            ]
+        )
+        return weights @ values, factor
+
+
+def potentials(q: HiddenMarkov, x: Any) -> Potentials:
+    """Expected log probabilities; those of observations with the axes of ``x`` in front."""
+    emissions, rows, initial = (q.blocks[n] for n in ("emissions", "transitions", "initial"))
+    logs = lambda law: jnp.asarray(law.mean_parameters)
+    observed = expected_log_density(_on_jax(emissions.members), jnp.asarray(x))  # pyright: ignore
+    return Potentials(logs(initial), logs(rows.members), observed)  # pyright: ignore
+
+
+def _on_jax(members: Any) -> Any:
+    return jax.tree.map(jnp.asarray, members)
+
+
+@functools.partial(jax.jit)
+def counted(q: HiddenMarkov, records: Records) -> tuple[Float[Real, ""], HiddenMarkov]:
+    """As :meth:`HiddenMarkovModel.expected_factor`, compiled."""
+    return HiddenMarkovModel().expected_factor(q, records)

@@ -1,0 +1,187 @@
+"""The evidence lower bound of a mean-field network, and its parameters while they are trained."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posterity.arrays.typing import Real
+from posterity.families.network import Network
+from posterity.networks.layers import Layers
+from posterity.networks.likelihoods import log_likelihood
+from posterity.networks.noisy import outputs
+from posterity.networks.priors import Horseshoe
+
+Parameters = dict[str, Any]
+"""``mean`` and ``log_deviation``, each a list of arrays by layer as ``Layers.unravel`` gives them;
+of a horseshoe beside these, of the logarithms of scales, ``scale`` and ``layer_scale``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """``E_q[log p(y | x)] - temperature KL(q | prior)``, over the number of records."""
+
+    layers: Layers
+    likelihood: str
+    noise_variance: float
+    temperature: float
+    horseshoe: Horseshoe | None
+
+    def __call__(
+        self, own: Parameters, prior: Any, x: Any, y: Any, count: Any, *, key: Any
+    ) -> Float[Real, ""]:
+        """From a minibatch, in nats a record; ``prior`` is mean and log deviation by layer."""
+        mean = own["mean"]
+        deviation = jax.tree.map(jnp.exp, own["log_deviation"])
+        keys = jax.random.split(key, 2)
+        scales = None if self.horseshoe is None else self._scales(own, len(x), keys[0])
+        found = outputs(self.layers, mean, deviation, scales, x, key=keys[1])
+        fit = log_likelihood(found, y, self.likelihood, self.noise_variance).mean()
+        return fit - self.temperature * self.divergence(own, prior) / count
+
+    def divergence(self, own: Parameters, prior: Any) -> Float[Real, ""]:
+        """``KL(q | prior)`` in nats, in closed form; of scales by quadrature."""
+        parts = jax.tree.map(_kl, own["mean"], own["log_deviation"], *prior)
+        total = sum(jax.tree.leaves(parts))
+        if self.horseshoe is not None:
+            total += sum(scale_kl(s, self.horseshoe.scale) for s in own["scale"])
+            if self.horseshoe.layer_scale is not None:
+                known = self.horseshoe.layer_scale
+                total += sum(scale_kl(s, known) for s in own["layer_scale"])
+        return total
+
+    def _scales(self, own: Parameters, records: int, key: Any) -> list[Any]:
+        """Scales of the hidden units, drawn for each record."""
+        assert self.horseshoe is not None
+        found = []
+        for index, unit in enumerate(own["scale"]):
+            each = jax.random.fold_in(key, index)
+            log = _draw(unit, (records, unit["mean"].size), each)
+            if self.horseshoe.layer_scale is not None:
+                common = own["layer_scale"][index]
+                log = log + _draw(common, (records, 1), jax.random.fold_in(each, 1))
+            found.append(regularised(log, self.horseshoe.slab))
+        return found
+
+
+def regularised(log_scale: Any, slab: float) -> Any:
+    """``(1/τ² + 1/slab²)^(-1/2)`` from ``log τ``."""
+    return slab * jnp.exp(-0.5 * jnp.logaddexp(0.0, 2 * (np.log(slab) - log_scale)))
+
+
+def _draw(law: Any, shape: tuple[int, ...], key: Any) -> Any:
+    noise = jax.random.normal(key, shape, law["mean"].dtype)
+    return law["mean"] + jnp.exp(law["log_deviation"]) * noise
+
+
+def _kl(mean: Any, log_deviation: Any, at: Any, log_prior: Any) -> Any:
+    """Between Gaussians, summed; centred."""
+    spread = jnp.exp(2 * (log_deviation - log_prior))
+    distance = ((mean - at) * jnp.exp(-log_prior)) ** 2
+    return (0.5 * (spread + distance - 1) + log_prior - log_deviation).sum()
+
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+
+
+def scale_kl(law: Any, scale: float) -> Any:
+    """``KL`` of log-normal scales to a half-Cauchy, summed, in nats; over 20 nodes of Gauss-Hermite.
+
+    Of the logarithm ``s`` the half-Cauchy has the density ``2/π e^u / (1 + e^(2u))``, with ``u``
+    above ``log scale``.
+    """
+    deviation = jnp.exp(law["log_deviation"])
+    u = law["mean"][..., None] - np.log(scale) + deviation[..., None] * NODES.astype(np.float32)
+    log_density = np.log(2 / np.pi) + u - jnp.logaddexp(0.0, 2 * u)
+    expected = log_density @ WEIGHTS.astype(np.float32)
+    entropy = law["log_deviation"] + 0.5 * np.log(2 * np.pi * np.e)
+    return (-entropy - expected).sum()
+
+
+# --- before and after ----------------------------------------------------------------------------
+
+
+def started(bound: Bound, start: Network | None, *, key: Any) -> Parameters:
+    """Parameters to train from: those of ``start``, else means scattered and deviations small.
+
+    Means of a layer have two over the inputs of a unit for a variance, which keeps activations
+    about as large as inputs; deviations are a fifth of theirs.
+    """
+    layers, count = bound.layers, len(bound.layers.widths)
+    if start is None:
+        spreads = [np.sqrt(2 / np.prod(layer.kernel[:-1])) for layer in layers.layers]
+        noise = np.asarray(jax.random.normal(key, (layers.size,), jnp.float32))
+        mean = layers.unravel(noise)
+        for own, spread in zip(mean, spreads, strict=True):
+            own["kernel"] = own["kernel"] * np.float32(spread)
+            if "bias" in own:
+                own["bias"] = np.zeros_like(own["bias"])
+        log = [
+            {name: np.full_like(array, np.log(0.2 * spread)) for name, array in own.items()}
+            for own, spread in zip(mean, spreads, strict=True)
+        ]
+    else:
+        mean = layers.unravel(_single(start.mean))
+        log = layers.unravel(_single(np.log(start.variance) / 2))
+    found: Parameters = {"mean": mean, "log_deviation": log}
+    if bound.horseshoe is not None:
+        found |= _with_scales(bound.horseshoe, layers, found, count)
+    return found
+
+
+def _with_scales(prior: Horseshoe, layers: Layers, own: Parameters, count: int) -> Parameters:
+    """Weights over the scale of their unit, so that they are about standard normal."""
+    scales, means, logs = [], list(own["mean"]), list(own["log_deviation"])
+    for index in range(count):
+        kernel = np.asarray(means[index]["kernel"]).reshape(-1, layers[index].outputs)
+        size = np.maximum(np.sqrt((kernel**2).mean(0)), 1e-3)
+        size = np.minimum(size, 0.9 * prior.slab)
+        means[index] = {name: array / size for name, array in means[index].items()}
+        logs[index] = {name: array - np.log(size) for name, array in logs[index].items()}
+        raw = -0.5 * np.log(1 / size**2 - 1 / prior.slab**2)  # undoes `regularised`
+        scales.append(_law(raw))
+    found: Parameters = {"mean": means, "log_deviation": logs, "scale": scales}
+    if prior.layer_scale is not None:
+        found["layer_scale"] = [_law(np.zeros(1)) for _ in range(count)]
+    return found
+
+
+def _law(mean: Any) -> dict[str, np.ndarray]:
+    mean = _single(mean)
+    return {"mean": mean, "log_deviation": np.full_like(mean, np.log(0.1))}
+
+
+def _single(array: Any) -> np.ndarray:
+    return np.asarray(array, np.float32)
+
+
+def as_posterior(bound: Bound, own: Parameters) -> Network:
+    """The mean-field Gaussian of the weights; under a horseshoe that of the same two moments."""
+    wide = lambda tree: jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
+    own = wide(own)
+    means = own["mean"]
+    variances = [{n: np.exp(2 * log) for n, log in layer.items()} for layer in own["log_deviation"]]
+    if bound.horseshoe is not None:
+        for index in range(len(own["scale"])):
+            first, second = _scale_moments(bound.horseshoe, own, index)
+            for name, mean in means[index].items():
+                variance = second * (mean**2 + variances[index][name]) - (first * mean) ** 2
+                means[index][name], variances[index][name] = first * mean, variance
+    layers = bound.layers
+    return Network.from_standard(layers.ravel(means), layers.ravel(variances), layers)
+
+
+def _scale_moments(prior: Horseshoe, own: Parameters, index: int) -> tuple[Any, Any]:
+    """The first two moments of the regularised scales of a layer's units."""
+    unit = own["scale"][index]
+    mean, variance = unit["mean"], np.exp(2 * unit["log_deviation"])
+    if prior.layer_scale is not None:
+        common = own["layer_scale"][index]
+        mean, variance = mean + common["mean"], variance + np.exp(2 * common["log_deviation"])
+    log = mean[:, None] + np.sqrt(variance)[:, None] * NODES
+    values = prior.slab * np.exp(-0.5 * np.logaddexp(0.0, 2 * (np.log(prior.slab) - log)))
+    return values @ WEIGHTS, values**2 @ WEIGHTS

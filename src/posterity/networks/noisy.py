@@ -1,0 +1,90 @@
+"""The forward pass under weights that are drawn, with little variance from draw to draw."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from posterity.arrays.typing import Real
+from posterity.networks.forward import after
+from posterity.networks.layers import Conv, Layers
+
+TINY = 1e-20
+"""Added to variances before the root is taken: an input of zeros has one of zero."""
+
+
+def outputs(
+    layers: Layers, mean: Any, deviation: Any, scales: Any, x: Float[Real, "n ..."], *, key: Any
+) -> Float[Real, "n k"]:
+    """Outputs under weights drawn for each record; ``mean`` and ``deviation`` by layer.
+
+    Dense layers draw what comes out of the weights rather than these, which is the same for each
+    record alone (kingma2015). A convolution shows its weights at many positions at once, where
+    that would be another law: its weights are drawn once, with signs of each record's own
+    (wen2018). ``scales`` are factors (n, units) of the hidden layers' preactivations, or None.
+    """
+    flow = x.reshape(len(x), *layers.image)
+    for index, layer in enumerate(layers.layers):
+        own = (layer, mean[index], deviation[index], flow, jax.random.fold_in(key, index))
+        out = _flipped(*own) if isinstance(layer, Conv) else _drawn(*own)
+        scale = scales[index] if scales is not None and index < len(scales) else None
+        if scale is not None:
+            out = out * scale.reshape(len(x), *[1] * (out.ndim - 2), -1)
+        flow = after(layer, out)
+    return flow
+
+
+def _drawn(layer: Any, mean: Any, deviation: Any, x: Any, key: Any) -> Any:
+    x = x.reshape(len(x), layer.inputs)
+    centre = x @ mean["kernel"]
+    spread = (x * x) @ deviation["kernel"] ** 2
+    if layer.bias:
+        centre, spread = centre + mean["bias"], spread + deviation["bias"] ** 2
+    return centre + jnp.sqrt(spread + TINY) * jax.random.normal(key, centre.shape, x.dtype)
+
+
+def _flipped(layer: Conv, mean: Any, deviation: Any, x: Any, key: Any) -> Any:
+    keys = jax.random.split(key, 3)
+    seen = patches(layer, x)
+    flat = lambda kernel: kernel.reshape(-1, layer.outputs)
+    noise = flat(deviation["kernel"])
+    noise = noise * jax.random.normal(keys[0], noise.shape, x.dtype)
+    sign = lambda key, size: jax.random.rademacher(key, (len(x), 1, 1, size), x.dtype)
+    out = seen @ flat(mean["kernel"])
+    out += ((seen * sign(keys[1], seen.shape[-1])) @ noise) * sign(keys[2], layer.outputs)
+    if layer.bias:
+        shape = (len(x), 1, 1, layer.outputs)
+        noise = jax.random.normal(jax.random.fold_in(key, 3), shape, x.dtype)
+        out += mean["bias"] + deviation["bias"] * noise
+    return out
+
+
+def patches(layer: Conv, x: Float[Real, "n h w c"]) -> Float[Real, "n i j p"]:
+    """What a window sees at each position, in the order of the kernel's own axes.
+
+    A convolution is then a product of matrices, which XLA computes on a CPU several times faster
+    than a convolution within a loop.
+    """
+    (tall, wide), step = layer.window, layer.stride
+    if layer.padding == "same":
+        pads = [_pads(size, side, step) for size, side in zip(x.shape[1:3], layer.window,
+                                                              strict=True)]  # fmt: skip
+        x = jnp.pad(x, [(0, 0), *pads, (0, 0)])
+    rows, columns = ((size - side) // step + 1
+                     for size, side in zip(x.shape[1:3], layer.window, strict=True))  # fmt: skip
+    ends = ((rows - 1) * step + 1, (columns - 1) * step + 1)
+    return jnp.concatenate(
+        [
+            x[:, top : top + ends[0] : step, left : left + ends[1] : step]
+            for top in range(tall)
+            for left in range(wide)
+        ],
+        axis=-1,
+    )
+
+
+def _pads(size: int, side: int, step: int) -> tuple[int, int]:
+    """Zeros before and after, as XLA has them for "same"."""
+    total = max((-(-size // step) - 1) * step + side - size, 0)
+    return total // 2, total - total // 2

@@ -1,0 +1,183 @@
+"""What a network's posterior says of new inputs: averages over draws of its weights."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posterity.arguments import NATURAL
+from posterity.errors import ParameterError, StructureError
+from posterity.families.network import Network
+from posterity.networks.forward import outputs
+from posterity.networks.layers import Layers
+from posterity.networks.likelihoods import LIKELIHOOD
+
+NUMBERS = 1 << 24
+"""Activations, of all draws that are looked at together, that fit into memory well."""
+ROWS = 4096
+"""Inputs that are looked at together, at most."""
+SAMPLES = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """Of each input, averaged over draws of the weights; in nats where it is an entropy.
+
+    ``mean`` is the predictive probability of each class (n, K), of the label 1 (n,), or the mean
+    output (n, …). ``entropy`` (n,) is that of the predictive probabilities, all uncertainty
+    there is; ``mutual_information`` (n,) is the part of it that weights are to blame for, which
+    more data would take away. Of a Gaussian likelihood, where ``noise_variance`` is not part of
+    it, ``variance`` is the outputs' own and the other two are None.
+    """
+
+    mean: np.ndarray
+    entropy: np.ndarray | None
+    mutual_information: np.ndarray | None
+    variance: np.ndarray | None = None
+
+    def log_predictive(self, y: Any) -> Float[np.ndarray, " n"]:
+        """``log p(y | x)`` of classes or of labels in {0, 1}, in nats.
+
+        Raises:
+            StructureError: if there is not one label an input, or outputs are no probabilities.
+            ParameterError: for a label that is no class.
+        """
+        y = np.asarray(y)
+        if self.entropy is None or y.shape != self.mean.shape[:1]:
+            raise StructureError(
+                found=f"labels of shape {y.shape} for predictions of shape {self.mean.shape}",
+                expected="one label an input, of a categorical or a Bernoulli likelihood",
+                fix="Predict with the likelihood that the network was trained with.",
+            )
+        chances = self.mean
+        if chances.ndim == 1:
+            chances = np.stack([1 - chances, chances], -1)
+        if not np.isin(y, np.arange(chances.shape[1])).all():
+            raise ParameterError(
+                found=f"labels from {y.min()} to {y.max()}",
+                expected=f"whole numbers from 0 to {chances.shape[1] - 1}",
+                fix="Code classes as the network was trained with.",
+            )
+        chosen = np.take_along_axis(chances, y.astype(int)[:, None], 1)[:, 0]
+        return np.log(np.maximum(chosen, np.finfo(float).tiny))
+
+
+def predict(
+    network: Network,
+    x: Any,
+    *,
+    key: jax.Array | None = None,
+    samples: int = SAMPLES,
+    likelihood: str = "categorical",
+) -> Float[np.ndarray, "n ..."]:
+    """Predictive probabilities (n, K), averaged over draws; see :func:`describe` for the rest.
+
+    Args:
+        network: one posterior over the weights.
+        x: inputs (n, …), scaled as those it was trained on.
+        key: of the draws, ``jax.random.key(0)`` by default.
+        samples: how many draws; 0 predicts at the posterior mean.
+        likelihood: ``"categorical"``, ``"bernoulli"`` (probabilities (n,) of the label 1) or
+            ``"gaussian"`` (mean outputs).
+
+    Raises:
+        StructureError: for a batch of networks, or inputs of another size.
+        ParameterError: for inputs that are not finite.
+
+    >>> network = Network.prior(Layers.dense(4, 3, 2), 0.01)
+    >>> predict(network, np.zeros((5, 4)), samples=10).shape
+    (5, 2)
+    """
+    return describe(network, x, key=key, samples=samples, likelihood=likelihood).mean
+
+
+def describe(
+    network: Network,
+    x: Any,
+    *,
+    key: jax.Array | None = None,
+    samples: int = SAMPLES,
+    likelihood: str = "categorical",
+) -> Prediction:
+    """As :func:`predict`, with what is uncertain of it; arguments and errors as there."""
+    LIKELIHOOD.check(likelihood=likelihood)
+    NATURAL.check(samples=samples)
+    x = _inputs(network, x)
+    key = jax.random.key(0) if key is None else key
+    weights = _weights(network, samples, key)
+    rows = max(NUMBERS // _widest(network.layers), 1)
+    together = max(min(len(weights), rows // min(max(len(x), 1), ROWS)), 1)
+    groups = np.array_split(np.arange(len(weights)), -(-len(weights) // together))
+    parts = [_moments(network.layers, likelihood, weights, groups, x[at : at + ROWS])
+             for at in range(0, max(len(x), 1), ROWS)]  # fmt: skip
+    mean, second = (np.concatenate(part) for part in zip(*parts, strict=True))
+    if likelihood == "gaussian":
+        return Prediction(mean, None, None, np.maximum(second - mean**2, 0))
+    entropy = entropy_of(mean)
+    return Prediction(mean, entropy, np.maximum(entropy - second, 0))
+
+
+def entropy_of(chances: np.ndarray) -> np.ndarray:
+    """In nats: of classes (…, K), or of a label whose chances are one number each."""
+    if chances.ndim == 1:
+        chances = np.stack([1 - chances, chances], -1)
+    logs = np.log(np.maximum(chances, np.finfo(chances.dtype).tiny))
+    return -(chances * logs).sum(-1)
+
+
+def _moments(layers: Layers, kind: str, weights: Any, groups: Any, x: Any) -> tuple[Any, Any]:
+    """Averages over draws of the prediction, and of its entropy (or its square)."""
+    mean: Any = 0.0
+    second: Any = 0.0
+    for group in groups:
+        one, two = _sums(layers, kind, weights[group], x)
+        mean, second = mean + np.asarray(one, np.float64), second + np.asarray(two, np.float64)
+    return mean / len(weights), second / len(weights)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _sums(layers: Layers, kind: str, weights: Any, x: Any) -> tuple[Any, Any]:
+    found = jax.vmap(lambda z: outputs(layers, z, x))(weights)
+    if kind == "gaussian":
+        return found.sum(0), (found**2).sum(0)
+    if kind == "categorical":
+        logs = jax.nn.log_softmax(found)
+        return jnp.exp(logs).sum(0), -(jnp.exp(logs) * logs).sum((0, -1))
+    logits = found[..., 0]
+    chances = jax.nn.sigmoid(logits)
+    entropy = jax.nn.softplus(logits) - chances * logits
+    return chances.sum(0), entropy.sum(0)
+
+
+def _weights(network: Network, samples: int, key: Any) -> np.ndarray:
+    mean = np.asarray(network.mean, np.float32)
+    if not samples:
+        return mean[None]
+    noise = np.asarray(jax.random.normal(key, (samples, mean.size), jnp.float32))
+    return mean + np.sqrt(np.asarray(network.variance, np.float32)) * noise
+
+
+def _inputs(network: Network, x: Any) -> np.ndarray:
+    x = np.asarray(x)
+    fits = isinstance(network, Network) and network.batch_shape == () and x.ndim > 0
+    if not fits or int(np.prod(x.shape[1:])) != network.layers.inputs or x.dtype.kind not in "biuf":
+        raise StructureError(
+            found=f"inputs of shape {x.shape} for {network!r}",
+            expected="one network, and an axis of inputs before those of one input",
+            fix="Pass x[None] for a single input, network[0] for one of several networks.",
+        )
+    if not np.isfinite(x).all():
+        raise ParameterError(
+            found="NaN or infinity among the inputs",
+            expected="finite numbers",
+            fix="Impute missing values as for training.",
+        )
+    return np.asarray(x, np.float32).reshape(len(x), network.layers.inputs)
+
+
+def _widest(layers: Layers) -> int:
+    return max(int(np.prod(image)) for image in layers.images)

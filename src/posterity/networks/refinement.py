@@ -1,0 +1,115 @@
+"""Refinement: sites train on from a posterior that they share, and what they find is averaged.
+
+From the shared ``q`` each site trains its own ``q_j``, with ``q`` for the prior. A round gives
+``Σ w_j q_j`` in natural parameters, ``w_j`` being the site's share of the records; in the ledger
+each factor moves by ``w_j (q_j - q)``, so that prior and factors still sum to the posterior. Means
+of distributions are distributions, so no step has to be shortened.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from posterity.arguments import COUNT, POSITIVE
+from posterity.errors import UsageError
+from posterity.families.network import Network
+from posterity.inference.update import LocalUpdate, UpdateInfo
+from posterity.models.base import Model
+from posterity.models.neural import NeuralNetwork
+from posterity.models.records import Records
+from posterity.networks.training import BATCH, RATE, fit
+
+
+class Refinement(LocalUpdate):
+    """What a site does in :func:`posterity.federate` with a network that was fused.
+
+    Units keep their places: each site trains the network that it was given.
+
+    Args:
+        steps: of Adam, in one visit.
+        temperature: of the divergence from the shared posterior, which holds a site back from
+            forgetting what only others know.
+        batch_size: records a step sees.
+        learning_rate: as of :func:`posterity.networks.train`.
+
+    A posterior that is refined in many rounds counts its data more than once. A forgotten site's
+    own factor leaves with all that its rounds added; what others learned in its company stays
+    until further rounds.
+    """
+
+    learning_rate: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        *,
+        steps: int = 250,
+        temperature: float | int = 0.1,
+        batch_size: int = BATCH,
+        learning_rate: float = RATE,
+    ):
+        COUNT.check(steps=steps, batch_size=batch_size)
+        POSITIVE.check(temperature=temperature, learning_rate=learning_rate)
+        super().__init__(steps=steps, temperature=temperature, batch_size=batch_size)
+        self.learning_rate = float(learning_rate)
+
+    def resolve(self, model: Model, q: Any) -> "Refinement":
+        """Itself, if model and prior are of one network.
+
+        Raises:
+            UsageError: if they are not.
+        """
+        layers = model.layers if isinstance(model, NeuralNetwork) else None
+        if layers is None or not isinstance(q, Network) or q.layers != layers:
+            raise UsageError(
+                found=f"a {type(model).__name__} and a prior {q!r}",
+                expected="a NeuralNetwork made of the layers of the prior, a Network",
+                fix="Pass NeuralNetwork.of_layers(prior.layers).",
+            )
+        return self
+
+    @property
+    def rule(self) -> str:
+        """What a site does, in words."""
+        return (
+            f"{self.steps} steps of Adam a visit from the shared posterior, batches of "
+            f"{self.batch_size}, divergence times {self.temperature}; weighed by records"
+        )
+
+    @property
+    def trains(self) -> bool:
+        """It does."""
+        return True
+
+    @property
+    def searches(self) -> bool:
+        """It follows a rate."""
+        return False
+
+    @property
+    def conjugate(self) -> bool:
+        """Of networks nothing is."""
+        return False
+
+    def trained(self, model: Model, view: Any, records: Records, *, key: jax.Array) -> Network:
+        """What the site finds from ``view`` on, having only its own records."""
+        assert isinstance(model, NeuralNetwork) and self.batch_size is not None
+        # A loss that counts w times is, up to a factor, a divergence that counts 1/w times.
+        temperature = self.temperature / float(records.weights[0])
+        return fit(
+            view.layers, records.data, key=key, prior=view, likelihood=model.likelihood,
+            noise_variance=model.noise_variance, temperature=temperature, steps=self.steps,
+            batch=self.batch_size, learning_rate=self.learning_rate, start=view,
+        ).posterior  # fmt: skip
+
+    def __call__(self, *_: Any, **__: Any) -> tuple[Any, UpdateInfo]:
+        """Not to be compiled into another computation.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            found="a Refinement in a simulation of many walks",
+            expected="an update that can be compiled as a whole",
+            fix="Use `federate`.",
+        )
