@@ -15,7 +15,7 @@ from posterity.models.conjugate import (
     GaussianMeanCovariance,
     LinearRegression,
 )
-from posterity.models.documents import Documents, documents
+from posterity.models.bags import Documents, documents
 from posterity.models.exponential import BetaExponential
 from posterity.models.hidden_markov import HiddenMarkovModel, padded
 from posterity.models.neural import NeuralNetwork

@@ -26,7 +26,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
 from posterity.models.base import VARIANCE, ExpectedModel
 from posterity.models.data import Column, pair
-from posterity.models.documents import COUNTS, WORDS, Documents, by_length
+from posterity.models.bags import COUNTS, WORDS, Documents, by_length
 
 Array = np.ndarray
 ROOM = 2**14
