@@ -83,9 +83,7 @@ def fused_by(name: str, sites: Mapping[str, posterity.Plate], true: int) -> post
     return posterity.fuse(sites, divergence=name.removesuffix(GIVEN), components=given)
 
 
-def errors(
-    name: str, repetition: Repetition, held_out: Array
-) -> tuple[float, int, float, float]:
+def errors(name: str, repetition: Repetition, held_out: Array) -> tuple[float, int, float, float]:
     """The measures of one method at one repetition; log likelihood in nats an observation."""
     sites = plates(repetition.sites)
     start = time.perf_counter()
