@@ -60,7 +60,11 @@ def fuse(
         ),
     ] = "evidence",
     components: Annotated[
-        int | None, typer.Option(metavar="N", help="Fused components; found if left out.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Fused components, of networks the units of each hidden layer; found if left out.",
+        ),
     ] = None,
     weight: Annotated[
         list[str] | None,
@@ -131,12 +135,14 @@ def _fuse(
     picture: tuple[Path, str | None] | None,
 ) -> dict[str, Any]:
     from posterity.artifact.columns import as_provenance, unnamed
+    from posterity.fusion.networks.intake import is_network
     from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
 
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentificationWarning)  # the report says it
-        if budget is not None or sum(map(size_of, paths)) > IN_MEMORY:
+        large = sum(map(size_of, paths)) > IN_MEMORY and not is_network(paths[0])
+        if budget is not None or large:
             options = options | {"budget": BUDGET if budget is None else budget * 2**20}
             fusion, told = _in_stream(paths, prior, options)
         else:
@@ -157,6 +163,7 @@ def _fuse(
         "count": len(paths),
         "sites": dict(sorted(told.digests.items())),
         "plates": {path: _plate(plate) for path, plate in fusion.plates.items()},
+        "network": _network(fusion),
         "columns": list(told.names),
         "rebased": list(fusion.rebased[:LISTED]),
         "notes": [
@@ -292,6 +299,23 @@ def _plate(plate: Any) -> dict[str, Any]:
         "components_evidence": {g: number(n) for g, n in plate.components_evidence.items()},
         "doubtful": doubtful,
         "identified": plate.identified,
+    }
+
+
+def _network(fusion: Any) -> dict[str, Any] | None:
+    """Widths, and how far predictions are from those of all networks side by side."""
+    from posterity.families import Network
+
+    if not isinstance(fusion.posterior, Network):
+        return None
+    return {
+        "widths": list(fusion.widths),
+        "predictive_kl": number(fusion.achieved_kl),
+        "tolerance": fusion.options.tolerance,
+        "tried": [
+            {"widths": list(widths), "predictive_kl": number(kl)}
+            for widths, kl in sorted(fusion.predictive_kl.items())
+        ],
     }
 
 

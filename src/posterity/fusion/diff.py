@@ -15,12 +15,14 @@ from posterity.families import (
     Distribution,
     ExponentialFamily,
     Mixture,
+    Network,
     Plate,
     Tied,
     at_rest,
     stack,
 )
 from posterity.fusion.geometry import kl_matrix
+from posterity.fusion.networks.compare import in_order_of
 from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
 
@@ -118,6 +120,8 @@ def diff(
     errors, which may come out negative where it is small. Components of two mixtures are matched
     like a plate's.
 
+    Units of networks of one shape are matched, layer by layer, before weights are compared.
+
     Raises:
         StructureError: if the families, blocks or dimensions differ.
         ParameterError: NaN, infinite or improper parameters.
@@ -169,6 +173,8 @@ def _block(a: ExponentialFamily, b: ExponentialFamily, path: str) -> BlockDiff:
     if isinstance(a, Tied) and isinstance(b, Tied) and not (a.batch_shape or b.batch_shape):
         _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
         return _tied(a, b, path)
+    if isinstance(a, Network) and isinstance(b, Network) and not (a.batch_shape or b.batch_shape):
+        b = in_order_of(b, a)
     # A batch of plates has no one set of labels: it is compared as it stands.
     _check_alike(structure(a) == structure(b), a, b, path)
     name = f"Plate of {type(a.members).__name__}" if isinstance(a, Plate) else type(a).__name__

@@ -20,7 +20,7 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.divergences.names import Name, divergence_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
-from posterity.fusion.networks.intake import check_no_networks, in_memory
+from posterity.fusion.networks.intake import in_memory, without_networks
 from posterity.fusion.networks.options import Options
 from posterity.fusion.refusals import check_family, check_has_plates
 from posterity.fusion.regions import kept_apart
@@ -163,8 +163,8 @@ def fuse(
         networks: how networks are fused, if sites are :class:`posterity.Network`.
 
     Returns:
-        A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order of sites or of components, nor on how
-        many sites came at a time.
+        A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order
+        of sites or of components, nor on how many sites came at a time.
 
     Warns:
         IdentificationWarning: if the number of components or a match hangs on less than 3 nats,
@@ -213,13 +213,13 @@ def fuse(
     if rest is not None:
         held, rest = in_memory(rest)
     if rest is not None:
-        check_no_networks([], networks, components)
+        number = without_networks([], networks, components)
         _check_streams(absorb)
         if isinstance(side, Discrepancy):
             raise _no_stream(side)
         found = stream(
             rest,
-            components=components,
+            components=number,
             rule=by,
             divergence=side,
             matching=how,
@@ -248,14 +248,12 @@ def fuse(
     if by is Rule.PRODUCT:
         check_counted_once(sites)
     like, blocks = next(iter(sites.values())).posterior, side_by_side(sites)
-    check_no_networks([block.posteriors[0] for block in blocks], networks, components)
+    number = without_networks([block.posteriors[0] for block in blocks], networks, components)
     plates = [block for block in blocks if isinstance(block, Plates)]
-    check_has_plates(components, like, bool(plates))
+    check_has_plates(number, like, bool(plates))
     if isinstance(side, Discrepancy):
         _check_defined(side, plates if by is Rule.PRODUCT else blocks)
-    aligned = {
-        p.path: align(p, how, side, components, importance, absorb is not False) for p in plates
-    }
+    aligned = {p.path: align(p, how, side, number, importance, absorb is not False) for p in plates}
     if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
         _warn_of_doubts(plates, aligned)
     if by is Rule.PRODUCT:

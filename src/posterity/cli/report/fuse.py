@@ -20,12 +20,24 @@ def text(data: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [
         f"Fused {data['count']} sites ({data['rule']}, {data['divergence']} KL)."
     ]
+    if data["network"] is not None:
+        parts.append(_network(data["network"]))
     if data["plot"] is not None:
         parts.append(f"Drew the matching in {printable(data['plot'])}")
     for path, plate in data["plates"].items():
         parts += ["", _headline(path, plate), _matching(plate), *_absorbed(plate)]
         parts += _sureness(plate)
     return Group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
+
+
+def _network(network: dict[str, Any]) -> str:
+    widths = ", ".join(map(str, network["widths"])) or "no"
+    kl, tried = short(network["predictive_kl"]), network["tried"]
+    looked = f" ({len(tried)} widths tried, tolerance {network['tolerance']:g})"
+    return (
+        f"A network of {widths} hidden units, {kl} nats of predictive KL from all sites' side by "
+        f"side{looked if len(tried) > 1 else ''}."
+    )
 
 
 def _headline(path: str, plate: dict[str, Any]) -> str:

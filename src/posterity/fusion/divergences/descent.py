@@ -97,7 +97,11 @@ class Descent:
             value_there, way_there = self.objective(there), self.direction(there)
             slope, end = (((tried - kept) * w).sum(-1) for w in (way, way_there))
             good &= (value_there <= value + slack) & (end >= -OVERSHOT * slope)
-            natural[good], found[good], onward[good] = tried[good], value_there[good], way_there[good]
+            natural[good], found[good], onward[good] = (
+                tried[good],
+                value_there[good],
+                way_there[good],
+            )
             open_ &= ~good
             if not open_.any():
                 break

@@ -114,9 +114,7 @@ def _covariances(
         mean = sums(weight * _roots(own @ spread @ own)[0], labels)
         following = inverse @ mean
         following = following @ np.swapaxes(following, -1, -2)
-        change = np.abs(following - current).max((-2, -1)) / np.trace(
-            current, axis1=-2, axis2=-1
-        )
+        change = np.abs(following - current).max((-2, -1)) / np.trace(current, axis1=-2, axis2=-1)
         current = following
         if (change < SETTLED).all():
             break

@@ -60,7 +60,8 @@ def placed(
             last[0, after[columns]] = bias[columns]
             out = np.concatenate([out, last])
         found.append(out)
-    return Said(*found, found[1] > 0)  # a variance is positive
+    mean, variance = found
+    return Said(mean, variance, variance > 0)
 
 
 def holders(
@@ -100,27 +101,35 @@ def first_layer(
 
 
 def later_layer(
-    said: Iterable[Said], share: Float[Array, "sites units"], apart: bool, average: bool = False
+    said: Iterable[Said],
+    share: Float[Array, "sites units"],
+    apart: bool,
+    average: bool = False,
+    pooled: bool = False,
 ) -> Layer:
     """Sums of what sites say, each by its share; a site says zero where it has no unit.
 
     A weight of one site among several then has its share of that site's mean and variance, so
     that a sum over units is as large and as unsure as a site's is on average. With ``average``
     the sum is over the shares of those who have the unit. Where nobody has, or as far as they
-    do not, zero is as sure as the surest weight of the layer.
+    do not, zero is as sure as the surest weight of the layer. ``pooled`` is what the sum's
+    variance is where sites err independently, each by its share: that of a product.
     """
     variance: Any = 0.0
     held: Any = 0.0
     floor, parts = np.inf, []
     for own, counts in zip(said, share, strict=True):
         weight = own.has * counts
+        squared = weight * counts if pooled else weight
         floor = min(floor, float(own.variance[own.has].min(initial=np.inf)))
-        variance, held = variance + weight * own.variance, held + weight
+        variance, held = variance + squared * own.variance, held + weight
         _append(parts, weight * own.mean, apart)
     together = np.stack(parts)
     if average:
         together = together / np.where(held > 0, held, 1.0)
-        variance, held = variance / np.where(held > 0, held, 1.0), np.where(held > 0, 1.0, 0.0)
+        power = 2 if pooled else 1
+        variance = variance / np.where(held > 0, held, 1.0) ** power
+        held = np.where(held > 0, 1.0, 0.0)
     return Layer(together.sum(0), variance + np.maximum(1 - held, 0) * floor, share, together)
 
 
@@ -145,10 +154,12 @@ def refitted(
         return layer
     gram[np.diag_indices(len(gram))] += ridge * scale
     factor = scipy.linalg.cho_factor(gram)
-    parts = np.stack([
-        part + scipy.linalg.cho_solve(factor, seen.T @ (target - seen @ part))
-        for part, target in zip(layer.parts, wanted, strict=True)
-    ])
+    parts = np.stack(
+        [
+            part + scipy.linalg.cho_solve(factor, seen.T @ (target - seen @ part))
+            for part, target in zip(layer.parts, wanted, strict=True)
+        ]
+    )
     return layer._replace(mean=parts.sum(0), parts=parts)
 
 
@@ -180,14 +191,19 @@ class Builder:
     """Builds the fused network layer after layer, as its units are matched.
 
     ``flow`` is what comes out of the layers built so far, on the inputs of a refit; with
-    ``apart`` each site's part of everything is kept.
+    ``apart`` each site's part of everything is kept, with ``pooled`` variances are a product's.
     """
 
     def __init__(
-        self, targets: Targets, options: Options, divergence: Divergence, apart: bool = False
+        self,
+        targets: Targets,
+        options: Options,
+        divergence: Divergence,
+        apart: bool = False,
+        pooled: bool = False,
     ):
         self.targets, self.options, self.divergence = targets, options, divergence
-        self.apart = apart
+        self.apart, self.pooled = apart, pooled
         self.locals = targets.locals
         like = self.locals[0].layers
         self.layers = like
@@ -207,7 +223,7 @@ class Builder:
         if index == 0:
             layer = first_layer(said, share, self.divergence, self.apart)
         else:
-            layer = later_layer(said, share, self.apart)
+            layer = later_layer(said, share, self.apart, pooled=self.pooled)
             layer = self._refit(index, layer, self._wanted(index, labels, share))
         self._add(index, layer, labels, size)
 
@@ -218,7 +234,7 @@ class Builder:
         labels = [np.arange(outputs)] * len(self.locals)
         share = self.targets.shares
         average = self.options.outgoing == "average"
-        layer = later_layer(self._said(labels, outputs), share, self.apart, average)
+        layer = later_layer(self._said(labels, outputs), share, self.apart, average, self.pooled)
         wanted = (a * pre for a, pre in zip(share, self._pre(index), strict=True))
         layer = self._refit(index, layer, wanted)
         return Combined(self.layers, [*self.found, layer], self.labels)
@@ -265,7 +281,6 @@ class Builder:
         own = _arrays(self.layers, index, layer.mean)
         pre = preactivation(self.layers, index, own, self.flow)
         self.flow = after(self.layers[index], pre)
-
 
 
 def incoming_cost(

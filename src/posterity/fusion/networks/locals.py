@@ -69,7 +69,7 @@ def in_order(
 def _local(name: str, site: Site, weight: float, drop: float | None, keep: bool) -> Local:
     network: Any = site.posterior
     prior: Any = site.prior
-    order = []
+    whole, order = network.layers.widths, []
     for index, width in enumerate(network.layers.widths):
         kept = np.arange(width) if drop is None else _alive(network, index, drop)
         own = kept if keep else kept[np.lexsort(_contents(network, index)[:, kept])]
@@ -79,9 +79,7 @@ def _local(name: str, site: Site, weight: float, drop: float | None, keep: bool)
         prior = None if prior is None else prior.relabel(labels, len(own), axes=(index,))
         order.append(own)
     mean, variance = network.layers.unravel(network.mean), network.layers.unravel(network.variance)
-    return Local(
-        name, network.layers, mean, variance, prior, order, weight, site.posterior.layers.widths
-    )
+    return Local(name, network.layers, mean, variance, prior, order, weight, whole)
 
 
 def _contents(network: Network, index: int) -> Array:
@@ -118,7 +116,7 @@ def _digest(local: Local) -> int:
 
 
 def by_site(locals_: Sequence[Local], labels: Sequence[Array], index: int) -> dict[str, Array]:
-    """Labels of a layer's units in the sites' own order, by sorted name; -1 for what was dropped."""
+    """Labels of a layer's units in the sites' own order, by name; -1 for what was dropped."""
     found = {}
     for local, own in zip(locals_, labels, strict=True):
         given = np.full(local.whole[index], -1)

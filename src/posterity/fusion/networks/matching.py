@@ -1,7 +1,7 @@
 """Which units of the sites are one, in one hidden layer."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -36,7 +36,8 @@ class Table:
         self, targets: Targets, index: int, before: Labels, size: int, mass: Sequence[Array]
     ):
         rows = [
-            _rows(local, index, own, size) for local, own in zip(targets.locals, before, strict=True)
+            _rows(local, index, own, size)
+            for local, own in zip(targets.locals, before, strict=True)
         ]
         self.mean, self.variance = (np.concatenate(part) for part in zip(*rows, strict=True))
         self.mass = np.concatenate(mass)
@@ -115,6 +116,7 @@ def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Label
     return [np.arange(widths[0])] * len(locals_)
 
 
+@runtime_checkable
 class Matcher(Protocol):
     """Labels of all units for any width."""
 
@@ -148,7 +150,12 @@ class OfMatching:
 
 
 def matcher(
-    table: Table, targets: Targets, index: int, matching: Matching, divergence: Divergence, selected: bool
+    table: Table,
+    targets: Targets,
+    index: int,
+    matching: Matching,
+    divergence: Divergence,
+    selected: bool,
 ) -> Matcher:
     """What labels the units of this hidden layer."""
     if selected:

@@ -64,7 +64,9 @@ def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array,
         total = size + size[i] + size[j]
         with np.errstate(invalid="ignore"):
             row = (size + size[i]) * cost[i] + (size + size[j]) * cost[j] - size * cost[i, j]
-        row = np.where(np.isfinite(cost[i]) & np.isfinite(cost[j]), np.maximum(row / total, 0), np.inf)
+        row = np.where(
+            np.isfinite(cost[i]) & np.isfinite(cost[j]), np.maximum(row / total, 0), np.inf
+        )
         row[[i, j]] = np.inf
         size[i] += size[j]
         cost[i], cost[:, i], cost[j], cost[:, j] = row, row, np.inf, np.inf
@@ -120,7 +122,9 @@ class _Groups:
 
     def _add(self, own: Int[Array, " k"], sign: int) -> None:
         own = own[self.labels[own] >= 0]  # of one site: no two have one label
-        self.sums[self.labels[own]] += sign * self.mass[own, None].astype(np.float32) * self.rows[own]
+        self.sums[self.labels[own]] += (
+            sign * self.mass[own, None].astype(np.float32) * self.rows[own]
+        )
         self.weight[self.labels[own]] += sign * self.mass[own]
 
     def assign(self, own: Int[Array, " k"]) -> None:
@@ -145,4 +149,6 @@ class _Groups:
         """The sum of squares about the centroids, and about zero of what is left out."""
         whole = (self.mass * self.square).sum()
         held = self.weight > 0
-        return float(whole - ((self.sums[held].astype(float) ** 2).sum(1) / self.weight[held]).sum())
+        return float(
+            whole - ((self.sums[held].astype(float) ** 2).sum(1) / self.weight[held]).sum()
+        )

@@ -1,0 +1,49 @@
+"""``posterity fuse``, ``inspect`` and ``diff`` of networks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posterity
+import posterity.fusion.networks.fuse
+from posterity.networks.layers import Layers
+from tests.cli.commands import document, refuse, succeed
+from tests.fusion.nets import as_site, random_network, shuffled
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    network = random_network(Layers.dense(4, 5, 3), rng)
+    posterity.save(as_site("north", network), "n.safetensors")
+    posterity.save(as_site("south", shuffled(network, rng)), "s.safetensors")
+    posterity.save(random_network(Layers.dense(4, 5, 2), rng), "other.safetensors")
+
+
+def test_the_report_tells_widths_and_the_predictive_kl(files):
+    line = ["fuse", "n.safetensors", "s.safetensors", "-o", "out.safetensors"]
+    told = document(*line)
+    assert told["network"]["widths"] == [5]
+    assert told["network"]["predictive_kl"] < 1e-12
+    assert told["kind"] == "ledger"
+    assert set(told["plates"]) == {"0"}
+    words = " ".join(succeed(*line).stdout.split())
+    assert "A network of 5 hidden units" in words
+    fused = posterity.load("out.safetensors")
+    assert fused.forget("south").sites == ("north",)
+    wide = document(*line, "--components", "8")
+    assert wide["network"]["widths"] == [8]
+    assert len(wide["network"]["tried"]) == 1
+
+
+def test_networks_are_inspected_and_compared(files):
+    assert "Network" in succeed("inspect", "n.safetensors").stdout
+    assert document("diff", "n.safetensors", "s.safetensors")["kl"] == {"ab": 0.0, "ba": 0.0}
+
+
+def test_networks_that_do_not_fit_write_nothing(files):
+    refuse("fuse n.safetensors other.safetensors -o x.safetensors", 4, "layer 1")
+    refuse("fuse n.safetensors s.safetensors -o x.safetensors --budget 64", 2, "budget")
+    assert not Path("x.safetensors").exists()

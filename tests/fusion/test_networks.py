@@ -1,0 +1,373 @@
+"""Laws of fusing networks: what must hold whatever the sites hold."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import posterity
+import posterity.fusion.networks.fuse  # hypothesis traces, and slows, what is imported in a test
+from posterity.errors import StructureError, UsageError
+from posterity.families import DiagonalGaussian, Network, Product
+from posterity.fusion.diff import diff
+from posterity.fusion.networks import Options
+from posterity.fusion.networks.forward import flow
+from posterity.networks.layers import Conv, Dense, Layers
+from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
+
+QUICK = Options(samples=60)
+DENSE = Layers.dense(4, 6, 3)
+NETWORKS = {"one": DENSE, "two": TWO, "conv": LENET}
+
+
+def predicted(network, x):
+    return flow(network.layers, network.layers.unravel(network.mean), x)[-1]
+
+
+def aligned(fused, network):
+    """The fused network with its units in the order of this one, by its own incoming weights."""
+    for index in range(len(fused.layers.widths)):
+        rows = []
+        for one in (fused, network):
+            own = one.layers.unravel(one.mean)[index]
+            kernel = own["kernel"].reshape(-1, one.layers.widths[index])
+            rows.append(np.concatenate([kernel, own["bias"][None]]).T)
+        distance = ((rows[0][:, None] - rows[1][None]) ** 2).sum(-1)
+        labels = distance.argmin(1)
+        assert sorted(labels) == list(range(len(labels)))
+        fused = fused.relabel(labels, len(labels), axes=(index,))
+    return fused
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+@given(seed=st.integers(0, 10**6), sites=st.integers(2, 4))
+@settings(max_examples=4)
+def test_a_network_fused_with_itself_is_that_network(kind, seed, sites):
+    rng = np.random.default_rng(seed)
+    network = random_network(NETWORKS[kind], rng)
+    copies = {f"s{j}": as_site(f"s{j}", shuffled(network, rng)) for j in range(sites)}
+    fused = posterity.fuse(copies, networks=QUICK)
+    assert fused.widths == network.layers.widths
+    back = aligned(fused.posterior, network)
+    np.testing.assert_allclose(back.mean, network.mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(back.variance, network.variance, rtol=1e-8)
+    assert fused.achieved_kl < 1e-12
+    for plate in fused.plates.values():
+        assert plate.cost < 1e-6
+        assert all(sorted(own) == list(range(len(own))) for own in plate.matching.values())
+
+
+@pytest.mark.parametrize(
+    "options", [Options(samples=60, refit=False), Options(samples=60, shares="equal")]
+)
+def test_options_keep_a_network_fused_with_itself(options):
+    rng = np.random.default_rng(3)
+    network = random_network(TWO, rng)
+    fused = posterity.fuse(
+        [network, shuffled(network, rng)], networks=options, divergence="forward"
+    )
+    np.testing.assert_allclose(aligned(fused.posterior, network).mean, network.mean, atol=1e-8)
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=3)
+def test_names_order_of_sites_and_order_of_units_make_no_difference(seed):
+    rng = np.random.default_rng(seed)
+    networks = [random_network(Layers.dense(4, width, 3), rng) for width in (3, 5, 4)]
+    one = posterity.fuse(
+        {f"s{j}": as_site(f"s{j}", n) for j, n in enumerate(networks)}, networks=QUICK
+    )
+    names = ["z", "b", "a"]
+    turned = {n: as_site(n, shuffled(q, rng)) for n, q in zip(names, networks[::-1], strict=True)}
+    other = posterity.fuse(dict(reversed(turned.items())), networks=QUICK)
+    assert one.posterior == other.posterior
+    assert one.predictive_kl == other.predictive_kl
+
+
+def test_all_units_side_by_side_predict_as_the_weighted_concatenation():
+    rng = np.random.default_rng(0)
+    for layers in NETWORKS.values():
+        networks = [random_network(layers, rng) for _ in range(2)]
+        sites = {f"s{j}": as_site(f"s{j}", n) for j, n in enumerate(networks)}
+        widths = tuple(2 * width for width in layers.widths)
+        fused = posterity.fuse(sites, components=widths, networks=QUICK)
+        x = rng.normal(size=(20, layers.inputs))
+        whole = sum(fused.shares[f"s{j}"] * predicted(n, x) for j, n in enumerate(networks))
+        np.testing.assert_allclose(predicted(fused.posterior, x), whole, atol=1e-8)
+        assert fused.achieved_kl < 1e-12
+
+
+def test_wider_is_closer_and_the_narrowest_within_the_tolerance_is_taken():
+    rng = np.random.default_rng(1)
+    sites = {
+        f"s{j}": as_site(f"s{j}", random_network(Layers.dense(5, 12, 3), rng)) for j in range(3)
+    }
+    kl = [
+        posterity.fuse(sites, components=width, networks=QUICK).achieved_kl
+        for width in (12, 24, 36)
+    ]
+    assert kl[0] > kl[1] > kl[2] == pytest.approx(0, abs=1e-12)
+    tolerance = kl[1] * 1.01
+    found = posterity.fuse(sites, networks=Options(samples=60, tolerance=tolerance))
+    assert 12 < found.widths[0] <= 25
+    assert found.achieved_kl <= tolerance
+    assert all(k > tolerance for (w,), k in found.predictive_kl.items() if w < found.widths[0])
+
+
+def test_at_most_one_unit_of_a_site_in_a_fused_one_and_the_lightest_left_out():
+    rng = np.random.default_rng(2)
+    sites = {f"s{j}": random_network(Layers.dense(4, w, 2), rng) for j, w in enumerate((7, 3, 5))}
+    for width in (4, 7, 9, 15):
+        fused = posterity.fuse(sites, components=width, networks=QUICK)
+        for name, labels in fused.plates["0"].matching.items():
+            kept = labels[labels >= 0]
+            assert len(set(kept)) == len(kept) == min(width, sites[name].layers.widths[0])
+        assert fused.plates["0"].components == fused.widths[0] == width
+
+
+def test_sites_that_learnt_more_of_an_output_count_more_there():
+    rng = np.random.default_rng(4)
+    sites = {}
+    for j, sure in enumerate([(100.0, 2.0), (2.0, 100.0), (50.0, 50.0)]):
+        variance = np.full(DENSE.size, 0.5)
+        own = DENSE.unravel(variance)
+        own[-1]["kernel"][:] = 1 / np.array([*sure, 1.0])
+        network = Network.from_standard(rng.normal(size=DENSE.size), DENSE.ravel(own), DENSE)
+        sites[f"s{j}"] = as_site(f"s{j}", network)
+    fused = posterity.fuse(sites, networks=QUICK)
+    shares = np.stack([fused.shares[name] for name in sorted(sites)])
+    expected = np.array([[99, 1, 1], [1, 99, 1], [49, 49, 1]]) / [149, 149, 3]
+    np.testing.assert_allclose(shares, expected)  # nobody learnt of the third: all alike
+    equal = posterity.fuse(sites, networks=Options(samples=60, shares="equal"))
+    np.testing.assert_allclose(np.stack(list(equal.shares.values())), 1 / 3)
+
+
+def test_weights_multiply_shares():
+    rng = np.random.default_rng(5)
+    sites = {name: random_network(DENSE, rng) for name in "ab"}
+    options = Options(samples=60, shares="equal")
+    fused = posterity.fuse(sites, weights={"a": 3.0, "b": 1.0}, networks=options)
+    np.testing.assert_allclose(fused.shares["a"], 0.75)
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("rule", ["barycenter", "product"])
+def test_the_ledger_is_the_fused_network_and_forgets(kind, rule):
+    rng = np.random.default_rng(6)
+    layers = NETWORKS[kind]
+    sites = {f"s{j}": as_site(f"s{j}", random_network(layers, rng, 0.1), 1.0) for j in range(3)}
+    fused = posterity.fuse(sites, rule=rule, networks=QUICK)
+    assert fused.ledger.posterior == fused.posterior
+    assert fused.ledger.sites == ("s0", "s1", "s2")
+    assert not fused.ledger.independent
+    left = fused.ledger.forget("s1").posterior
+    assert left.layers == fused.posterior.layers
+    assert left.is_proper().all()
+
+
+def test_after_forgetting_what_is_left_predicts_as_the_rest():
+    rng = np.random.default_rng(7)
+    layers = Layers.dense(5, 10, 3)
+    sites = {f"s{j}": as_site(f"s{j}", random_network(layers, rng, 0.01), 1.0) for j in range(4)}
+    whole = posterity.fuse(sites, components=40, networks=QUICK)
+    left = whole.ledger.forget("s2").posterior
+    rest = posterity.fuse(
+        {n: s for n, s in sites.items() if n != "s2"}, components=30, networks=QUICK
+    )
+    x = rng.normal(size=(200, 5))
+    far = ((predicted(whole.posterior, x) - predicted(rest.posterior, x)) ** 2).mean()
+    near = ((predicted(left, x) - predicted(rest.posterior, x)) ** 2).mean()
+    assert near < 0.01 * far
+
+
+def test_a_product_is_surer_than_a_barycenter():
+    rng = np.random.default_rng(8)
+    sites = {f"s{j}": as_site(f"s{j}", random_network(DENSE, rng)) for j in range(3)}
+    mean = posterity.fuse(sites, components=6, networks=QUICK).posterior
+    pooled = posterity.fuse(sites, components=6, rule="product", networks=QUICK).posterior
+    assert (pooled.precision > mean.precision).mean() > 0.9
+    np.testing.assert_allclose(pooled.mean, mean.mean, rtol=1e-6, atol=1e-9)
+
+
+def test_given_inputs_are_those_that_networks_agree_on():
+    rng = np.random.default_rng(9)
+    sites = {f"s{j}": random_network(Layers.dense(5, 12, 3), rng) for j in range(3)}
+    x = rng.normal(size=(400, 5)) * [1, 1, 0.01, 0.01, 0.01]
+    told, blind = (
+        posterity.fuse(sites, components=16, networks=o) for o in (Options(inputs=x), Options())
+    )
+    whole = sum(told.shares[name] * predicted(q, x) for name, q in sites.items())
+    errors = [((predicted(f.posterior, x) - whole) ** 2).mean() for f in (told, blind)]
+    assert errors[0] < errors[1]
+
+
+def test_random_inputs_are_as_large_as_the_data_that_posteriors_saw():
+    """Whatever the units of the inputs: the rescaled problem has the rescaled answer."""
+    rng = np.random.default_rng(10)
+    sizes = np.array([0.1, 1.0, 10.0, 100.0])
+    layers = Layers.dense(4, 6, 2)
+    from posterity.fusion.networks.inputs import random_inputs
+    from posterity.fusion.networks.locals import in_order
+    from posterity.fusion.sites import read_sites
+
+    sites = {}
+    for name in "ab":
+        own = layers.unravel(np.zeros(layers.size))
+        slopes = rng.uniform(1, 5, 6)
+        gained = [
+            {"bias": 100 * slopes, "kernel": 100 * sizes[:, None] ** 2 * slopes},
+            {"bias": np.ones(2), "kernel": np.ones((6, 2))},
+        ]
+        mean = [{n: rng.normal(size=a.shape) for n, a in layer.items()} for layer in own]
+        mean[0]["kernel"] /= sizes[:, None]
+        precision = 1 + layers.ravel(gained)
+        network = Network.from_standard(layers.ravel(mean), 1 / precision, layers)
+        sites[name] = as_site(name, network)
+    locals_ = in_order(read_sites(sites), np.ones(2), None)
+    drawn = random_inputs(locals_, 20000, rng)
+    np.testing.assert_allclose((drawn**2).mean(0), sizes**2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("outputs", [None, "values", "classes"])
+def test_one_output_is_a_value_unless_it_is_a_class(outputs):
+    rng = np.random.default_rng(11)
+    sites = {f"s{j}": random_network(Layers.dense(3, 6, 1), rng) for j in range(2)}
+    fused = posterity.fuse(sites, components=9, networks=Options(samples=60, outputs=outputs))
+    assert 0 < fused.achieved_kl < np.inf
+
+
+def test_identity_keeps_units_where_they_are():
+    rng = np.random.default_rng(12)
+    sites = {f"s{j}": random_network(TWO, rng) for j in range(2)}
+    fused = posterity.fuse(sites, matching="identity", networks=QUICK)
+    for plate in fused.plates.values():
+        for labels in plate.matching.values():
+            np.testing.assert_array_equal(labels, np.arange(len(labels)))
+
+
+@pytest.mark.parametrize("matching", ["kl-fusion", "hungarian"])
+def test_other_matchings_are_honoured(matching):
+    rng = np.random.default_rng(13)
+    network = random_network(DENSE, rng)
+    fused = posterity.fuse([network, shuffled(network, rng)], matching=matching, networks=QUICK)
+    assert fused.widths == (6,)
+
+
+def test_dead_units_are_dropped_on_request():
+    rng = np.random.default_rng(14)
+    network = random_network(DENSE, rng, 1e-4)
+    own = DENSE.unravel(network.mean.copy())
+    own[1]["kernel"][:2] = 1e-6
+    dead = Network.from_standard(DENSE.ravel(own), network.variance, DENSE)
+    fused = posterity.fuse({"a": dead, "b": dead}, networks=Options(samples=60, drop=2.0))
+    assert fused.widths == (4,)
+    assert all(list(labels[:2]) == [-1, -1] for labels in fused.matching.values())
+
+
+def test_a_file_and_a_stream_of_networks(tmp_path):
+    rng = np.random.default_rng(15)
+    sites = {f"s{j}": as_site(f"s{j}", random_network(DENSE, rng)) for j in range(2)}
+    for name, ledger in sites.items():
+        posterity.save(ledger, tmp_path / f"{name}.safetensors")
+    fused = posterity.fuse(tmp_path, networks=QUICK)
+    assert fused.posterior == posterity.fuse(iter(sites.values()), networks=QUICK).posterior
+    posterity.save(fused.ledger, tmp_path / "out.safetensors")
+    assert posterity.load(tmp_path / "out.safetensors").posterior == fused.posterior
+
+
+def test_large_networks_are_not_streamed(monkeypatch):
+    monkeypatch.setattr("posterity.fusion.fuse.IN_MEMORY", 100)
+    rng = np.random.default_rng(16)
+    sites = {f"s{j}": random_network(DENSE, rng) for j in range(2)}
+    assert posterity.fuse(sites, networks=QUICK).widths
+
+
+WRONG = {
+    "2 layers": Layers.dense(6, 5, 3),
+    "layer 0": Layers.dense(7, 5, 4, 3),
+    "layer 1": Layers((Dense(6, 5), Dense(5, 4, "tanh"), Dense(4, 3, "identity"))),
+    "layer 2": Layers.dense(6, 5, 4, 2),
+}
+
+
+@pytest.mark.parametrize("told", WRONG)
+def test_networks_that_do_not_fit_are_refused_with_the_layer(told):
+    rng = np.random.default_rng(17)
+    sites = {"a": random_network(TWO, rng), "b": random_network(WRONG[told], rng)}
+    with pytest.raises(StructureError, match=told):
+        posterity.fuse(sites)
+
+
+def test_windows_that_differ_are_refused_with_the_layer():
+    rng = np.random.default_rng(18)
+    other = (Conv((3, 3), 1, 3, pool=2), Conv((2, 2), 3, 4, padding="same", stride=2))
+    layers = Layers((*other, Dense(16, 5), Dense(5, 3, "identity")), image=(8, 8, 1))
+    with pytest.raises(StructureError, match="layer 1"):
+        posterity.fuse([random_network(LENET, rng), random_network(layers, rng)])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"absorb": True},
+        {"budget": 2**30},
+        {"divergence": "jeffreys"},
+        {"components": 0},
+        {"components": (3, 3)},
+        {"components": 13},
+        {"components": 5, "matching": "identity"},
+        {"networks": Options(units="selected"), "matching": "hungarian"},
+        {"networks": Options(inputs=np.zeros((10, 3)))},
+    ],
+)
+def test_arguments_that_say_nothing_of_networks_are_refused(arguments):
+    rng = np.random.default_rng(19)
+    sites = [random_network(DENSE, rng), random_network(DENSE, rng)]
+    with pytest.raises((UsageError, StructureError)):
+        posterity.fuse(sites, **arguments)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tolerance": 0.0},
+        {"shares": "counts"},
+        {"outgoing": "max"},
+        {"refit": 1},
+        {"ridge": -1.0},
+        {"inputs": np.array([[np.nan], [1.0]])},
+        {"inputs": np.zeros(3)},
+        {"samples": 0},
+        {"seed": -1},
+    ],
+)
+def test_options_are_checked(options):
+    with pytest.raises(UsageError):
+        Options(**options)
+
+
+def test_networks_in_blocks_and_options_without_networks_are_refused():
+    rng = np.random.default_rng(20)
+    q = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
+    mixed = [Product(net=random_network(DENSE, rng), rest=q) for _ in range(2)]
+    with pytest.raises(StructureError, match="block"):
+        posterity.fuse(mixed)
+    with pytest.raises(UsageError, match="networks"):
+        posterity.fuse([q, q], networks=QUICK)
+    with pytest.raises(StructureError):
+        posterity.fuse([random_network(DENSE, rng), q])
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_networks_are_compared_whatever_their_units_are_called(kind):
+    rng = np.random.default_rng(21)
+    network = random_network(NETWORKS[kind], rng)
+    found = diff(network, shuffled(network, rng))
+    assert found.kl == (0.0, 0.0)
+    assert diff(network, random_network(NETWORKS[kind], rng)).kl.ab > 1
+
+
+def test_networks_of_other_widths_are_not_compared():
+    rng = np.random.default_rng(22)
+    with pytest.raises(StructureError, match="widths"):
+        diff(random_network(DENSE, rng), random_network(Layers.dense(4, 5, 3), rng))
