@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+import posterity
 from experiments.data import Array, Digits, Images, Integers
 from experiments.klfusion.networks import methods
 from experiments.klfusion.networks.local_fits import Case
@@ -28,7 +29,7 @@ class Effort:
         rate: of learning there.
     """
 
-    samples: int = 30
+    samples: int = 10
     steps: int = 250
     rate: float = 2e-3
 
@@ -55,15 +56,7 @@ class Trial:
 Rows = dict[str, Any]
 
 
-def evaluate(trial: Trial, parts: tuple[str, ...]) -> Rows:
-    """By method its scores; of those with draws also how entropy tells strange images apart."""
-    found: Rows = {}
-    for part in parts:
-        found |= PARTS[part](trial)
-    return found
-
-
-def _locals(trial: Trial) -> Rows:
+def _locals(trial: Trial, _: Rows) -> Rows:
     networks = zip(trial.sites, methods.posteriors(trial.sites), strict=True)
     return {name: sampled(trial, network, _surest(trial, network)) for name, network in networks}
 
@@ -76,60 +69,63 @@ def _surest(trial: Trial, network: Network) -> Rows:
     return {"alive": int((np.abs(mean) >= 2 * np.sqrt(variance)).any(1).sum())}
 
 
-def _fused(trial: Trial) -> Rows:
-    """The library's default, and rounds from it and from nothing."""
-    import posterity
-
+def _fused(trial: Trial, _: Rows) -> Rows:
+    """The library's default."""
     start = time.process_time()
     fusion = posterity.fuse(trial.sites)
     seconds = {"CPU seconds of fusing": round(time.process_time() - start, 1)}
-    found = {methods.FUSED: sampled(trial, fusion.posterior, seconds)}
+    return {methods.FUSED: sampled(trial, fusion.posterior, seconds)}
+
+
+def _rounds(trial: Trial, known: Rows) -> Rows:
+    """A round from what was fused, and one from nothing."""
+    fusion = posterity.fuse(trial.sites, components=known[methods.FUSED]["units"])
     assert fusion.ledger is not None  # sites came as ledgers
-    own = trial.effort
-    rounds = {
+    own, found = trial.effort, {}
+    starts = {
         methods.REFINED: fusion.ledger,
         methods.RANDOM: methods.random_start(fusion.posterior, trial.case.number),
     }
-    for name, ledger in rounds.items():
+    for name, ledger in starts.items():
         refined = methods.refined(
             ledger, trial.data, steps=own.steps, rate=own.rate, seed=trial.case.number
         )
         found[name] = sampled(trial, refined)
-    width = fusion.posterior.layers.widths
-    return found | _at_means(trial, methods.fused_otherwise(trial.sites, width))
+    return found
 
 
-def _fused_only(trial: Trial) -> Rows:
-    fused = methods.fused(trial.sites)
-    found = {methods.FUSED: sampled(trial, fused)}
-    return found | _at_means(trial, methods.fused_otherwise(trial.sites, fused.layers.widths))
+def _options(trial: Trial, known: Rows) -> Rows:
+    """Other ways to fuse, at the width that was found."""
+    return _at_means(trial, methods.fused_otherwise(trial.sites, known[methods.FUSED]["units"]))
 
 
-def _together(trial: Trial) -> Rows:
+def _together(trial: Trial, _: Rows) -> Rows:
     return _at_means(trial, methods.together(trial.sites))
 
 
-def _averages(trial: Trial) -> Rows:
+def _averages(trial: Trial, _: Rows) -> Rows:
     return _at_means(trial, methods.averages(trial.sites, trial.data, trial.case.number))
 
 
-def _published(trial: Trial) -> Rows:
+def _published(trial: Trial, _: Rows) -> Rows:
     return _at_means(trial, methods.published(trial.sites))
 
 
-def _pooled(trial: Trial) -> Rows:
+def _pooled(trial: Trial, _: Rows) -> Rows:
     return {methods.POOLED: sampled(trial, methods.posteriors(trial.sites)[0])}
 
 
-PARTS: dict[str, Callable[[Trial], Rows]] = {
+PARTS: dict[str, Callable[[Trial, Rows], Rows]] = {
     "locals": _locals,
     "fused": _fused,
-    "fused only": _fused_only,
+    "rounds": _rounds,
+    "options": _options,
     "together": _together,
     "averages": _averages,
     "published": _published,
     "pooled": _pooled,
 }
+"""By name; each is told what parts before it found on the partition."""
 
 
 def _at_means(trial: Trial, found: methods.Found) -> Rows:

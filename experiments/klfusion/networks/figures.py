@@ -1,4 +1,4 @@
-"""Figure 1, test images by predictive entropy; figure 5, entropy by digit on usual and strange ones."""
+"""Figure 1: test images by predictive entropy; figure 5: entropy by digit, usual and strange."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def fused(sites: Sites) -> Network:
     return posterity.fuse(sites).posterior
 
 
-def fused_otherwise(sites: Sites, width: tuple[int, ...]) -> Found:
+def fused_otherwise(sites: Sites, width: int) -> Found:
     """At the width that was found: other options; and at the paper's width."""
     options = {
         NOT_REFITTED: Options(refit=False),
@@ -104,7 +104,7 @@ def fused_otherwise(sites: Sites, width: tuple[int, ...]) -> Found:
         for name, own in options.items()
     }
     units = sum(sum(network.layers.widths) for network in posteriors(sites))
-    if len(width) == 1 and units > WIDTH:
+    if units > WIDTH:
         found[CAPPED] = posterity.fuse(sites, components=WIDTH).posterior
     return {name: _of(network) for name, network in found.items()}
 

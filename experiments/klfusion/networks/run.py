@@ -25,7 +25,7 @@ from experiments.klfusion.networks.studies import MAIN, Study, studies
 from experiments.klfusion.networks.summary import summarise
 
 RESULTS = Path(__file__).parents[1] / "results"
-OURS = ("fused", "fused only")
+OURS = ("fused", "rounds", "options")
 """Parts that change with the library: `--again` measures them anew."""
 
 
@@ -48,7 +48,7 @@ def run(
             parts = study.parts + (study.rarely if number < study.rare else ())
             rows = {}
             for part in parts:
-                rows |= trial.measured(part, anew=part in again)
+                rows |= trial.measured(part, rows, anew=part in again)
             measured.setdefault(name, []).append(rows)
             print(f"{name}: partition {number + 1} of {study.partitions}", flush=True)
     summary = summarise(measured)
@@ -78,14 +78,14 @@ class _Lazy:
             self._trial = Trial(self.case, sites, self.digits, *self.strange, self.effort)
         return self._trial
 
-    def measured(self, part: str, anew: bool) -> Rows:
+    def measured(self, part: str, known: Rows, *, anew: bool = False) -> Rows:
         path = self.cache / self.case.name / f"{part.replace(' ', '-')}.json"
         if path.exists() and not anew:
             return json.loads(path.read_text())
         with warnings.catch_warnings():
             # A width that does not meet the tolerance stands in the results.
             warnings.filterwarnings("ignore", message="widths .* still predict")
-            rows = PARTS[part](self.trial)
+            rows = PARTS[part](self.trial, known)
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(rows, indent=1) + "\n")
         partial.replace(path)

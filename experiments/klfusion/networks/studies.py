@@ -31,21 +31,22 @@ class Study:
     rare: int = 3
 
 
-SHORT = ("together", "fused only")
+SHORT = ("together", "fused", "options")
 
 
 def studies(main: int = 10, others: int = 2, sites: int = 20) -> dict[str, Study]:
     """By name; ``main`` partitions for table 2, about ``others`` for what stands beside it."""
     few = max(1, others // 2)
     widths = (100, 125, 150, 175, 200)
-    everything = ("locals", "together", "averages", "fused")
+    everything = ("locals", "together", "fused", "rounds")
+    rarely = ("options", "averages", "published")
     found = {
-        MAIN: Study(Case(), main, everything, ("published",), min(main, 3)),
+        MAIN: Study(Case(), main, everything, rarely),
         POOLED_STUDY: Study(Case(sites=1), 1, ("pooled",)),
-        HORSESHOE_ROW: Study(Case(setting=HORSESHOE, steps=LESS), 2 * others, ("locals", *SHORT)),
+        HORSESHOE_ROW: Study(Case(setting=HORSESHOE, steps=LESS), others + 1, ("locals", *SHORT)),
         "Gaussian, full KL, Dirichlet(0.8)": Study(Case(setting=PLAIN, steps=LESS), few, SHORT),
-        f"{sites} sites": Study(Case(sites=sites, steps=LESS), few, SHORT),
-        "widths 100 to 200": Study(Case(widths=widths, steps=LESS), others, SHORT),
+        f"{sites} sites": Study(Case(sites=sites, steps=LESS // 2), few, SHORT),
+        "widths 100 to 200": Study(Case(widths=widths, steps=LESS), few, SHORT),
     }
     for concentration in (0.1, 100.0):
         for setting, number in ((TEMPERED, others), (PLAIN, few), (HORSESHOE, few)):
