@@ -10,6 +10,7 @@ import numpy as np
 
 from posterity.arrays.leaves import frozen
 from posterity.arrays.stacks import blocks, columns, rows
+from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_finite, check_proper, check_same_structure
 from posterity.errors import LedgerError, PosterityError
@@ -253,7 +254,13 @@ class Ledger:
         return numbered
 
     def _sum(self, sites: Iterable[str]) -> ExponentialFamily:
-        return TreeSum.of([self.prior, *(self.entries[site].factor for site in sites)]).value
+        terms = [self.prior, *(self.entries[site].factor for site in sites)]
+        if len(terms) == 2:  # of two numbers the rounded sum is the one that is rounded once
+            with np.errstate(over="ignore"):
+                total = at_rest(terms[0] + terms[1])  # pyright: ignore[reportOperatorIssue]
+            if all(np.isfinite(leaf).all() for leaf in leaves(total)):
+                return total
+        return TreeSum.of(terms).value
 
     def _unknown(self, site: str) -> PosterityError:
         past = " (it was forgotten)" if site in self.forgotten else ""

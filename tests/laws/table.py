@@ -18,6 +18,7 @@ from posterity.families import (
     ExponentialFamily,
     Gamma,
     Gaussian,
+    HiddenMarkov,
     Mixture,
     Network,
     NormalWishart,
@@ -106,6 +107,14 @@ def plate_of_products(rng: Rng, batch: Batch, size: int) -> Plate:
     return Plate(product_of_locations(rng, (*batch, size + 1), 2))
 
 
+def hidden_markov(rng: Rng, batch: Batch, size: int) -> HiddenMarkov:
+    states = size + 1
+    rows = dirichlet(rng, (*batch, states), size)
+    emissions = Plate(normal_wishart(rng, (*batch, states), 2))
+    start = dirichlet(rng, batch, size)
+    return HiddenMarkov(emissions=emissions, initial=start, transitions=Plate(rows))
+
+
 def network(rng: Rng, batch: Batch, size: int) -> Network:
     layers = Layers.dense(size, 2, 1)
     own = diagonal_gaussian(rng, batch, layers.size)
@@ -137,6 +146,7 @@ TABLE: dict[str, Row] = {
     "Plate-sticks": Row(Plate, plate_with_sticks),
     "Plate-Product": Row(Plate, plate_of_products),
     "Product-Plate": Row(Product, product_of_plates),
+    "HiddenMarkov": Row(HiddenMarkov, hidden_markov),
     "Mixture": Row(Mixture, mixture),
 }
 """Families whose textbook parameters are arrays, and that list them, enrol themselves."""

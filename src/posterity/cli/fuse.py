@@ -51,7 +51,10 @@ def fuse(
     ] = "barycenter",
     divergence: Annotated[
         str,
-        typer.Option(metavar="[reverse|forward]", help="KL(fused || site), or KL(site || fused)."),
+        typer.Option(
+            metavar="[reverse|forward|jeffreys|renyi[:ORDER]|wasserstein|optimal-transport]",
+            help="KL(fused || site), KL(site || fused), or what is taken in place of them.",
+        ),
     ] = "reverse",
     matching: Annotated[
         str,

@@ -412,7 +412,7 @@ class ExponentialFamily(Distribution):
         return np.asarray(hessians) if self.xp.np is np else hessians
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        """``stepᵀ F step`` of one member, in nats: twice the KL divergence of so small a step."""
+        """``stepᵀ F step``, in nats, summed over a batch: twice the KL divergence of a small step."""
         import jax
 
         eta, along = self.natural_parameters, step.natural_parameters
@@ -420,7 +420,7 @@ class ExponentialFamily(Distribution):
             eta, along = jax.numpy.asarray(eta), jax.numpy.asarray(along)
             means = lambda eta: self.with_natural_parameters(eta).mean_parameters
             _, moved = jax.jvp(means, (eta,), (along,))
-            return along @ moved
+            return (along * moved).sum()
 
     def inverse_fisher_product(
         self, vector: Float[Real, "*batch dim"]

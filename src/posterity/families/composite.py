@@ -88,7 +88,9 @@ class Composite(ExponentialFamily):
         """The sum over parts, and over the members of a part's own batch."""
         total: Any = 0.0
         for part, along in zip(self.parts(), step.parts(), strict=True):
-            for index in np.ndindex(part.batch_shape):
+            # A formula of a family's own is for one member; the general one takes them all.
+            general = type(part).squared_length is ExponentialFamily.squared_length
+            for index in [()] if general else np.ndindex(part.batch_shape):
                 total = total + part[index].squared_length(along[index])
         return total
 

@@ -23,6 +23,8 @@ DOUBTFUL = 3.0
 """Nats below which a match, or a number of components, is doubtful: odds of twenty to one."""
 AT_ONCE = 2**20
 """Pairs of a component and a group up to which doubts are looked for unasked."""
+NUMBERS = 2**27
+"""Numbers in all such pairs up to which they are."""
 CHANCE = 0.999
 """How seldom sampling alone may make matched components of two sites differ so much."""
 NEIGHBOURS = 2
@@ -83,7 +85,7 @@ class Confidence:
     def suspect(self) -> bool:
         """Whether there may be doubts, at little cost: to first order, with some to spare.
 
-        None are looked for beyond :data:`AT_ONCE`.
+        None are looked for beyond :data:`AT_ONCE` and :data:`NUMBERS`.
         """
         if _large(self.clustering):
             return False
@@ -125,7 +127,8 @@ def _settled(clustering: Clustering) -> Clustering:
 
 
 def _large(clustering: Clustering) -> bool:
-    return len(clustering.labels) * len(clustering.counts) > AT_ONCE
+    numbers = clustering.local.points.coordinates.size * len(clustering.counts)
+    return len(clustering.labels) * len(clustering.counts) > AT_ONCE or numbers > NUMBERS
 
 
 def _scale_free(family: ExponentialFamily) -> bool:

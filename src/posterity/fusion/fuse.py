@@ -143,8 +143,14 @@ def fuse(
         rule: ``"barycenter"``, the summed-KL mean of matched components, or ``"product"``, the
             prior once plus every site's contribution (its posterior less its own prior), which
             in conjugate models is the posterior of the pooled data.
-        divergence: ``"reverse"`` for ``KL(global || local)``, ``"forward"`` for
-            ``KL(local || global)``.
+        divergence: what barycentres are the middle in. ``"reverse"`` for ``KL(global || local)``,
+            the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin in
+            mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of order
+            1/2 or of another as ``"renyi:0.3"``; ``"wasserstein"``, squared, for components about
+            Gaussians; ``"optimal-transport"`` of whole mixtures (needs the extra ``transport``); or
+            an object of :mod:`posterity.fusion.divergences`. But for KL's two directions the
+            matching begins where the evidence found it, number of components included, and is
+            alternated with barycentres.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`.
         prior: what sites that are not ledgers started from, and the prior that a product counts
@@ -169,17 +175,18 @@ def fuse(
     Warns:
         IdentificationWarning: if the number of components or a match hangs on less than 3 nats,
             or nothing can tell; looked for unasked up to a million pairs of a local and a fused
-            component.
+            component, which have no more than 2^27 numbers in all.
         UserWarning: a product of sites whose priors differ, and no ``prior``; or of two that hold
             the same to the last bit.
 
     Raises:
         UsageError: fewer than two sites, two of one name, data of one site twice under
             ``product``, or arguments that contradict each other.
-        StructureError: sites of different families, blocks or dimensions, or a prior that tells
-            components apart.
+        StructureError: sites of different families, blocks or dimensions, a prior that tells
+            components apart, or a family for which the divergence is not defined.
         ParameterError: NaN, infinite or improper parameters, by site and block.
         ArtifactError: a file that cannot be read.
+        MissingExtraError: ``"optimal-transport"`` without POT.
 
     Source: claici2020; the choice of the number of components is ours (docs/decisions.md).
 

@@ -24,6 +24,8 @@ BUDGET = 256 * 2**20
 CACHED = 2**20
 """Bytes of members that are worked on at a time: they and what is made of them stay in a
 processor's cache, and the memory that one part gives back serves the next."""
+LONG = 2**14
+"""Numbers of a site from which on its products are made by themselves."""
 
 
 class Divergence(enum.StrEnum):
@@ -192,7 +194,11 @@ class Points:
         """``D(c_k || x_l)`` for each row's ``l`` and ``k`` in it: small products, all at once."""
         column, (gradient, row) = self._column, self._tangents(centroids)
         out = column[rows][:, :, None] - row[rows][:, None, :]
-        out -= self._offset(rows) @ gradient[rows].swapaxes(1, 2)
+        if gradient.shape[1] * rows.shape[1] < LONG:
+            out -= self._offset(rows) @ gradient[rows].swapaxes(1, 2)
+        else:  # a stack of long products misses the fast path of one, and its copies the cache
+            for own, part in zip(rows, out, strict=True):
+                part -= self._offset(own) @ gradient[own].T
         return np.maximum(out, 0.0, out=out)
 
     def paired_divergences(

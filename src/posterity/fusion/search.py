@@ -32,6 +32,12 @@ STRIDE = 64
 HOPELESS = 8.0
 """Nats a parameter, beside half a nat for each group, that polishing does not win: on varied
 problems it never won more than six in all, nor more than half a nat for each group."""
+WIDE = 2**19
+"""Numbers in all components of a sample from which on only the best level of merging is refined:
+every level costs a pass of special functions over all of them, and more numbers a component make
+the levels of merging, whose objectives are true ones, the surer."""
+SWEEPS = 2
+"""Of polishing, there."""
 ROOM = 2**23
 """Bytes of costs that are copied at a time."""
 PATIENCE = 3
@@ -138,11 +144,26 @@ def _descend(merging: Merging) -> Found:
     Where there are many groups, several go at a time; then one at a time about the best number.
     """
     groups = len(merging.local.points) - int(merging.objective.argmin())
+    if _wide(merging.local):
+        return _at_once(merging, groups)
     incumbent, step = Incumbent(_certain(merging.level(groups))), 1 + groups // STRIDE
     _walk(merging, incumbent, groups + 1 + groups // 8, step)
     if step > 1:
         _walk(merging, incumbent, len(incumbent.best.counts) + step - 1, 1, patience=step)
     return Found(incumbent.best, incumbent.trace, incumbent.levels)
+
+
+def _wide(local: LocalComponents) -> bool:
+    return local.points.coordinates.size > WIDE
+
+
+def _at_once(merging: Merging, groups: int) -> Found:
+    """The best level of merging, refined; the others as they are."""
+    level = _certain(merging.level(groups))
+    incumbent, total = Incumbent(level), len(merging.local.points)
+    incumbent.offer(polish(refine(level), sweeps=SWEEPS))
+    levels = {total - step: float(found) for step, found in enumerate(merging.objective)}
+    return Found(incumbent.best, incumbent.trace, levels | incumbent.levels)
 
 
 def _walk(
@@ -188,12 +209,14 @@ def _hopeless(clustering: Clustering, incumbent: Incumbent) -> bool:
 
 def _exactly(clustering: Clustering, components: int) -> Found:
     """Bring the number of groups to what was asked for."""
-    clustering = polish(refine(clustering))
+    sweeps = SWEEPS if _wide(clustering.local) else 10
+    clustering = polish(refine(clustering), sweeps=sweeps)
     while len(clustering.counts) > components:
-        clustering = polish(refine(_certain(drop(clustering))))
+        clustering = polish(refine(_certain(drop(clustering))), sweeps=sweeps)
     while (missing := components - len(clustering.counts)) > 0:
         clustering = refine(split(clustering, 1 + missing // 2))
-        clustering = polish(clustering) if len(clustering.counts) == components else clustering
+        if len(clustering.counts) == components:
+            clustering = polish(clustering, sweeps=sweeps)
     return Found(clustering, [clustering.objective])
 
 

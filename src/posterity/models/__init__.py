@@ -15,6 +15,7 @@ from posterity.models.conjugate import (
     GaussianMeanCovariance,
     LinearRegression,
 )
+from posterity.models.documents import Documents, documents
 from posterity.models.exponential import BetaExponential
 from posterity.models.hidden_markov import HiddenMarkovModel, padded
 from posterity.models.neural import NeuralNetwork
@@ -23,12 +24,14 @@ from posterity.models.personal_regression import PersonalRegression, hierarchica
 from posterity.models.records import Records
 from posterity.models.regression import LogisticRegression
 from posterity.models.states import label, log_predictive, marginals
+from posterity.models.topics import TopicModel
 
 __all__ = [
     "BetaBernoulli",
     "BetaExponential",
     "ConjugateModel",
     "DirichletCategorical",
+    "Documents",
     "ExpectedModel",
     "FunctionModel",
     "GammaPoisson",
@@ -43,6 +46,8 @@ __all__ = [
     "PersonalRegression",
     "PredictorModel",
     "Records",
+    "TopicModel",
+    "documents",
     "hierarchical",
     "label",
     "log_predictive",

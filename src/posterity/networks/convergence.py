@@ -8,7 +8,7 @@ PACE = 500
 """Steps over which a rise of the bound is measured."""
 TOLERANCE = 0.01
 """Nats a record by which the bound may still rise in so many steps; where it is above one nat in
-size, times that."""
+size, and has risen by more, times the lesser of the two."""
 
 
 def status_of(trace: np.ndarray, steady: int, chunk: int) -> Status:
@@ -28,7 +28,8 @@ def status_of(trace: np.ndarray, steady: int, chunk: int) -> Status:
     change = abs(float(last.mean() - before.mean())) * pace
     # From one chunk to the next, so that a rise is not taken for noise.
     noise = np.diff(tail[-2 * each :]).std() / np.sqrt(each) * pace
-    allowed = TOLERANCE * max(1.0, abs(float(last.mean())))
+    end = float(last.mean())
+    allowed = TOLERANCE * max(1.0, min(abs(end), abs(end - float(trace[0]))))
     allowed = max(allowed, min(2 * float(noise), 3 * allowed))
     if trace[-1] < trace[0]:
         return Status("diverged", change, allowed, ("the bound is lower than at first",))

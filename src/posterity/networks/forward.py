@@ -65,7 +65,7 @@ def preactivation(layer: Layer, own: Any, x: Float[Real, "n ..."]) -> Float[Real
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
     else:
-        out = x.reshape(len(x), -1) @ own["kernel"]
+        out = x.reshape(len(x), layer.inputs) @ own["kernel"]
     return out + own["bias"] if layer.bias else out
 
 

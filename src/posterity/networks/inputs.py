@@ -27,12 +27,12 @@ def arrays(data: Any, layers: Layers, likelihood: str) -> tuple[np.ndarray, np.n
     from posterity.models.neural import NeuralNetwork
 
     model = NeuralNetwork.of_layers(layers, likelihood=likelihood)
-    model.check(data)
-    x, y = (np.asarray(part) for part in data)
-    if not len(x):
+    if isinstance(data, tuple | list) and len(data) and not np.size(data[0]):
         raise StructureError(
             found="no records", expected="one at least", fix="Leave a site without data out."
         )
+    model.check(data)
+    x, y = (np.asarray(part) for part in data)
     x = np.asarray(x, np.float32).reshape(len(x), -1)
     y = y.astype(np.int32 if likelihood == "categorical" else np.float32)
     check_scale(x, "inputs")

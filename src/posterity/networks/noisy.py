@@ -36,7 +36,7 @@ def outputs(
 
 
 def _drawn(layer: Any, mean: Any, deviation: Any, x: Any, key: Any) -> Any:
-    x = x.reshape(len(x), -1)
+    x = x.reshape(len(x), layer.inputs)
     centre = x @ mean["kernel"]
     spread = (x * x) @ deviation["kernel"] ** 2
     if layer.bias:

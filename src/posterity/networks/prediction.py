@@ -18,6 +18,8 @@ from posterity.networks.likelihoods import LIKELIHOOD
 
 NUMBERS = 1 << 24
 """Activations, of all draws that are looked at together, that fit into memory well."""
+ROWS = 4096
+"""Inputs that are looked at together, at most."""
 SAMPLES = 100
 
 
@@ -108,10 +110,10 @@ def describe(
     key = jax.random.key(0) if key is None else key
     weights = _weights(network, samples, key)
     rows = max(NUMBERS // _widest(network.layers), 1)
-    together = max(min(len(weights), rows // min(max(len(x), 1), 4096)), 1)
+    together = max(min(len(weights), rows // min(max(len(x), 1), ROWS)), 1)
     groups = np.array_split(np.arange(len(weights)), -(-len(weights) // together))
-    parts = [_moments(network.layers, likelihood, weights, groups, x[at : at + 4096])
-             for at in range(0, max(len(x), 1), 4096)]  # fmt: skip
+    parts = [_moments(network.layers, likelihood, weights, groups, x[at : at + ROWS])
+             for at in range(0, max(len(x), 1), ROWS)]  # fmt: skip
     mean, second = (np.concatenate(part) for part in zip(*parts, strict=True))
     if likelihood == "gaussian":
         return Prediction(mean, None, None, np.maximum(second - mean**2, 0))
@@ -174,7 +176,7 @@ def _inputs(network: Network, x: Any) -> np.ndarray:
             expected="finite numbers",
             fix="Impute missing values as for training.",
         )
-    return np.asarray(x, np.float32).reshape(len(x), -1)
+    return np.asarray(x, np.float32).reshape(len(x), network.layers.inputs)
 
 
 def _widest(layers: Layers) -> int:

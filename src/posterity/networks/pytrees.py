@@ -9,6 +9,7 @@ another order.
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
@@ -90,7 +91,7 @@ def from_pytree(
     Network(4-3 relu-2)
     """
     known = _described(mean, layers, activation, layout, order)
-    if np.ndim(variance) == 0 and not isinstance(variance, dict):
+    if isinstance(variance, Real):
         spread = float(variance)
         variance = jax.tree.map(lambda leaf: np.full(np.shape(leaf), spread) if _is_array(leaf)
                                 else leaf, mean)  # fmt: skip
@@ -150,7 +151,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _leaves(tree: Any) -> list[tuple[tuple[str, ...], Any]]:
-    """Leaves by path; functions, as of activations, are none, but None."""
+    """Leaves by path, without what nnx puts around arrays."""
     found = jax.tree_util.tree_flatten_with_path(tree)[0]
     named = [(tuple(_name(key) for key in path), leaf) for path, leaf in found]
     return [(path[:-1] if path and path[-1] in WRAPPERS else path, leaf) for path, leaf in named]
@@ -167,11 +168,15 @@ def _parts(tree: Any) -> list[Part]:
     """Layers, by where their arrays stand together."""
     groups: dict[tuple[str, ...], dict[str, tuple[int, Any]]] = {}
     for place, (path, leaf) in enumerate(_leaves(tree)):
-        if callable(leaf) and not _is_array(leaf):
+        if not _is_array(leaf):  # activations, and numbers that a module was made with
             continue
-        if not _is_array(leaf) or not np.issubdtype(leaf.dtype, np.floating) or not path:
+        if not np.issubdtype(leaf.dtype, np.floating) or not path:
             raise _strange(path, leaf, "an array of floats in a layer")
         groups.setdefault(path[:-1], {})[path[-1]] = (place, leaf)
+    if not groups:
+        raise StructureError(
+            found="a tree without arrays", expected="weights", fix="Pass initialised parameters."
+        )
     return [_part(path, group) for path, group in groups.items()]
 
 
@@ -203,8 +208,7 @@ def _ends(shape: tuple[int, ...]) -> tuple[int, int]:
 def _strange(path: tuple[str, ...], leaf: Any, expected: str) -> StructureError:
     return StructureError(
         found=f"leaf {'/'.join(path) or '(the whole tree)'!r}, "
-        + (f"an array of {leaf.dtype} of shape {np.shape(leaf)}" if _is_array(leaf)
-           else f"a {type(leaf).__name__}"),
+        f"an array of {leaf.dtype} of shape {np.shape(leaf)}",
         expected=f"dense and convolutional layers alone: {expected}",
         fix="Normalisation, embeddings, recurrence and the like are no layers of a Network; of a "
         "linen module pass the `params` alone.",

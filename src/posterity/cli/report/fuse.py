@@ -18,7 +18,7 @@ MOST_COLUMNS = 12
 def text(data: dict[str, Any]) -> RenderableType:
     """A headline and a table for each plate."""
     parts: list[RenderableType] = [
-        f"Fused {data['count']} sites ({data['rule']}, {data['divergence']} KL)."
+        f"Fused {data['count']} sites ({data['rule']}, {_divergence(data['divergence'])})."
     ]
     if data["network"] is not None:
         parts.append(_network(data["network"]))
@@ -38,6 +38,11 @@ def _network(network: dict[str, Any]) -> str:
         f"A network of {widths} hidden units, {kl} nats of predictive KL from all sites' side by "
         f"side{looked if len(tried) > 1 else ''}."
     )
+
+
+def _divergence(name: str) -> str:
+    """A direction of KL is said to be one."""
+    return f"{name} KL" if name in ("reverse", "forward") else name
 
 
 def _headline(path: str, plate: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from posterity.arguments import Constraint
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Float, Int, Real
 from posterity.families import ExponentialFamily
 from posterity.fusion.divergences.descent import Descent
 from posterity.fusion.divergences.discrepancy import Discrepancy, shares, sums
@@ -51,7 +51,7 @@ class Renyi(Discrepancy):
         """``"renyi:0.5"`` for order 0.5."""
         return f"renyi:{self.order:g}"
 
-    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Array, "*batch"]:
+    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
         """``D_α(p || q)``, in nats: never negative, and as exact near order 1 as the family's KL.
 
         With ``m`` at the mixed natural parameters it is

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ConvergenceWarning
 from posterity.families import ExponentialFamily
 from posterity.families.composite import Composite
@@ -53,7 +53,7 @@ class Wasserstein(Discrepancy):
         else:
             check_gaussian(member)
 
-    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Array, "*batch"]:
+    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
         """``W₂²(p, q)``, in squared units of the event."""
         p._check_alike(q)
         if isinstance(p, Composite):
@@ -86,7 +86,7 @@ def _middle(
     return about(members, Law(average(law.mean), spread), tuple(map(average, counts)))
 
 
-def _squared_distance(p: Law, q: Law) -> Float[Array, "*batch"]:
+def _squared_distance(p: Law, q: Law) -> Float[Real, "*batch"]:
     apart = ((p.mean - q.mean) ** 2).sum(-1)
     if p.diagonal:
         return apart + ((np.sqrt(p.spread) - np.sqrt(q.spread)) ** 2).sum(-1)

@@ -1,0 +1,104 @@
+"""Documents as bags of words: tables of counts, as every library has them, and padded lists."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.arrays.typing import Float, Int, Real
+from posterity.errors import ParameterError, StructureError
+from posterity.models.data import Column
+
+Array = np.ndarray
+WORDS = Column(
+    "words of shape (n, l)", (None,), "word numbers 0, 1, 2, …", lambda x: (x >= 0) & (x % 1 == 0)
+)
+COUNTS = Column("counts of shape (n, l)", (None,), "counts of at least 0", lambda x: x >= 0)
+
+
+class Documents(NamedTuple):
+    """Of each document the numbers of its words and how often they occur, padded by counts of 0.
+
+    A pair of arrays whose first axis counts documents, as models take data.
+    """
+
+    words: Int[Array, "n l"]
+    counts: Float[Array, "n l"]
+
+    @property
+    def totals(self) -> Float[Array, " n"]:
+        """Words of each document, with repetitions."""
+        return np.asarray(self.counts).sum(1)
+
+
+def documents(table: Any) -> Documents:
+    """From counts (n, V), a document a row: a NumPy array, or any sparse array of SciPy.
+
+    Counts may be of any type, also fractional; they become float64.
+
+    Raises:
+        StructureError: unless it is a table of numbers.
+        ParameterError: for NaN, infinite and negative counts.
+
+    >>> documents(np.array([[0, 2, 1], [3, 0, 0]])).words
+    array([[1, 2],
+           [0, 0]], dtype=int32)
+    """
+    starts, words, counts = _rows(table)
+    sizes = np.diff(starts)
+    longest = max(int(sizes.max(initial=0)), 1)
+    out = Documents(
+        np.zeros((len(sizes), longest), np.int32), np.zeros((len(sizes), longest), np.float64)
+    )
+    document = np.repeat(np.arange(len(sizes)), sizes)
+    place = np.arange(len(words)) - starts[:-1][document]
+    out.words[document, place], out.counts[document, place] = words, counts
+    return out
+
+
+def _rows(table: Any) -> tuple[Array, Array, Array]:
+    """Where each document starts in the list of all words, those words, and their counts."""
+    sparse = hasattr(table, "tocsr")
+    found: Any = table.tocsr() if sparse else np.asarray(table)
+    if found.ndim != 2 or found.dtype.kind not in "biuf":
+        raise StructureError(
+            found=f"documents of shape {found.shape} and type {found.dtype}",
+            expected="a table of counts (n, V), a document a row and a word a column",
+            fix="Count words first, as sklearn.feature_extraction.text.CountVectorizer does.",
+        )
+    if sparse:
+        found.sum_duplicates()
+        values, words, sizes = found.data, found.indices, np.diff(found.indptr)
+    else:
+        rows, words = np.nonzero(found)
+        values, sizes = found[rows, words], np.bincount(rows, minlength=len(found))
+    values = values.astype(np.float64)
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise ParameterError(
+            found="counts that are NaN, infinite or negative",
+            expected="how often each word occurs",
+            fix="Check how the documents were counted; scores such as tf-idf are no counts.",
+        )
+    return np.concatenate([[0], np.cumsum(sizes)]), words, values
+
+
+def by_length(counts: Float[Array, "n l"], room: int) -> list[tuple[Int[Array, " some"], int]]:
+    """Documents in groups that fill ``room`` entries, and the most words of each: short ones first.
+
+    Padding then costs little, however long the longest document is.
+    """
+    lengths = np.asarray(last_used(counts))
+    order = np.argsort(lengths, kind="stable")
+    groups, start = [], 0
+    while start < len(order):
+        end = start + 1
+        while end < len(order) and (end + 1 - start) * max(lengths[order[end]], 1) <= room:
+            end += 1
+        groups.append((order[start:end], max(int(lengths[order[end - 1]]), 1)))
+        start = end
+    return groups
+
+
+def last_used(counts: Real) -> Int[Array, " n"]:
+    """One more than the place of each document's last word."""
+    used = np.asarray(counts) > 0
+    return np.where(used.any(1), used.shape[1] - used[:, ::-1].argmax(1), 0)

@@ -1,0 +1,342 @@
+"""Latent Dirichlet allocation: documents are mixtures of topics, and topics what sites share.
+
+A document's own mixture ``θ ~ Dirichlet(α)`` is integrated out by its best variational posterior
+``Dirichlet(γ)``, found anew for every ``q`` over the topics (blei2003, hoffman2010):
+
+    r_wk ∝ exp(E[log θ_k] + E[log φ_kw]),    γ_k = α + Σ_w n_w r_wk,
+
+which leaves of each document the bound
+
+    Σ_w n_w log Σ_k exp(E[log θ_k] + E[log φ_kw]) - KL(Dirichlet(γ) ‖ Dirichlet(α)).
+
+At the best ``γ`` its derivative in ``E[log φ_kw]`` is ``n_w r_wk``: the natural gradient is the
+expected counts.
+"""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import numpy as np
+
+from posterity.arguments import one_of
+from posterity.arrays.namespace import Namespace, namespace
+from posterity.arrays.typing import Float, Int, Real
+from posterity.errors import ParameterError, StructureError
+from posterity.families import Dirichlet, ExponentialFamily, Plate
+from posterity.models.base import VARIANCE, ExpectedModel
+from posterity.models.data import Column, pair
+from posterity.models.documents import COUNTS, WORDS, Documents, by_length
+
+Array = np.ndarray
+ROOM = 2**14
+"""Words of documents that are worked on at a time: with their topics they stay in the cache."""
+TOGETHER = 16
+"""Documents that are worked on at a time where JAX differentiates."""
+TOPICS = one_of("mean", "geometric")
+
+
+class TopicModel(ExpectedModel[Plate]):
+    """Documents ``(words, counts)``, each (n, l), see :func:`documents`; posterior over topics.
+
+    The posterior is a :class:`Plate` of :class:`Dirichlet` without weights: ``K`` topics over
+    ``vocabulary`` words. Likelihoods are the variational bounds of documents, below their log
+    evidence, and leave out the multinomial coefficient, as those of scikit-learn and gensim do.
+
+    Args:
+        vocabulary: number of words ``V``.
+        concentration: ``α``, of a document's mixture over topics, for each topic.
+        iterations: at most so many steps for a document's mixture.
+        tolerance: mean change of a document's expected counts at which they are taken to be found.
+
+    Source: blei2003; hoffman2010.
+
+    >>> from posterity.models import TopicModel, documents
+    >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]]))
+    >>> TopicModel(3, concentration=0.5).mixtures(topics, documents([[8, 1, 0]])).mean.round(1)
+    array([[0.9, 0.1]])
+    """
+
+    vocabulary: int = eqx.field(static=True)
+    concentration: float = eqx.field(static=True, default=0.1)
+    iterations: int = eqx.field(static=True, default=100)
+    tolerance: float = eqx.field(static=True, default=1e-4)
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Plate,)
+    columns: ClassVar[tuple[Column, ...]] = (WORDS, COUNTS)
+
+    def __check_init__(self) -> None:
+        VARIANCE.check(concentration=self.concentration)
+
+    def prior(self, topics: int, concentration: float) -> Plate:
+        """So many topics, all words alike: no topic differs from another."""
+        shape = (topics, self.vocabulary)
+        return Plate(Dirichlet.from_standard(np.full(shape, float(concentration))))
+
+    def check(self, data: Any) -> None:
+        """Documents of words below ``vocabulary``; errors as of every model."""
+        words, counts = map(np.asarray, pair(data))
+        super().check((words, counts))
+        if words.shape != counts.shape:
+            raise StructureError(
+                found=f"words of shape {words.shape} and counts of shape {counts.shape}",
+                expected="one shape (n, l)",
+                fix="Make both by posterity.models.documents.",
+            )
+        if words.max(initial=0) >= self.vocabulary:
+            raise ParameterError(
+                found=f"word number {words.max()}",
+                expected=f"numbers from 0 to {self.vocabulary - 1}",
+                fix="Number words as the topics do: see posterity.artifact.vocabulary.",
+            )
+
+    # --- what a site says -----------------------------------------------------------------------
+
+    def expected_log_likelihood(self, q: Plate, data: Any) -> Float[Real, " n"]:
+        """Each document's bound, in nats; differentiable in ``q``."""
+        words, counts = data
+        xp, log_topics = namespace(words, q), _log_topics(q)
+        if xp is namespace(np.zeros(0)):
+            return self._bounds(log_topics, Documents(words, counts))
+        return _traced_bounds(xp, log_topics, words, counts, self)
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """The bound of each document at given topics: ``z`` is ``(φ, None)``, ``φ`` (K, V)."""
+        words, counts = data
+        xp = namespace(z[0], words)
+        if xp is namespace(np.zeros(0)):
+            return self._bounds(np.log(z[0]), Documents(words, counts))
+        return _traced_bounds(xp, xp.np.log(z[0]), words, counts, self)
+
+    def expected_counts(self, q: Plate, data: Any) -> Plate:
+        """``Σ_d n_w r_wk`` (K, V), as a factor: what these documents add to the prior.
+
+        ``prior + expected_counts(q)`` is one step of coordinate ascent.
+        """
+        self.check(data)
+        return Plate(Dirichlet(self._counts(np.asarray(_log_topics(q)), Documents(*data))))
+
+    # --- what is asked of the fused model -------------------------------------------------------
+
+    def mixtures(self, q: Plate, data: Any) -> Dirichlet:
+        """The variational posterior of each document's mixture over topics: a batch (n,).
+
+        A document without words has the prior's.
+        """
+        self._check_topics(q, data)
+        log_topics = np.asarray(_log_topics(q))
+        found = np.full((len(data[0]), q.size), float(self.concentration))
+        for rows, part in self._found(log_topics, Documents(*data)):
+            found[rows] = part.gamma
+        return Dirichlet.from_standard(found)
+
+    def log_predictive(
+        self,
+        q: Plate,
+        seen: Any,
+        unseen: Any,
+        *,
+        topics: Literal["mean", "geometric"] = "mean",
+    ) -> Float[Array, " n"]:
+        """Log probability, in nats, of each document's unseen words given those seen.
+
+        Document completion: the mixture is found from the words that are seen; an unseen word has
+        probability ``Σ_k E[θ_k] E[φ_kw]``, or with ``topics="geometric"``
+        ``Σ_k E[θ_k] exp E[log φ_kw]``, which is lower and no distribution but what some report.
+        Divide the sum by ``unseen.totals.sum()`` for nats a word.
+        """
+        TOPICS.check(topics=topics)
+        self._check_topics(q, unseen)
+        chances = word_chances(q, topics)
+        return log_completion(self.mixtures(q, seen).mean, chances, Documents(*unseen))
+
+    def perplexity(self, q: Plate, data: Any) -> float:
+        """``exp(- bounds / words)`` of these documents, given the topics; lower is better."""
+        self._check_topics(q, data)
+        total = Documents(*data).totals.sum()
+        return float(np.exp(-self.expected_log_likelihood(q, data).sum() / max(total, 1.0)))
+
+    # --- NumPy ----------------------------------------------------------------------------------
+
+    def _check_topics(self, q: Any, data: Any) -> None:
+        fits = isinstance(q, Plate) and isinstance(q.members, Dirichlet)
+        if not fits or q.weights is not None or q.members.own_size != self.vocabulary:
+            raise StructureError(
+                found=f"topics {q!r}",
+                expected=f"a Plate of Dirichlet over {self.vocabulary} words, without weights",
+                fix="Give the model the size of the vocabulary that the topics have.",
+            )
+        self.check(data)
+
+    def _found(self, log_topics: Array, data: Documents) -> Iterator[tuple[Array, "_Part"]]:
+        """Mixtures of some documents at a time."""
+        table, shift = scaled(log_topics.T)
+        words, counts = map(np.asarray, data)
+        for rows, length in by_length(counts, max(ROOM // 4, ROOM * 16 // table.shape[1])):
+            some = words[rows, :length], counts[rows, :length].astype(table.dtype)
+            part = mixtures_of(table, *some, self.concentration, self.iterations, self.tolerance)
+            yield rows, part._replace(shift=shift[some[0]])
+
+    def _bounds(self, log_topics: Array, data: Documents) -> Float[Array, " n"]:
+        found = np.zeros(len(data.words))
+        for rows, part in self._found(log_topics, data):
+            found[rows] = _bound(namespace(part.gamma), part, self.concentration)
+        return found
+
+    def _counts(self, log_topics: Array, data: Documents) -> Float[Array, "k v"]:
+        table = np.zeros(log_topics.T.shape)
+        for _, part in self._found(log_topics, data):
+            add_counts(table, part)
+        return np.ascontiguousarray(table.T)
+
+
+def word_chances(q: Plate, topics: Literal["mean", "geometric"] = "mean") -> Float[Array, "k v"]:
+    """Each topic's probabilities of words: ``E[φ]``, or ``exp E[log φ]``, which sum to less."""
+    members: Any = q.members
+    return np.asarray(members.mean if topics == "mean" else np.exp(_log_topics(q)))
+
+
+def log_completion(
+    mixtures: Float[Array, "n k"], chances: Float[Array, "k v"], unseen: Documents
+) -> Float[Array, " n"]:
+    """Log probability, in nats, of each document's words under a mixture of topics that is known.
+
+    A word that is impossible in all topics makes it minus infinity.
+    """
+    found, words, counts = np.zeros(len(mixtures)), *map(np.asarray, unseen)
+    for rows, length in by_length(counts, ROOM):
+        own, number = np.take(chances.T, words[rows, :length], axis=0), counts[rows, :length]
+        some = np.matmul(own, mixtures[rows][:, :, None])[..., 0]
+        with np.errstate(divide="ignore"):
+            found[rows] = (number * np.log(np.where(number > 0, some, 1.0))).sum(1)
+    return found
+
+
+class _Part(NamedTuple):
+    """Some documents: their words (b, l), counts, topics of these words (b, l, k), and ``γ``.
+
+    ``mixture`` is ``exp E[log θ]`` and ``norm`` the sum over topics for each word, in units of
+    ``exp(shift)``.
+    """
+
+    words: Any
+    counts: Any
+    topics: Any
+    gamma: Any
+    mixture: Any
+    norm: Any
+    shift: Any = 0.0
+
+
+def scaled(log_words: Float[Array, "v k"]) -> tuple[Float[Array, "v k"], Float[Array, " v"]]:
+    """``exp`` of each word's row in units of its largest entry, and the logarithm of that unit.
+
+    No entry underflows: that of a topic in which the word is out of the question is the least
+    positive number whose square is one still.
+    """
+    shift = log_words.max(1)
+    least = np.log(np.finfo(log_words.dtype).tiny) / 2.1
+    return np.exp(np.maximum(log_words - shift[:, None], least)), shift
+
+
+def mixtures_of(
+    table: Float[Array, "v k"],
+    words: Int[Array, "b l"],
+    counts: Float[Array, "b l"],
+    concentration: float,
+    iterations: int,
+    tolerance: float,
+) -> _Part:
+    """Documents' mixtures under topics whose :func:`scaled` table is given, in its precision."""
+    xp, topics = namespace(table), np.take(table, words, axis=0)
+    start = concentration + counts.sum(1, keepdims=True) / table.shape[1]
+    gamma = np.broadcast_to(start, (len(words), table.shape[1])).astype(table.dtype)
+    for _ in range(iterations):
+        new = _step(xp, gamma, topics, counts, concentration)
+        moved = np.abs(new - gamma).mean(1).max(initial=0.0)
+        gamma = new
+        if moved < tolerance:
+            break
+    mixture = _mixture(xp, gamma)
+    return _Part(
+        words, counts, topics, gamma, mixture, np.matmul(topics, mixture[..., None])[..., 0]
+    )
+
+
+def add_counts(table: Float[Array, "v k"], part: _Part) -> None:
+    """Add a part's expected counts of each word in each topic."""
+    rates = (part.counts / part.norm)[..., None] * part.topics
+    rates *= part.mixture[:, None, :]
+    used = part.counts > 0
+    order = np.argsort(part.words[used], kind="stable")
+    words = part.words[used][order]
+    starts = np.flatnonzero(np.diff(words, prepend=-1))
+    if len(starts):
+        table[words[starts]] += np.add.reduceat(rates[used][order], starts, axis=0)
+
+
+# --- for NumPy and JAX ---------------------------------------------------------------------------
+
+
+def _log_topics(q: Any) -> Float[Real, "k v"]:
+    """``E[log φ]``."""
+    return q.members.mean_parameters
+
+
+def _mixture(xp: Namespace, gamma: Float[Real, "*b k"]) -> Float[Real, "*b k"]:
+    """``exp E[log θ]``, never zero."""
+    logs = xp.digamma(gamma) - xp.digamma(gamma.sum(-1, keepdims=True))
+    return xp.np.exp(xp.np.maximum(logs, np.log(np.finfo(gamma.dtype).tiny) / 2.1))
+
+
+def _step(xp: Namespace, gamma: Any, topics: Any, counts: Any, concentration: float) -> Any:
+    mixture = _mixture(xp, gamma)
+    norm = xp.np.matmul(topics, mixture[..., None])[..., 0]
+    weights = xp.np.matmul((counts / norm)[..., None, :], topics)[..., 0, :]
+    return concentration + mixture * weights
+
+
+def _bound(xp: Namespace, part: _Part, concentration: float) -> Float[Real, "*b"]:
+    """Words under the mixture, less the divergence of the mixture from its prior."""
+    gamma, size = part.gamma, part.gamma.shape[-1]
+    gammaln, total = xp.special.gammaln, gamma.sum(-1)
+    logs = xp.digamma(gamma) - xp.digamma(total[..., None])
+    prior = gammaln(np.float64(size * concentration)) - size * gammaln(np.float64(concentration))
+    divergence = gammaln(total) - gammaln(gamma).sum(-1) - prior
+    divergence = divergence + ((gamma - concentration) * logs).sum(-1)
+    fit = (part.counts * (xp.np.log(part.norm) + part.shift)).sum(-1)
+    return fit - divergence
+
+
+def _traced_bounds(
+    xp: Namespace, log_topics: Any, words: Any, counts: Any, model: TopicModel
+) -> Float[Real, " n"]:
+    """The bounds by JAX, some documents at a time; derivatives hold the mixtures fixed."""
+    import jax
+
+    np_, stop = xp.np, jax.lax.stop_gradient
+    shift = stop(log_topics).max(0)
+    least = np.log(np.finfo(log_topics.dtype).tiny) / 2.1
+    table = np_.exp(np_.maximum(log_topics - shift, least)).T
+
+    @jax.checkpoint
+    def one(document: Any) -> Any:
+        own, number = document
+        number = number.astype(table.dtype)
+        topics = table[own]
+        fixed = stop(topics)
+        start = np_.full(table.shape[1], model.concentration + number.sum() / table.shape[1])
+
+        def step(state: Any) -> Any:
+            made, gamma, _ = state
+            new = _step(xp, gamma, fixed, number, model.concentration)
+            return made + 1, new, np_.abs(new - gamma).mean()
+
+        moving = lambda state: (state[0] < model.iterations) & (state[2] >= model.tolerance)
+        begin = (0, stop(start).astype(table.dtype), np_.asarray(np_.inf, table.dtype))
+        gamma = jax.lax.while_loop(moving, step, begin)[1]
+        mixture = _mixture(xp, stop(gamma))
+        part = _Part(own, number, topics, gamma, mixture, topics @ mixture, shift[own])
+        return _bound(xp, part, model.concentration)
+
+    return jax.lax.map(one, (np_.asarray(words), np_.asarray(counts)), batch_size=TOGETHER)

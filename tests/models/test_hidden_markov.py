@@ -1,0 +1,166 @@
+"""Hidden Markov models: bounds, gradients, states, densities, and what is refused."""
+
+import jax
+import numpy as np
+import pytest
+
+from posterity import federate
+from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
+from posterity.families import (
+    Dirichlet,
+    ExponentialFamily,
+    HiddenMarkov,
+    NormalGamma,
+    NormalWishart,
+    Plate,
+)
+from posterity.inference import ClosedForm
+from posterity.models import (
+    HiddenMarkovModel,
+    Records,
+    label,
+    log_predictive,
+    marginals,
+    padded,
+)
+
+MODEL = HiddenMarkovModel()
+EMISSIONS: dict[str, ExponentialFamily] = {
+    "NormalWishart": NormalWishart.from_standard(
+        [[0.0, 0.0], [3.0, 1.0]], [5.0, 4.0], [np.eye(2) / 5, np.eye(2) / 9], [6.0, 7.0]
+    ),
+    "NormalGamma": NormalGamma.from_standard(
+        [[0.0, 0.0], [3.0, 1.0]], np.full((2, 2), 5.0), np.full((2, 2), 4.0), np.full((2, 2), 6.0)
+    ),
+    "Dirichlet": Dirichlet.from_standard([[8.0, 1.0, 2.0], [1.0, 3.0, 9.0]]),
+}
+every_family = pytest.mark.parametrize("family", list(EMISSIONS))
+
+
+def posterior(family: str) -> HiddenMarkov:
+    return HiddenMarkov(
+        emissions=Plate(EMISSIONS[family]),
+        initial=Dirichlet.from_standard([2.0, 1.0]),
+        transitions=Plate(Dirichlet.from_standard([[9.0, 1.0], [2.0, 7.0]])),
+    )
+
+
+def sequences(family: str, *lengths: int, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    if family == "Dirichlet":
+        return [rng.integers(3, size=n) for n in lengths]
+    return [rng.normal(size=(n, 2)) * 2 for n in lengths]
+
+
+@every_family
+def test_expected_counts_are_the_natural_gradient(family: str) -> None:
+    """What hidden states add up to is ``F⁻¹ ∇_η`` of the bound, which needs no Fisher matrix."""
+    q, records = posterior(family), Records.of(padded(sequences(family, 7, 4, 1)))
+    means = lambda eta: q.with_natural_parameters(eta).mean_parameters
+
+    def bound(eta: jax.Array) -> jax.Array:
+        law = q.with_natural_parameters(eta)
+        return (records.weights * MODEL.expected_log_likelihood(law, records.data)).sum()
+
+    with jax.enable_x64(True):
+        found = ClosedForm().evaluate(MODEL, q, records)
+        eta = jax.numpy.asarray(q.natural_parameters)
+        value, slope = jax.jit(jax.value_and_grad(bound))(eta)
+        _, along = jax.jvp(means, (eta,), (found.gradient.natural_parameters,))
+        value, slope, along = map(np.asarray, (value, slope, along))
+    np.testing.assert_allclose(found.value, value, rtol=1e-12)
+    np.testing.assert_allclose(along, slope, atol=1e-10 * np.abs(slope).max())
+
+
+@every_family
+def test_the_bound_is_below_the_evidence_of_draws(family: str) -> None:
+    """``E_q[log p(x | z)]`` is no larger than ``log E_q[p(x | z)]``, by Jensen's inequality twice."""
+    q, data = posterior(family), sequences(family, 5, 3)
+    draws = 4000
+    with jax.enable_x64(True):
+        bound = np.asarray(MODEL.expected_log_likelihood(q, padded(data)))
+        z = q.sample(jax.random.key(1), (draws,))
+        logs = jax.jit(jax.vmap(lambda one: MODEL.log_likelihood(one, padded(data))))(z)
+    evidence = log_predictive(q, data, samples=draws, key=jax.random.key(0))
+    assert (bound < evidence).all()
+    # The bound is above the average of log likelihoods only by what paths add: never below it.
+    logs = np.asarray(logs)
+    error = logs.std(0) / draws**0.5
+    assert (bound <= logs.mean(0) + 4 * error).all()
+
+
+@every_family
+def test_states_are_found_and_padding_says_nothing(family: str) -> None:
+    q, data = posterior(family), sequences(family, 40, 3)
+    paths, shares = label(q, data), marginals(q, data)
+    assert [len(path) for path in paths] == [40, 3]
+    for path, share in zip(paths, shares, strict=True):
+        np.testing.assert_allclose(share.sum(1), 1.0, rtol=1e-12)
+        assert (share.argmax(1) == path).mean() >= 0.8
+    alone = marginals(q, data[1:])[0]
+    np.testing.assert_allclose(shares[1], alone, rtol=1e-10)
+    one, other = padded(data), padded(data, 77)
+    with jax.enable_x64(True):
+        same = [np.asarray(MODEL.expected_log_likelihood(q, some)) for some in (one, other)]
+    np.testing.assert_allclose(*same, rtol=1e-12)
+
+
+def test_refinement_finds_what_coordinate_ascent_does() -> None:
+    """Two sites, visited until nothing changes, are the fit of all sequences."""
+    q = posterior("Dirichlet")
+    data = [np.repeat([0, 2, 0, 2], 12), np.repeat([2, 0, 1, 2], 10), np.repeat([1, 0], 9)]
+    run = federate({"a": padded(data[:2]), "b": padded(data[2:])}, MODEL, q)
+    assert run.status.converged
+    records, found = Records.of(padded(data)), q
+    with jax.enable_x64(True):
+        for _ in range(200):
+            _, counts = jax.device_get(MODEL.expected_factor(found, records))
+            found = q + counts
+    np.testing.assert_allclose(
+        run.posterior.natural_parameters, found.natural_parameters, rtol=1e-3, atol=1e-2
+    )
+
+
+def test_states_never_visited_and_a_constant_channel_are_harmless() -> None:
+    one = NormalWishart.from_standard(np.zeros(2), 1.0, np.eye(2), 4.0)
+    q = HiddenMarkov.prior(one, states=5, concentration=1e-3, initial=1e-3)
+    x = np.column_stack([np.repeat([0.0, 8.0], 20), np.zeros(40)])
+    assert np.isfinite(log_predictive(q, [x], samples=0)).all()
+    assert np.isfinite(marginals(q, [x])[0]).all()
+
+
+BAD = {
+    "no sequence": [],
+    "an empty one": [np.zeros((0, 2))],
+    "other channels": [np.zeros((3, 3))],
+    "mixed": [np.zeros((3, 2)), np.zeros((3, 1))],
+    "NaN": [np.array([[0.0, np.nan]])],
+    "symbols": [np.array([0, 1])],
+    "text": [np.array([["a", "b"]])],
+    "no sequences but one": np.zeros(4),
+}
+
+
+@pytest.mark.parametrize("name", list(BAD))
+def test_sequences_that_are_none_are_refused(name: str) -> None:
+    with pytest.raises((StructureError, ParameterError)):
+        label(posterior("NormalWishart"), BAD[name])
+
+
+def test_other_misuse_is_refused() -> None:
+    q, data = posterior("Dirichlet"), sequences("Dirichlet", 4)
+    with pytest.raises(StructureError, match="symbols"):
+        label(q, [np.array([0, 3])])
+    with pytest.raises(ParameterError, match="whole numbers"):
+        label(q, [np.array([0.5, 1.0])])
+    with pytest.raises(UsageError, match="key"):
+        log_predictive(q, data)
+    with pytest.raises(StructureError, match="room"):
+        padded(data, 2)
+    with pytest.raises(PosterityError):
+        label(q, data, parameters="both")
+    for lengths in ([0], [5], [1.5]):
+        with pytest.raises(ParameterError, match="lengths"):
+            MODEL.check((np.zeros((1, 4, 2)), np.array(lengths)))
+    with pytest.raises(StructureError, match="padded"):
+        MODEL.check((np.zeros((2, 4, 2)), np.array([1])))

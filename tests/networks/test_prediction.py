@@ -1,0 +1,82 @@
+"""Predictions against averages by hand, and what is uncertain of them."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from posterity.errors import ParameterError, StructureError
+from posterity.families import Network, stack
+from posterity.networks import Dense, Layers, describe, predict
+from posterity.networks.forward import outputs
+
+LAYERS = Layers.dense(3, 4, 3)
+RNG = np.random.default_rng(0)
+NETWORK = Network.from_standard(RNG.normal(size=LAYERS.size), np.full(LAYERS.size, 0.2), LAYERS)
+X = RNG.normal(size=(6, 3))
+
+
+def test_averages_over_draws_by_hand() -> None:
+    key, samples = jax.random.key(3), 7
+    noise = np.asarray(jax.random.normal(key, (samples, LAYERS.size), np.float32))
+    z = NETWORK.mean + np.sqrt(NETWORK.variance) * noise
+    logits = [np.asarray(outputs(LAYERS, row.astype(np.float32), X)) for row in z]
+    chances = scipy.special.softmax(logits, axis=-1)
+    found = describe(NETWORK, X, key=key, samples=samples)
+    np.testing.assert_allclose(found.mean, chances.mean(0), rtol=1e-4)
+    total = scipy.stats.entropy(chances.mean(0), axis=-1)
+    within = scipy.stats.entropy(chances, axis=-1).mean(0)
+    assert found.entropy is not None and found.mutual_information is not None
+    np.testing.assert_allclose(found.entropy, total, rtol=1e-4)
+    np.testing.assert_allclose(found.mutual_information, total - within, rtol=1e-3, atol=1e-5)
+    labels = np.array([0, 1, 2, 0, 1, 2])
+    expected = np.log(chances.mean(0)[np.arange(6), labels])
+    np.testing.assert_allclose(found.log_predictive(labels), expected, rtol=1e-4)
+    np.testing.assert_allclose(predict(NETWORK, X, key=key, samples=samples), found.mean)
+
+
+def test_at_the_mean_nothing_is_epistemic() -> None:
+    found = describe(NETWORK, X, samples=0)
+    expected = scipy.special.softmax(outputs(LAYERS, NETWORK.mean.astype(np.float32), X), axis=-1)
+    np.testing.assert_allclose(found.mean, expected, rtol=1e-4)
+    np.testing.assert_allclose(found.mutual_information, 0, atol=1e-5)
+
+
+def test_other_likelihoods() -> None:
+    """Of a linear network the outputs are Gaussian, and so known."""
+    layers = Layers((Dense(3, 1, "identity"),))
+    network = Network.from_standard(np.array([0.5, 1.0, -1.0, 2.0]), np.full(4, 0.1), layers)
+    mean = X @ [1.0, -1.0, 2.0] + 0.5
+    spread = 0.1 * (1 + (X**2).sum(1))
+    draws = 4000
+    found = describe(network, X, samples=draws, likelihood="gaussian")
+    assert found.entropy is None and found.variance is not None
+    assert (np.abs(found.mean[:, 0] - mean) < 4 * np.sqrt(spread / draws)).all()
+    assert (np.abs(found.variance[:, 0] / spread - 1) < 4 * np.sqrt(2 / draws)).all()
+    chances = predict(network, X, samples=0, likelihood="bernoulli")
+    np.testing.assert_allclose(chances, scipy.special.expit(mean), rtol=1e-4)
+    both = describe(network, X, samples=5, likelihood="bernoulli")
+    np.testing.assert_allclose(np.exp(both.log_predictive(np.zeros(6))), 1 - both.mean, rtol=1e-6)
+
+
+def test_many_inputs_and_draws_are_seen_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = describe(NETWORK, X, samples=9)
+    monkeypatch.setattr("posterity.networks.prediction.NUMBERS", 64)
+    monkeypatch.setattr("posterity.networks.prediction.ROWS", 4)
+    found = describe(NETWORK, X, samples=9)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-5)
+    assert predict(NETWORK, X[:0]).shape == (0, 3)
+
+
+def test_what_cannot_be_predicted() -> None:
+    for network, x in [(NETWORK, X[:, :2]), (NETWORK, np.ones(())), (stack([NETWORK] * 2), X)]:
+        with pytest.raises(StructureError, match="inputs of shape"):
+            predict(network, x)
+    with pytest.raises(ParameterError, match="NaN"):
+        predict(NETWORK, X * np.nan)
+    found = describe(NETWORK, X, samples=0)
+    with pytest.raises(StructureError, match="labels of shape"):
+        found.log_predictive([0, 1])
+    with pytest.raises(ParameterError, match="from 0 to 2"):
+        found.log_predictive(np.full(6, 3))
