@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.networks.forward import after, features, preactivation
 from posterity.fusion.networks.locals import Local
@@ -15,7 +15,7 @@ from posterity.fusion.networks.targets import Targets
 from posterity.networks.layers import Layers
 
 Array = np.ndarray
-Labels = Sequence[Int[Array, " units"]]
+Labels = Sequence[Int[Array, " _"]]
 ROWS = 20_000
 """Places of images that a refit looks at, at most."""
 
@@ -42,7 +42,7 @@ class Said(NamedTuple):
 
     mean: Float[Array, "rows units"]
     variance: Float[Array, "rows units"]
-    has: Float[Array, "rows units"]
+    has: Bool[Array, "rows units"]
 
 
 def placed(

@@ -28,7 +28,7 @@ class Local(NamedTuple):
     mean: Arrays
     variance: Arrays
     prior: Network | None
-    order: list[Int[Array, " units"]]
+    order: list[Int[Array, " _"]]
     weight: float
     whole: tuple[int, ...]
 
