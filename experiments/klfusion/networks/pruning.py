@@ -43,9 +43,7 @@ class Units(NamedTuple):
 
     def chosen(self, which: Array) -> Units:
         """The same with some of the units only."""
-        return Units(
-            self.incoming[which], self.bias[which], self.outgoing[which], self.output_bias
-        )
+        return Units(self.incoming[which], self.bias[which], self.outgoing[which], self.output_bias)
 
     def network(self) -> Network:
         """With variances next to nothing: of a network whose means alone are looked at."""
