@@ -73,9 +73,7 @@ def log_density(z: Any, x: Real) -> Float[Real, "*shape k"]:
     return (logdet - quadratic(precision, gap) - mean.shape[-1] * LOG_2PI) / 2
 
 
-def statistics(
-    like: ExponentialFamily, x: Real, weights: Float[Real, "n k"]
-) -> Any:
+def statistics(like: ExponentialFamily, x: Real, weights: Float[Real, "n k"]) -> Any:
     """What weighted observations add to the posterior of each state: a factor (K,)."""
     count, np_ = weights.sum(0), namespace(weights, x).np
     if isinstance(like, Dirichlet):
