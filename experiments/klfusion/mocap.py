@@ -49,8 +49,8 @@ MEASURES = ("adjusted Rand", "AMI", "Rand", "states")
 PAPER = {
     "KL-fusion": {"Rand": 0.286, "AMI": 0.458},
     "SPAHM": {"Rand": 0.254, "AMI": 0.445},
-    "which Rand index": "not said in table 1; a plain Rand index of .29 would be far below chance "
-    "here (two labellings of ten equal classes drawn at random have .82), so it is the adjusted one",
+    "which Rand index": "not said in table 1; a plain one of .29 would be far below chance (two "
+    "random labellings by ten equal classes have .82), so it must be the adjusted one",
 }
 
 
@@ -295,11 +295,8 @@ def run(cache: Path, results: Path, seeds: int, setting: Setting) -> dict:
     results.mkdir(parents=True, exist_ok=True)
     (results / "mocap.json").write_text(json.dumps(summary, indent=1) + "\n")
     middle = int(np.argsort([row[BY_MEANS]["AMI"] for row in rows])[len(rows) // 2])
-    draw(
-        data,
-        {name: bounds[middle][name] for name in (ALONE, POOLED, FUSED, BY_MEANS, ROUND)},
-        results,
-    )
+    shown = (ALONE, POOLED, FUSED, BY_MEANS, ROUND)
+    draw(data, {name: bounds[middle][name] for name in shown}, results)
     return summary
 
 
