@@ -11,9 +11,9 @@ from posterity.artifact.artifact import (
     open_artifact,
     save,
 )
+from posterity.artifact.columns import as_provenance, columns_of
 from posterity.artifact.ledgers import SiteVersion
 from posterity.artifact.manifest import FORMAT_VERSION
-from posterity.artifact.columns import as_provenance, columns_of
 from posterity.artifact.registry import register
 from posterity.artifact.vocabulary import one_vocabulary, with_vocabulary
 
