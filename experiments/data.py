@@ -335,3 +335,51 @@ def _moved(image: Images, down: int, right: int) -> Images:
 def _arrays(name: str, *keys: str) -> list[NDArray[Any]]:
     with np.load(io.BytesIO(read(name)), allow_pickle=False) as arrays:
         return [arrays[key] for key in keys]
+
+
+# --- motion capture --------------------------------------------------------------------------
+
+MOCAP = "mocap6.npz"
+
+
+@dataclass(frozen=True)
+class MotionCapture:
+    """Six sequences of two people who exercise, and which action a human saw in each frame.
+
+    Attributes:
+        X: (2058, 12) joint angles in degrees, and the height of the root; ten frames a second,
+            means removed by sequence, not scaled (standard deviations from 1.7 to 30).
+        labels: (2058,) actions 0 to 11.
+        bounds: (7,) the first frame of each sequence, and the end. Sequences 0 to 2 are of one
+            person (CMU subject 13), 3 to 5 of another (14).
+        names: of the 6 sequences.
+        action_names: of the 12 actions.
+    """
+
+    X: Array
+    labels: Integers
+    bounds: Integers
+    names: tuple[str, ...]
+    action_names: tuple[str, ...]
+
+    @property
+    def sequences(self) -> list[Array]:
+        """Each by itself."""
+        return np.split(self.X, self.bounds[1:-1])
+
+
+def mocap6() -> MotionCapture:
+    """Six sequences of the CMU motion capture database, as labelled by fox2014.
+
+    Raises:
+        UsageError: if there is no data folder.
+        ArtifactError: if the file is missing or altered.
+    """
+    with np.load(io.BytesIO(read(MOCAP)), allow_pickle=False) as arrays:
+        return MotionCapture(
+            X=arrays["X"].astype(np.float64),
+            labels=arrays["z"].astype(np.int64),
+            bounds=arrays["doc_range"].astype(np.int64),
+            names=tuple(map(str, arrays["seq_names"])),
+            action_names=tuple(map(str, arrays["action_names"])),
+        )

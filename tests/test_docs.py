@@ -20,11 +20,13 @@ PAGES = [
     "README.md",
     "docs/quickstart.md",
     "docs/fuse.md",
+    "docs/topics.md",
     "docs/artifact.md",
     "docs/ledger.md",
     "docs/federate.md",
     "docs/forget.md",
     "docs/families.md",
+    "docs/networks.md",
     "docs/new-family.md",
     "docs/cli.md",
 ]

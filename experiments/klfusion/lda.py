@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import psi
 
 from posterity.families import Dirichlet, Plate
-from posterity.models.documents import Documents, by_length, documents
+from posterity.models.bags import Documents, by_length, documents
 from posterity.models.topics import add_counts, mixtures_of, scaled
 
 Array = np.ndarray

@@ -137,7 +137,6 @@ BAD = {
     "NaN": [np.array([[0.0, np.nan]])],
     "symbols": [np.array([0, 1])],
     "text": [np.array([["a", "b"]])],
-    "no sequences but one": np.zeros(4),
 }
 
 

@@ -97,7 +97,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
     return Ledger.of_site(site, prior=prior, posterior=posterior)
 
 
-def to_model(posterior: HiddenMarkov | Ledger, **parameters: Any) -> Any:
+def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     """A posterior as a fitted variational HMM of hmmlearn, ready to predict and to score.
 
     Args:
@@ -224,7 +224,7 @@ def _check_determined(parameters: dict[str, Any]) -> None:
 
 
 def _emissions(members: Any) -> Gaussians | Array:
-    """hmmlearn's parameters of the emissions."""
+    """Hmmlearn's parameters of the emissions."""
     if isinstance(members, Dirichlet):
         return np.asarray(members.concentration)
     if isinstance(members, NormalWishart):
@@ -265,7 +265,7 @@ def _parts(law: Any) -> dict[str, Array]:
 
 
 def _default_prior(posterior: HiddenMarkov, emissions: Gaussians | Array) -> dict[str, Array]:
-    """hmmlearn's defaults."""
+    """Hmmlearn's defaults."""
     states = posterior.states
     shared = {
         "startprob": np.full(states, 1 / states),

@@ -11,9 +11,11 @@ from posterity.artifact.artifact import (
     open_artifact,
     save,
 )
+from posterity.artifact.columns import as_provenance, columns_of
 from posterity.artifact.ledgers import SiteVersion
 from posterity.artifact.manifest import FORMAT_VERSION
 from posterity.artifact.registry import register
+from posterity.artifact.vocabulary import one_vocabulary, with_vocabulary
 
 __all__ = [
     "FORMAT_VERSION",
@@ -21,11 +23,15 @@ __all__ = [
     "Inspection",
     "Posterior",
     "SiteVersion",
+    "as_provenance",
+    "columns_of",
     "digest",
     "inspect",
     "load",
+    "one_vocabulary",
     "open_artifact",
     "register",
     "register_architecture",
     "save",
+    "with_vocabulary",
 ]

@@ -1,4 +1,4 @@
-"""Names of a posterior's coefficients: kept in its file's provenance, and compared before use.
+"""Names of a posterior's coefficients, or words: kept in its file's provenance, compared before use.
 
 Who fits a regression names the columns of the inputs; a coefficient goes by its column's name.
 Coordinates of a Gaussian can be put in another order exactly, so files whose columns are permuted
@@ -69,11 +69,11 @@ def columns_of(posterior: Any, provenance: Mapping[str, str]) -> Names:
     if KEY not in provenance:
         return Names()
     names = _listed(provenance, KEY)
-    if not has_coefficients(posterior, len(names)):
+    if not has_coefficients(posterior, len(names)) and not has_words(posterior, len(names)):
         family = posterior.prior if isinstance(posterior, Ledger) else posterior
         raise ArtifactError(
             found=f"{len(names)} names of columns beside {family!r}",
-            expected="a name for each coefficient of a Gaussian",
+            expected="a name for each coefficient of a Gaussian, or word of topics",
             fix="Save it again with the names of its own columns.",
         )
     personal = _listed(provenance, PERSONAL) if PERSONAL in provenance else []
@@ -121,6 +121,13 @@ def has_coefficients(posterior: Any, count: int, block: str = "") -> bool:
     return any(q.own_size == count and block in ("", path) for path, q in gaussians(family))
 
 
+def has_words(posterior: Any, count: int) -> bool:
+    """Whether a posterior or ledger has topics over so many words."""
+    from posterity.artifact.vocabulary import is_topics, vocabulary_size
+
+    return is_topics(posterior) and vocabulary_size(posterior) == count
+
+
 # --- in one order ------------------------------------------------------------------------------
 
 
@@ -160,6 +167,12 @@ def in_order(
     """
     if not names or not wanted:
         return posterior
+    if has_words(posterior, len(names)) and set(names) != set(wanted):
+        raise StructureError(
+            found=f"other words at {place}: {some(sorted(set(names) ^ set(wanted)))} are not in both",
+            expected=f"the words of {of}, in any order",
+            fix="Put all over one vocabulary first: posterity.artifact.one_vocabulary.",
+        )
     places = order(names, wanted, place, of)
     apart = "that differ between sites"
     own = order(
@@ -168,6 +181,10 @@ def in_order(
     if places == sorted(places) and own == sorted(own):
         return posterior
     labels, spread = np.argsort(places), np.argsort(own)  # where each coefficient goes
+    if has_words(posterior, len(names)):
+        from posterity.artifact.vocabulary import with_vocabulary
+
+        return with_vocabulary(posterior, names, wanted)
     moved = lambda family: _relabelled(family, labels, spread)
     if not isinstance(posterior, Ledger):
         return moved(posterior)
@@ -183,9 +200,17 @@ def aligned(
 ) -> tuple[dict[str, Any], Names]:
     """All in the order of the first that names its coefficients, and these names.
 
+    Topics are all put over the union of their words
+    (:func:`~posterity.artifact.vocabulary.one_vocabulary`) if all name them.
+
     Raises:
         StructureError: that names one with other columns, and the first.
     """
+    if posteriors and all(columns[q] and has_words(p, len(columns[q])) for q, p in posteriors.items()):
+        from posterity.artifact.vocabulary import one_vocabulary
+
+        both, union = one_vocabulary(posteriors, columns)
+        return both, Names.of(union)
     first = next((place for place in columns if columns[place]), "")
     wanted = Names.of(columns.get(first, ()), personal_of(columns.get(first, ())))
     found = {

@@ -25,7 +25,7 @@ from posterity.fusion.networks.options import Options
 from posterity.fusion.refusals import check_family, check_has_plates
 from posterity.fusion.regions import kept_apart
 from posterity.fusion.rules import Rule, RuleName
-from posterity.fusion.sites import Fusible, check_counted_once, read_sites, site_weights
+from posterity.fusion.sites import Fusible, check_counted_once, read_named, site_weights
 from posterity.fusion.sources import BUDGET, IN_MEMORY, items, small
 from posterity.fusion.stream import stream
 from posterity.ledger import Ledger
@@ -45,6 +45,7 @@ class Fusion:
         divergence: the side on which KL was taken, or what was taken instead.
         rebased: with ``rule="product"``, the sites whose own prior was not the common one, which is
             ``ledger.prior``.
+        columns: names of coefficients, or words of topics, where files give them; none else.
     """
 
     posterior: ExponentialFamily
@@ -53,6 +54,7 @@ class Fusion:
     rule: Rule
     divergence: Divergence | Discrepancy
     rebased: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     @property
     def plate(self) -> Alignment:
@@ -144,13 +146,13 @@ def fuse(
             prior once plus every site's contribution (its posterior less its own prior), which
             in conjugate models is the posterior of the pooled data.
         divergence: what barycentres are the middle in. ``"reverse"`` for ``KL(global || local)``,
-            the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin in
-            mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of order
-            1/2 or of another as ``"renyi:0.3"``; ``"wasserstein"``, squared, for components about
-            Gaussians; ``"optimal-transport"`` of whole mixtures (needs the extra ``transport``); or
-            an object of :mod:`posterity.fusion.divergences`. But for KL's two directions the
-            matching begins where the evidence found it, number of components included, and is
-            alternated with barycentres.
+            the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin
+            in mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of
+            order 1/2 or another as ``"renyi:0.3"``; ``"wasserstein"``, squared, for components
+            about Gaussians; ``"optimal-transport"`` of whole mixtures (extra ``transport``); or an
+            object of :mod:`posterity.fusion.divergences`. But for KL's two directions the matching
+            begins where the evidence found it, number of components included, and is alternated
+            with barycentres.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`.
         prior: what sites that are not ledgers started from, and the prior that a product counts
@@ -235,7 +237,7 @@ def fuse(
             budget=BUDGET if budget is None else budget,
         )
         return Fusion(found.posterior, found.ledger, found.plates, by, side, found.rebased)
-    sites = read_sites(held, prior)
+    sites, columns = read_named(held, prior)
     importance = site_weights(list(sites), weights, by)
     if any(isinstance(site.posterior, Network) for site in sites.values()):
         from posterity.fusion.networks.fuse import fuse_networks
@@ -268,10 +270,11 @@ def fuse(
         if rebased and prior is None:
             warn_of_priors(rebased, part)
         ledger = kept_apart(ledger, sites, aligned)
-        return Fusion(pooled_posterior(ledger, rebased), ledger, aligned, by, side, rebased)
+        pooled = pooled_posterior(ledger, rebased)
+        return Fusion(pooled, ledger, aligned, by, side, rebased, columns=columns)
     fused = average(like, blocks, aligned, side, importance)
     check_proper(fused, "the fused posterior")
-    return Fusion(fused, None, aligned, by, side)
+    return Fusion(fused, None, aligned, by, side, columns=columns)
 
 
 def _check_streams(absorb: bool | None) -> None:

@@ -49,22 +49,32 @@ def read_sites(
 ) -> dict[str, Site]:
     """Sites by name, sorted, all of one structure; ``prior`` is of those who bring none.
 
-    Coefficients that files name are put in one order.
+    Coefficients that files name are put in one order, topics over one vocabulary.
     """
+    return read_named(posteriors, prior)[0]
+
+
+def read_named(
+    posteriors: Sequence[Fusible] | Mapping[str, Fusible] | Fusible,
+    prior: ExponentialFamily | None = None,
+) -> tuple[dict[str, Site], tuple[str, ...]]:
+    """The same, and the names that files give to coefficients, or to words; none if none does."""
     opened: dict[str, Any] = {}
     columns: dict[str, tuple[str, ...]] = {}
     for name, value in _named(posteriors):
-        value, own, names = _opened(value)
+        value, own, called = _opened(value)
         name = name if name is not None else own or f"site-{len(opened):04d}"
         if name in opened:
             raise twice(name)
-        opened[name], columns[name] = value, names
-    found = _sites(aligned(opened, columns)[0])
+        opened[name], columns[name] = value, called
+    opened, names = aligned(opened, columns)
+    found = _sites(opened)
     check_enough(len(found))
     found = dict(sorted(found.items()))
     _check_structure(found, prior)
     rest = None if prior is None else at_rest(prior)
-    return {n: s._replace(prior=rest) if s.prior is None else s for n, s in found.items()}
+    known = {n: s._replace(prior=rest) if s.prior is None else s for n, s in found.items()}
+    return known, tuple(names)
 
 
 def _named(posteriors: Any) -> Iterable[tuple[str | None, Any]]:

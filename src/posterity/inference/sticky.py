@@ -154,7 +154,11 @@ def fit_sticky(
 def _check_fits(x: Array, emission: ExponentialFamily) -> None:
     wanted = 2 if symbols(emission) else 3
     size = emission.own_size
-    if x.ndim != wanted or (wanted == 3 and x.shape[2] != size) or (wanted == 2 and x.max() >= size):
+    if (
+        x.ndim != wanted
+        or (wanted == 3 and x.shape[2] != size)
+        or (wanted == 2 and x.max() >= size)
+    ):
         raise StructureError(
             found=f"sequences of {'symbols' if x.ndim == 2 else f'{x.shape[2]} channels'} for "
             f"{emission!r}",
@@ -195,7 +199,12 @@ class Sticks:
             return popularity
         start = _logits(popularity)
         found = scipy.optimize.minimize(
-            self._loss, start, (counts,), jac=True, method="L-BFGS-B", bounds=[(-30.0, 30.0)] * len(start)
+            self._loss,
+            start,
+            (counts,),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-30.0, 30.0)] * len(start),
         )
         better = found.fun < self._loss(start, counts)[0]
         return _popularity(found.x) if better else popularity

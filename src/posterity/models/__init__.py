@@ -1,5 +1,6 @@
 """Models that sites can share: how records speak of parameters."""
 
+from posterity.models.bags import Documents, documents
 from posterity.models.base import (
     ConjugateModel,
     ExpectedModel,
@@ -15,7 +16,6 @@ from posterity.models.conjugate import (
     GaussianMeanCovariance,
     LinearRegression,
 )
-from posterity.models.documents import Documents, documents
 from posterity.models.exponential import BetaExponential
 from posterity.models.hidden_markov import HiddenMarkovModel, padded
 from posterity.models.neural import NeuralNetwork

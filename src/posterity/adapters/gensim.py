@@ -1,0 +1,155 @@
+"""gensim: fitted topic models as ledgers, and back.
+
+``state.get_lambda()`` are the concentrations of the topics, ``eta`` those of their prior;
+``state.sstats``, their difference, are expected word counts: of all documents after a batch fit
+(``update_every=0``), and after online learning what the last steps left of them. gensim holds
+float32 unless told otherwise; what is at rest is float64.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.artifact.columns import unfit_names
+from posterity.checks import check_proper
+from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
+from posterity.families import Dirichlet, ExponentialFamily, Plate, at_rest
+from posterity.ledger import Ledger
+
+DETERMINED = frozenset({"corpus", "num_topics", "id2word", "eta"})
+"""Constructor arguments that a posterior, its prior and its words settle."""
+
+
+def to_ledger(model: Any, site: str) -> Ledger:
+    """A fitted ``LdaModel`` as the ledger of one site: its prior and its factor.
+
+    Args:
+        model: a ``gensim.models.LdaModel``, also one that was saved and loaded; an
+            ``LdaMulticore`` is one too.
+        site: the name that the factor goes by.
+
+    Returns:
+        A ledger over a :class:`Plate` of :class:`Dirichlet` topics, in the order of the model's
+        dictionary: see :func:`words_of`.
+
+    Raises:
+        MissingExtraError: gensim is not installed.
+        UsageError: something else, or a model that has seen no documents.
+        ParameterError: NaN, infinite or improper parameters.
+
+    >>> from gensim.models import LdaModel
+    >>> corpus = [[(0, 8), (1, 1)], [(1, 1), (2, 8)]]
+    >>> model = LdaModel(corpus, num_topics=2, id2word={0: "ship", 1: "sea", 2: "moon"}, passes=5)
+    >>> to_ledger(model, "north").posterior.members.own_size, words_of(model)
+    (3, ('ship', 'sea', 'moon'))
+    """
+    if not isinstance(model, _lda_model()):
+        raise UsageError(
+            found=f"a {type(model).__name__}",
+            expected="a fitted gensim.models.LdaModel",
+            fix="Other topic models of gensim are no Dirichlet posteriors over topics.",
+        )
+    counts = np.asarray(model.state.sstats, dtype=np.float64)
+    if not counts.any():
+        raise UsageError(
+            found="an LdaModel that has seen no documents",
+            expected="a fitted one",
+            fix="Pass a corpus, or call update(corpus).",
+        )
+    prior = np.broadcast_to(np.asarray(model.eta, dtype=np.float64), counts.shape)
+    try:
+        before = Plate(Dirichlet.from_standard(prior))
+        after = Plate(Dirichlet.from_standard(prior + counts))
+    except ParameterError as error:
+        raise error.at(f"site {site!r}") from error
+    return Ledger.of_site(site, prior=before, posterior=after)
+
+
+def words_of(model: Any) -> tuple[str, ...]:
+    """The words of a model's dictionary by their numbers, to save beside its ledger.
+
+    A model that was fitted without a dictionary has numbers, as text.
+    """
+    return tuple(str(model.id2word[index]) for index in range(model.num_terms))
+
+
+def to_model(
+    posterior: ExponentialFamily | Ledger, words: Sequence[str] | None = None, **parameters: Any
+) -> Any:
+    """A posterior as a fitted ``LdaModel``, ready to infer the topics of documents.
+
+    Args:
+        posterior: a :class:`Plate` of :class:`Dirichlet`, or a ledger over one, whose posterior
+            is taken and whose prior becomes ``eta``.
+        words: the name of each category; numbers as text if None.
+        parameters: arguments of the constructor that no posterior holds, such as ``alpha`` (one
+            over the number of topics without it), ``random_state`` or ``dtype`` (``float64``
+            here without it, so that nothing is lost).
+
+    Raises:
+        MissingExtraError: gensim is not installed.
+        UsageError: ``parameters`` that the posterior already determines.
+        StructureError: a posterior that no such model can hold, or words that do not fit.
+        ParameterError: NaN, infinite or improper parameters.
+
+    >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]]))
+    >>> model = to_model(topics, ["ship", "sea", "moon"])
+    >>> model.get_document_topics([(0, 9)], minimum_probability=0.5)[0][0]
+    0
+    """
+    lda_model = _lda_model()
+    prior = None
+    if isinstance(posterior, Ledger):
+        prior, posterior = posterior.prior, posterior.posterior
+    if (
+        not isinstance(posterior, Plate)
+        or not isinstance(posterior.members, Dirichlet)
+        or posterior.weights is not None
+        or posterior.batch_shape
+    ):
+        raise StructureError(
+            found=f"{posterior!r}",
+            expected="topics: a Plate of Dirichlet without weights",
+            fix="In a topic model each document has weights of its own.",
+        )
+    check_proper(posterior, "the posterior")
+    if known := sorted(DETERMINED & parameters.keys()):
+        raise UsageError(
+            found=f"{known} beside a posterior",
+            expected="only what no posterior holds",
+            fix="Leave them out: the posterior and its words determine them.",
+        )
+    plate: Any = at_rest(posterior)
+    values = np.asarray(plate.members.concentration)
+    names = [str(index) for index in range(values.shape[1])] if words is None else list(words)
+    if len(names) != values.shape[1] or (unfit := unfit_names(names)):
+        why = f"{len(names)} words" if len(names) != values.shape[1] else f"words of which {unfit}"
+        raise StructureError(
+            found=f"{why} for topics over {values.shape[1]}",
+            expected="a distinct word for each category",
+            fix="Pass the words in the order of the posterior's categories.",
+        )
+    parameters.setdefault("dtype", np.float64)
+    known_prior: Any = None if prior is None else prior
+    eta = "symmetric" if known_prior is None else _eta(known_prior, parameters["dtype"])
+    model = lda_model(
+        num_topics=plate.size, id2word=dict(enumerate(names)), eta=eta, **parameters
+    )
+    model.state.sstats = (values - model.eta.astype(np.float64)).astype(model.dtype)
+    model.sync_state()
+    return model
+
+
+def _eta(prior: Plate, dtype: Any) -> Any:
+    """One row if all topics share it, else one a topic."""
+    values = np.asarray(prior.members.concentration).astype(dtype)  # pyright: ignore
+    return values[0] if (values == values[:1]).all() else values
+
+
+def _lda_model() -> type:
+    try:
+        from gensim.models import LdaModel
+    except ImportError as error:
+        raise MissingExtraError.of("gensim", "gensim") from error
+    return LdaModel

@@ -1,0 +1,213 @@
+"""Vocabularies: which word is which category of the topics, and one vocabulary for several sites.
+
+A word that a site has never seen has at that site the concentration of the prior: no counts. So
+topics over some words are topics over more of them, exactly, with the prior spread further: a
+site's contribution, its expected counts, stays what it was.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.artifact.columns import some, unfit_names
+from posterity.errors import ParameterError, StructureError
+from posterity.families import Dirichlet, Plate
+from posterity.ledger import Ledger
+
+Array = np.ndarray
+
+
+def is_topics(posterior: Any) -> bool:
+    """Whether this is a plate of Dirichlet, or a ledger over one: its columns are words."""
+    family = posterior.prior if isinstance(posterior, Ledger) else posterior
+    return (
+        isinstance(family, Plate)
+        and isinstance(family.members, Dirichlet)
+        and not family.batch_shape
+    )
+
+
+def vocabulary_size(posterior: Any) -> int:
+    """Words of topics, or of a ledger over them."""
+    family = posterior.prior if isinstance(posterior, Ledger) else posterior
+    return family.members.own_size
+
+
+def with_vocabulary(
+    posterior: Any,
+    words: Sequence[str],
+    wanted: Sequence[str],
+    *,
+    unseen: float | None = None,
+) -> Any:
+    """Topics over other words, or the same in another order, exactly.
+
+    Args:
+        posterior: a :class:`Plate` of :class:`Dirichlet`, or a :class:`Ledger` over one.
+        words: the name of each of its categories.
+        wanted: the words of the result; all of ``words`` must be among them.
+        unseen: concentration of the words that are new. A ledger's prior says it where it is
+            symmetric; a posterior without ledger does not hold it.
+
+    Returns:
+        The same over ``wanted``. A ledger's factors have no counts of new words.
+
+    Raises:
+        StructureError: names that do not fit, words that would be lost, or a prior that is not
+            symmetric or not known where words are new.
+        ParameterError: a concentration that is not positive.
+
+    >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]]))
+    >>> with_vocabulary(topics, ["ship", "moon"], ["moon", "ship", "tea"], unseen=0.5
+    ... ).members.concentration
+    array([[1. , 9. , 0.5],
+           [9. , 1. , 0.5]])
+    """
+    _check_words(posterior, words)
+    if unfit := unfit_names(wanted):
+        raise _unfit(unfit, "the words that are wanted")
+    if unseen is not None and not (np.isfinite(unseen) and unseen > 0):
+        raise ParameterError(
+            found=f"unseen={unseen}", expected="a positive concentration", fix="Correct it."
+        )
+    if tuple(words) == tuple(wanted):
+        return posterior
+    places = {word: index for index, word in enumerate(wanted)}
+    if lost := [word for word in words if word not in places]:
+        raise StructureError(
+            found=f"words that would be lost: {some(lost)}",
+            expected="all words of the topics among those that are wanted",
+            fix="Take the union: see posterity.artifact.one_vocabulary.",
+        )
+    labels = np.array([places[word] for word in words], dtype=int)
+    if not isinstance(posterior, Ledger):
+        return _spread(posterior, labels, len(wanted), unseen)
+    if len(wanted) > len(words) and unseen is None:
+        unseen = _symmetric(posterior.prior)
+    entries = {
+        site: entry
+        if entry.factor is None
+        else entry._replace(factor=entry.factor.relabel(labels, len(wanted), (1,)))
+        for site, entry in posterior.entries.items()
+    }
+    return Ledger(_spread(posterior.prior, labels, len(wanted), unseen), entries)
+
+
+def one_vocabulary(
+    posteriors: Mapping[str, Any],
+    words: Mapping[str, Sequence[str]],
+    *,
+    unseen: float | None = None,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All sites' topics over the union of their words, and these words.
+
+    Args:
+        posteriors: by site, topics or ledgers over them.
+        words: by site, the names of its words, in the order of its categories.
+        unseen: see :func:`with_vocabulary`.
+
+    Returns:
+        The topics by site, ready to be fused, and the union: in the order that all sites have, or
+        else sorted.
+
+    Warns:
+        UserWarning: a site that shares no word with any other: its topics are matched with none.
+
+    Raises:
+        StructureError, ParameterError: as of :func:`with_vocabulary`, by site.
+
+    >>> a = Plate(Dirichlet.from_standard([[9.0, 1.0]]))
+    >>> both, union = one_vocabulary({"a": a, "b": a}, {"a": ["x", "y"], "b": ["y", "z"]}, unseen=1)
+    >>> union, both["b"].members.concentration
+    (('x', 'y', 'z'), array([[1., 9., 1.]]))
+    """
+    if set(posteriors) != set(words):
+        raise StructureError(
+            found=f"words of {some(sorted(words))}",
+            expected=f"words of each of {some(sorted(posteriors))}",
+            fix="Give every site the names of its words.",
+        )
+    lists = {site: tuple(own) for site, own in words.items()}
+    for site, own in lists.items():
+        try:
+            _check_words(posteriors[site], own)
+        except StructureError as error:
+            raise error.at(f"site {site!r}") from error
+    alike = len(set(lists.values())) == 1
+    union = next(iter(lists.values())) if alike else tuple(sorted(set().union(*lists.values())))
+    if not alike:
+        _warn_of_strangers(lists)
+    found = {}
+    for site, posterior in posteriors.items():
+        try:
+            found[site] = with_vocabulary(posterior, lists[site], union, unseen=unseen)
+        except StructureError as error:
+            raise error.at(f"site {site!r}") from error
+    return found, union
+
+
+def _check_words(posterior: Any, words: Sequence[str]) -> None:
+    if not is_topics(posterior):
+        raise StructureError(
+            found=f"{posterior!r}",
+            expected="topics: a Plate of Dirichlet, or a Ledger over one",
+            fix="Only categories of a Dirichlet go by words.",
+        )
+    if isinstance(words, str) or (unfit := unfit_names(words)):
+        raise _unfit("they are one text" if isinstance(words, str) else unfit, "the words")
+    if len(words) != vocabulary_size(posterior):
+        raise StructureError(
+            found=f"{len(words)} words for topics over {vocabulary_size(posterior)}",
+            expected="a word for each category",
+            fix="Give the words in the order of the columns that the topics were fitted on.",
+        )
+
+
+def _unfit(why: str, what: str) -> StructureError:
+    return StructureError(
+        found=f"{what}, of which {why}" if not why.startswith("they") else f"{what}: {why}",
+        expected="distinct words, none of them empty",
+        fix="Name every category once, by text.",
+    )
+
+
+def _spread(plate: Plate, labels: Array, size: int, unseen: float | None) -> Plate:
+    """Each category in its place among so many; the others have the concentration ``unseen``."""
+    if size > len(labels) and unseen is None:
+        raise StructureError(
+            found="words that a posterior without its prior has not seen",
+            expected="the concentration that the prior gives to each word",
+            fix="Pass unseen=, or the ledger in place of the posterior.",
+        )
+    members: Any = plate.members
+    values = np.full((*members.batch_shape, size), 0.0 if unseen is None else unseen - 1.0)
+    values[..., labels] = members.concentration_minus_one
+    return Plate(Dirichlet(values), plate.weights)
+
+
+def _symmetric(prior: Any) -> float:
+    """What the prior of all topics gives to each word."""
+    values = np.asarray(prior.members.concentration)
+    if not np.allclose(values, values.flat[0], rtol=1e-10, atol=0.0):
+        raise StructureError(
+            found="a prior over words that prefers some of them, or that differs between topics",
+            expected="one concentration, which words that were not seen have too",
+            fix="Pass unseen=, the concentration of a word that the site has not seen.",
+        )
+    return float(values.flat[0])
+
+
+def _warn_of_strangers(words: Mapping[str, Sequence[str]]) -> None:
+    seen: dict[str, int] = {}
+    for own in words.values():
+        for word in own:
+            seen[word] = seen.get(word, 0) + 1
+    strangers = [site for site, own in words.items() if all(seen[word] == 1 for word in own)]
+    if strangers:
+        warnings.warn(
+            f"{some(strangers)} share no word with any other site: nothing can tell which of their "
+            "topics are others'. Are words spelt, stemmed and cased alike?",
+            stacklevel=3,
+        )

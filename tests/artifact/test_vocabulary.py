@@ -1,0 +1,149 @@
+"""Topics over other words: nothing but the prior is spread."""
+
+import numpy as np
+import pytest
+
+import posterity
+from posterity import Dirichlet, Ledger, Plate
+from posterity.artifact import as_provenance, columns_of, one_vocabulary, with_vocabulary
+from posterity.errors import ArtifactError, ParameterError, StructureError
+
+RNG = np.random.default_rng(0)
+PRIOR = 0.05
+
+
+def site(name: str, counts: np.ndarray, prior: float = PRIOR) -> Ledger:
+    counts = np.asarray(counts, float)
+    before = Plate(Dirichlet.from_standard(np.full(counts.shape, prior)))
+    return Ledger.of_site(name, prior=before, posterior=before + Plate(Dirichlet(counts)))
+
+
+def counts_of(posterior: Plate, prior: Plate) -> np.ndarray:
+    return posterior.members.concentration - prior.members.concentration
+
+
+def test_a_ledger_takes_new_words_without_counts() -> None:
+    ledger = site("a", RNG.poisson(5.0, (3, 4)))
+    words, wanted = ["d", "a", "c", "b"], ["a", "b", "x", "c", "d", "y"]
+    found = with_vocabulary(ledger, words, wanted)
+    np.testing.assert_array_equal(found.prior.members.concentration, np.full((3, 6), PRIOR))
+    own, old = found.factor("a").members.concentration_minus_one, ledger.factor("a").members
+    for place, word in enumerate(wanted):
+        expected = old.concentration_minus_one[:, words.index(word)] if word in words else 0.0
+        np.testing.assert_array_equal(own[:, place], np.broadcast_to(expected, 3))
+    assert found.entries["a"].independent
+
+
+def test_there_and_back_is_the_same_to_the_last_bit() -> None:
+    ledger = site("a", RNG.gamma(0.3, 5.0, (3, 5)))
+    words = list("abcde")
+    moved = with_vocabulary(ledger, words, words[::-1])
+    assert with_vocabulary(moved, words[::-1], words) == ledger
+    assert with_vocabulary(ledger, words, words) is ledger
+
+
+def planted(vocabularies: dict[str, list[str]]) -> tuple[dict[str, Ledger], np.ndarray, list[str]]:
+    """Counts of three topics at each site, over its own words, in an order of its own."""
+    everything = sorted(set().union(*vocabularies.values()))
+    topics = RNG.dirichlet(np.full(len(everything), 0.1), 3)
+    total, sites = np.zeros(topics.shape), {}
+    for name, words in vocabularies.items():
+        own = RNG.permutation(3)
+        columns = [everything.index(word) for word in words]
+        counts = np.round(topics[own][:, columns] * 5000)
+        total[own[:, None], columns] += counts
+        sites[name] = site(name, counts)
+    return sites, total, everything
+
+
+def test_product_of_fused_topics_is_the_pooled_counts() -> None:
+    words = [f"w{index:03d}" for index in range(200)]
+    vocabularies = {
+        "a": list(RNG.permutation(words[:150])),
+        "b": list(RNG.permutation(words[40:])),
+        "c": list(RNG.permutation(words)),
+    }
+    sites, total, everything = planted(vocabularies)
+    ledgers, union = one_vocabulary(sites, vocabularies)
+    assert list(union) == everything
+    fused = posterity.fuse(ledgers, rule="product")
+    assert fused.components == 3
+    found = counts_of(fused.posterior, fused.ledger.prior)
+    order = [int(np.abs(total - row).sum(1).argmin()) for row in found]
+    assert sorted(order) == [0, 1, 2]
+    np.testing.assert_allclose(found, total[order], rtol=1e-12, atol=1e-9)
+
+
+def test_files_that_name_their_words_are_fused_over_the_union(tmp_path) -> None:
+    words = [f"w{index:03d}" for index in range(120)]
+    vocabularies = {"a": words[::-1], "b": words[20:], "c": words[:100]}
+    sites, total, everything = planted(vocabularies)
+    for name, ledger in sites.items():
+        path = tmp_path / f"{name}.safetensors"
+        posterity.save(ledger, path, provenance=as_provenance(vocabularies[name]))
+    fused = posterity.fuse(tmp_path, rule="product")
+    assert list(fused.columns) == everything
+    found = counts_of(fused.posterior, fused.ledger.prior)
+    np.testing.assert_allclose(found.sum(0), total.sum(0), rtol=1e-12, atol=1e-9)
+    told = posterity.inspect(tmp_path / "b.safetensors").provenance
+    assert list(columns_of(posterity.load(tmp_path / "b.safetensors"), told)) == words[20:]
+
+
+def test_a_site_that_shares_no_word_is_warned_of() -> None:
+    sites = {name: site(name, np.full((1, 2), 9.0)) for name in "abc"}
+    words = {"a": ["x", "y"], "b": ["y", "z"], "c": ["Y", "Z"]}
+    with pytest.warns(UserWarning, match=r"\['c'\] share no word"):
+        one_vocabulary(sites, words)
+
+
+def test_priors_that_differ_are_rebased_on_the_union() -> None:
+    a, b = site("a", [[9.0, 1.0]], 0.5), site("b", [[9.0, 1.0]], 0.25)
+    ledgers, _ = one_vocabulary({"a": a, "b": b}, {"a": ["x", "y"], "b": ["x", "z"]})
+    with pytest.warns(UserWarning, match="priors differ"):
+        fused = posterity.fuse(ledgers, rule="product", components=1)
+    np.testing.assert_allclose(fused.ledger.prior.members.concentration, 0.375)
+    np.testing.assert_allclose(counts_of(fused.posterior, fused.ledger.prior), [[18.0, 1.0, 1.0]])
+
+
+# --- what is refused -------------------------------------------------------------------------
+
+
+def test_words_that_do_not_fit() -> None:
+    ledger = site("a", [[9.0, 1.0]])
+    with pytest.raises(StructureError, match="come twice"):
+        with_vocabulary(ledger, ["x", "x"], ["x", "y"])
+    with pytest.raises(StructureError, match="3 words for topics over 2"):
+        with_vocabulary(ledger, ["x", "y", "z"], ["x", "y", "z"])
+    with pytest.raises(StructureError, match="would be lost"):
+        with_vocabulary(ledger, ["x", "y"], ["x", "z"])
+    with pytest.raises(StructureError, match="Plate of Dirichlet"):
+        with_vocabulary(Dirichlet.from_standard([1.0, 1.0]), ["x", "y"], ["x", "y"])
+    with pytest.raises(StructureError, match="site 'b'"):
+        one_vocabulary({"a": ledger, "b": ledger}, {"a": ["x", "y"], "b": ["x", ""]})
+    with pytest.raises(StructureError, match="words of each"):
+        one_vocabulary({"a": ledger}, {})
+
+
+def test_the_concentration_of_unseen_words_has_to_be_known() -> None:
+    ledger = site("a", [[9.0, 1.0]])
+    bare = ledger.posterior
+    with pytest.raises(StructureError, match="unseen="):
+        with_vocabulary(bare, ["x", "y"], ["x", "y", "z"])
+    found = with_vocabulary(bare, ["x", "y"], ["x", "y", "z"], unseen=0.5)
+    np.testing.assert_array_equal(found.members.concentration[:, 2], [0.5])
+    before = Plate(Dirichlet.from_standard([[0.1, 0.9]]))
+    uneven = Ledger.of_site("a", prior=before, posterior=bare)
+    with pytest.raises(StructureError, match="prefers some"):
+        with_vocabulary(uneven, ["x", "y"], ["x", "y", "z"])
+    moved = with_vocabulary(uneven, ["x", "y"], ["z", "y", "x"], unseen=0.2)
+    np.testing.assert_allclose(moved.prior.members.concentration, [[0.2, 0.9, 0.1]])
+    for unseen in (0.0, -1.0, float("nan")):
+        with pytest.raises(ParameterError, match="positive"):
+            with_vocabulary(bare, ["x", "y"], ["x", "y", "z"], unseen=unseen)
+
+
+def test_names_beside_other_topics_are_refused(tmp_path) -> None:
+    path = tmp_path / "a.safetensors"
+    posterity.save(site("a", [[9.0, 1.0]]), path, provenance=as_provenance(["x", "y", "z"]))
+    with pytest.raises(ArtifactError, match="3 names"):
+        posterity.fuse([path, path])
