@@ -70,11 +70,16 @@ def _surest(trial: Trial, network: Network) -> Rows:
 
 
 def _fused(trial: Trial, _: Rows) -> Rows:
-    """The library's default."""
+    """The library's default, which is as unsure as a site is, and the product of that width."""
     start = time.process_time()
     fusion = posterity.fuse(trial.sites)
     seconds = {"CPU seconds of fusing": round(time.process_time() - start, 1)}
-    return {methods.FUSED: sampled(trial, fusion.posterior, seconds)}
+    width = fusion.posterior.layers.widths
+    product = posterity.fuse(trial.sites, components=width, rule="product").posterior
+    return {
+        methods.FUSED: sampled(trial, fusion.posterior, seconds),
+        methods.PRODUCT: sampled(trial, product),
+    }
 
 
 def _rounds(trial: Trial, known: Rows) -> Rows:
@@ -138,14 +143,16 @@ def _at_means(trial: Trial, found: methods.Found) -> Rows:
 def sampled(trial: Trial, network: Network, more: Rows | None = None) -> Rows:
     """Scores with draws and at means; entropies of usual and strange images, also by digit."""
     predictor = drawn(network, jax.random.key(trial.case.number), trial.effort.samples)
-    probabilities = predictor(trial.digits.x_test.reshape(len(trial.digits.x_test), -1))
-    usual = entropy(probabilities)
-    strange = entropy(predictor(trial.strange.reshape(len(trial.strange), -1)))
+    x, strange_x = (_flat(images) for images in (trial.digits.x_test, trial.strange))
+    probabilities = predictor(x)
+    usual, strange = entropy(probabilities), entropy(predictor(strange_x))
+    sure = [entropy(alone(network)(images)) for images in (x, strange_x)]
     return {
         "units": sum(network.layers.widths),
         "with draws": rounded(scores(probabilities, trial.digits.y_test)._asdict()),
         "at means": _scores(trial, alone(network)),
         "AUROC": rounded(auroc(usual, strange)._asdict()),
+        "AUROC at means": rounded(auroc(*sure)._asdict()),
         "entropy by digit": {
             "usual": by_digit(usual, trial.digits.y_test),
             "strange": by_digit(strange, trial.strange_labels),
@@ -160,8 +167,12 @@ def by_digit(values: Array, labels: Integers) -> list[float]:
 
 
 def _scores(trial: Trial, predictor: Predictor) -> dict[str, float]:
-    x = trial.digits.x_test.reshape(len(trial.digits.x_test), -1)
-    return rounded(scores(predictor(x), trial.digits.y_test)._asdict())
+    probabilities = predictor(_flat(trial.digits.x_test))
+    return rounded(scores(probabilities, trial.digits.y_test)._asdict())
+
+
+def _flat(images: Images) -> Images:
+    return images.reshape(len(images), -1)
 
 
 def rounded(numbers: dict[str, float]) -> dict[str, float]:

@@ -26,6 +26,7 @@ from posterity.models import NeuralNetwork
 from posterity.networks import Refinement
 
 FUSED = "fused"
+PRODUCT = "fused, rule product"
 CAPPED = "fused, 281 units"
 WIDTH = 281
 """The paper's fused width."""
