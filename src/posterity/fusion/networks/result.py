@@ -10,7 +10,6 @@ from posterity.families.network import Network
 from posterity.fusion.fuse import Fusion
 from posterity.fusion.networks.options import Options
 
-
 Widths = tuple[int, ...]
 
 
