@@ -10,6 +10,7 @@ from posterity.families.network import Network
 from posterity.fusion.fuse import Fusion
 from posterity.fusion.networks.options import Options
 
+
 Widths = tuple[int, ...]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+
 Widths = tuple[int, ...]
 GROWTH = 1.25
 """How much wider the next try is, until one is good enough."""
