@@ -26,6 +26,7 @@ PAGES = [
     "docs/federate.md",
     "docs/forget.md",
     "docs/families.md",
+    "docs/networks.md",
     "docs/new-family.md",
     "docs/cli.md",
 ]

@@ -1,11 +1,12 @@
 """Other divergences on the mixtures of figure 3: `python -m experiments.klfusion.divergences`.
 
-The same local fits are fused by KL's two directions, Jeffreys' divergence, Rényi's of order 1/2, the
-squared 2-Wasserstein distance and optimal transport of whole mixtures, against the heterogeneity of
-sites: with the number of components found, and with the true one given. Beside the errors of figure 3
-there is the log likelihood of observations at ten new sites. Writes `divergences.json` and
-`divergences.png` into `results` beside this file. Local fits are shared with `gmm`; errors are kept
-beside them, under `divergences`, so that a stopped run goes on: remove that folder to measure anew.
+The same local fits are fused by KL's two directions, Jeffreys' divergence, Rényi's of order 1/2,
+the squared 2-Wasserstein distance and optimal transport of whole mixtures, against the
+heterogeneity of sites: with the number of components found, given, and judged again. Beside the
+errors of figure 3 there is the log likelihood of observations at ten new sites. Writes
+`divergences.json` and `divergences.png` into `results` beside this file. Local fits are shared with
+`gmm`; errors are kept beside them, under `divergences`, so that a stopped run goes on: remove that
+folder to measure anew.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ DIVERGENCES = ("reverse", "forward", "jeffreys", "renyi", "wasserstein", "optima
 JUDGED = ("jeffreys", "wasserstein")
 MEASURES = ("hausdorff", "size error", "held-out log likelihood", "seconds")
 NEW_SITES, NEW_POINTS = 10, 300
+SHOWN = tuple(point for point in POINTS if point.figure == 3)
 GIVEN = ", number given"
 AGAIN = ", number judged again"
 
@@ -83,9 +85,7 @@ def fused_by(name: str, sites: Mapping[str, posterity.Plate], true: int) -> post
     return posterity.fuse(sites, divergence=name.removesuffix(GIVEN), components=given)
 
 
-def errors(
-    name: str, repetition: Repetition, held_out: Array
-) -> tuple[float, int, float, float]:
+def errors(name: str, repetition: Repetition, held_out: Array) -> tuple[float, int, float, float]:
     """The measures of one method at one repetition; log likelihood in nats an observation."""
     sites = plates(repetition.sites)
     start = time.perf_counter()
@@ -232,9 +232,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--processes", type=int, default=2, help="for the local fits")
     arguments = parser.parse_args()
-    points = [point for point in POINTS if point.figure == 3]
     summary = run(
-        arguments.cache, arguments.results, arguments.repetitions, points, arguments.processes
+        arguments.cache, arguments.results, arguments.repetitions, SHOWN, arguments.processes
     )
     for name, told in summary["average over points"].items():
         values = "  ".join(

@@ -59,18 +59,33 @@ def klfusion_released(
 ) -> Array:
     """Global means (G, d) of the fused posterior; needs cvxpy with the solver SCS."""
     posteriors = [components(site) for site in sites]
+    globals_, plans = matched(
+        posteriors, seed=seed, max_components=max_components, iterations=iterations
+    )
+    use = np.sum([plan.sum(axis=1) for plan in plans], axis=0)
+    return np.stack([q.mean for q, own in zip(globals_, use, strict=True) if own >= IN_USE])
+
+
+def matched(
+    posteriors: list[list[NormalWishart]],
+    *,
+    seed: int,
+    max_components: int = MAX_COMPONENTS,
+    iterations: int = ITERATIONS,
+) -> tuple[list[NormalWishart], list[Array]]:
+    """Globals sorted by use, and the last plans (G, L_j) in their order; by site, posteriors."""
     rng = default_rng(seed)
     globals_ = spread(posteriors, max_components, rng)
     penalty = PENALTY * cost_deviation(globals_, posteriors)
-    in_use = np.ones(len(globals_), dtype=bool)
+    plans: list[Array] = []
     for _ in range(iterations):
         costs = [pairwise_costs(globals_, site) for site in posteriors]
         plans = assign(costs, penalty)
         globals_ = [barycenter(old, posteriors, plans, g) for g, old in enumerate(globals_)]
         use = np.sum([plan.sum(axis=1) for plan in plans], axis=0)
         order = np.argsort(-use, kind="stable")
-        globals_, in_use = [globals_[g] for g in order], use[order] >= IN_USE
-    return np.stack([q.mean for q, used in zip(globals_, in_use, strict=True) if used])
+        globals_, plans = [globals_[g] for g in order], [plan[order] for plan in plans]
+    return globals_, plans
 
 
 def components(site: SiteFit) -> list[NormalWishart]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.klfusion import gmm
+from experiments.klfusion import divergences, gmm
 from experiments.klfusion.baselines import METHODS, dp_clustering
 from experiments.klfusion.generate import generate
 from experiments.klfusion.local_fits import POINTS
@@ -53,6 +53,21 @@ def test_results_are_written_by_the_run(summary: tuple[Path, dict]) -> None:
         assert errors["posterity"]["hausdorff"]["mean"] < 3
     for figure in (2, 3):
         assert (folder / f"figure{figure}.png").stat().st_size > 10_000
+
+
+def test_divergences_are_compared_on_the_same_fits(summary: tuple[Path, dict]) -> None:
+    cache, points = summary[0].parent / "cache", [POINTS[5], POINTS[6]]
+    names = [n + given for given in ("", divergences.GIVEN) for n in ("reverse", "wasserstein")]
+    measured = divergences.measure(cache, points, 2, names)
+    again = divergences.measure(cache, points, 2, names)
+    assert all((again[p][n] == measured[p][n]).all() for p in points for n in names)
+    found = divergences.summarise(measured)
+    assert found["repetitions a point"] == 2 and len(found["points"]) == 2
+    for told in found["points"].values():
+        assert told["reverse"]["hausdorff"]["less the default"]["mean"] == 0
+        assert told["wasserstein, number given"]["size error"]["mean"] == 0
+        assert -10 < told["wasserstein"]["held-out log likelihood"]["mean"] < 0
+    assert set(divergences.DIVERGENCES) < set(divergences.rows())
 
 
 def test_published_method_runs_and_is_registered() -> None:

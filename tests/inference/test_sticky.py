@@ -20,9 +20,7 @@ ONE = NormalWishart.from_inverse_scale(np.zeros(2), 0.1, np.eye(2), 4.0)
 @pytest.mark.parametrize("top", [2.0, None])
 def test_states_are_found_and_the_bound_never_falls(top: float | None) -> None:
     x, z = draw(MEANS[:3], (150, 120), seed=0)
-    fit = fit_sticky(
-        x, ONE, states=6, stay=5.0, top=top, restarts=3, key=jax.random.key(0)
-    )
+    fit = fit_sticky(x, ONE, states=6, stay=5.0, top=top, restarts=3, key=jax.random.key(0))
     steps = np.diff(fit.trace)
     assert (steps >= -1e-9 * abs(fit.bound)).all() and len(steps) > 1
     assert fit.converged and fit.bound == max(fit.bounds) == fit.trace[-1]

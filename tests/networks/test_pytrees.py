@@ -135,7 +135,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[PosterityError], str]] = {
     ),
     "recurrence": (lambda: eqx.nn.GRUCell(2, 2, key=KEY), StructureError, "weight_ih"),
     "embedding": (lambda: {"embed": {"embedding": np.ones((3, 2))}}, StructureError, "embedding"),
-    "attention": (lambda: {"query": {"kernel": np.ones((2, 2, 2))}}, StructureError, "query/kernel"),
+    "attention": (lambda: {"query": {"kernel": np.ones((2, 2, 2))}}, StructureError, "query"),
     "counters": (
         lambda: {**square("Dense"), "count": {"value": np.ones(1, int)}},
         StructureError, "count",

@@ -51,7 +51,10 @@ def fuse(
     ] = "barycenter",
     divergence: Annotated[
         str,
-        typer.Option(metavar="[reverse|forward]", help="KL(fused || site), or KL(site || fused)."),
+        typer.Option(
+            metavar="[reverse|forward|jeffreys|renyi[:ORDER]|wasserstein|optimal-transport]",
+            help="KL(fused || site), KL(site || fused), or what is taken in place of them.",
+        ),
     ] = "reverse",
     matching: Annotated[
         str,
@@ -141,8 +144,11 @@ def _fuse(
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentificationWarning)  # the report says it
-        large = sum(map(size_of, paths)) > IN_MEMORY and not is_network(paths[0])
-        if budget is not None or large:
+        large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
+        if large and is_network(paths[0]):  # which are matched in memory, or refused
+            given = {} if budget is None else {"budget": budget * 2**20}
+            fusion, told = _in_memory(paths, prior, options | given)
+        elif large:
             options = options | {"budget": BUDGET if budget is None else budget * 2**20}
             fusion, told = _in_stream(paths, prior, options)
         else:

@@ -120,10 +120,17 @@ def _outline(value: Any) -> Any:
     """A family as a tree: its type, the shapes of its parameters, what is in its blocks."""
     import numpy as np
 
+    from posterity.networks.layers import Layers
+
     if value is None or isinstance(value, Mapping):
         return value and {name: _outline(child) for name, child in value.items()}
     if not dataclasses.is_dataclass(value):
         return list(np.shape(value))
+    if isinstance(value, Layers):
+        told = {
+            str(i): {"type": str(layer), "parameters": {}} for i, layer in enumerate(value.layers)
+        }
+        return {"type": "Layers", "parameters": told}
     fields = {f.name: _outline(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return {"type": type(value).__name__, **_summary(value), "parameters": fields}
 

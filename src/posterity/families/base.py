@@ -412,7 +412,7 @@ class ExponentialFamily(Distribution):
         return np.asarray(hessians) if self.xp.np is np else hessians
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        """``stepᵀ F step``, in nats, summed over a batch: twice the KL divergence of a small step."""
+        """``stepᵀ F step``, in nats, summed over a batch: twice the KL of a small step."""
         import jax
 
         eta, along = self.natural_parameters, step.natural_parameters

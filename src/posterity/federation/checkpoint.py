@@ -158,7 +158,7 @@ def with_ledger(run: Run, ledger: Ledger) -> Run:
     Raises:
         LedgerError: if the prior or the sites are others.
     """
-    strangers = sorted(set(ledger.entries) - {*run.federation.sites, *run.state.entries})
+    strangers = sorted(set(ledger.entries) - {*run.federation.sites, *run.federation.begun})
     if strangers or ledger.prior != run.state.prior:
         raise LedgerError(
             found=f"a ledger of sites {sorted(ledger.entries)} with "

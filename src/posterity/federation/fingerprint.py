@@ -30,7 +30,7 @@ def fingerprint(run: Run) -> dict[str, str]:
         "schedule": (type(run.schedule), schedule),
         "local rule (update)": federation.update,
         "key": run.key,
-        **({"ledger": dict(run.state.entries)} if run.state.entries else {}),
+        **({"ledger": dict(federation.begun)} if federation.begun else {}),
         **{DATA.format(site): records for site, records in federation.sites.items()},
     }
     return {part: _content(part, value) for part, value in parts.items()}

@@ -56,6 +56,8 @@ class Federation(Agreement):
 
     sites: Mapping[str, Records]
     on_error: Literal["raise", "pass"] = "raise"
+    begun: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+    """What it went on from: entries of a ledger."""
 
     def site(self, name: str) -> "SiteProblem":
         """What one site knows."""

@@ -20,7 +20,7 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.divergences.names import Name, divergence_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
-from posterity.fusion.networks.intake import check_no_networks, in_memory
+from posterity.fusion.networks.intake import in_memory, without_networks
 from posterity.fusion.networks.options import Options
 from posterity.fusion.refusals import check_family, check_has_plates
 from posterity.fusion.regions import kept_apart
@@ -38,7 +38,8 @@ class Fusion:
     Attributes:
         posterior: the fused posterior, of the sites' family.
         ledger: with ``rule="product"``, the same as prior plus one aligned factor a site, so
-            that a site can be taken out again; else None.
+            that a site can be taken out again; of networks under either rule, where priors are
+            known; else None.
         plates: for each plate (by the path of its block, ``""`` for the whole posterior) the
             matching, its cost and the trace of the objective.
         rule: how matched components became one.
@@ -145,8 +146,14 @@ def fuse(
         rule: ``"barycenter"``, the summed-KL mean of matched components, or ``"product"``, the
             prior once plus every site's contribution (its posterior less its own prior), which
             in conjugate models is the posterior of the pooled data.
-        divergence: ``"reverse"`` for ``KL(global || local)``, ``"forward"`` for
-            ``KL(local || global)``.
+        divergence: what barycentres are the middle in. ``"reverse"`` for ``KL(global || local)``,
+            the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin
+            in mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of
+            order 1/2 or another as ``"renyi:0.3"``; ``"wasserstein"``, squared, for components
+            about Gaussians; ``"optimal-transport"`` of whole mixtures (extra ``transport``); or an
+            object of :mod:`posterity.fusion.divergences`. But for KL's two directions the matching
+            begins where the evidence found it, number of components included, and is alternated
+            with barycentres.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`.
         prior: what sites that are not ledgers started from, and the prior that a product counts
@@ -165,8 +172,8 @@ def fuse(
         networks: how networks are fused, if sites are :class:`posterity.Network`.
 
     Returns:
-        A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order of sites or of components, nor on how
-        many sites came at a time.
+        A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order
+        of sites or of components, nor on how many sites came at a time.
 
     Warns:
         IdentificationWarning: if the number of components or a match hangs on less than 3 nats,
@@ -178,10 +185,11 @@ def fuse(
     Raises:
         UsageError: fewer than two sites, two of one name, data of one site twice under
             ``product``, or arguments that contradict each other.
-        StructureError: sites of different families, blocks or dimensions, or a prior that tells
-            components apart.
+        StructureError: sites of different families, blocks or dimensions, a prior that tells
+            components apart, or a family for which the divergence is not defined.
         ParameterError: NaN, infinite or improper parameters, by site and block.
         ArtifactError: a file that cannot be read.
+        MissingExtraError: ``"optimal-transport"`` without POT.
 
     Source: claici2020; the choice of the number of components is ours (docs/decisions.md).
 
@@ -215,13 +223,13 @@ def fuse(
     if rest is not None:
         held, rest = in_memory(rest)
     if rest is not None:
-        check_no_networks([], networks, components)
+        number = without_networks([], networks, components)
         _check_streams(absorb)
         if isinstance(side, Discrepancy):
             raise _no_stream(side)
         found = stream(
             rest,
-            components=components,
+            components=number,
             rule=by,
             divergence=side,
             matching=how,
@@ -250,14 +258,12 @@ def fuse(
     if by is Rule.PRODUCT:
         check_counted_once(sites)
     like, blocks = next(iter(sites.values())).posterior, side_by_side(sites)
-    check_no_networks([block.posteriors[0] for block in blocks], networks, components)
+    number = without_networks([block.posteriors[0] for block in blocks], networks, components)
     plates = [block for block in blocks if isinstance(block, Plates)]
-    check_has_plates(components, like, bool(plates))
+    check_has_plates(number, like, bool(plates))
     if isinstance(side, Discrepancy):
         _check_defined(side, plates if by is Rule.PRODUCT else blocks)
-    aligned = {
-        p.path: align(p, how, side, components, importance, absorb is not False) for p in plates
-    }
+    aligned = {p.path: align(p, how, side, number, importance, absorb is not False) for p in plates}
     if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
         _warn_of_doubts(plates, aligned)
     if by is Rule.PRODUCT:

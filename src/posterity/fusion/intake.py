@@ -19,6 +19,7 @@ from posterity.families import ExponentialFamily, Plate, at_rest, stack
 from posterity.fusion.blocks import UNUSED, Block, Plates, side_by_side
 from posterity.fusion.common_prior import CommonTotal, common_total, one_member, unlike
 from posterity.fusion.geometry import Divergence
+from posterity.fusion.networks.intake import without_networks
 from posterity.fusion.passes import Layout
 from posterity.fusion.paths import blocks
 from posterity.fusion.refusals import (
@@ -72,6 +73,7 @@ class Column:
     """
 
     def __init__(self, path: str, like: ExponentialFamily, divergence: Divergence, room: Room):
+        without_networks([like], None, None)
         self.path, self.like = path, like
         self.priors: list[ExponentialFamily] = []
         self._rows: dict[bytes, int] = {}

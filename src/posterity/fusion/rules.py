@@ -30,7 +30,7 @@ RuleName = Literal["barycenter", "product"]
 def barycenter(
     members: ExponentialFamily,
     plan: Float[Array, "n g"] | Int[Array, " n"],
-    divergence: Divergence | Discrepancy | Name = "reverse",
+    divergence: Divergence | Discrepancy | Name | str = "reverse",
     weights: Float[Array, " n"] | None = None,
 ) -> ExponentialFamily:
     """The ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)`` for assigned components.

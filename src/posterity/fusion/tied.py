@@ -15,6 +15,7 @@ from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.blocks import TiedPlates, resized
 from posterity.fusion.common_prior import SAME, common_prior, one_member
+from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import barycenter
 
@@ -30,7 +31,10 @@ class TiedTerms(NamedTuple):
 
 
 def average_tied(
-    tied: TiedPlates, alignment: Alignment, divergence: Divergence, importance: Array
+    tied: TiedPlates,
+    alignment: Alignment,
+    divergence: Divergence | Discrepancy,
+    importance: Array,
 ) -> Tied:
     """Members by the barycentre; what is counted, averaged over all sites, beside the prior.
 
@@ -105,7 +109,7 @@ def _spread(
                 "counts as moving. Pass prior= of two states or more to say otherwise",
                 stacklevel=6,
             )
-        told[:] = True
+        told = ~told
     kept, rows = importance[told], rows[told]
     if (rows == rows[:1]).all():
         return rows[0]

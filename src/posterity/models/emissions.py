@@ -48,7 +48,7 @@ def expected_log_density(members: Any, x: Real) -> Float[Real, "*shape k"]:
     return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
 
 
-def plugged_log_density(members: Any, x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "*shape k"]:
+def plugged_log_density(members: Any, x: np.ndarray) -> Float[np.ndarray, "*shape k"]:
     """``log p(x | state)`` at expected means, precisions or probabilities."""
     if isinstance(members, Dirichlet):
         return np.moveaxis(np.log(members.mean), -1, 0)[x]

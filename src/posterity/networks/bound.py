@@ -89,7 +89,7 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
 def scale_kl(law: Any, scale: float) -> Any:
-    """``KL`` of log-normal scales to a half-Cauchy, summed, in nats; over 20 nodes of Gauss-Hermite.
+    """``KL`` of log-normal scales to a half-Cauchy, summed, in nats; over 20 nodes.
 
     Of the logarithm ``s`` the half-Cauchy has the density ``2/π e^u / (1 + e^(2u))``, with ``u``
     above ``log scale``.

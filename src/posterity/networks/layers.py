@@ -245,9 +245,10 @@ class Layers:
         pieces = []
         for index, (own, places) in enumerate(zip(arrays, self.places, strict=True)):
             for name, place in places.items():
-                if np.shape(own.get(name)) != place.shape:
+                found = np.shape(own[name]) if name in own else None
+                if found != place.shape:
                     raise StructureError(
-                        found=f"a {name} of shape {np.shape(own.get(name))} in layer {index}",
+                        found=f"a {name} of shape {found} in layer {index}",
                         expected=f"shape {place.shape}",
                         fix="Shape it as this module says.",
                     )

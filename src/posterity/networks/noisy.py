@@ -26,8 +26,8 @@ def outputs(
     """
     flow = x.reshape(len(x), *layers.image)
     for index, layer in enumerate(layers.layers):
-        own = (layer, mean[index], deviation[index], flow, jax.random.fold_in(key, index))
-        out = _flipped(*own) if isinstance(layer, Conv) else _drawn(*own)
+        own = (mean[index], deviation[index], flow, jax.random.fold_in(key, index))
+        out = _flipped(layer, *own) if isinstance(layer, Conv) else _drawn(layer, *own)
         scale = scales[index] if scales is not None and index < len(scales) else None
         if scale is not None:
             out = out * scale.reshape(len(x), *[1] * (out.ndim - 2), -1)

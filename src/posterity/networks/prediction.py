@@ -108,12 +108,13 @@ def describe(
     NATURAL.check(samples=samples)
     x = _inputs(network, x)
     key = jax.random.key(0) if key is None else key
-    weights = _weights(network, samples, key)
-    rows = max(NUMBERS // _widest(network.layers), 1)
-    together = max(min(len(weights), rows // min(max(len(x), 1), ROWS)), 1)
-    groups = np.array_split(np.arange(len(weights)), -(-len(weights) // together))
-    parts = [_moments(network.layers, likelihood, weights, groups, x[at : at + ROWS])
-             for at in range(0, max(len(x), 1), ROWS)]  # fmt: skip
+    with jax.enable_x64(False):  # in single precision, whatever the caller computes in
+        weights = _weights(network, samples, key)
+        rows = max(NUMBERS // _widest(network.layers), 1)
+        together = max(min(len(weights), rows // min(max(len(x), 1), ROWS)), 1)
+        groups = np.array_split(np.arange(len(weights)), -(-len(weights) // together))
+        parts = [_moments(network.layers, likelihood, weights, groups, x[at : at + ROWS])
+                 for at in range(0, max(len(x), 1), ROWS)]  # fmt: skip
     mean, second = (np.concatenate(part) for part in zip(*parts, strict=True))
     if likelihood == "gaussian":
         return Prediction(mean, None, None, np.maximum(second - mean**2, 0))

@@ -25,10 +25,10 @@ class GaussianPrior:
     variance: float | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.variance is not None and not np.isscalar(self.variance):
-            object.__setattr__(self, "variance", tuple(float(v) for v in self.variance))
+        if np.ndim(1.0 if self.variance is None else self.variance):
+            object.__setattr__(self, "variance", tuple(np.asarray(self.variance).tolist()))
         for value in np.atleast_1d(1.0 if self.variance is None else self.variance):
-            POSITIVE.check(variance=float(value))
+            POSITIVE.check(variance=value)
 
     def variances(self, layers: Layers) -> np.ndarray:
         """One a layer."""

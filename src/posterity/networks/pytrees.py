@@ -102,8 +102,8 @@ def from_pytree(
             expected="an array of the same shape for each",
             fix="Make both trees by one function.",
         )
-    arrays = (_arrays(known, tree) for tree in (mean, variance))
-    found = Network.from_standard(*(known.layers.ravel(own) for own in arrays), known.layers)
+    ours = lambda tree: known.layers.ravel(_arrays(known, tree))
+    found = Network.from_standard(ours(mean), ours(variance), known.layers)
     if apply is not None:
         _check(known, found, mean, apply)
     return found
@@ -324,8 +324,8 @@ def _layouts(parts: Sequence[Part], layout: str | None) -> tuple[str, ...]:
         own = layout or part.layout or (common.copy().pop() if len(common) == 1 else None)
         if own is None:
             raise UsageError(
-                found=f"a kernel of shape {part.shape} at {part.path!r}, of which it cannot be told "
-                "whether inputs or outputs come first",
+                found=f"a kernel of shape {part.shape} at {part.path!r}, of which it cannot be "
+                "told whether inputs or outputs come first",
                 expected="a layout",
                 fix="Pass layout='last' for (inputs, outputs), 'first' for (outputs, inputs).",
             )
@@ -402,7 +402,7 @@ def _placed(known: Tree, z: np.ndarray) -> Any:
         yield part.kernel, _to_theirs(kernel, layout)
         if (part.bias is not None) != ("bias" in arrays[index]):
             raise StructureError(
-                found=f"layer {part.path!r}, which has {'a' if part.bias is not None else 'no'} bias",
+                found=f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias",
                 expected="a bias where the network has one",
                 fix="Pass a tree of the same layers.",
             )

@@ -170,14 +170,15 @@ def fit(
     horseshoe = prior if isinstance(prior, Horseshoe) else None
     bound = Bound(layers, likelihood, float(noise_variance), float(temperature), horseshoe)
     x, y = arrays(data, layers, likelihood)
-    first, run = jax.random.split(key)
-    own = jax.tree.map(jnp.asarray, started(bound, start, key=first))
-    training = _Training(
-        bound, _arrays_of(gaussian, horseshoe), x, y, min(batch, len(x)), learning_rate, run,
-        (own, Moments.of(own)),
-    )  # fmt: skip
-    steady = training.steadily(steps, progress)
-    training.cooling(steps, progress)
+    with jax.enable_x64(False):  # in single precision, whatever the caller computes in
+        first, run = jax.random.split(key)
+        own = jax.tree.map(jnp.asarray, started(bound, start, key=first))
+        training = _Training(
+            bound, _arrays_of(gaussian, horseshoe), x, y, min(batch, len(x)), learning_rate, run,
+            (own, Moments.of(own)),
+        )  # fmt: skip
+        steady = training.steadily(steps, progress)
+        training.cooling(steps, progress)
     trace = np.array(training.trace)
     status = status_of(trace, steady, CHUNK)
     posterior = as_posterior(bound, training.state[0])
@@ -199,7 +200,7 @@ class _Training:
         state: Any,
     ) -> None:
         self.bound, self.prior, self.rate, self.key = bound, prior, rate, key
-        self.x, self.y, self.state = jnp.asarray(x), jnp.asarray(y), state
+        self.x, self.y, self.state = x, y, state
         self.places, self.trace, self.steps = _batches(len(x), batch, key), [], 0
 
     def steadily(self, steps: int | None, progress: Any) -> int:
@@ -228,8 +229,9 @@ class _Training:
         places = np.stack([next(self.places) for _ in range(CHUNK)]).astype(np.int32)
         rates = np.pad(rates, (0, CHUNK - made)).astype(np.float32)
         key = jax.random.fold_in(self.key, len(self.trace))
+        x, y = self.x[places], self.y[places]
         self.state, value = _steps(
-            self.bound, self.state, self.prior, self.x, self.y, places, rates, key
+            self.bound, self.state, self.prior, x, y, len(self.x), rates, key
         )
         self.steps += made
         self.trace.append(float(value))
@@ -266,20 +268,23 @@ def _batches(count: int, size: int, key: Any) -> Iterator[np.ndarray]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _steps(
-    bound: Bound, state: Any, prior: Any, x: Any, y: Any, places: Any, rates: Any, key: Any
+    bound: Bound, state: Any, prior: Any, x: Any, y: Any, count: Any, rates: Any, key: Any
 ) -> tuple[Any, Any]:
-    """Several steps, and the mean of the bound over those of them whose rate is not zero."""
+    """Several steps, and the mean of the bound over those of them whose rate is not zero.
+
+    Batches ``x`` and ``y`` come picked, so that one program serves sites of every size.
+    """
 
     def step(carry: Any, now: Any) -> tuple[Any, Any]:
         own, moments = carry
-        seen, rate, number = now
+        x, y, rate, number = now
         value, gradient = jax.value_and_grad(bound)(
-            own, prior, x[seen], y[seen], len(x), key=jax.random.fold_in(key, number)
+            own, prior, x, y, count, key=jax.random.fold_in(key, number)
         )
         own, moments = ascend(own, gradient, moments, _rates(own, rate))
         return (own, moments), value
 
-    state, values = jax.lax.scan(step, state, (places, rates, jnp.arange(len(rates))))
+    state, values = jax.lax.scan(step, state, (x, y, rates, jnp.arange(len(rates))))
     made = rates > 0
     return state, jnp.where(made, values, 0.0).sum() / made.sum()
 

@@ -14,18 +14,26 @@ from posterity.cli.report.numbers import MOST_ROWS, short
 MOST_COLUMNS = 12
 """Fused components that a person is shown."""
 
+TRANSPORT = ("wasserstein", "optimal-transport")
+"""Divergences that are measured in the units of the event."""
+
 
 def text(data: dict[str, Any]) -> RenderableType:
     """A headline and a table for each plate."""
     parts: list[RenderableType] = [
-        f"Fused {data['count']} sites ({data['rule']}, {data['divergence']} KL)."
+        f"Fused {data['count']} sites ({data['rule']}, {_divergence(data['divergence'])})."
     ]
     if data["network"] is not None:
         parts.append(_network(data["network"]))
     if data["plot"] is not None:
         parts.append(f"Drew the matching in {printable(data['plot'])}")
     for path, plate in data["plates"].items():
-        parts += ["", _headline(path, plate), _matching(plate), *_absorbed(plate)]
+        parts += [
+            "",
+            _headline(path, plate, data["divergence"]),
+            _matching(plate),
+            *_absorbed(plate),
+        ]
         parts += _sureness(plate)
     return Group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 
@@ -40,10 +48,16 @@ def _network(network: dict[str, Any]) -> str:
     )
 
 
-def _headline(path: str, plate: dict[str, Any]) -> str:
+def _divergence(name: str) -> str:
+    """A direction of KL is said to be one."""
+    return f"{name} KL" if name in ("reverse", "forward") else name
+
+
+def _headline(path: str, plate: dict[str, Any], divergence: str) -> str:
     name = f"{printable(path)}: " if path else ""
     size, cost = plate["components"], short(plate["cost"])
-    return f"{name}{size} components, cost {cost} nats. Columns are fused, cells local ones."
+    unit = "squared units" if divergence in TRANSPORT else "nats"
+    return f"{name}{size} components, cost {cost} {unit}. Columns are fused, cells local ones."
 
 
 def _absorbed(plate: dict[str, Any]) -> list[RenderableType]:

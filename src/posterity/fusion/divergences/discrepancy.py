@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.canonical import canonical_mean, canonical_sums
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Float, Int, Real
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import assign
 from posterity.fusion.geometry import chunks, moved, of_places, opposite
@@ -30,7 +30,7 @@ class Discrepancy(abc.ABC):
         """Its name, by which ``fuse`` finds it again."""
 
     @abc.abstractmethod
-    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Array, "*batch"]:
+    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
         """From ``p``, the global one where that matters, to ``q``; batches broadcast.
 
         Raises:

@@ -20,7 +20,7 @@ KINDS = (Gaussian, DiagonalGaussian, NormalWishart, NormalGamma)
 
 
 class Law(NamedTuple):
-    """Gaussians: ``mean`` (..., d), and ``spread`` (..., d, d) covariances or (..., d) variances."""
+    """Gaussians: ``mean`` (..., d); ``spread``, covariances (..., d, d) or variances (..., d)."""
 
     mean: Float[Array, "*batch d"]
     spread: Float[Array, "..."]
@@ -36,14 +36,14 @@ def check_gaussian(member: ExponentialFamily) -> None:
     if not isinstance(member, KINDS):
         raise StructureError(
             found=f"a transport distance between members of {type(member).__name__}",
-            expected=f"{', '.join(kind.__name__ for kind in KINDS)}, or products and plates of them",
+            expected=f"{', '.join(kind.__name__ for kind in KINDS)}, or products of them",
             fix="Choose another divergence: 'reverse', 'forward', 'jeffreys' and 'renyi' serve all "
             "families.",
         )
 
 
 def law_of(member: ExponentialFamily) -> Law:
-    """The Gaussian itself; of posteriors over a mean and a precision, the one of their expectations.
+    """The Gaussian itself; of posteriors over mean and precision, that of their expectations.
 
     A Normal-Wishart with ``m``, ``S`` and ``ν`` is about ``N(m, (ν S)⁻¹)``, whatever its ``κ``.
     """

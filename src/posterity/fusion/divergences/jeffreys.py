@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Float, Int, Real
 from posterity.families import ExponentialFamily
 from posterity.fusion.divergences.descent import Descent
 from posterity.fusion.divergences.discrepancy import Discrepancy, shares, sums
@@ -17,7 +17,7 @@ PROBE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class Jeffreys(Discrepancy):
-    """``J(p, q) = KL(p || q) + KL(q || p)``, in nats: symmetric, and twice a KL where both are near.
+    """``J(p, q) = KL(p || q) + KL(q || p)``, in nats: symmetric, and twice a KL of what is near.
 
     The barycentre lies between that of natural and that of mean parameters.
 
@@ -34,7 +34,7 @@ class Jeffreys(Discrepancy):
         """``"jeffreys"``."""
         return "jeffreys"
 
-    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Array, "*batch"]:
+    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
         """``KL(p || q) + KL(q || p)``, in nats."""
         return np.maximum(p.kl(q) + q.kl(p), 0.0)
 
@@ -42,8 +42,7 @@ class Jeffreys(Discrepancy):
         self, members: ExponentialFamily, centroids: ExponentialFamily
     ) -> Float[Array, "n g"]:
         """All pairs of batches (N,) and (G,): two matrix products."""
-        one = kl_matrix(centroids, members, "reverse")
-        return one + kl_matrix(centroids, members, "forward")
+        return kl_matrix(centroids, members) + kl_matrix(members, centroids).T
 
     def _middle(
         self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from posterity.arguments import Constraint
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Float, Int, Real
 from posterity.families import ExponentialFamily
 from posterity.fusion.divergences.descent import Descent
 from posterity.fusion.divergences.discrepancy import Discrepancy, shares, sums
@@ -22,10 +22,10 @@ ORDER = Constraint(
 class Renyi(Discrepancy):
     """``D_α(p || q) = log ∫ p^α q^(1-α) / (α - 1)``, in nats, of an order ``0 < α <= 1``.
 
-    In an exponential family it is a Jensen gap of the log normaliser at the mixed natural parameters
-    ``α η_p + (1 - α) η_q``, which are proper for such orders. It never falls with the order; order 1
-    is ``KL(p || q)``, and ``D_α / α`` tends to ``KL(q || p)`` for order 0. Order 1/2 is symmetric, twice
-    the Bhattacharyya distance.
+    In an exponential family it is a Jensen gap of the log normaliser at mixed natural parameters
+    ``α η_p + (1 - α) η_q``, which are proper for such orders. It never falls with the order; order
+    1 is ``KL(p || q)``, and ``D_α / α`` tends to ``KL(q || p)`` for order 0. Order 1/2 is
+    symmetric, twice the Bhattacharyya distance.
 
     Attributes:
         order: ``α``.
@@ -41,7 +41,7 @@ class Renyi(Discrepancy):
     1.0
     """
 
-    order: float = 0.5
+    order: int | float = 0.5
 
     def __post_init__(self) -> None:
         ORDER.check(order=self.order)
@@ -51,8 +51,8 @@ class Renyi(Discrepancy):
         """``"renyi:0.5"`` for order 0.5."""
         return f"renyi:{self.order:g}"
 
-    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Array, "*batch"]:
-        """``D_α(p || q)``, in nats: never negative, and as exact near order 1 as the family's KL.
+    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
+        """``D_α(p || q)``, in nats, never negative; rounding grows as ``1/(1-α)`` towards order 1.
 
         With ``m`` at the mixed natural parameters it is
         ``α/(1-α) KL(m || p) + KL(m || q)`` (vanerven2014, theorem 30).

@@ -15,11 +15,11 @@ Array = np.ndarray
 class OptimalTransport(Wasserstein):
     """``MW₂²``: a site's mixture is carried to the fused one at the least cost (delon2020).
 
-    The cost of a unit of mass from a component to another is :class:`Wasserstein`'s. All of a site's
-    mass has to arrive, in the proportions of the fused mixture: it serves sites that have the same
-    components, in much the same proportions. What a site lacks is carried there all the same. A plan
-    may cut a component in pieces; it becomes the assignment, a site's own components apart, that
-    keeps the most of its mass in place.
+    The cost of a unit of mass from a component to another is :class:`Wasserstein`'s. All of a
+    site's mass has to arrive, in the proportions of the fused mixture: it serves sites that have
+    the same components in much the same proportions. What a site lacks is carried there all the
+    same. A plan may cut a component in pieces; it becomes the assignment, a site's own components
+    apart, that keeps the most of its mass in place.
 
     Plans are POT's, exact, by network simplex (flamary2021); it is imported where there are any.
 

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ConvergenceWarning
 from posterity.families import ExponentialFamily
 from posterity.families.composite import Composite
@@ -25,9 +25,9 @@ class Wasserstein(Discrepancy):
     """``W₂²(p, q)`` of the Gaussians that two components are about, in squared units of the event.
 
     ``|m - m'|² + tr C + tr C' - 2 tr (C^½ C' C^½)^½``: what it costs to carry the mass of one to
-    the other. Gaussians are about themselves; Normal-Wisharts and Normal-Gammas about the Gaussian of
-    their expected mean and precision, so that their ``κ`` and ``ν`` make no difference (the
-    barycentre has the average ones). Products add up. It depends on the units of the coordinates,
+    the other. Gaussians are about themselves; Normal-Wisharts and Normal-Gammas about the Gaussian
+    of their expected mean and precision, so that their ``κ`` and ``ν`` make no difference (the
+    barycentre has the average ones). Products add up. It depends on the units of coordinates,
     which KL does not.
 
     Source: alvarez2016; delon2020 (components of mixtures).
@@ -53,7 +53,7 @@ class Wasserstein(Discrepancy):
         else:
             check_gaussian(member)
 
-    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Array, "*batch"]:
+    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
         """``W₂²(p, q)``, in squared units of the event."""
         p._check_alike(q)
         if isinstance(p, Composite):
@@ -86,7 +86,7 @@ def _middle(
     return about(members, Law(average(law.mean), spread), tuple(map(average, counts)))
 
 
-def _squared_distance(p: Law, q: Law) -> Float[Array, "*batch"]:
+def _squared_distance(p: Law, q: Law) -> Float[Real, "*batch"]:
     apart = ((p.mean - q.mean) ** 2).sum(-1)
     if p.diagonal:
         return apart + ((np.sqrt(p.spread) - np.sqrt(q.spread)) ** 2).sum(-1)
@@ -94,8 +94,13 @@ def _squared_distance(p: Law, q: Law) -> Float[Array, "*batch"]:
     # a sum of squares, so that near covariances keep their digits, as a difference of traces
     # would not.
     mine, theirs = np.linalg.cholesky(p.spread), np.linalg.cholesky(q.spread)
-    left, _, right = np.linalg.svd(np.swapaxes(theirs, -1, -2) @ mine)
-    return apart + ((mine - theirs @ (left @ right)) ** 2).sum((-2, -1))
+    return apart + ((mine - _turned(theirs, mine)) ** 2).sum((-2, -1))
+
+
+def _turned(roots: Float[Array, "... d d"], onto: Float[Array, "... d d"]) -> Array:
+    """Square roots of the same covariances, as near as can be to those given."""
+    left, _, right = np.linalg.svd(np.swapaxes(roots, -1, -2) @ onto)
+    return roots @ (left @ right)
 
 
 def _covariances(
@@ -103,19 +108,20 @@ def _covariances(
 ) -> Float[Array, "g *inner d d"]:
     """``S ← S^-½ (Σ w (S^½ C S^½)^½)² S^-½`` until it stays (alvarez2016, theorem 4.2).
 
+    Over square roots ``S = R Rᵀ`` that is ``R ← Σ w R_l``, each root of a ``C`` turned onto ``R``:
+    nothing is inverted.
+
     Warns:
         ConvergenceWarning: after 500 steps without settling.
     """
-    weight = share.reshape(-1, *(1,) * (spread.ndim - 1))
-    current, change = sums(weight * spread, labels), np.array(np.inf)
+    weight, roots = share.reshape(-1, *(1,) * (spread.ndim - 1)), np.linalg.cholesky(spread)
+    root = np.linalg.cholesky(sums(weight * spread, labels))
+    current, change = root @ np.swapaxes(root, -1, -2), np.array(np.inf)
     for _ in range(STEPS):
-        root, inverse = _roots(current)
-        own = root[labels]
-        mean = sums(weight * _roots(own @ spread @ own)[0], labels)
-        following = inverse @ mean
-        following = following @ np.swapaxes(following, -1, -2)
-        change = np.abs(following - current).max((-2, -1)) / np.trace(current, axis1=-2, axis2=-1)
-        current = following
+        root = sums(weight * _turned(roots, root[labels]), labels)
+        following = root @ np.swapaxes(root, -1, -2)
+        trace = np.trace(current, axis1=-2, axis2=-1)
+        change, current = np.abs(following - current).max((-2, -1)) / trace, following
         if (change < SETTLED).all():
             break
     if (change > LOOSE).any():
@@ -126,11 +132,3 @@ def _covariances(
             stacklevel=2,
         )
     return current
-
-
-def _roots(matrices: Float[Array, "... d d"]) -> tuple[Array, Array]:
-    """Symmetric square roots of positive semidefinite matrices, and their inverses."""
-    values, vectors = np.linalg.eigh((matrices + np.swapaxes(matrices, -1, -2)) / 2)
-    values = np.sqrt(np.maximum(values, np.finfo(float).tiny))[..., None, :]
-    turned = np.swapaxes(vectors, -1, -2)
-    return (vectors * values) @ turned, (vectors / values) @ turned

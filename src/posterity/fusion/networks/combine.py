@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.networks.forward import after, features, preactivation
 from posterity.fusion.networks.locals import Local
@@ -15,7 +15,7 @@ from posterity.fusion.networks.targets import Targets
 from posterity.networks.layers import Layers
 
 Array = np.ndarray
-Labels = Sequence[Int[Array, " units"]]
+Labels = Sequence[Int[Array, " _"]]
 ROWS = 20_000
 """Places of images that a refit looks at, at most."""
 
@@ -42,7 +42,7 @@ class Said(NamedTuple):
 
     mean: Float[Array, "rows units"]
     variance: Float[Array, "rows units"]
-    has: Float[Array, "rows units"]
+    has: Bool[Array, "rows units"]
 
 
 def placed(
@@ -60,7 +60,8 @@ def placed(
             last[0, after[columns]] = bias[columns]
             out = np.concatenate([out, last])
         found.append(out)
-    return Said(*found, found[1] > 0)  # a variance is positive
+    mean, variance = found
+    return Said(mean, variance, variance > 0)
 
 
 def holders(
@@ -100,27 +101,35 @@ def first_layer(
 
 
 def later_layer(
-    said: Iterable[Said], share: Float[Array, "sites units"], apart: bool, average: bool = False
+    said: Iterable[Said],
+    share: Float[Array, "sites units"],
+    apart: bool,
+    average: bool = False,
+    pooled: bool = False,
 ) -> Layer:
     """Sums of what sites say, each by its share; a site says zero where it has no unit.
 
     A weight of one site among several then has its share of that site's mean and variance, so
     that a sum over units is as large and as unsure as a site's is on average. With ``average``
     the sum is over the shares of those who have the unit. Where nobody has, or as far as they
-    do not, zero is as sure as the surest weight of the layer.
+    do not, zero is as sure as the surest weight of the layer. ``pooled`` is what the sum's
+    variance is where sites err independently, each by its share: that of a product.
     """
     variance: Any = 0.0
     held: Any = 0.0
     floor, parts = np.inf, []
     for own, counts in zip(said, share, strict=True):
         weight = own.has * counts
+        squared = weight * counts if pooled else weight
         floor = min(floor, float(own.variance[own.has].min(initial=np.inf)))
-        variance, held = variance + weight * own.variance, held + weight
+        variance, held = variance + squared * own.variance, held + weight
         _append(parts, weight * own.mean, apart)
     together = np.stack(parts)
     if average:
         together = together / np.where(held > 0, held, 1.0)
-        variance, held = variance / np.where(held > 0, held, 1.0), np.where(held > 0, 1.0, 0.0)
+        power = 2 if pooled else 1
+        variance = variance / np.where(held > 0, held, 1.0) ** power
+        held = np.where(held > 0, 1.0, 0.0)
     return Layer(together.sum(0), variance + np.maximum(1 - held, 0) * floor, share, together)
 
 
@@ -182,14 +191,19 @@ class Builder:
     """Builds the fused network layer after layer, as its units are matched.
 
     ``flow`` is what comes out of the layers built so far, on the inputs of a refit; with
-    ``apart`` each site's part of everything is kept.
+    ``apart`` each site's part of everything is kept, with ``pooled`` variances are a product's.
     """
 
     def __init__(
-        self, targets: Targets, options: Options, divergence: Divergence, apart: bool = False
+        self,
+        targets: Targets,
+        options: Options,
+        divergence: Divergence,
+        apart: bool = False,
+        pooled: bool = False,
     ):
         self.targets, self.options, self.divergence = targets, options, divergence
-        self.apart = apart
+        self.apart, self.pooled = apart, pooled
         self.locals = targets.locals
         like = self.locals[0].layers
         self.layers = like
@@ -209,7 +223,7 @@ class Builder:
         if index == 0:
             layer = first_layer(said, share, self.divergence, self.apart)
         else:
-            layer = later_layer(said, share, self.apart)
+            layer = later_layer(said, share, self.apart, pooled=self.pooled)
             layer = self._refit(index, layer, self._wanted(index, labels, share))
         self._add(index, layer, labels, size)
 
@@ -220,7 +234,7 @@ class Builder:
         labels = [np.arange(outputs)] * len(self.locals)
         share = self.targets.shares
         average = self.options.outgoing == "average"
-        layer = later_layer(self._said(labels, outputs), share, self.apart, average)
+        layer = later_layer(self._said(labels, outputs), share, self.apart, average, self.pooled)
         wanted = (a * pre for a, pre in zip(share, self._pre(index), strict=True))
         layer = self._refit(index, layer, wanted)
         return Combined(self.layers, [*self.found, layer], self.labels)

@@ -112,9 +112,10 @@ class _Search:
             builder.hidden(self._labels(builder, index, width), self.masses[index])
         return builder.last()
 
-    def rebuild(self, labels: list[Labels]) -> Combined:
+    def rebuild(self, labels: list[Labels], rule: Rule) -> Combined:
         """The same again, each site's part of it apart."""
-        builder = Builder(self.fit, self.options, self.side, apart=True)
+        pooled = rule is Rule.PRODUCT
+        builder = Builder(self.fit, self.options, self.side, apart=True, pooled=pooled)
         for own, mass in zip(labels, self.masses, strict=True):
             builder.hidden(own, mass)
         return builder.last()
@@ -142,7 +143,7 @@ class _Search:
             mean, variance = layers.ravel(combined.mean), layers.ravel(combined.variance)
             ledger, posterior = None, Network.from_standard(mean, variance, layers)
         else:
-            combined = self.rebuild(combined.labels)
+            combined = self.rebuild(combined.labels, rule)
             ledger = as_ledger(combined, self.locals, base, rule)
             posterior: Any = ledger.posterior
         check_proper(posterior, "the fused posterior")

@@ -65,7 +65,7 @@ def random_inputs(
 
 def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
     """Of each input, or channel of an image; None where posteriors do not say."""
-    inputs, biases = 0.0, 0.0
+    inputs, biases = np.zeros(locals_[0].layers.by_unit(0)[1]), 0.0
     for local in locals_:
         gained = local.gained()
         if gained is None or "bias" not in gained[0]:
@@ -73,8 +73,8 @@ def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
         kernel = gained[0]["kernel"].reshape(local.layers.by_unit(0))
         inputs = inputs + np.maximum(kernel.mean(0), 0).sum(1)
         biases += np.maximum(gained[0]["bias"], 0).sum()
-    found = inputs / biases if biases > 0 else np.zeros(1)
-    return found if (found > 0).any() and np.isfinite(found).all() else None
+    found = inputs / biases if biases > 0 else inputs
+    return found if biases > 0 and (found > 0).any() else None
 
 
 def _images(layers: Layers, kernels: Array, n: int, rng: np.random.Generator) -> Array:

@@ -35,10 +35,12 @@ def is_network(value: Any) -> bool:
     return isinstance(value, Network) and not value.batch_shape
 
 
-def check_no_networks(
-    blocks: Iterable[ExponentialFamily], options: Options | None, components: Any
-) -> None:
-    """Refuse networks beside other blocks, and what is only said of networks.
+def without_networks(
+    blocks: Iterable[ExponentialFamily],
+    options: Options | None,
+    components: int | tuple[int, ...] | None,
+) -> int | None:
+    """The number of components; networks beside other blocks, and what is said of them, refused.
 
     Raises:
         StructureError: a network in a block of a product.
@@ -56,3 +58,4 @@ def check_no_networks(
             expected="a width a layer, and networks=, only where sites are Networks",
             fix="Leave it out.",
         )
+    return components

@@ -27,8 +27,10 @@ def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers)
     if any(local.prior is None for local in locals_):
         return None
     own: list[Any] = [local.prior for local in locals_] if prior is None else [prior]
-    leaves = [_alike([(p.layers, getattr(p, name)) for p in own], layers) for name in LEAVES]
-    return Network(*leaves, layers)
+    mean, precision = (
+        _alike([(p.layers, getattr(p, name)) for p in own], layers) for name in LEAVES
+    )
+    return Network(mean, precision, layers)
 
 
 def rebased(locals_: Sequence[Local], common: Network) -> tuple[str, ...]:
@@ -72,17 +74,19 @@ def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule
     ``a_j`` has the factor ``(Λ m_j - a_j Λ₀ m₀, a_j (Λ - Λ₀))``. Without a site the others' parts
     of the mean stay, over a precision that lost that site's share: where the prior is weak beside
     the data this is the sum of the others' over the sum of their shares, which is how they would
-    be combined alone. A product has what each site's posterior gained as precisions instead.
+    be combined alone. The first layer of a product has what each site's posterior gained as
+    precisions instead. What a refit found of a unit that only one site has is that site's part,
+    so that without it the unit, which is then as its prior, adds nothing to any output.
     """
     flat = [_parts(combined, index, locals_, prior, rule) for index in range(len(combined.found))]
     factors = {}
     for j, local in enumerate(locals_):
         pieces = [[own[kind][j] for own in flat] for kind in (0, 1)]
-        rows = [
+        mean, precision = (
             combined.layers.ravel([_split(combined.layers, i, p) for i, p in enumerate(piece)])
             for piece in pieces
-        ]
-        factors[local.name] = Network(*rows, combined.layers)
+        )
+        factors[local.name] = Network(mean, precision, combined.layers)
     return Ledger(prior).extend(factors, independent=False)
 
 
@@ -91,25 +95,41 @@ def _parts(
 ) -> tuple[Array, Array]:
     layer, base = combined.found[index], _rows(prior, index)
     weight = layer.share[:, None, :]
-    if rule is Rule.PRODUCT:
-        gained = _gained(combined, index, locals_)
+    if rule is Rule.PRODUCT and index == 0 and len(combined.found) > 1:
+        gained = _gained(combined, locals_)
         total = base[1] + gained.sum(0)
     else:
         total = 1 / layer.variance
         gained = weight * (total - base[1])
-    return total * layer.parts - weight * base[0], gained
+    return total * _owned(combined, index) - weight * base[0], gained
 
 
-def _gained(combined: Combined, index: int, locals_: Sequence[Local]) -> Array:
-    """What each site's posterior is surer of than its prior, where its units went."""
+def _owned(combined: Combined, index: int) -> Array:
+    """Each site's part of the means; of a unit that one site has, all is that site's."""
+    layer = combined.found[index]
+    if index == 0:
+        return layer.parts
+    positions, size, _ = combined.layers.by_unit(index)
+    has = np.zeros((len(layer.parts), size), bool)
+    for row, labels in zip(has, combined.labels[index - 1], strict=True):
+        row[labels[labels >= 0]] = True
+    alone = np.flatnonzero(has.sum(0) == 1)
+    rows = (np.arange(positions)[:, None] * size + alone).reshape(-1)
+    owner = np.tile(has[:, alone].argmax(0), positions)
+    parts = layer.parts.copy()
+    parts[:, rows] = 0.0
+    parts[owner, rows] = layer.mean[rows]
+    return parts
+
+
+def _gained(combined: Combined, locals_: Sequence[Local]) -> Array:
+    """What each site's posterior is surer of than its prior, where its first units went."""
     layers, found = combined.layers, []
-    for j, local in enumerate(locals_):
-        before = combined.labels[index - 1][j] if index else np.arange(layers.by_unit(0)[1])
-        last = index == len(layers) - 1
-        after = np.arange(layers[index].outputs) if last else combined.labels[index][j]
+    _, before, size = layers.by_unit(0)
+    for local, labels in zip(locals_, combined.labels[0], strict=True):
         known: Any = local.gained()
         own = local._replace(mean=known)  # placed like means
-        found.append(placed(own, index, before, after, layers.by_unit(index)[1:]).mean)
+        found.append(placed(own, 0, np.arange(before), labels, (before, size)).mean)
     return np.stack(found)
 
 

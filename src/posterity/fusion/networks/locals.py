@@ -28,7 +28,7 @@ class Local(NamedTuple):
     mean: Arrays
     variance: Arrays
     prior: Network | None
-    order: list[Int[Array, " units"]]
+    order: list[Int[Array, " _"]]
     weight: float
     whole: tuple[int, ...]
 
@@ -69,7 +69,7 @@ def in_order(
 def _local(name: str, site: Site, weight: float, drop: float | None, keep: bool) -> Local:
     network: Any = site.posterior
     prior: Any = site.prior
-    order = []
+    whole, order = network.layers.widths, []
     for index, width in enumerate(network.layers.widths):
         kept = np.arange(width) if drop is None else _alive(network, index, drop)
         own = kept if keep else kept[np.lexsort(_contents(network, index)[:, kept])]
@@ -79,9 +79,7 @@ def _local(name: str, site: Site, weight: float, drop: float | None, keep: bool)
         prior = None if prior is None else prior.relabel(labels, len(own), axes=(index,))
         order.append(own)
     mean, variance = network.layers.unravel(network.mean), network.layers.unravel(network.variance)
-    return Local(
-        name, network.layers, mean, variance, prior, order, weight, site.posterior.layers.widths
-    )
+    return Local(name, network.layers, mean, variance, prior, order, weight, whole)
 
 
 def _contents(network: Network, index: int) -> Array:

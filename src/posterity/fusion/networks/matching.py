@@ -67,7 +67,7 @@ class Table:
         return np.split(found, np.cumsum(self.sizes)[:-1])
 
 
-def masses(targets: Targets, index: int) -> list[Float[Array, " units"]]:
+def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
     """What each unit does: its mean square output times the squares of its outgoing weights.
 
     Those into the outputs count by their site's share.

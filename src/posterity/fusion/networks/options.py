@@ -49,14 +49,14 @@ class Options:
         seed: of the random inputs.
     """
 
-    tolerance: float = 0.01
-    shares: Shares = "precision"
-    outgoing: Outgoing = "sum"
+    tolerance: float | int = 0.01
+    shares: Shares | str = "precision"
+    outgoing: Outgoing | str = "sum"
     refit: bool = True
-    ridge: float = 1e-4
-    units: Units = "matched"
+    ridge: float | int = 1e-4
+    units: Units | str = "matched"
     drop: float | int | None = None
-    outputs: Outputs | None = None
+    outputs: Outputs | str | None = None
     inputs: Any = None
     nonnegative: bool = False
     samples: int | None = None

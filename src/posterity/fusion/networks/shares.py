@@ -11,7 +11,7 @@ from posterity.fusion.networks.options import Shares
 Array = np.ndarray
 
 
-def output_shares(locals_: Sequence[Local], how: Shares) -> Float[Array, "sites outputs"]:
+def output_shares(locals_: Sequence[Local], how: Shares | str) -> Float[Array, "sites outputs"]:
     """Shares ``a_jk`` of the sites in each output, which sum to one.
 
     In proportion to ``P_jk = Σ_l (1/v_jlk - 1/s_jlk²)``, the precision that the weights into

@@ -1,0 +1,156 @@
+"""All ways to make one network of several, under the names that tables have."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+import posterity
+from experiments.data import Images, Integers
+from experiments.klfusion.networks.baselines import (
+    class_weights,
+    fisher_information,
+    plain_average,
+    weighted_average,
+)
+from experiments.klfusion.networks.matched_average import matched_average
+from experiments.klfusion.networks.predictions import Predictor, alone, concatenation, ensemble
+from posterity.errors import ConvergenceWarning
+from posterity.families import Network
+from posterity.fusion.networks import Options
+from posterity.ledger import Ledger
+from posterity.models import NeuralNetwork
+from posterity.networks import Refinement
+
+FUSED = "fused"
+PRODUCT = "fused, rule product"
+CAPPED = "fused, 281 units"
+WIDTH = 281
+"""The paper's fused width."""
+CONCATENATED = "concatenation"
+WEIGHTED = "concatenation, class weights"
+ENSEMBLE = "ensemble of probabilities"
+PLAIN, FISHER, MATCHED = "plain average", "Fisher average", "matched average (FedMA, one shot)"
+PRUNED = "pruned and refitted, no matching"
+PRUNED_ONLY, NOT_REFITTED = "pruned, no matching, no refit", "fused, no refit"
+PAPERS = "KL-fusion, the paper's setting"
+EQUAL = "fused, sites' shares equal"
+POOLED = "pooled"
+REFINED, RANDOM = "fused, one round", "random common start, one round"
+
+Sites = Mapping[str, Ledger]
+Data = Mapping[str, tuple[Images, Integers]]
+"""By site its images and labels, which only baselines and refinement look at."""
+
+Found = dict[str, tuple[Predictor, int]]
+"""By method what predicts, and how many hidden units that has."""
+
+
+def posteriors(sites: Sites) -> list[Network]:
+    """The local networks."""
+    return [ledger.posterior for ledger in sites.values()]
+
+
+def together(sites: Sites) -> Found:
+    """What keeps all units of all sites."""
+    networks = posteriors(sites)
+    weights = class_weights(networks, [ledger.prior for ledger in sites.values()])
+    units = sum(sum(network.layers.widths) for network in networks)
+    found = {
+        CONCATENATED: concatenation(networks),
+        WEIGHTED: concatenation(networks, weights),
+        ENSEMBLE: ensemble(networks),
+    }
+    return {name: (predictor, units) for name, predictor in found.items()}
+
+
+def averages(sites: Sites, data: Data, seed: int) -> Found:
+    """Averages of networks of one shape; none where sites have different ones."""
+    networks = posteriors(sites)
+    if len({network.layers for network in networks}) > 1:
+        return {}
+    information = [
+        fisher_information(network, x[:FISHER_IMAGES], jax.random.key(seed)) + TINY
+        for network, (x, _) in zip(networks, data.values(), strict=True)
+    ]
+    found = {
+        PLAIN: plain_average(networks),
+        FISHER: weighted_average(networks, information),
+        MATCHED: matched_average(networks),
+    }
+    return {name: _of(network) for name, network in found.items()}
+
+
+FISHER_IMAGES, TINY = 500, 1e-10
+
+
+def fused(sites: Sites) -> Network:
+    """What `posterity.fuse` makes of them by default: it finds the width."""
+    return posterity.fuse(sites).posterior
+
+
+def fused_otherwise(sites: Sites, width: int) -> Found:
+    """At the width that was found: other options; and at the paper's width."""
+    options = {
+        NOT_REFITTED: Options(refit=False),
+        EQUAL: Options(shares="equal"),
+        PRUNED: Options(units="selected"),
+        PRUNED_ONLY: Options(units="selected", refit=False),
+    }
+    found = {
+        name: posterity.fuse(sites, components=width, networks=own).posterior
+        for name, own in options.items()
+    }
+    units = sum(sum(network.layers.widths) for network in posteriors(sites))
+    if units > WIDTH:
+        found[CAPPED] = posterity.fuse(sites, components=WIDTH).posterior
+    return {name: _of(network) for name, network in found.items()}
+
+
+def published(sites: Sites) -> Found:
+    """The paper's matching and width, outgoing weights averaged over those that have the unit."""
+    options = Options(shares="equal", outgoing="average", refit=False)
+    return {PAPERS: _of(posterity.fuse(sites, matching="kl-fusion", networks=options).posterior)}
+
+
+def refined(start: Ledger, data: Data, *, steps: int, rate: float, seed: int) -> Network:
+    """One round: every site trains on from the shared posterior, the results are averaged."""
+    flat = {name: (x.reshape(len(x), -1), y) for name, (x, y) in data.items()}
+    update = Refinement(steps=steps, learning_rate=rate)
+    layers = start.prior.layers
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of one round, as is wanted
+        run = posterity.federate(
+            flat,
+            NeuralNetwork.of_layers(layers),
+            start,
+            update=update,
+            steps=1,
+            key=jax.random.key(seed),
+        )
+    return run.posterior
+
+
+def random_start(like: Network, seed: int) -> Ledger:
+    """A network of random weights that all sites begin with: no fusion.
+
+    Means are drawn from the usual law of initial weights; deviations are those that training starts
+    from.
+    """
+    layers, rng = like.layers, np.random.default_rng(seed)
+    arrays = layers.unravel(np.zeros(layers.size))
+    for own, layer in zip(arrays, layers.layers, strict=True):
+        inputs = np.prod(layer.kernel[:-1])
+        own["kernel"] = rng.normal(0, np.sqrt(2 / inputs), layer.kernel)
+    start = Network.from_standard(layers.ravel(arrays), np.full(layers.size, DEVIATION**2), layers)
+    return Ledger(start)
+
+
+DEVIATION = 0.02
+
+
+def _of(network: Network) -> tuple[Predictor, int]:
+    return alone(network), sum(network.layers.widths)

@@ -1,0 +1,76 @@
+"""How good class probabilities are, and how well their entropy tells strange inputs apart."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from experiments.data import Array, Integers
+
+BINS = 15
+
+
+class Scores(NamedTuple):
+    """Of predictions on labelled images.
+
+    Attributes:
+        accuracy: share that is right, in %.
+        log_likelihood: mean log probability of the label, in nats.
+        entropy: mean predictive entropy, in nats.
+        calibration: expected calibration error over 15 bins of equal width, in %.
+    """
+
+    accuracy: float
+    log_likelihood: float
+    entropy: float
+    calibration: float
+
+
+def scores(probabilities: Array, labels: Integers) -> Scores:
+    """Of class probabilities (n, classes) for labels (n,)."""
+    right = probabilities.argmax(1) == labels
+    own = probabilities[np.arange(len(labels)), labels]
+    return Scores(
+        100 * float(right.mean()),
+        float(np.log(np.maximum(own, np.finfo(float).tiny)).mean()),
+        float(entropy(probabilities).mean()),
+        100 * calibration_error(probabilities, labels),
+    )
+
+
+def entropy(probabilities: Array) -> Array:
+    """(n,) predictive entropy in nats."""
+    p = np.maximum(probabilities, np.finfo(float).tiny)
+    return -(p * np.log(p)).sum(1)
+
+
+def calibration_error(probabilities: Array, labels: Integers, bins: int = BINS) -> float:
+    """|share that is right - mean confidence|, averaged over bins of confidence."""
+    confidence = probabilities.max(1)
+    gap = (probabilities.argmax(1) == labels) - confidence
+    bin_of = np.minimum((bins * confidence).astype(int), bins - 1)
+    return float(np.abs(np.bincount(bin_of, weights=gap, minlength=bins)).sum() / len(labels))
+
+
+class Ranking(NamedTuple):
+    """The chance that a strange input has the higher entropy, and its standard error."""
+
+    area: float
+    standard_error: float
+
+
+def auroc(usual: Array, strange: Array) -> Ranking:
+    """The area under the curve of receiver operation, and DeLong's standard error [delong1988].
+
+    Args:
+        usual: (n,) entropies of inputs like the training data's.
+        strange: (m,) entropies of others; ties count one half.
+    """
+    n, m = len(usual), len(strange)
+    ranks = rankdata(np.concatenate([usual, strange]))
+    below = (ranks[n:] - rankdata(strange)) / n  # for each strange one the share of usual below
+    above = 1 - (ranks[:n] - rankdata(usual)) / m
+    variance = below.var(ddof=1) / m + above.var(ddof=1) / n
+    return Ranking(float(below.mean()), float(np.sqrt(variance)))

@@ -1,0 +1,121 @@
+"""Table 2, figures 1 and 5 of the paper: `python -m experiments.klfusion.networks.run`.
+
+Five sites with other shares of MNIST's digits each train a Bayesian network; the networks are fused
+in several ways. Writes `networks.json`, `networks-figure1.png` and `networks-figure5.png` into the
+results of this experiment. Local posteriors and what was measured of each partition are kept under
+the cache folder: a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.data import Digits, font_digits, mnist
+from experiments.klfusion.networks import figures
+from experiments.klfusion.networks.evaluate import PARTS, Effort, Rows, Trial
+from experiments.klfusion.networks.local_fits import DEFAULT_CACHE, Case, local_fits
+from experiments.klfusion.networks.studies import MAIN, Study, studies
+from experiments.klfusion.networks.summary import summarise
+
+RESULTS = Path(__file__).parents[1] / "results"
+OURS = ("fused", "rounds", "options")
+"""Parts that change with the library: `--again` measures them anew."""
+
+
+def run(
+    chosen: Mapping[str, Study],
+    digits: Digits,
+    strange: tuple[Any, Any],
+    *,
+    cache: Path,
+    results: Path,
+    effort: Effort,
+    again: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Train, measure, judge, draw and write; returns what `networks.json` holds."""
+    start = time.process_time()
+    measured = {}
+    for name, study in chosen.items():
+        for number in range(study.partitions):
+            trial = _Lazy(replace(study.case, number=number), digits, strange, effort, cache)
+            parts = study.parts + (study.rarely if number < study.rare else ())
+            rows = {}
+            for part in parts:
+                rows |= trial.measured(part, rows, anew=part in again)
+            measured.setdefault(name, []).append(rows)
+            print(f"{name}: partition {number + 1} of {study.partitions}", flush=True)
+    summary = summarise(measured)
+    summary["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "networks.json").write_text(json.dumps(summary, indent=1) + "\n")
+    first = _Lazy(chosen[MAIN].case, digits, strange, effort, cache).trial
+    figures.figure1(first, results)
+    figures.figure5(measured[MAIN], results)
+    return summary
+
+
+class _Lazy:
+    """A partition whose sites are trained, or read, only if something of it is not yet measured."""
+
+    def __init__(
+        self, case: Case, digits: Digits, strange: tuple[Any, Any], effort: Effort, cache: Path
+    ):
+        self.case, self.digits, self.strange = case, digits, strange
+        self.effort, self.cache = effort, cache
+        self._trial: Trial | None = None
+
+    @property
+    def trial(self) -> Trial:
+        if self._trial is None:
+            sites = local_fits(self.cache, self.case, self.digits)
+            self._trial = Trial(self.case, sites, self.digits, *self.strange, self.effort)
+        return self._trial
+
+    def measured(self, part: str, known: Rows, *, anew: bool = False) -> Rows:
+        path = self.cache / self.case.name / f"{part.replace(' ', '-')}.json"
+        if path.exists() and not anew:
+            return json.loads(path.read_text())
+        with warnings.catch_warnings():
+            # A width that does not meet the tolerance stands in the results.
+            warnings.filterwarnings("ignore", message="widths .* still predict")
+            rows = PARTS[part](self.trial, known)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(rows, indent=1) + "\n")
+        partial.replace(path)
+        return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, default=10, help="of the main study")
+    parser.add_argument("--others", type=int, default=2, help="about as many of each other study")
+    parser.add_argument("--studies", nargs="+", help="names of some of them; the main one is")
+    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder of the fits")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    parser.add_argument("--again", action="store_true", help="measure fusing anew")
+    own = parser.parse_args(arguments)
+    chosen = studies(own.partitions, own.others)
+    chosen = {n: s for n, s in chosen.items() if not own.studies or n in [MAIN, *own.studies]}
+    fonts = font_digits()
+    summary = run(
+        chosen,
+        mnist(),
+        (fonts.x, fonts.y),
+        cache=own.cache,
+        results=own.results,
+        effort=Effort(),
+        again=OURS if own.again else (),
+    )
+    print(json.dumps(summary["goals"], indent=1))
+
+
+if __name__ == "__main__":
+    main()

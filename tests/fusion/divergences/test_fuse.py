@@ -1,0 +1,188 @@
+"""``fuse`` under other divergences: what it finds, what stays, and what it refuses."""
+
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from posterity import Dirichlet, Gamma, Plate, Product, fuse
+from posterity.errors import MissingExtraError, StructureError, UsageError
+from posterity.families import stack
+from posterity.fusion import barycenter
+from posterity.fusion.divergences import Jeffreys, OptimalTransport, Renyi, Wasserstein
+from posterity.fusion.divergences.transport import transport_plan
+from tests.fusion.made import conjugate_site, plate, site_plates, wishart_prior
+
+OBJECTS = {"jeffreys": Jeffreys(), "renyi": Renyi(0.5), "wasserstein": Wasserstein()}
+others = pytest.mark.parametrize("name", list(OBJECTS))
+needs_pot = pytest.mark.skipif(find_spec("ot") is None, reason="POT is not installed")
+
+
+def same(one: Any, other: Any) -> bool:
+    return bool((one.natural_parameters == other.natural_parameters).all())
+
+
+@others
+def test_well_separated_components_are_found(name: str) -> None:
+    sites = site_plates(0)
+    default, fused = fuse(sites), fuse(sites, divergence=name)
+    assert fused.components == default.components
+    assert all((fused.matching[s] == default.matching[s]).all() for s in sites)
+    assert fused.divergence == OBJECTS[name]
+    assert not same(fused.posterior, default.posterior)
+    # What the fused members are: the barycentres of what was matched.
+    labels = np.concatenate([fused.matching[s] for s in sites])
+    members = np.concatenate([q.members.natural_parameters for q in sites.values()])
+    members = next(iter(sites.values())).members.with_natural_parameters(members)
+    expected = barycenter(members, labels, name)
+    np.testing.assert_allclose(
+        fused.posterior.members.natural_parameters, expected.natural_parameters, rtol=1e-6
+    )
+    cost = fused.divergence.between(expected[labels], members).sum()
+    np.testing.assert_allclose([fused.cost, fused.trace[-1]], cost, rtol=1e-6)
+
+
+@others
+def test_no_order_shows(name: str) -> None:
+    sites = site_plates(3, count=3)
+    rng, turned = np.random.default_rng(0), {}
+    for site in reversed(sites):
+        order = rng.permutation(sites[site].size)
+        weights = Dirichlet(sites[site].weights.concentration_minus_one[order])
+        turned[site] = Plate(sites[site].members[order], weights)
+    one, other = fuse(sites, divergence=name), fuse(turned, divergence=name)
+    assert same(one.posterior, other.posterior) and one.cost == other.cost
+
+
+@others
+def test_the_summed_divergence_falls_and_the_number_can_be_given(name: str) -> None:
+    sites = site_plates(2, count=4, spread=1.0)
+    fused = fuse(sites, divergence=name, components=6)
+    assert fused.components == 6
+    assert (np.diff(fused.trace) < 0).all() and fused.trace[-1] == fused.cost
+    for labels in fused.matching.values():
+        assert len(set(labels.tolist())) == len(labels)
+
+
+def test_the_divergence_decides_who_goes_with_whom() -> None:
+    # Sharp and wide components about the same places: transport goes by place alone.
+    north, south = plate(0.0, 1.0), plate(0.4, 3.0)
+    by_place = fuse([north, south], divergence="wasserstein", components=2)
+    one, other = by_place.matching.values()
+    assert one.tolist() == other.tolist()
+
+
+def test_order_one_is_the_default_to_the_last_bit() -> None:
+    sites = site_plates(1)
+    one, default = fuse(sites, divergence=Renyi(1.0)), fuse(sites)
+    assert same(one.posterior, default.posterior) and one.divergence == default.divergence
+
+
+@others
+def test_a_site_with_itself_is_that_site(name: str) -> None:
+    site = site_plates(2)["site 1"]
+    fused = fuse({"a": site, "b": site}, divergence=name)
+    back = fused.matching["a"]
+    np.testing.assert_allclose(
+        fused.posterior.members.natural_parameters[back],
+        site.members.natural_parameters,
+        rtol=1e-7,
+        atol=1e-7,
+    )
+
+
+@pytest.mark.parametrize("name", ["jeffreys", "renyi:0.3"])
+def test_every_block_is_averaged_by_it(name: str) -> None:
+    def site(seed: int) -> Product:
+        rng = np.random.default_rng(seed)
+        topics = Dirichlet.from_standard(rng.gamma(2.0, size=(3, 5)) * 20)
+        return Product(topics=Plate(topics), rate=Gamma.from_standard(2.0 + seed, 3.0))
+
+    sites = [site(0), site(1), site(2)]
+    fused = fuse(sites, divergence=name)
+    rates = stack([s.rate for s in sites])
+    expected = barycenter(rates, np.zeros(3, int), name)[0]
+    assert same(fused.posterior.rate, expected)  # type: ignore[attr-defined]
+
+
+@others
+def test_products_take_the_matching_and_the_sum_stays(name: str) -> None:
+    rng = np.random.default_rng(0)
+    base = Dirichlet.from_standard(np.ones(2))
+    data = {s: [rng.normal(size=(40, 2)), 9 + rng.normal(size=(30, 2))] for s in "abc"}
+    sites = [conjugate_site(s, base, clusters, wishart_prior(2)) for s, clusters in data.items()]
+    one, other = (fuse(sites, rule="product", divergence=d) for d in (name, "reverse"))
+    assert same(one.posterior, other.posterior) and one.ledger is not None
+
+
+@others
+def test_labels_that_are_right_are_kept(name: str) -> None:
+    fused = fuse([plate(0.0, 5.0), plate(5.1, 0.1)], matching="identity", divergence=name)
+    assert [labels.tolist() for labels in fused.matching.values()] == [[0, 1], [0, 1]]
+    assert fused.cost > 1
+
+
+def test_what_it_cannot_do_is_said() -> None:
+    sites = [plate(0.0, 5.0), plate(5.1, 0.1)]
+    with pytest.raises(UsageError, match="streamed"):
+        fuse(sites, divergence="jeffreys", budget=2**20)
+    with pytest.raises(UsageError, match="problem"):
+        fuse(sites, divergence="renyi", matching="kl-fusion")
+    with pytest.raises(UsageError, match="wasserstein"):
+        fuse(sites, divergence="hellinger")
+    with pytest.raises(UsageError, match="above 0"):
+        fuse(sites, divergence="renyi:2")
+    topics = [Product(words=Plate(Dirichlet.from_standard([[1.0, 2.0]]))) for _ in range(2)]
+    with pytest.raises(StructureError, match=r"Dirichlet in block 'words'"):
+        fuse(topics, divergence="wasserstein")
+
+
+# --- optimal transport ----------------------------------------------------------------------------
+
+
+def test_without_pot_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ot", None)
+    with pytest.raises(MissingExtraError, match="transport"):
+        fuse([plate(0.0, 5.0), plate(5.1, 0.1)], divergence="optimal-transport")
+
+
+def test_whole_mixtures_are_carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a linear programme in place of POT, which takes seconds to import."""
+    monkeypatch.setitem(sys.modules, "ot", _Programme)  # type: ignore[arg-type]
+    fused = fuse([plate(0.0, 5.0), plate(5.1, 0.1)], divergence="optimal-transport")
+    assert fused.divergence == OptimalTransport() and fused.components == 2
+    one, other = fused.matching.values()
+    assert (one == other[::-1]).all()
+    # All mass has to arrive: what a site lacks takes what is nearest, though it is far.
+    divergence = OptimalTransport()
+    costs = np.array([[0.0, 9.0], [9.0, 0.0], [1.0, 4.0]])
+    starts, labels = np.array([0, 2, 3]), np.array([0, 1, 0])
+    found = divergence.assign(costs, starts, labels, np.array([1.0, 1.0, 5.0]))
+    assert found.tolist() == [0, 1, 0]
+
+
+@needs_pot
+@pytest.mark.filterwarnings("ignore")
+def test_pot_finds_the_plan_of_the_linear_programme() -> None:
+    rng = np.random.default_rng(0)
+    source, target, costs = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(4)), rng.random((3, 4))
+    plan = transport_plan(source, target, costs)
+    np.testing.assert_allclose(plan.sum(1), source)
+    np.testing.assert_allclose(plan.sum(0), target)
+    best = (_Programme.emd(source, target, costs) * costs).sum()
+    np.testing.assert_allclose((plan * costs).sum(), best, rtol=1e-9)
+
+
+class _Programme:
+    """Stands for POT."""
+
+    @staticmethod
+    def emd(a: np.ndarray, b: np.ndarray, costs: np.ndarray) -> np.ndarray:
+        from scipy.optimize import linprog
+
+        k, g = costs.shape
+        rows, columns = np.kron(np.eye(k), np.ones(g)), np.kron(np.ones(k), np.eye(g))
+        held = {"A_eq": np.vstack([rows, columns]), "b_eq": np.concatenate([a, b])}
+        return linprog(costs.ravel(), **held).x.reshape(k, g)

@@ -1,0 +1,315 @@
+"""What holds of each divergence and of its barycentres, whatever the family."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posterity import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, NormalWishart, Product
+from posterity.errors import StructureError, UsageError
+from posterity.families import ExponentialFamily
+from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, Wasserstein
+from posterity.fusion.divergences.names import divergence_of
+from tests.laws.table import TABLE, covariance
+
+FAMILIES = ["Beta", "Categorical", "Dirichlet", "Gamma", "DiagonalGaussian", "Gaussian"]
+FAMILIES += ["NormalGamma", "NormalWishart", "Wishart", "Product", "Plate-sticks"]
+GAUSSIAN = ["Gaussian", "DiagonalGaussian", "NormalWishart", "NormalGamma", "Plate-Product"]
+CASES = [(d, n) for d in (Jeffreys(), Renyi(0.3)) for n in FAMILIES]
+CASES += [(Wasserstein(), n) for n in GAUSSIAN]
+seeds = st.integers(0, 2**32 - 1)
+few = settings(max_examples=3, deadline=None)
+
+
+def cases(test: Any) -> Any:
+    """Every divergence with every family that it is defined for."""
+    names = [f"{divergence.value}-{name}" for divergence, name in CASES]
+    return pytest.mark.parametrize(("divergence", "name"), CASES, ids=names)(test)
+
+
+def drawn(name: str, seed: int, count: int, size: int = 2) -> Any:
+    return TABLE[name].draw(np.random.default_rng(seed), (count,), size)
+
+
+@cases
+def test_never_negative_and_zero_at_itself_only(divergence: Discrepancy, name: str) -> None:
+    q = drawn(name, 0, 4)
+    table = divergence.costs(q, q)
+    assert table.shape == (4, 4) and (table >= 0).all()
+    # Rounding of parameters of a certain size.
+    own, apart = np.diagonal(table), table[~np.eye(4, dtype=bool)]
+    assert own.max() < 1e-9 * (1 + table.max())
+    assert apart.min() > 1e3 * own.max()
+
+
+@cases
+def test_a_table_is_every_pair(divergence: Discrepancy, name: str) -> None:
+    p, q = drawn(name, 1, 3), drawn(name, 2, 4)
+    table = divergence.costs(q, p)
+    for l, g in np.ndindex(4, 3):
+        np.testing.assert_allclose(table[l, g], divergence.between(p[g], q[l]), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@few
+@given(seed=seeds)
+def test_symmetry_order_and_limits(name: str, seed: int) -> None:
+    p, q = drawn(name, seed, 5), drawn(name, seed + 1, 5)
+    for divergence in (Jeffreys(), Renyi(0.5)):
+        np.testing.assert_allclose(divergence.between(p, q), divergence.between(q, p), rtol=1e-9)
+    orders = np.array([0.05, 0.3, 0.5, 0.7, 0.95, 1 - 1e-5, 1.0])
+    by_order = np.array([Renyi(float(order)).between(p, q) for order in orders])
+    # Never falls with the order, while (1/order - 1) times it never rises (vanerven2014,
+    # theorem 3 and proposition 2 with it). Near order 1 rounding is divided by what is left to 1.
+    assert (np.diff(by_order, axis=0) >= -1e-8 * by_order[1:]).all()
+    other = by_order * (1 / orders - 1)[:, None]
+    assert (np.diff(other, axis=0) <= 1e-8 * other[:-1]).all()
+    # To first order in what is left to 1, whose slope is half the variance of log p / q.
+    np.testing.assert_allclose(by_order[-2], p.kl(q), rtol=1e-2)
+    gap = p.kl(q) - by_order[-2]
+    nearer = p.kl(q) - Renyi(1 - 1e-6).between(p, q)
+    np.testing.assert_allclose(nearer, gap / 10, rtol=1e-2, atol=1e-8)
+    np.testing.assert_array_equal(by_order[-1], p.kl(q))
+    # Skew symmetry (vanerven2014, proposition 2).
+    skewed = 0.3 * Renyi(0.7).between(q, p)
+    np.testing.assert_allclose(0.7 * by_order[1], skewed, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_renyi_is_the_gap_of_the_log_normaliser(name: str) -> None:
+    p, q, order = drawn(name, 3, 6), drawn(name, 4, 6), 0.3
+    mixed = order * p + (1 - order) * q
+    gap = order * p.log_normalizer() + (1 - order) * q.log_normalizer() - mixed.log_normalizer()
+    np.testing.assert_allclose(Renyi(order).between(p, q), gap / (1 - order), rtol=1e-7)
+
+
+def test_renyi_is_its_integral() -> None:
+    laws = [(Gamma, scipy.stats.gamma, lambda a, b: (a, 0, 1 / b), np.inf)]
+    laws += [(Beta, scipy.stats.beta, lambda a, b: (a, b), 1.0)]
+    for family, law, arguments, end in laws:
+        p, q = family.from_standard(2.0, 3.0), family.from_standard(4.0, 1.5)
+        f, g = law(*arguments(2.0, 3.0)), law(*arguments(4.0, 1.5))
+        for order in (0.2, 0.5, 0.8):
+
+            def mixed(z: float, f: Any = f, g: Any = g, order: float = order) -> float:
+                return f.pdf(z) ** order * g.pdf(z) ** (1 - order)
+
+            total, error = scipy.integrate.quad(mixed, 0, end)
+            expected = np.log(total) / (order - 1)
+            assert abs(Renyi(order).between(p, q) - expected) < 1e-7 + 10 * error / total
+
+
+@few
+@given(seed=seeds, size=st.integers(1, 4))
+def test_wasserstein_is_a_metric_and_the_textbooks(seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    mean, spread = rng.normal(size=(3, size)), covariance(rng, 3, size)
+    q, found = Gaussian.from_standard(mean, spread), Wasserstein()
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        root = scipy.linalg.sqrtm(spread[a])
+        cross = scipy.linalg.sqrtm(root @ spread[b] @ root).real
+        bures = np.trace(spread[a] + spread[b] - 2 * cross)
+        expected = ((mean[a] - mean[b]) ** 2).sum() + bures
+        np.testing.assert_allclose(found.between(q[a], q[b]), expected, rtol=1e-7)
+    one, two, three = (np.sqrt(found.between(q[a], q[b])) for a, b in ((0, 1), (1, 2), (0, 2)))
+    assert three <= (one + two) * (1 + 1e-12)
+    variance = np.exp(rng.normal(size=(3, size)))
+    flat = DiagonalGaussian.from_standard(mean, variance)
+    full = Gaussian.from_standard(mean, np.stack([np.diag(v) for v in variance]))
+    np.testing.assert_allclose(found.costs(flat, flat), found.costs(full, full), atol=1e-12)
+
+
+def test_wasserstein_is_transport_on_the_line() -> None:
+    p = DiagonalGaussian.from_standard([1.0], [4.0])
+    q = DiagonalGaussian.from_standard([-0.5], [0.25])
+    f, g = scipy.stats.norm(1.0, 2.0), scipy.stats.norm(-0.5, 0.5)
+    carried, _ = scipy.integrate.quad(lambda u: (f.ppf(u) - g.ppf(u)) ** 2, 0, 1)
+    np.testing.assert_allclose(Wasserstein().between(p, q), carried, rtol=1e-6)
+
+
+@cases
+def test_translation_changes_nothing(divergence: Discrepancy, name: str) -> None:
+    p, q = drawn(name, 5, 3), drawn(name, 6, 3)
+    place = p.location()
+    if place is None:
+        pytest.skip("it has no location")
+    shift = {n: 0 * v + 7.0 for n, v in place.items()} if isinstance(place, dict) else 0 * place + 7
+    np.testing.assert_allclose(
+        divergence.between(p.translate(shift), q.translate(shift)),
+        divergence.between(p, q),
+        rtol=1e-7,
+    )
+
+
+# --- barycentres ----------------------------------------------------------------------------------
+
+
+@cases
+def test_no_neighbour_is_nearer_to_all_than_the_barycentre(
+    divergence: Discrepancy, name: str
+) -> None:
+    q, rng = drawn(name, 8, 5), np.random.default_rng(0)
+    weights = rng.uniform(0.5, 2.0, 5)
+    labels = np.array([0, 0, 1, 1, 1])
+    centre = divergence.barycenter(q, labels, weights)
+    assert centre.is_proper().all()
+
+    def total(c: ExponentialFamily) -> np.ndarray:
+        return np.bincount(labels, weights * divergence.between(c[labels], q))
+
+    least = total(centre)
+    for other in (0, 1, 2, 3, 4):
+        for size in (1e-3, 1e-2, 0.3):
+            near = centre + size * (q[np.array([other, other])] - centre)
+            assert (total(near) >= least * (1 - 1e-9)).all()
+
+
+@cases
+def test_a_barycentre_knows_no_order_and_keeps_what_is_one(
+    divergence: Discrepancy, name: str
+) -> None:
+    q, labels = drawn(name, 7, 6), np.array([0, 1, 0, 1, 1, 0])
+    order = np.array([4, 2, 0, 5, 3, 1])
+    one, other = divergence.barycenter(q, labels), divergence.barycenter(q[order], labels[order])
+    np.testing.assert_array_equal(one.natural_parameters, other.natural_parameters)
+    plan = np.eye(2)[labels]
+    relaxed = divergence.barycenter(q, plan).natural_parameters
+    np.testing.assert_allclose(relaxed, one.natural_parameters, rtol=1e-9, atol=1e-9)
+    same = divergence.barycenter(q[np.array([0, 0, 0])], np.zeros(3, int))
+    assert divergence.between(same, q[:1])[0] < 1e-9
+
+
+REFERENCES = {
+    "Gamma": Gamma.from_standard([2.0, 9.0, 0.7], [3.0, 1.0, 0.5]),
+    "Beta": Beta.from_standard([2.0, 9.0, 0.7], [3.0, 1.0, 5.0]),
+    "Dirichlet": Dirichlet.from_standard([[2.0, 1.0, 0.4], [9.0, 3.0, 1.0], [1.0, 1.0, 7.0]]),
+    "DiagonalGaussian": DiagonalGaussian.from_standard(
+        [[0.0, 1.0], [2.0, -1.0], [0.5, 0.0]], [[1.0, 0.1], [4.0, 1.0], [0.5, 2.0]]
+    ),
+}
+
+
+@pytest.mark.parametrize("divergence", [Jeffreys(), Renyi(0.5), Renyi(0.95)], ids=lambda d: d.value)
+@pytest.mark.parametrize("name", list(REFERENCES))
+def test_an_independent_minimiser_finds_the_same_barycentre(
+    divergence: Discrepancy, name: str
+) -> None:
+    q, weights = REFERENCES[name], np.array([1.0, 2.0, 0.5])
+    found = divergence.barycenter(q, np.zeros(3, int), weights)
+
+    def total(natural: np.ndarray) -> float:
+        c = q.with_natural_parameters(natural[None])
+        if not c.is_proper().all():
+            return np.inf
+        return float(weights @ divergence.between(c, q))
+
+    # Nelder and Mead take no derivative, and start elsewhere.
+    start = q.natural_parameters.mean(0)
+    options = {"xatol": 1e-9, "fatol": 1e-13, "maxiter": 10_000, "maxfev": 10_000}
+    best = scipy.optimize.minimize(total, start, method="Nelder-Mead", options=options)
+    assert total(found.natural_parameters[0]) <= best.fun * (1 + 1e-10)
+    np.testing.assert_allclose(found.natural_parameters[0], best.x, rtol=1e-4, atol=1e-4)
+
+
+def test_jeffreys_barycentre_is_not_on_the_geodesic_of_the_sided_ones() -> None:
+    q = REFERENCES["DiagonalGaussian"]
+    found = Jeffreys().barycenter(q, np.zeros(3, int))
+    right = q.with_natural_parameters(q.natural_parameters.mean(0, keepdims=True))
+    left = q.with_mean_parameters(q.mean_parameters.mean(0, keepdims=True))
+
+    def total(c: Any) -> float:
+        return float(Jeffreys().between(c, q).sum())
+
+    for one, other, make in (
+        (right.natural_parameters, left.natural_parameters, q.with_natural_parameters),
+        (right.mean_parameters, left.mean_parameters, q.with_mean_parameters),
+    ):
+        best = scipy.optimize.minimize_scalar(
+            lambda t: total(make((1 - t) * one + t * other)),  # noqa: B023
+            bounds=(0, 1),
+            method="bounded",
+        )
+        assert total(found) < best.fun * (1 - 1e-4)
+
+
+def test_wasserstein_barycentres_of_what_commutes_average_deviations() -> None:
+    rng = np.random.default_rng(0)
+    turn, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    variance, share = np.exp(rng.normal(size=(4, 3))), np.array([0.1, 0.2, 0.3, 0.4])
+    spread = np.stack([(turn * v) @ turn.T for v in variance])
+    mean = rng.normal(size=(4, 3))
+    found = Wasserstein().barycenter(
+        Gaussian.from_standard(mean, spread), np.zeros(4, int), weights=share
+    )
+    expected = (turn * (share @ np.sqrt(variance)) ** 2) @ turn.T
+    np.testing.assert_allclose(found.covariance[0], expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.mean[0], share @ mean, rtol=1e-12, atol=1e-14)
+
+
+def test_a_normal_wishart_keeps_its_counts_under_transport() -> None:
+    q = NormalWishart.from_standard(
+        [[0.0, 0.0], [1.0, 0.0]], [10.0, 30.0], [np.eye(2) / 20, np.eye(2) / 40], [20.0, 40.0]
+    )
+    found = Wasserstein().barycenter(q, np.zeros(2, int))
+    assert found.mean_precision == [20.0] and found.degrees_of_freedom == [30.0]
+    np.testing.assert_allclose(found.mean, [[0.5, 0.0]])
+    np.testing.assert_allclose(found.inverse_scale[0] / 30, np.eye(2), atol=1e-12)
+
+
+@pytest.mark.parametrize("divergence", [Jeffreys(), Renyi(0.5), Wasserstein()])
+def test_ugly_units_and_far_origins_are_survived(divergence: Discrepancy) -> None:
+    # Beside large ones, small coordinates cost transport nothing that float64 could tell.
+    most = 1e3 if isinstance(divergence, Wasserstein) else 1e6
+    rng, unit = np.random.default_rng(0), np.array([1 / most, 1.0, most])
+    mean, labels = 1e3 + rng.normal(size=(6, 3)), np.array([0, 0, 0, 1, 1, 1])
+    spread = covariance(rng, 6, 3)
+    scaled = Gaussian.from_standard(mean * unit, spread * np.outer(unit, unit))
+    plain = Gaussian.from_standard(mean, spread)
+    found, expected = (divergence.barycenter(q, labels) for q in (scaled, plain))
+    np.testing.assert_allclose(found.mean / unit, expected.mean, rtol=1e-6)
+    if not isinstance(divergence, Wasserstein):  # which knows units
+        np.testing.assert_allclose(
+            found.covariance / np.outer(unit, unit), expected.covariance, rtol=1e-5, atol=1e-6
+        )
+    assert found.is_proper().all()
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_names_are_read() -> None:
+    assert divergence_of("renyi") == Renyi(0.5) and divergence_of("renyi:0.3") == Renyi(0.3)
+    assert divergence_of(Renyi(1.0)) == divergence_of("renyi:1") == divergence_of("reverse")
+    for divergence in (Jeffreys(), Renyi(0.25), Wasserstein()):
+        assert divergence_of(divergence.value) == divergence
+    for wrong in ("kl", "renyi:", "renyi:x", "jeffreys:1", 3, None):
+        with pytest.raises(UsageError, match="wasserstein"):
+            divergence_of(wrong)
+
+
+@pytest.mark.parametrize("order", [0.0, -1.0, 1.5, np.nan, np.inf])
+def test_orders_are_above_0_and_up_to_1(order: float) -> None:
+    with pytest.raises(UsageError, match="above 0 and up to 1"):
+        Renyi(order)
+
+
+@pytest.mark.parametrize("name", ["Gamma", "Beta", "Dirichlet", "Categorical", "Wishart"])
+def test_transport_wants_gaussians(name: str) -> None:
+    q = drawn(name, 0, 3)
+    with pytest.raises(StructureError, match=name):
+        Wasserstein().between(q, q)
+    with pytest.raises(StructureError, match=name):
+        Wasserstein().barycenter(q, np.zeros(3, int))
+    both = Product(a=q, b=drawn("Gaussian", 0, 3))
+    with pytest.raises(StructureError, match=name):
+        Wasserstein().check(both)
+
+
+def test_families_do_not_mix() -> None:
+    p, q = drawn("Gaussian", 0, 3), drawn("DiagonalGaussian", 0, 3)
+    for divergence in (Jeffreys(), Renyi(), Wasserstein()):
+        with pytest.raises(StructureError):
+            divergence.between(p, q)
