@@ -137,6 +137,8 @@ BAD = {
     "NaN": [np.array([[0.0, np.nan]])],
     "symbols": [np.array([0, 1])],
     "text": [np.array([["a", "b"]])],
+    "uneven": [[[1.0, 2.0], [3.0]]],
+    "unwrapped": [*np.array([[0.5, 2.0], [3.0, 1.0]])],
 }
 
 

@@ -132,9 +132,12 @@ def fit_sticky(
     runs = [_ascend(problem, _start(problem, seed), rounds, tolerance) for seed in seeds]
     best = max(runs, key=lambda run: run.trace[-1])
     if not best.converged:
+        rises = [
+            f": the last one raised the bound by {rise:.2g} nats" for rise in np.diff(best.trace)
+        ]
         warnings.warn(
-            f"the best of {restarts} restarts has not converged in {rounds} rounds: the last one "
-            f"raised the bound by {best.trace[-1] - best.trace[-2]:.2g} nats. Give more rounds",
+            f"the best of {restarts} restarts has not converged in {rounds} rounds"
+            f"{rises[-1] if rises else ''}. Give more rounds",
             ConvergenceWarning,
             stacklevel=2,
         )
