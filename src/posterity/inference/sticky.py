@@ -1,8 +1,8 @@
 """Sticky hierarchical Dirichlet process hidden Markov models, by truncated variational inference.
 
 Rows of transitions are ``Dirichlet(α β + κ e_k)``: they share the popularity ``β`` of states,
-broken off a stick with concentration ``γ`` and truncated at ``K`` states, and stay where they are more
-often than that (teh2006, fox2011). The posterior is mean-field over emissions, transitions and
+broken off a stick with concentration ``γ`` and truncated at ``K`` states, and stay where they are
+more often than that (teh2006, fox2011). The posterior is mean-field over emissions, transitions and
 paths, with a point estimate of the sticks of ``β`` (liang2007, johnson2014): all updates but that
 of the sticks are conjugate, so each round raises the evidence lower bound.
 """

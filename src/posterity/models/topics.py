@@ -151,7 +151,7 @@ class TopicModel(ExpectedModel[Plate]):
         self._check_topics(q, unseen)
         if len(seen[0]) != len(unseen[0]):
             raise StructureError(
-                found=f"words that are seen of {len(seen[0])} documents, unseen of {len(unseen[0])}",
+                found=f"words seen of {len(seen[0])} documents, and unseen of {len(unseen[0])}",
                 expected="both of the same documents, in one order",
                 fix="Split the words of each document; one without words is a row of zeros.",
             )
