@@ -12,7 +12,7 @@ from posterity import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, Normal
 from posterity.arrays.tree import map_leaves
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, Wasserstein
+from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, Wasserstein, descent
 from posterity.fusion.divergences.names import divergence_of
 from tests.laws.table import TABLE, covariance
 
@@ -21,6 +21,8 @@ FAMILIES += ["NormalGamma", "NormalWishart", "Wishart", "Product", "Plate-sticks
 GAUSSIAN = ["Gaussian", "DiagonalGaussian", "NormalWishart", "NormalGamma", "Plate-Product"]
 CASES = [(d, n) for d in (Jeffreys(), Renyi(0.3)) for n in FAMILIES]
 CASES += [(Wasserstein(), n) for n in GAUSSIAN]
+MIDDLES = {"Jeffreys": ["Gamma", "Gaussian", "NormalWishart", "Product"]}
+MIDDLES |= {"Renyi": ["Gamma", "Dirichlet", "Gaussian", "Product"], "Wasserstein": GAUSSIAN}
 seeds = st.integers(0, 2**32 - 1)
 few = settings(max_examples=3, deadline=None)
 
@@ -29,6 +31,13 @@ def cases(test: Any) -> Any:
     """Every divergence with every family that it is defined for."""
     names = [f"{divergence.value}-{name}" for divergence, name in CASES]
     return pytest.mark.parametrize(("divergence", "name"), CASES, ids=names)(test)
+
+
+def middles(test: Any) -> Any:
+    """Every divergence with a few families: a descent is long where types are checked."""
+    chosen = [(d, name) for d, name in CASES if name in MIDDLES[type(d).__name__]]
+    names = [f"{divergence.value}-{name}" for divergence, name in chosen]
+    return pytest.mark.parametrize(("divergence", "name"), chosen, ids=names)(test)
 
 
 def drawn(name: str, seed: int, count: int, size: int = 2) -> Any:
@@ -148,7 +157,7 @@ def test_translation_changes_nothing(divergence: Discrepancy, name: str) -> None
 # --- barycentres ----------------------------------------------------------------------------------
 
 
-@cases
+@middles
 def test_no_neighbour_is_nearer_to_all_than_the_barycentre(
     divergence: Discrepancy, name: str
 ) -> None:
@@ -162,13 +171,13 @@ def test_no_neighbour_is_nearer_to_all_than_the_barycentre(
         return np.bincount(labels, weights * divergence.between(c[labels], q))
 
     least = total(centre)
-    for other in (0, 1, 2, 3, 4):
-        for size in (1e-3, 1e-2, 0.3):
+    for other in (0, 2, 4):
+        for size in (1e-3, 0.1):
             near = centre + size * (q[np.array([other, other])] - centre)
             assert (total(near) >= least * (1 - 1e-9)).all()
 
 
-@cases
+@middles
 def test_a_barycentre_knows_no_order_and_keeps_what_is_one(
     divergence: Discrepancy, name: str
 ) -> None:
@@ -183,6 +192,17 @@ def test_a_barycentre_knows_no_order_and_keeps_what_is_one(
     assert divergence.between(same, q[:1])[0] < 1e-9
 
 
+@pytest.mark.parametrize("name", ["Dirichlet", "Gaussian"])
+def test_the_middle_of_one_is_not_looked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many components have no partner: they should cost a try, not forty."""
+    tries, members_at = [], descent._members_at
+    monkeypatch.setattr(descent, "_members_at", lambda *at: tries.append(at) or members_at(*at))
+    q = drawn(name, 7, 3)
+    found = Renyi(0.3).barycenter(q, np.arange(3))
+    np.testing.assert_allclose(found.natural_parameters, q.natural_parameters, rtol=1e-9)
+    assert 1 <= len(tries) <= 2
+
+
 REFERENCES = {
     "Gamma": Gamma.from_standard([2.0, 9.0, 0.7], [3.0, 1.0, 0.5]),
     "Beta": Beta.from_standard([2.0, 9.0, 0.7], [3.0, 1.0, 5.0]),
@@ -193,8 +213,17 @@ REFERENCES = {
 }
 
 
-@pytest.mark.parametrize("divergence", [Jeffreys(), Renyi(0.5), Renyi(0.95)], ids=lambda d: d.value)
-@pytest.mark.parametrize("name", list(REFERENCES))
+@pytest.mark.parametrize(
+    ("divergence", "name"),
+    [
+        (Jeffreys(), "DiagonalGaussian"),
+        (Jeffreys(), "Dirichlet"),
+        (Renyi(0.5), "Beta"),
+        (Renyi(0.5), "Gamma"),
+        (Renyi(0.95), "Gamma"),
+    ],
+    ids=str,
+)
 def test_an_independent_minimiser_finds_the_same_barycentre(
     divergence: Discrepancy, name: str
 ) -> None:

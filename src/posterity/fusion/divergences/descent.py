@@ -88,11 +88,11 @@ class Descent:
         current, value, way = state
         kept, mean, slack = current.natural_parameters, current.mean_parameters, _slack(value)
         natural, found, onward = kept.copy(), value.copy(), way.copy()
-        open_ = moving.copy()
+        open_, moved = moving.copy(), np.zeros_like(moving)
         for _ in range(HALVINGS):
             tried, proper = _members_at(current, mean + rates[:, None] * way)
             good = open_ & proper
-            tried = np.where(good[:, None], tried, kept)
+            tried = np.where(proper[:, None], tried, kept)
             there = current.with_natural_parameters(tried)
             value_there, way_there = self.objective(there), self.direction(there)
             slope, end = (((tried - kept) * w).sum(-1) for w in (way, way_there))
@@ -102,11 +102,14 @@ class Descent:
                 value_there[good],
                 way_there[good],
             )
-            open_ &= ~good
+            moved |= good
+            # A step so short would be the last: where not even it is downhill, this is the end.
+            squared = np.abs(((tried - kept) * (rates[:, None] * way)).sum(-1))
+            open_ &= ~good & ~(proper & (squared <= SETTLED * (1 + np.abs(value))))
             if not open_.any():
                 break
             rates = np.where(open_, rates / 2, rates)
-        return State(current.with_natural_parameters(natural), found, onward), moving & ~open_
+        return State(current.with_natural_parameters(natural), found, onward), moved
 
 
 def _members_at(
