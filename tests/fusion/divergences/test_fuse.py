@@ -26,7 +26,7 @@ def same(one: Any, other: Any) -> bool:
 
 @others
 def test_well_separated_components_are_found(name: str) -> None:
-    sites = site_plates(0)
+    sites = site_plates(0, count=3)
     default, fused = fuse(sites), fuse(sites, divergence=name)
     assert fused.components == default.components
     assert all((fused.matching[s] == default.matching[s]).all() for s in sites)

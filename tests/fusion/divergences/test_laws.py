@@ -21,8 +21,8 @@ FAMILIES += ["NormalGamma", "NormalWishart", "Wishart", "Product", "Plate-sticks
 GAUSSIAN = ["Gaussian", "DiagonalGaussian", "NormalWishart", "NormalGamma", "Plate-Product"]
 CASES = [(d, n) for d in (Jeffreys(), Renyi(0.3)) for n in FAMILIES]
 CASES += [(Wasserstein(), n) for n in GAUSSIAN]
-MIDDLES = {"Jeffreys": ["Gamma", "Gaussian", "NormalWishart", "Product"]}
-MIDDLES |= {"Renyi": ["Gamma", "Dirichlet", "Gaussian", "Product"], "Wasserstein": GAUSSIAN}
+MIDDLES = {"Jeffreys": ["Gaussian", "NormalWishart"], "Renyi": ["Dirichlet", "Product"]}
+MIDDLES |= {"Wasserstein": GAUSSIAN}
 seeds = st.integers(0, 2**32 - 1)
 few = settings(max_examples=3, deadline=None)
 
@@ -185,11 +185,18 @@ def test_a_barycentre_knows_no_order_and_keeps_what_is_one(
     order = np.array([4, 2, 0, 5, 3, 1])
     one, other = divergence.barycenter(q, labels), divergence.barycenter(q[order], labels[order])
     np.testing.assert_array_equal(one.natural_parameters, other.natural_parameters)
-    plan = np.eye(2)[labels]
-    relaxed = divergence.barycenter(q, plan).natural_parameters
-    np.testing.assert_allclose(relaxed, one.natural_parameters, rtol=1e-9, atol=1e-9)
     same = divergence.barycenter(q[np.array([0, 0, 0])], np.zeros(3, int))
     assert divergence.between(same, q[:1])[0] < 1e-9
+
+
+@pytest.mark.parametrize("divergence", [Jeffreys(), Renyi(0.3)])
+def test_a_relaxed_assignment_weighs_members(divergence: Discrepancy) -> None:
+    q, weights = drawn("Gamma", 7, 3), np.array([1.0, 2.0, 0.5])
+    plan = np.array([[1.0, 0.0], [0.25, 0.75], [0.0, 1.0]])
+    found = divergence.barycenter(q, plan, weights).natural_parameters
+    for group in range(2):
+        own = divergence.barycenter(q, np.zeros(3, int), weights * plan[:, group] + 1e-300)
+        np.testing.assert_allclose(found[group], own.natural_parameters[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["Dirichlet", "Gaussian"])
@@ -205,7 +212,6 @@ def test_the_middle_of_one_is_not_looked_for(name: str, monkeypatch: pytest.Monk
 
 REFERENCES = {
     "Gamma": Gamma.from_standard([2.0, 9.0, 0.7], [3.0, 1.0, 0.5]),
-    "Beta": Beta.from_standard([2.0, 9.0, 0.7], [3.0, 1.0, 5.0]),
     "Dirichlet": Dirichlet.from_standard([[2.0, 1.0, 0.4], [9.0, 3.0, 1.0], [1.0, 1.0, 7.0]]),
     "DiagonalGaussian": DiagonalGaussian.from_standard(
         [[0.0, 1.0], [2.0, -1.0], [0.5, 0.0]], [[1.0, 0.1], [4.0, 1.0], [0.5, 2.0]]
@@ -218,7 +224,6 @@ REFERENCES = {
     [
         (Jeffreys(), "DiagonalGaussian"),
         (Jeffreys(), "Dirichlet"),
-        (Renyi(0.5), "Beta"),
         (Renyi(0.5), "Gamma"),
         (Renyi(0.95), "Gamma"),
     ],
