@@ -160,11 +160,13 @@ def _near(main: Sequence[Rows]) -> dict[str, Any]:
 
 
 def _round(main: Sequence[Rows]) -> dict[str, Any]:
+    main = [rows for rows in main if methods.REFINED in rows]
     refined = [_accuracy(rows[methods.REFINED]) for rows in main]
     random = [_accuracy(rows[methods.RANDOM]) for rows in main]
     text = f"one round of refinement: accuracy at least {ROUND} % on average"
     return _goal(text, refined, np.mean(refined) >= ROUND) | {
-        "a round from a random common start": _spread(random)
+        "partitions": len(main),
+        "a round from a random common start": _spread(random),
     }
 
 
@@ -176,7 +178,10 @@ def _strange(main: Sequence[Rows]) -> dict[str, Any]:
         "with draws, barycentre": (methods.FUSED, "AUROC"),
         "with draws, after one round": (methods.REFINED, "AUROC"),
     }
-    gaps = {how: [_ahead(rows, *kind) for rows in main] for how, kind in kinds.items()}
+    gaps = {
+        how: [_ahead(rows, *kind) for rows in main if kind[0] in rows]
+        for how, kind in kinds.items()
+    }
     ours = [rows[methods.PRODUCT]["AUROC"]["area"] for rows in main]
     text = "AUROC of entropy, font digits against MNIST, above every local network's"
     return _goal(text, ours, min(gaps["with draws"]) > 0) | {
