@@ -31,6 +31,7 @@ class Study:
     rare: int = 3
 
 
+USUAL = ("locals", "together", "fused")
 SHORT = ("together", "fused", "options")
 
 
@@ -41,10 +42,9 @@ def studies(main: int = 10, others: int = 2, rare: int = 3, sites: int = 20) -> 
     """
     few = max(1, others // 2)
     widths = (100, 125, 150, 175, 200)
-    everything = ("locals", "together", "fused")
     rarely = ("rounds", "options", "averages", "published")
     found = {
-        MAIN: Study(Case(), main, everything, rarely, rare),
+        MAIN: Study(Case(), main, USUAL, rarely, rare),
         POOLED_STUDY: Study(Case(sites=1), 1, ("pooled",)),
         HORSESHOE_ROW: Study(
             Case(setting=HORSESHOE, steps=LESS), others, ("locals", "together", "fused")
