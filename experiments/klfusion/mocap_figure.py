@@ -26,7 +26,7 @@ def draw(data: MotionCapture, found: dict[str, Labels], folder: Path) -> None:
     canvas, axes = plt.subplots(
         len(rows),
         len(widths),
-        figsize=(11, 3.6),
+        figsize=(11, 4.2),
         width_ratios=widths,
         sharex="col",
         layout="constrained",
@@ -37,7 +37,7 @@ def draw(data: MotionCapture, found: dict[str, Labels], folder: Path) -> None:
             axis.imshow(colours[labels[start:end] % len(colours)][None], aspect="auto")
             axis.set_yticks([])
             axis.set_xticks([0, 100 * ((end - start) // 100)])
-        axis_row[0].set_ylabel(name, rotation=0, ha="right", va="center")
+        axis_row[0].set_ylabel(name.replace(", ", "\n"), rotation=0, ha="right", va="center")
     for axis, name in zip(axes[0], data.names, strict=True):
         axis.set_title(name, fontsize=9)
     canvas.supxlabel("frame (ten a second)", fontsize=9)

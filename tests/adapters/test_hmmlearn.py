@@ -89,7 +89,9 @@ def test_symbols_make_the_round_trip_as_well() -> None:
 def test_fused_sites_become_one_model_that_predicts() -> None:
     """Two sites of one prior, whose states have other numbers; what is fused labels new frames."""
     wide = dict(
-        means_prior=np.zeros((4, 2)), beta_prior=np.full(4, 0.1), dof_prior=np.full(4, 4.0),
+        means_prior=np.zeros((4, 2)),
+        beta_prior=np.full(4, 0.1),
+        dof_prior=np.full(4, 4.0),
         scale_prior=np.stack([np.eye(2)] * 4),
     )
     sites = []

@@ -26,7 +26,9 @@ def test_a_ledger_takes_new_words_without_counts() -> None:
     ledger = site("a", RNG.poisson(5.0, (3, 4)))
     words, wanted = ["d", "a", "c", "b"], ["a", "b", "x", "c", "d", "y"]
     found = with_vocabulary(ledger, words, wanted)
-    np.testing.assert_array_equal(found.prior.members.concentration, np.full((3, 6), PRIOR))
+    np.testing.assert_array_equal(
+        found.prior.members.concentration, np.full((3, 6), 1 + (PRIOR - 1))
+    )
     own, old = found.factor("a").members.concentration_minus_one, ledger.factor("a").members
     for place, word in enumerate(wanted):
         expected = old.concentration_minus_one[:, words.index(word)] if word in words else 0.0

@@ -75,8 +75,8 @@ def test_neither_the_order_of_states_nor_that_of_sites_matters(
 ) -> None:
     def moved(ledger: Ledger) -> Ledger:
         labels = np.array([k for k in states if k < ledger.posterior.states])
-        parts = (law.relabel(labels, len(labels)) for law in (ledger.prior, ledger.posterior))
-        return Ledger.of_site(ledger.sites[0], **dict(zip(("prior", "posterior"), parts, strict=True)))
+        prior, q = (law.relabel(labels, len(labels)) for law in (ledger.prior, ledger.posterior))
+        return Ledger.of_site(ledger.sites[0], prior=prior, posterior=q)
 
     one = fuse(SITES, rule="product").posterior
     other = fuse([moved(SITES[n]) for n in sites], rule="product").posterior

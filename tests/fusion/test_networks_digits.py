@@ -1,11 +1,14 @@
 """Networks that were trained on parts of the digits, fused."""
 
+import warnings
+
 import jax
 import numpy as np
 from sklearn.datasets import load_digits
 
 import posterity
 import posterity.fusion.networks.fuse
+from posterity.errors import ConvergenceWarning
 from posterity.fusion.networks.forward import flow
 from posterity.networks import GaussianPrior, Layers, train
 
@@ -24,7 +27,11 @@ def test_sites_that_know_some_digits_become_a_network_that_knows_all():
         own = ~test & np.isin(y, digits)
         prior = GaussianPrior(variance=0.1)
         key = jax.random.key(j)
-        trained = train(layers, (x[own], y[own]), key=key, prior=prior, temperature=0.1, steps=600)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # which takes longer, for no gain
+            trained = train(
+                layers, (x[own], y[own]), key=key, prior=prior, temperature=0.1, steps=600
+            )
         sites[f"s{j}"] = trained.ledger(f"s{j}")
     fused = posterity.fuse(sites)
     assert 20 <= fused.widths[0] <= 50
@@ -37,6 +44,7 @@ def test_sites_that_know_some_digits_become_a_network_that_knows_all():
     for k, share in enumerate(np.stack(list(fused.shares.values())).T):
         seen = [k in digits for digits in (range(6), range(4, 10), (0, 2, 4, 6, 8, 9))]
         assert share[seen].min() > share[~np.array(seen)].max(initial=0.0)
-    rest = fused.ledger.forget("s1").posterior  # who alone knew the seven
-    outputs = flow(layers.with_widths(fused.widths), rest.layers.unravel(rest.mean), x[test])[-1]
-    assert (outputs.argmax(1) == 7).mean() < 0.02
+    left = fused.ledger.forget("s2").posterior  # whose digits the others know between them
+    rest = posterity.fuse({name: sites[name] for name in ("s0", "s1")}).posterior
+    known = accuracy(left, x[test], y[test]), accuracy(rest, x[test], y[test])
+    assert known[0] > known[1] - 0.05 - 2 * error, known

@@ -74,7 +74,7 @@ def test_expected_counts_are_the_natural_gradient(family: str) -> None:
 
 @every_family
 def test_the_bound_is_below_the_evidence_of_draws(family: str) -> None:
-    """``E_q[log p(x | z)]`` is no larger than ``log E_q[p(x | z)]``, by Jensen's inequality twice."""
+    """``E_q[log p(x | z)]`` is no larger than ``log E_q[p(x | z)]``: Jensen's inequality."""
     q, data = posterior(family), sequences(family, 5, 3)
     draws = 4000
     with jax.enable_x64(True):

@@ -133,9 +133,7 @@ def to_model(
     parameters.setdefault("dtype", np.float64)
     known_prior: Any = None if prior is None else prior
     eta = "symmetric" if known_prior is None else _eta(known_prior, parameters["dtype"])
-    model = lda_model(
-        num_topics=plate.size, id2word=dict(enumerate(names)), eta=eta, **parameters
-    )
+    model = lda_model(num_topics=plate.size, id2word=dict(enumerate(names)), eta=eta, **parameters)
     model.state.sstats = (values - model.eta.astype(np.float64)).astype(model.dtype)
     model.sync_state()
     return model

@@ -1,11 +1,11 @@
 """hmmlearn: fitted variational hidden Markov models as ledgers, and back.
 
 ``scale_posterior_`` is the *inverse* scale of the Wishart, undivided: the expected precision is
-``dof_posterior_ scale_posterior_⁻¹``, and ``covars_`` its inverse. The diagonal type is read feature
-by feature as ``Gamma(ν/2, rate s/2)`` with the one ``ν`` of its state, so that posterior less prior is
-exactly a state's expected count, sum and sum of squares, as for scikit-learn's mixtures; the
-spherical type as a diagonal one whose features share their scale. Predictions of hmmlearn are those
-of expected parameters, which these readings keep to the last digit.
+``dof_posterior_ scale_posterior_⁻¹``, and ``covars_`` its inverse. The diagonal type is read
+feature by feature as ``Gamma(ν/2, rate s/2)`` with the one ``ν`` of its state, so that posterior
+less prior is exactly a state's expected count, sum and sum of squares, as for scikit-learn's
+mixtures; the spherical type as a diagonal one whose features share their scale. Predictions of
+hmmlearn are those of expected parameters, which these readings keep.
 """
 
 from typing import Any, NamedTuple
@@ -47,8 +47,8 @@ def to_ledger(model: Any, site: str) -> Ledger:
     """A fitted variational HMM of hmmlearn as the ledger of one site: its prior and its factor.
 
     Args:
-        model: a fitted ``VariationalGaussianHMM`` with ``covariance_type`` ``"full"``, ``"diag"`` or
-            ``"spherical"``, or a fitted ``VariationalCategoricalHMM``. The default of
+        model: a fitted ``VariationalGaussianHMM`` with ``covariance_type`` ``"full"``, ``"diag"``
+            or ``"spherical"``, or a fitted ``VariationalCategoricalHMM``. The default of
             ``means_prior`` is the mean of each site's data: to fuse by ``rule="product"``
             fit all sites with one prior, or pass ``prior=``.
         site: the name that the factor goes by.
@@ -60,7 +60,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
     Raises:
         MissingExtraError: hmmlearn is not installed.
         UsageError: the model is not fitted, or is none of these.
-        StructureError: ``covariance_type="tied"``: states that share a covariance are not independent.
+        StructureError: ``covariance_type="tied"``: states that share one are not independent.
         ParameterError: NaN, infinite or improper parameters.
 
     >>> from hmmlearn.vhmm import VariationalCategoricalHMM
@@ -128,8 +128,8 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     if isinstance(posterior, Ledger):
         prior, posterior = posterior.prior, posterior.posterior  # pyright: ignore
     _check_posterior(posterior)
-    posterior = at_rest(posterior)
-    members: Any = posterior.emissions.members  # pyright: ignore
+    q: Any = at_rest(posterior)  # type: ignore[type-var]
+    members: Any = q.emissions.members
     emissions, kind = _emissions(members), categorical
     given = dict(parameters)
     if not isinstance(members, Dirichlet):
@@ -138,18 +138,18 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
         _check_determined(given)
         given["covariance_type"] = "full" if full else "diag"
     _check_determined(parameters)
-    start = _default_prior(posterior, emissions) if prior is None else _parts(at_rest(prior))
+    start = _default_prior(q, emissions) if prior is None else _parts(at_rest(prior))
     model = kind(
-        n_components=posterior.states,
+        n_components=q.states,
         **{f"{name}_prior": value for name, value in start.items()},
         **given,
     )
     for name, value in start.items():
         setattr(model, f"{name}_prior_", value)
-    for name, value in _parts(posterior).items():
+    for name, value in _parts(q).items():
         setattr(model, f"{name}_posterior_", value)
-    model.startprob_ = np.asarray(posterior.expected_initial)
-    model.transmat_ = np.asarray(posterior.expected_transitions)
+    model.startprob_ = np.asarray(q.expected_initial)
+    model.transmat_ = np.asarray(q.expected_transitions)
     if isinstance(emissions, Gaussians):
         dof = emissions.dof.reshape(-1, *[1] * (emissions.scale.ndim - 1))
         model._covars_ = emissions.scale / dof

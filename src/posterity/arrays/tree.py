@@ -43,7 +43,7 @@ class Node:
 
     @classmethod
     def of_children(cls, children: Any, kept: tuple[Any, ...] = ()) -> Self:
-        """Around these values of the fields, in order, unchecked; those of static ones are ``kept``."""
+        """Around these values of the fields, in order; those of static ones are ``kept``."""
         node = object.__new__(cls)
         node.__dict__.update(zip(field_names(cls), children, strict=True))
         if kept:

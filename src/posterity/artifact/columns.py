@@ -1,4 +1,4 @@
-"""Names of a posterior's coefficients, or words: kept in its file's provenance, compared before use.
+"""Names of a posterior's coefficients, or words: kept in its file's provenance, compared first.
 
 Who fits a regression names the columns of the inputs; a coefficient goes by its column's name.
 Coordinates of a Gaussian can be put in another order exactly, so files whose columns are permuted
@@ -169,7 +169,8 @@ def in_order(
         return posterior
     if has_words(posterior, len(names)) and set(names) != set(wanted):
         raise StructureError(
-            found=f"other words at {place}: {some(sorted(set(names) ^ set(wanted)))} are not in both",
+            found=f"other words at {place}: not in both are "
+            f"{some(sorted(set(names) ^ set(wanted)))}",
             expected=f"the words of {of}, in any order",
             fix="Put all over one vocabulary first: posterity.artifact.one_vocabulary.",
         )
@@ -206,7 +207,8 @@ def aligned(
     Raises:
         StructureError: that names one with other columns, and the first.
     """
-    if posteriors and all(columns[q] and has_words(p, len(columns[q])) for q, p in posteriors.items()):
+    named = all(columns[place] for place in posteriors)
+    if posteriors and named and all(has_words(q, len(columns[p])) for p, q in posteriors.items()):
         from posterity.artifact.vocabulary import one_vocabulary
 
         both, union = one_vocabulary(posteriors, columns)

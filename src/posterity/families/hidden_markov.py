@@ -40,7 +40,7 @@ class HiddenMarkov(Tied):
         self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily
     ):
         """From a mapping with the three blocks, or keyword arguments."""
-        super().__init__(blocks, **named)
+        super().__init__(blocks or {}, **named)
         self._check_blocks()
 
     def _check_blocks(self) -> None:

@@ -109,7 +109,7 @@ class Plates(Block):
 class TiedPlates(Plates):
     """Posteriors whose blocks share labels, with the plates in which the labels are matched.
 
-    ``whole`` and ``whole_priors`` are the posteriors themselves and their priors, of as many labels.
+    ``whole`` and ``whole_priors`` are the posteriors themselves and priors of as many labels.
     """
 
     whole: list[Tied]

@@ -38,7 +38,8 @@ class Fusion:
     Attributes:
         posterior: the fused posterior, of the sites' family.
         ledger: with ``rule="product"``, the same as prior plus one aligned factor a site, so
-            that a site can be taken out again; else None.
+            that a site can be taken out again; of networks under either rule, where priors are
+            known; else None.
         plates: for each plate (by the path of its block, ``""`` for the whole posterior) the
             matching, its cost and the trace of the objective.
         rule: how matched components became one.

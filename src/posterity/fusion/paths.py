@@ -29,7 +29,8 @@ def assembled(
     if not _apart(like):
         return found[path]
     inner = like.blocks.items()  # pyright: ignore[reportAttributeAccessIssue]
-    return like.rebuild([assembled(block, found, _at(path, name)) for name, block in inner])
+    parts = [assembled(block, found, _at(path, name)) for name, block in inner]
+    return like.rebuild(parts)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _apart(posterior: ExponentialFamily) -> bool:

@@ -109,7 +109,7 @@ def _spread(
                 "counts as moving. Pass prior= of two states or more to say otherwise",
                 stacklevel=6,
             )
-        told[:] = True
+        told = ~told
     kept, rows = importance[told], rows[told]
     if (rows == rows[:1]).all():
         return rows[0]

@@ -1,7 +1,7 @@
 """Sticky hierarchical Dirichlet process hidden Markov models, by truncated variational inference.
 
-Rows of transitions are ``Dirichlet(α β + κ e_k)``: they share the popularity ``β`` of states, broken
-off a stick with concentration ``γ`` and truncated at ``K`` states, and stay where they are more
+Rows of transitions are ``Dirichlet(α β + κ e_k)``: they share the popularity ``β`` of states,
+broken off a stick with concentration ``γ`` and truncated at ``K`` states, and stay where they are more
 often than that (teh2006, fox2011). The posterior is mean-field over emissions, transitions and
 paths, with a point estimate of the sticks of ``β`` (liang2007, johnson2014): all updates but that
 of the sticks are conjugate, so each round raises the evidence lower bound.
@@ -154,11 +154,8 @@ def fit_sticky(
 def _check_fits(x: Array, emission: ExponentialFamily) -> None:
     wanted = 2 if symbols(emission) else 3
     size = emission.own_size
-    if (
-        x.ndim != wanted
-        or (wanted == 3 and x.shape[2] != size)
-        or (wanted == 2 and x.max() >= size)
-    ):
+    fits = x.ndim == wanted and (x.shape[2] == size if wanted == 3 else x.max() < size)
+    if not fits:
         raise StructureError(
             found=f"sequences of {'symbols' if x.ndim == 2 else f'{x.shape[2]} channels'} for "
             f"{emission!r}",
@@ -198,13 +195,9 @@ class Sticks:
         if self.top is None or len(popularity) == 1:
             return popularity
         start = _logits(popularity)
+        inside = [(-30.0, 30.0)] * len(start)
         found = scipy.optimize.minimize(
-            self._loss,
-            start,
-            (counts,),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(-30.0, 30.0)] * len(start),
+            self._loss, start, (counts,), jac=True, method="L-BFGS-B", bounds=inside
         )
         better = found.fun < self._loss(start, counts)[0]
         return _popularity(found.x) if better else popularity
@@ -285,10 +278,8 @@ def _start(problem: Problem, rng: np.random.Generator) -> HiddenMarkov:
     (x, lengths), states = problem.records.data, problem.prior.states
     real = np.arange(x.shape[1]) < np.asarray(lengths)[:, None]
     flat = x[real]
-    if flat.ndim == 1:
-        labels = rng.integers(states, size=len(flat))
-    else:
-        labels = _kmeans(flat, states, rng)
+    random = flat.ndim == 1
+    labels = rng.integers(states, size=len(flat)) if random else _kmeans(flat, states, rng)
     rank = np.argsort(np.argsort(-np.bincount(labels, minlength=states), kind="stable"))
     labels = rank[labels]
     onehot = np.eye(states)[labels]

@@ -34,7 +34,8 @@ def label(
         StructureError, ParameterError: for sequences that are not of this model.
 
     >>> from posterity.families import NormalWishart, Plate
-    >>> one = NormalWishart.from_standard([[0.0], [9.0]], [9.0, 9.0], [[[0.1]], [[0.1]]], [9.0, 9.0])
+    >>> scale, nine = [[[0.1]], [[0.1]]], [9.0, 9.0]
+    >>> one = NormalWishart.from_standard([[0.0], [9.0]], nine, scale, nine)
     >>> prior = HiddenMarkov.prior(one[0], states=2)
     >>> q = prior.with_members(one)
     >>> label(q, [np.array([[0.1], [8.8], [9.1]])])[0].tolist()
