@@ -44,7 +44,7 @@ def studies(main: int = 10, others: int = 2, rare: int = 3, sites: int = 20) -> 
     widths = (100, 125, 150, 175, 200)
     rarely = ("rounds", "options", "averages", "published")
     found = {
-        MAIN: Study(Case(), main, USUAL, rarely, rare),
+        MAIN: Study(Case(), main, (*USUAL, "capped"), rarely, rare),
         POOLED_STUDY: Study(Case(sites=1), 1, ("pooled",)),
         HORSESHOE_ROW: Study(
             Case(setting=HORSESHOE, steps=LESS), others, ("locals", "together", "fused")
