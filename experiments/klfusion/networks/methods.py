@@ -27,7 +27,7 @@ from posterity.networks import Refinement
 
 FUSED = "fused"
 PRODUCT = "fused, rule product"
-CAPPED = "fused, 281 units"
+CAPPED = "fused, rule product, 281 units"
 WIDTH = 281
 """The paper's fused width."""
 CONCATENATED = "concatenation"
@@ -93,7 +93,7 @@ def fused(sites: Sites) -> Network:
 
 
 def fused_otherwise(sites: Sites, width: int) -> Found:
-    """At the width that was found: other options; and at the paper's width."""
+    """At the width that was found: other options."""
     options = {
         NOT_REFITTED: Options(refit=False),
         EQUAL: Options(shares="equal"),
@@ -104,9 +104,6 @@ def fused_otherwise(sites: Sites, width: int) -> Found:
         name: posterity.fuse(sites, components=width, networks=own).posterior
         for name, own in options.items()
     }
-    units = sum(sum(network.layers.widths) for network in posteriors(sites))
-    if units > WIDTH:
-        found[CAPPED] = posterity.fuse(sites, components=WIDTH).posterior
     return {name: _of(network) for name, network in found.items()}
 
 

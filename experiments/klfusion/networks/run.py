@@ -25,7 +25,7 @@ from experiments.klfusion.networks.studies import MAIN, Study, studies
 from experiments.klfusion.networks.summary import summarise
 
 RESULTS = Path(__file__).parents[1] / "results"
-OURS = ("fused", "rounds", "options")
+OURS = ("fused", "capped", "rounds", "options")
 """Parts that change with the library: `--again` measures them anew."""
 
 
@@ -97,12 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, default=10, help="of the main study")
     parser.add_argument("--others", type=int, default=2, help="about as many of each other study")
+    parser.add_argument("--rare", type=int, default=3, help="of these, with what takes long")
     parser.add_argument("--studies", nargs="+", help="names of some of them; the main one is")
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder of the fits")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--again", action="store_true", help="measure fusing anew")
     own = parser.parse_args(arguments)
-    chosen = studies(own.partitions, own.others)
+    chosen = studies(own.partitions, own.others, own.rare)
     chosen = {n: s for n, s in chosen.items() if not own.studies or n in [MAIN, *own.studies]}
     fonts = font_digits()
     summary = run(
