@@ -49,7 +49,7 @@ class Options:
         seed: of the random inputs.
     """
 
-    tolerance: float | int = 0.01
+    tolerance: float | int = 0.005
     shares: Shares | str = "precision"
     outgoing: Outgoing | str = "sum"
     refit: bool = True
