@@ -10,8 +10,8 @@ from posterity.errors import UsageError
 from posterity.fusion.blocks import Plates
 
 FIX = (
-    "Give what Fusion.matching of another fusion of these sites is: by site, the fused component of "
-    "each local one, -1 for those left out."
+    "Give what Fusion.matching of another fusion of these sites is: by site, the fused component "
+    "of each local one, -1 for those left out."
 )
 
 
