@@ -28,7 +28,7 @@ Rows = Mapping[str, Any]
 def figure1(trial: Trial, folder: Path) -> None:
     """Images of the test set, each column surer than the next; what the fused network says."""
     digits, key = trial.digits, jax.random.key(trial.case.number)
-    predictor = drawn(methods.fused(trial.sites), key, trial.effort.samples)
+    predictor = drawn(methods.capped(trial.sites), key, trial.effort.samples)
     probabilities = predictor(digits.x_test.reshape(len(digits.x_test), -1))
     order = np.argsort(entropy(probabilities), kind="stable")
     canvas, axes = plt.subplots(EACH, len(QUANTILES), figsize=(7.2, 9.2), layout="constrained")
@@ -73,7 +73,7 @@ def _by_digit(axis: Axes, partitions: Sequence[Rows], kind: str) -> None:
             if name.startswith("site ")
         ]
     )
-    fused = np.array([rows[methods.FUSED]["entropy by digit"][kind] for rows in partitions])
+    fused = np.array([rows[methods.CAPPED]["entropy by digit"][kind] for rows in partitions])
     places = np.arange(fused.shape[1])
     apart = np.random.default_rng(0).uniform(-0.3, -0.05, local.shape)
     axis.plot(places + apart, local, ".", color=LOCAL, markersize=3)
