@@ -59,6 +59,7 @@ def figure5(partitions: Sequence[Rows], folder: Path) -> None:
         axis.set(title=title, xlabel="digit")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("mean predictive entropy, nats")
+    axes[0].set_ylim(bottom=0)
     canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     canvas.savefig(folder / "networks-figure5.png", dpi=130)
     plt.close(canvas)
@@ -84,4 +85,3 @@ def _by_digit(axis: Axes, partitions: Sequence[Rows], kind: str) -> None:
         places + 0.15, fused.mean(0), spread, fmt="o", color=FUSED, capsize=3, label=label
     )
     axis.set_xticks(places)
-    axis.set_ylim(bottom=0)

@@ -59,7 +59,8 @@ def run(
             measured.setdefault(name, []).append(rows)
             print(f"{name}: partition {number + 1} of {study.partitions}", flush=True)
     summary = summarise(measured)
-    summary["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
+    if not report:
+        summary["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
     results.mkdir(parents=True, exist_ok=True)
     (results / "networks.json").write_text(json.dumps(summary, indent=1) + "\n")
     first = _Lazy(chosen[MAIN].case, digits, strange, effort, cache).trial
