@@ -84,14 +84,14 @@ def run(
         "seed": SEED,
         "networks": {},
     }
+    results.mkdir(parents=True, exist_ok=True)
     for name, deep in chosen.items():
         for number in sites:
             rows = measured(name, deep, digits, number, cache)
             found["networks"][f"{name}, {number} sites"] = rows
+            found["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
+            (results / "deep.json").write_text(json.dumps(found, indent=1) + "\n")
             print(f"{name}, {number} sites: {json.dumps(rows[methods.FUSED])}", flush=True)
-    found["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "deep.json").write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 

@@ -84,10 +84,7 @@ def _fused(trial: Trial, _: Rows) -> Rows:
 
 def _capped(trial: Trial, _: Rows) -> Rows:
     """The product at the paper's width, or at all units there are."""
-    units = sum(network.layers.widths[0] for network in methods.posteriors(trial.sites))
-    width = min(methods.WIDTH, units)
-    fused = posterity.fuse(trial.sites, components=width, rule="product").posterior
-    return {methods.CAPPED: sampled(trial, fused)}
+    return {methods.CAPPED: sampled(trial, methods.capped(trial.sites))}
 
 
 def _rounds(trial: Trial, known: Rows) -> Rows:

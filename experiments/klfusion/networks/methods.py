@@ -87,9 +87,10 @@ def averages(sites: Sites, data: Data, seed: int) -> Found:
 FISHER_IMAGES, TINY = 500, 1e-10
 
 
-def fused(sites: Sites) -> Network:
-    """What `posterity.fuse` makes of them by default: it finds the width."""
-    return posterity.fuse(sites).posterior
+def capped(sites: Sites) -> Network:
+    """The product at the paper's width, or of all units there are."""
+    units = sum(network.layers.widths[0] for network in posteriors(sites))
+    return posterity.fuse(sites, components=min(WIDTH, units), rule="product").posterior
 
 
 def fused_otherwise(sites: Sites, width: int) -> Found:

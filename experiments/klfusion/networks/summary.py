@@ -119,8 +119,9 @@ def goals(measured: Measured) -> list[dict[str, Any]]:
     if MAIN in measured:
         main = measured[MAIN]
         found += [_width(main), _good(main), _near(main), _round(main), _strange(main)]
-    if HORSESHOE_ROW in measured:
-        values = [_accuracy(rows[methods.FUSED]) for rows in measured[HORSESHOE_ROW]]
+    if any(methods.FUSED in rows for rows in measured.get(HORSESHOE_ROW, ())):
+        rows = [rows for rows in measured[HORSESHOE_ROW] if methods.FUSED in rows]
+        values = [_accuracy(row[methods.FUSED]) for row in rows]
         found.append(
             _goal(
                 f"horseshoe: accuracy at least {HORSESHOE_GOAL} % on average",
