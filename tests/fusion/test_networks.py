@@ -230,6 +230,27 @@ def test_random_inputs_are_as_large_as_the_data_that_posteriors_saw():
     np.testing.assert_allclose((drawn**2).mean(0), sizes**2, rtol=1e-6)
 
 
+def test_units_that_were_switched_off_say_nothing_of_the_size_of_inputs():
+    """They are surer than their prior for a reason that is not data, at the bias as anywhere."""
+    from posterity.fusion.networks.inputs import mean_squares
+    from posterity.fusion.networks.locals import in_order
+    from posterity.fusion.sites import read_sites
+
+    layers, size, sites = Layers.dense(3, 4, 2), 0.2, {}
+    for name in "ab":
+        gained = layers.unravel(np.zeros(layers.size))
+        gained[0]["bias"][:], gained[0]["kernel"][:] = 50.0, 50.0 * size
+        gained[0]["bias"][2:], gained[0]["kernel"][:, 2:] = 900.0, 900.0
+        mean = layers.unravel(np.full(layers.size, 3.0))
+        mean[1]["kernel"][2:] = 0.5
+        network = Network.from_standard(
+            layers.ravel(mean), 1 / (1 + layers.ravel(gained)), layers
+        )
+        sites[name] = as_site(name, network)
+    found = mean_squares(in_order(read_sites(sites), np.ones(2), None))
+    np.testing.assert_allclose(found, size)
+
+
 @pytest.mark.parametrize("outputs", [None, "values", "classes"])
 def test_one_output_is_a_value_unless_it_is_a_class(outputs):
     rng = np.random.default_rng(11)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.arguments import COUNT, POSITIVE
-from posterity.errors import ConvergenceWarning, ParameterError
+from posterity.errors import ConvergenceWarning, ParameterError, UsageError
 from posterity.families.network import Network
 from posterity.federation.status import Status
 from posterity.ledger import Ledger
@@ -21,7 +21,7 @@ from posterity.networks.bound import Bound, Parameters, as_posterior, started
 from posterity.networks.convergence import PACE, status_of
 from posterity.networks.inputs import arrays
 from posterity.networks.layers import Layers
-from posterity.networks.likelihoods import LIKELIHOOD
+from posterity.networks.likelihoods import LIKELIHOOD, check_outputs
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
 
 CHUNK = 50
@@ -157,6 +157,13 @@ def fit(
 ) -> Trained:
     """As :func:`train`, which warns of what has not converged."""
     LIKELIHOOD.check(likelihood=likelihood)
+    if not isinstance(layers, Layers):
+        raise UsageError(
+            found=f"layers={layers!r}",
+            expected="Layers",
+            fix="Pass Layers.dense(inputs, hidden units, outputs).",
+        )
+    check_outputs(layers, likelihood)
     VARIANCE.check(noise_variance=noise_variance)
     POSITIVE.check(temperature=temperature, learning_rate=learning_rate)
     COUNT.check(batch=batch)
