@@ -282,7 +282,6 @@ def _steps(
 
     Batches ``x`` and ``y`` come picked, so that one program serves sites of every size.
     """
-
     import optax
 
     def step(carry: Any, now: Any) -> tuple[Any, Any]:
