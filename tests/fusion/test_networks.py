@@ -169,12 +169,12 @@ def test_networks_without_biases_or_anything_to_say():
 def test_widths_are_whole_numbers_of_any_kind():
     rng = np.random.default_rng(23)
     locals_ = in_order(read_sites([random_network(DENSE, rng) for _ in range(2)]), np.ones(2), None)
-    wanted = lambda given: widths_wanted(given, locals_, Matching.EVIDENCE, QUICK)
-    for given in (8, np.int64(8), [8], (np.int32(8),)):
-        assert wanted(given) == (8,)
-    for given in (8.0, np.nan, "8", [8.5]):
+    wanted = lambda asked: widths_wanted(asked, locals_, Matching.EVIDENCE, QUICK)
+    for asked in (8, np.int64(8), [8], (np.int32(8),)):
+        assert wanted(asked) == (8,)
+    for asked in (8.0, np.nan, "8", [8.5]):
         with pytest.raises(UsageError, match="components"):
-            wanted(given)
+            wanted(asked)
 
 
 def test_at_most_one_unit_of_a_site_in_a_fused_one_and_the_lightest_left_out():

@@ -81,9 +81,9 @@ def test_values_far_from_zero_keep_their_variance() -> None:
 
 
 def test_a_likelihood_of_another_number_of_outputs_is_refused() -> None:
-    with pytest.raises(StructureError, match="3 outputs .* likelihood='categorical'"):
+    with pytest.raises(StructureError, match=r"3 outputs .* likelihood='categorical'"):
         predict(NETWORK, X, likelihood="bernoulli")
-    with pytest.raises(StructureError, match="1 outputs .* likelihood='bernoulli'"):
+    with pytest.raises(StructureError, match=r"1 output .* likelihood='bernoulli'"):
         predict(Network.prior(Layers.dense(3, 1)), X)
 
 

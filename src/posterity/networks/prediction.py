@@ -149,9 +149,7 @@ def _sums(layers: Layers, kind: str, weights: Any, one: Any, x: Any) -> tuple[An
         found = found - _values(layers, one, x)
         return found.sum(0), (found**2).sum(0)
     if kind == "bernoulli":
-        logs = jnp.stack(
-            [jax.nn.log_sigmoid(-found[..., 0]), jax.nn.log_sigmoid(found[..., 0])], -1
-        )
+        logs = jax.nn.log_sigmoid(jnp.stack([-found[..., 0], found[..., 0]], -1))
     else:
         logs = jax.nn.log_softmax(found)
     return jax.nn.logsumexp(logs, axis=0), -(jnp.exp(logs) * logs).sum((0, -1))
