@@ -32,7 +32,7 @@ def test_a_model_comes_back(dtype, eta, tmp_path) -> None:
     again = to_model(ledger, words_of(model), alpha=model.alpha, dtype=dtype)
     close = dict(rtol=1e-5, atol=1e-6) if dtype is np.float32 else dict(rtol=1e-12)
     np.testing.assert_allclose(again.state.get_lambda(), model.state.get_lambda(), **close)
-    np.testing.assert_allclose(again.eta, model.eta, **close)
+    np.testing.assert_allclose(again.eta, model.state.eta, **close)
     np.testing.assert_allclose(again.get_topics(), model.get_topics(), **close)
     assert again.show_topic(0, 3)[0][0] == model.show_topic(0, 3)[0][0]
     assert ledger.posterior.members.concentration.dtype == np.float64

@@ -13,12 +13,12 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Network, Product
 from posterity.fusion.diff import diff
 from posterity.fusion.matching import Matching
-from posterity.fusion.networks import Options
 from posterity.fusion.networks.forward import flow
 from posterity.fusion.networks.inputs import mean_squares, random_inputs
 from posterity.fusion.networks.locals import in_order
 from posterity.fusion.networks.refusals import widths_wanted
 from posterity.fusion.sites import read_sites
+from posterity.networks import Options
 from posterity.networks.layers import Conv, Dense, Layers
 from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
 

@@ -68,7 +68,7 @@ def test_symbols_and_diagonal_gaussians_fit_as_well() -> None:
 
 @pytest.mark.parametrize(
     "x",
-    [np.ones((1, 2)), np.zeros((30, 2)), 1e9 + np.random.default_rng(0).normal(size=(40, 2))],
+    [np.ones((1, 2)), np.zeros((30, 2)), 1e5 + np.random.default_rng(0).normal(size=(40, 2))],
     ids=["one step", "constant", "far off"],
 )
 def test_degenerate_sites_still_have_a_posterior(x: np.ndarray) -> None:

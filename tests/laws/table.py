@@ -110,7 +110,7 @@ def plate_of_products(rng: Rng, batch: Batch, size: int) -> Plate:
 def hidden_markov(rng: Rng, batch: Batch, size: int) -> HiddenMarkov:
     states = size + 1
     rows = dirichlet(rng, (*batch, states), size)
-    emissions = Plate(normal_wishart(rng, (*batch, states), 2))
+    emissions = Plate(normal_wishart(rng, (*batch, states), 1))
     start = dirichlet(rng, batch, size)
     return HiddenMarkov(emissions=emissions, initial=start, transitions=Plate(rows))
 

@@ -1,7 +1,8 @@
 """gensim: fitted topic models as ledgers, and back.
 
-``state.get_lambda()`` are the concentrations of the topics, ``eta`` those of their prior;
-``state.sstats``, their difference, are expected word counts: of all documents after a batch fit
+``state.get_lambda()`` are the concentrations of the topics, ``state.eta`` those of their prior (with
+``eta="auto"`` gensim learns another ``model.eta``, and goes on adding the first one);
+``state.sstats``, the difference, are expected word counts: of all documents after a batch fit
 (``update_every=0``), and after online learning what the last steps left of them. gensim holds
 float32 unless told otherwise; what is at rest is float64.
 """
@@ -51,13 +52,13 @@ def to_ledger(model: Any, site: str) -> Ledger:
             fix="Other topic models of gensim are no Dirichlet posteriors over topics.",
         )
     counts = np.asarray(model.state.sstats, dtype=np.float64)
-    if not counts.any():
+    if not model.state.numdocs:  # before any, the counts are random numbers to start from
         raise UsageError(
             found="an LdaModel that has seen no documents",
             expected="a fitted one",
             fix="Pass a corpus, or call update(corpus).",
         )
-    prior = np.broadcast_to(np.asarray(model.eta, dtype=np.float64), counts.shape)
+    prior = np.broadcast_to(np.asarray(model.state.eta, dtype=np.float64), counts.shape)
     try:
         before = Plate(Dirichlet.from_standard(prior))
         after = Plate(Dirichlet.from_standard(prior + counts))
@@ -123,25 +124,25 @@ def to_model(
     plate: Any = at_rest(posterior)
     values = np.asarray(plate.members.concentration)
     names = [str(index) for index in range(values.shape[1])] if words is None else list(words)
-    if len(names) != values.shape[1] or (unfit := unfit_names(names)):
-        why = f"{len(names)} words" if len(names) != values.shape[1] else f"words of which {unfit}"
+    unfit = f", of which {wrong}" if (wrong := unfit_names(names)) else ""
+    if len(names) != values.shape[1] or unfit:
         raise StructureError(
-            found=f"{why} for topics over {values.shape[1]}",
+            found=f"{len(names)} words for topics over {values.shape[1]}{unfit}",
             expected="a distinct word for each category",
             fix="Pass the words in the order of the posterior's categories.",
         )
     parameters.setdefault("dtype", np.float64)
-    known_prior: Any = None if prior is None else prior
-    eta = "symmetric" if known_prior is None else _eta(known_prior, parameters["dtype"])
+    eta = "symmetric" if prior is None else _eta(prior, parameters["dtype"])
     model = lda_model(num_topics=plate.size, id2word=dict(enumerate(names)), eta=eta, **parameters)
     model.state.sstats = (values - model.eta.astype(np.float64)).astype(model.dtype)
+    model.state.numdocs = 1  # how many there were is not known, but not that there were none
     model.sync_state()
     return model
 
 
-def _eta(prior: Plate, dtype: Any) -> Any:
+def _eta(prior: Any, dtype: Any) -> Any:
     """One row if all topics share it, else one a topic."""
-    values = np.asarray(prior.members.concentration).astype(dtype)  # pyright: ignore
+    values = np.asarray(prior.members.concentration).astype(dtype)
     return values[0] if (values == values[:1]).all() else values
 
 

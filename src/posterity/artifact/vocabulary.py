@@ -31,7 +31,7 @@ def is_topics(posterior: Any) -> bool:
 
 def vocabulary_size(posterior: Any) -> int:
     """Words of topics, or of a ledger over them."""
-    family = posterior.prior if isinstance(posterior, Ledger) else posterior
+    family: Any = posterior.prior if isinstance(posterior, Ledger) else posterior
     return family.members.own_size
 
 
@@ -155,8 +155,9 @@ def _check_words(posterior: Any, words: Sequence[str]) -> None:
             expected="topics: a Plate of Dirichlet, or a Ledger over one",
             fix="Only categories of a Dirichlet go by words.",
         )
-    if isinstance(words, str) or (unfit := unfit_names(words)):
-        raise _unfit("they are one text" if isinstance(words, str) else unfit, "the words")
+    unfit = "they are one text" if isinstance(words, str) else unfit_names(words)
+    if unfit:
+        raise _unfit(unfit, "the words")
     if len(words) != vocabulary_size(posterior):
         raise StructureError(
             found=f"{len(words)} words for topics over {vocabulary_size(posterior)}",
@@ -167,13 +168,13 @@ def _check_words(posterior: Any, words: Sequence[str]) -> None:
 
 def _unfit(why: str, what: str) -> StructureError:
     return StructureError(
-        found=f"{what}, of which {why}" if not why.startswith("they") else f"{what}: {why}",
+        found=f"{what}: {why}",
         expected="distinct words, none of them empty",
         fix="Name every category once, by text.",
     )
 
 
-def _spread(plate: Plate, labels: Array, size: int, unseen: float | None) -> Plate:
+def _spread(plate: Any, labels: Array, size: int, unseen: float | None) -> Plate:
     """Each category in its place among so many; the others have the concentration ``unseen``."""
     if size > len(labels) and unseen is None:
         raise StructureError(

@@ -55,7 +55,9 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _HOME[name]
-    found = getattr(importlib.import_module(home if "." in home else f"posterity.networks.{home}"), name)
+    found = getattr(
+        importlib.import_module(home if "." in home else f"posterity.networks.{home}"), name
+    )
     globals()[name] = found
     return found
 

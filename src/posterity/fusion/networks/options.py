@@ -52,7 +52,7 @@ class Options:
         seed: of the random inputs.
     """
 
-    tolerance: float | int = 0.01
+    tolerance: float | int = 0.005
     most: int | tuple[int, ...] | None = None
     shares: Shares | str = "precision"
     outgoing: Outgoing | str = "sum"
