@@ -28,9 +28,8 @@ from experiments.klfusion.networks.local_fits import DEFAULT_CACHE
 from experiments.klfusion.networks.metrics import scores
 from experiments.klfusion.networks.partitions import partition
 from experiments.klfusion.networks.predictions import Predictor, alone
-from posterity.fusion.networks import Options
 from posterity.ledger import Ledger
-from posterity.networks import Conv, Dense, GaussianPrior, Layers, train
+from posterity.networks import Conv, Dense, GaussianPrior, Layers, Options, train
 
 RESULTS = Path(__file__).parents[1] / "results"
 PERCEPTRON, LENET = "784-100-60-10", "LeNet-5"

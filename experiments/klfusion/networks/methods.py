@@ -20,10 +20,9 @@ from experiments.klfusion.networks.matched_average import matched_average
 from experiments.klfusion.networks.predictions import Predictor, alone, concatenation, ensemble
 from posterity.errors import ConvergenceWarning
 from posterity.families import Network
-from posterity.fusion.networks import Options
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
-from posterity.networks import Refinement
+from posterity.networks import Options, Refinement
 
 FUSED = "fused"
 PRODUCT = "fused, rule product"
