@@ -1,11 +1,12 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli.commands import document, ledger, plate, refuse, succeed
 
 import posterity
 from posterity import artifact
-from posterity.families import Gamma, Mixture, Plate
+from posterity.families import Gamma, HiddenMarkov, Mixture, NormalGamma, Plate
 
 
 def test_a_ledger(files):
@@ -54,6 +55,14 @@ def test_blocks_and_mixtures(files):
     text = succeed("inspect", "p.safetensors").stdout
     assert "a/b: Gamma" in text
     assert "c: Plate of 2 components" in text
+
+
+def test_states_of_a_hidden_markov_model(files):
+    one = NormalGamma.from_standard(np.zeros(1), np.ones(1), np.ones(1), np.full(1, 3.0))
+    posterity.save(HiddenMarkov.prior(one, states=2), "h.safetensors")
+    text = succeed("inspect", "h.safetensors").stdout
+    for part in ("HiddenMarkov", "emissions: Plate", "initial: Dirichlet", "transitions: Plate"):
+        assert part in text
 
 
 def test_a_terminal_without_columns(files):

@@ -72,6 +72,15 @@ def test_margins_are_what_every_move_adds_to_the_objective(
     assert (np.isinf(found) == np.isinf(true)).all()
 
 
+def test_margins_of_what_nothing_else_is_near() -> None:
+    """No move is near enough to be computed exactly."""
+    values = np.where(np.eye(4) > 0, 5000.0, 0.05)
+    topics = [Plate(Dirichlet.from_standard(v)) for v in (values, values + np.eye(4))]
+    fused = fuse(topics, components=4)
+    for margins in fused.margins.values():
+        assert (margins > moves.SURE).all()
+
+
 def test_blocks_of_any_size_give_the_same_margins(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = fuse(site_plates(5, count=6, spread=0.3))
     assert fused.plate.confidence is not None

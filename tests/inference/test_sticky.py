@@ -78,11 +78,12 @@ def test_degenerate_sites_still_have_a_posterior(x: np.ndarray) -> None:
     assert (np.diff(fit.trace) >= -1e-7 * abs(fit.bound)).all()
 
 
-def test_what_has_not_converged_is_told() -> None:
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_what_has_not_converged_is_told(rounds: int) -> None:
     x, _ = draw(MEANS[:3], (60,), seed=0)
-    with pytest.warns(ConvergenceWarning, match="in 2 rounds"):
-        fit = fit_sticky(x, ONE, states=5, restarts=1, rounds=2, key=jax.random.key(0))
-    assert not fit.converged
+    with pytest.warns(ConvergenceWarning, match=f"in {rounds} rounds"):
+        fit = fit_sticky(x, ONE, states=5, restarts=1, rounds=rounds, key=jax.random.key(0))
+    assert not fit.converged and len(fit.trace) == rounds
 
 
 def test_misfits_are_refused() -> None:

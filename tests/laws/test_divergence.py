@@ -49,12 +49,18 @@ def test_kl_of_a_small_step_is_half_its_fisher_norm(
 ) -> None:
     """Near itself KL falls with the square of the step, and rounding never makes it negative."""
     p, q = data.draw(members(name, 2))
-    step = 10.0**-power
-    near = p + step * (q - p)
-    far = p + 1e-3 * (q - p)
+    # A thousandth of the way, or less of it where that is no small step.
+    short = 1e-3 / np.sqrt(1 + 1e3 * p.kl(p + 1e-3 * (q - p)))
+
+    def along(share: float) -> Any:
+        step = (share * short)[..., None] * (q - p).natural_parameters
+        return p.with_natural_parameters(p.natural_parameters + step)
+
+    share = 10.0 ** (3 - power)
+    near, far = along(share), along(1.0)
     tolerance = 1e3 * EPS * (1 + np.abs(p.negative_entropy()))
     assert np.all(p.kl(near) > -tolerance)
-    assert np.all(p.kl(near) <= 2 * (step / 1e-3) ** 2 * p.kl(far) + tolerance)
+    assert np.all(p.kl(near) <= 2 * share**2 * p.kl(far) + tolerance)
 
 
 @families

@@ -23,6 +23,7 @@ from posterity.models import (
     marginals,
     padded,
 )
+from posterity.models.hidden_markov import counted
 
 MODEL = HiddenMarkovModel()
 EMISSIONS: dict[str, ExponentialFamily] = {
@@ -114,8 +115,7 @@ def test_refinement_finds_what_coordinate_ascent_does() -> None:
     records, found = Records.of(padded(data)), q
     with jax.enable_x64(True):
         for _ in range(200):
-            _, counts = jax.device_get(MODEL.expected_factor(found, records))
-            found = q + counts
+            found = q + jax.device_get(counted(found, records)[1])
     np.testing.assert_allclose(
         run.posterior.natural_parameters, found.natural_parameters, rtol=1e-3, atol=1e-2
     )
@@ -137,6 +137,8 @@ BAD = {
     "NaN": [np.array([[0.0, np.nan]])],
     "symbols": [np.array([0, 1])],
     "text": [np.array([["a", "b"]])],
+    "uneven": [[[1.0, 2.0], [3.0]]],
+    "unwrapped": [*np.array([[0.5, 2.0], [3.0, 1.0]])],
 }
 
 

@@ -12,7 +12,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 import posterity
 from posterity import Dirichlet, Ledger, Plate
 from posterity.adapters.sklearn import to_ledger
-from posterity.errors import ParameterError, StructureError
+from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.models import Documents, TopicModel, documents
 
 COUNTS = load_digits().data[:60]  # a document an image, a word a pixel
@@ -142,6 +142,9 @@ def test_dense_sparse_and_repeated_tables_are_the_same() -> None:
         found = documents(table)
         np.testing.assert_array_equal(found.words, DATA.words)
         np.testing.assert_array_equal(found.counts, DATA.counts)
+    twice = csr_array((np.ones(3), np.array([1, 1, 2]), np.array([0, 3])), (1, 4))
+    assert documents(twice).counts.tolist() == [[2.0, 1.0]]
+    assert twice.nnz == 3  # the caller's table stays what it was
     assert documents(np.zeros((2, 4))).totals.tolist() == [0.0, 0.0]
     assert documents(np.zeros((0, 4))).words.shape == (0, 1)
 
@@ -182,6 +185,14 @@ def test_documents_that_do_not_fit() -> None:
         TopicModel(3).mixtures(topics, documents([[1, 0, 1]]))
     with pytest.raises(StructureError, match="table of counts"):
         documents(["a text"])
+    with pytest.raises(StructureError, match="different lengths"):
+        documents([[1, 2], [0]])
+    for seen in ([[1, 0]], [[1, 0]] * 3):
+        with pytest.raises(StructureError, match="same documents"):
+            TopicModel(2).log_predictive(topics, documents(seen), documents([[0, 1]] * 2))
+    for wrong in ({"iterations": 0}, {"vocabulary": 0}, {"tolerance": 0.0}):
+        with pytest.raises(UsageError):
+            dataclasses.replace(MODEL, **wrong)
     with pytest.raises(StructureError, match="one shape"):
         TopicModel(2).check((DATA.words, DATA.counts[:, :3]))
     with pytest.raises(ParameterError):

@@ -1,7 +1,7 @@
 """gensim: fitted topic models as ledgers, and back.
 
-``state.get_lambda()`` are the concentrations of the topics, ``state.eta`` those of their prior (with
-``eta="auto"`` gensim learns another ``model.eta``, and goes on adding the first one);
+``state.get_lambda()`` are the concentrations of the topics, ``state.eta`` those of their prior
+(with ``eta="auto"`` gensim learns another ``model.eta``, and goes on adding the first one);
 ``state.sstats``, the difference, are expected word counts: of all documents after a batch fit
 (``update_every=0``), and after online learning what the last steps left of them. gensim holds
 float32 unless told otherwise; what is at rest is float64.

@@ -119,7 +119,8 @@ class Moves:
         step = traits - swap[:, None] * local.traits(partners)
         before = np.append(self._counts, 0.0)
         counts = before[both] + np.where(swap, 0, [[-1], [1]])
-        totals = (before[:, None] * np.vstack([found.centres, 0 * step[:1]]))[both]
+        centres = np.vstack([found.centres, np.zeros_like(found.centres[:1])])
+        totals = (before[:, None] * centres)[both]
         totals += np.stack([-step, step])
         # A group that nobody is left in disappears; anything proper will do for its centroid.
         used = counts > 0

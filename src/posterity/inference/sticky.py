@@ -1,8 +1,8 @@
 """Sticky hierarchical Dirichlet process hidden Markov models, by truncated variational inference.
 
 Rows of transitions are ``Dirichlet(α β + κ e_k)``: they share the popularity ``β`` of states,
-broken off a stick with concentration ``γ`` and truncated at ``K`` states, and stay where they are more
-often than that (teh2006, fox2011). The posterior is mean-field over emissions, transitions and
+broken off a stick with concentration ``γ`` and truncated at ``K`` states, and stay where they are
+more often than that (teh2006, fox2011). The posterior is mean-field over emissions, transitions and
 paths, with a point estimate of the sticks of ``β`` (liang2007, johnson2014): all updates but that
 of the sticks are conjugate, so each round raises the evidence lower bound.
 """
@@ -132,9 +132,12 @@ def fit_sticky(
     runs = [_ascend(problem, _start(problem, seed), rounds, tolerance) for seed in seeds]
     best = max(runs, key=lambda run: run.trace[-1])
     if not best.converged:
+        rises = [
+            f": the last one raised the bound by {rise:.2g} nats" for rise in np.diff(best.trace)
+        ]
         warnings.warn(
-            f"the best of {restarts} restarts has not converged in {rounds} rounds: the last one "
-            f"raised the bound by {best.trace[-1] - best.trace[-2]:.2g} nats. Give more rounds",
+            f"the best of {restarts} restarts has not converged in {rounds} rounds"
+            f"{rises[-1] if rises else ''}. Give more rounds",
             ConvergenceWarning,
             stacklevel=2,
         )

@@ -58,7 +58,14 @@ def documents(table: Any) -> Documents:
 def _rows(table: Any) -> tuple[Array, Array, Array]:
     """Where each document starts in the list of all words, those words, and their counts."""
     sparse = hasattr(table, "tocsr")
-    found: Any = table.tocsr() if sparse else np.asarray(table)
+    try:
+        found: Any = table.tocsr(copy=True) if sparse else np.asarray(table)
+    except ValueError as error:  # NumPy's, for lists of several lengths
+        raise StructureError(
+            found="documents of different lengths",
+            expected="a table of counts (n, V), a document a row and a word a column",
+            fix="Count every word of the vocabulary in every document, also those that are absent.",
+        ) from error
     if found.ndim != 2 or found.dtype.kind not in "biuf":
         raise StructureError(
             found=f"documents of shape {found.shape} and type {found.dtype}",

@@ -70,7 +70,14 @@ def padded(
 
 def _checked(sequence: Any) -> np.ndarray:
     """One sequence, as float64 vectors or whole numbers."""
-    array = np.asarray(sequence)
+    try:
+        array = np.asarray(sequence)
+    except ValueError as error:  # NumPy's, for lists of several lengths
+        raise StructureError(
+            found="a sequence whose steps have different numbers of channels",
+            expected="vectors (T, d) or symbols (T,)",
+            fix="Give every step the same channels; impute missing ones.",
+        ) from error
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or not array.shape[0]:
         raise StructureError(
             found=f"a sequence of shape {array.shape} and dtype {array.dtype}",
@@ -89,7 +96,8 @@ def _checked(sequence: Any) -> np.ndarray:
         raise ParameterError(
             found=f"{array[(array % 1 != 0) | (array < 0)][0]} among the symbols",
             expected="whole numbers 0, 1, 2, …",
-            fix="Reshape a sequence of numbers to (T, 1); code symbols as whole numbers.",
+            fix="Reshape a sequence of numbers to (T, 1), and wrap a single sequence in a list; "
+            "code symbols as whole numbers.",
         )
     return array.astype(np.int64)
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import equinox as eqx
 import numpy as np
 
-from posterity.arguments import one_of
+from posterity.arguments import COUNT, POSITIVE, one_of
 from posterity.arrays.namespace import Namespace, namespace
 from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ParameterError, StructureError
@@ -67,6 +67,8 @@ class TopicModel(ExpectedModel[Plate]):
 
     def __check_init__(self) -> None:
         VARIANCE.check(concentration=self.concentration)
+        COUNT.check(vocabulary=self.vocabulary, iterations=self.iterations)
+        POSITIVE.check(tolerance=self.tolerance)
 
     def prior(self, topics: int, concentration: float) -> Plate:
         """So many topics, all words alike: no topic differs from another."""
@@ -147,6 +149,12 @@ class TopicModel(ExpectedModel[Plate]):
         """
         TOPICS.check(topics=topics)
         self._check_topics(q, unseen)
+        if len(seen[0]) != len(unseen[0]):
+            raise StructureError(
+                found=f"words seen of {len(seen[0])} documents, and unseen of {len(unseen[0])}",
+                expected="both of the same documents, in one order",
+                fix="Split the words of each document; one without words is a row of zeros.",
+            )
         chances = word_chances(q, topics)
         return log_completion(self.mixtures(q, seen).mean, chances, Documents(*unseen))
 

@@ -65,7 +65,10 @@ def _tree(node: dict[str, Any], name: str = "") -> Tree:
 
 def _children(node: dict[str, Any]) -> dict[str, Any]:
     children = dict(node["parameters"])
-    return {**children.pop("blocks"), **children} if node["type"] == "Product" else children
+    blocks = children.get("blocks")
+    if not isinstance(blocks, dict) or isinstance(blocks.get("type"), str):
+        return children
+    return {**children.pop("blocks"), **children}  # of a product, whatever its name
 
 
 def _label(node: dict[str, Any]) -> str:
