@@ -160,14 +160,7 @@ def by_means(local: dict[str, Ledger]) -> Ledger:
         sharp = DiagonalGaussian.from_standard(means, np.full(means.shape, WIDTH**2))
         plates[name] = Plate(sharp, q.as_plate(ledger.prior).weights)  # type: ignore[arg-type]
     found = posterity.fuse(plates)
-    named = []
-    for name, ledger in local.items():
-        prior: HiddenMarkov = ledger.prior  # type: ignore[assignment]
-        learnt = (ledger.posterior - prior).relabel(found.matching[name], found.components)
-        one = prior.emissions.members[0]  # type: ignore[attr-defined]
-        wide = HiddenMarkov.exchangeable(one, prior.spread(), found.components)
-        named.append(Ledger.of_site(name, prior=wide, posterior=wide + learnt))
-    fused = posterity.fuse(named, rule="product", matching="identity")
+    fused = posterity.fuse(local, rule="product", matching=found.matching)
     assert fused.ledger is not None
     return fused.ledger
 

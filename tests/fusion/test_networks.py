@@ -12,8 +12,13 @@ import posterity.fusion.networks.fuse  # hypothesis traces, and slows, what is i
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Network, Product
 from posterity.fusion.diff import diff
-from posterity.fusion.networks import Options
+from posterity.fusion.matching import Matching
 from posterity.fusion.networks.forward import flow
+from posterity.fusion.networks.inputs import mean_squares, random_inputs
+from posterity.fusion.networks.locals import in_order
+from posterity.fusion.networks.refusals import widths_wanted
+from posterity.fusion.sites import read_sites
+from posterity.networks import Options
 from posterity.networks.layers import Conv, Dense, Layers
 from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
 
@@ -71,6 +76,25 @@ def test_options_keep_a_network_fused_with_itself(options):
     np.testing.assert_allclose(aligned(fused.posterior, network).mean, network.mean, atol=1e-8)
 
 
+def test_small_variances_outlive_large_means():
+    """Moments of two networks that are one, and of two that differ, as they are known."""
+    rng = np.random.default_rng(24)
+    mean, variance = 3 + rng.normal(size=DENSE.size), np.full(DENSE.size, 1e-18)
+    one = Network.from_standard(mean, variance, DENSE)
+    options = {"divergence": "forward", "matching": "identity", "networks": QUICK}
+    same = posterity.fuse([one, one], **options).posterior
+    np.testing.assert_allclose(same.variance, variance, rtol=1e-6)
+    shift = 1e-3
+    other = Network.from_standard(mean + shift, variance, DENSE)
+    found = posterity.fuse([one, other], **options).posterior
+    # Of two points at this distance, with shares a and 1 - a, the variance is a (1 - a) of its
+    # square, and the mean is where these shares put it.
+    to_units = lambda leaf: DENSE.unravel(np.asarray(leaf))[0]["bias"]
+    share = (to_units(found.mean) - to_units(mean)) / shift
+    expected = share * (1 - share) * shift**2
+    np.testing.assert_allclose(to_units(found.variance), expected, rtol=1e-6)
+
+
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=3)
 def test_names_order_of_sites_and_order_of_units_make_no_difference(seed):
@@ -114,6 +138,43 @@ def test_wider_is_closer_and_the_narrowest_within_the_tolerance_is_taken():
     assert 12 < found.widths[0] <= 25
     assert found.achieved_kl <= tolerance
     assert all(k > tolerance for (w,), k in found.predictive_kl.items() if w < found.widths[0])
+
+
+def test_the_search_stops_at_most_and_says_how_far_it_is():
+    rng = np.random.default_rng(1)
+    sites = {f"s{j}": random_network(TWO, rng) for j in range(3)}
+    free = posterity.fuse(sites, networks=Options(samples=60, tolerance=1e-9))
+    assert free.widths == (15, 12)
+    for most, widths in ((8, (8, 8)), ((7, 9), (7, 9)), (3, (3, 3)), (10**6, free.widths)):
+        options = Options(samples=60, tolerance=1e-9, most=most)
+        if widths == free.widths:
+            assert posterity.fuse(sites, networks=options).posterior == free.posterior
+            continue
+        with pytest.warns(UserWarning, match="nats from .* Raise `most`") as told:
+            found = posterity.fuse(sites, networks=options)
+        assert found.widths == widths and max(found.predictive_kl) == widths
+        assert f"{found.achieved_kl:.3g} nats" in str(told[0].message)
+        exact = posterity.fuse(sites, components=widths, networks=QUICK)
+        assert exact.posterior == found.posterior
+    within = Options(samples=60, tolerance=free.predictive_kl[(5, 4)] + 1, most=9)
+    assert posterity.fuse(sites, networks=within).widths == (5, 4)
+
+
+def test_networks_without_biases_or_anything_to_say():
+    layers = Layers((Dense(4, 6, bias=False), Dense(6, 1, "identity", bias=False)))
+    dead = Network.from_standard(np.zeros(layers.size), np.ones(layers.size), layers)
+    assert posterity.fuse([dead, dead], networks=QUICK).achieved_kl == 0
+
+
+def test_widths_are_whole_numbers_of_any_kind():
+    rng = np.random.default_rng(23)
+    locals_ = in_order(read_sites([random_network(DENSE, rng) for _ in range(2)]), np.ones(2), None)
+    wanted = lambda asked: widths_wanted(asked, locals_, Matching.EVIDENCE, QUICK)
+    for asked in (8, np.int64(8), [8], (np.int32(8),)):
+        assert wanted(asked) == (8,)
+    for asked in (8.0, np.nan, "8", [8.5]):
+        with pytest.raises(UsageError, match="components"):
+            wanted(asked)
 
 
 def test_at_most_one_unit_of_a_site_in_a_fused_one_and_the_lightest_left_out():
@@ -208,10 +269,6 @@ def test_random_inputs_are_as_large_as_the_data_that_posteriors_saw():
     rng = np.random.default_rng(10)
     sizes = np.array([0.1, 1.0, 10.0, 100.0])
     layers = Layers.dense(4, 6, 2)
-    from posterity.fusion.networks.inputs import random_inputs
-    from posterity.fusion.networks.locals import in_order
-    from posterity.fusion.sites import read_sites
-
     sites = {}
     for name in "ab":
         own = layers.unravel(np.zeros(layers.size))
@@ -228,6 +285,21 @@ def test_random_inputs_are_as_large_as_the_data_that_posteriors_saw():
     locals_ = in_order(read_sites(sites), np.ones(2), None)
     drawn = random_inputs(locals_, 20000, rng)
     np.testing.assert_allclose((drawn**2).mean(0), sizes**2, rtol=1e-6)
+
+
+def test_units_that_were_switched_off_say_nothing_of_the_size_of_inputs():
+    """They are surer than their prior for a reason that is not data, at the bias as anywhere."""
+    layers, size, sites = Layers.dense(3, 4, 2), 0.2, {}
+    for name in "ab":
+        gained = layers.unravel(np.zeros(layers.size))
+        gained[0]["bias"][:], gained[0]["kernel"][:] = 50.0, 50.0 * size
+        gained[0]["bias"][2:], gained[0]["kernel"][:, 2:] = 900.0, 900.0
+        mean = layers.unravel(np.full(layers.size, 3.0))
+        mean[1]["kernel"][2:] = 0.5
+        network = Network.from_standard(layers.ravel(mean), 1 / (1 + layers.ravel(gained)), layers)
+        sites[name] = as_site(name, network)
+    found = mean_squares(in_order(read_sites(sites), np.ones(2), None))
+    np.testing.assert_allclose(found, size)
 
 
 @pytest.mark.parametrize("outputs", [None, "values", "classes"])
@@ -316,6 +388,10 @@ def test_windows_that_differ_are_refused_with_the_layer():
         {"budget": 2**30},
         {"divergence": "jeffreys"},
         {"components": 0},
+        {"components": True},
+        {"components": 8, "networks": Options(most=9)},
+        {"matching": "kl-fusion", "networks": Options(most=9)},
+        {"networks": Options(most=(9, 9))},
         {"components": (3, 3)},
         {"components": 13},
         {"components": 5, "matching": "identity"},
@@ -334,6 +410,8 @@ def test_arguments_that_say_nothing_of_networks_are_refused(arguments):
     "options",
     [
         {"tolerance": 0.0},
+        {"most": 0},
+        {"most": (3, -1)},
         {"shares": "counts"},
         {"outgoing": "max"},
         {"ridge": -1.0},

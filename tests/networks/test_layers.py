@@ -30,6 +30,12 @@ def test_a_perceptron() -> None:
     assert layers.summary == "4-3 relu-2"
 
 
+def test_sizes_that_were_counted_in_numpy() -> None:
+    layers = Layers.dense(np.int64(4), 3, np.arange(3).max())
+    assert layers == Layers.dense(4, 3, 2)
+    assert {type(size) for layer in layers.layers for size in layer.kernel} == {int}
+
+
 def test_images_through_convolutions() -> None:
     assert LENET.images == ((28, 28, 1), (12, 12, 6), (6, 6, 16), (12,), (10,))
     assert LENET.size == (25 + 1) * 6 + (150 + 1) * 16 + (576 + 1) * 12 + 130

@@ -57,7 +57,34 @@ def test_other_likelihoods() -> None:
     chances = predict(network, X, samples=0, likelihood="bernoulli")
     np.testing.assert_allclose(chances, scipy.special.expit(mean), rtol=1e-4)
     both = describe(network, X, samples=5, likelihood="bernoulli")
-    np.testing.assert_allclose(np.exp(both.log_predictive(np.zeros(6))), 1 - both.mean, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(both.log_predictive(np.zeros(6))), 1 - both.mean, rtol=1e-5)
+
+
+def test_log_chances_are_right_where_chances_are_lost() -> None:
+    """``-log(1 + exp(a))`` of logits ``a`` at which the other class has all but everything."""
+    logit = 60.0
+    for outputs_, likelihood in ((1, "bernoulli"), (2, "categorical")):
+        layers = Layers.dense(1, outputs_)
+        mean = np.concatenate([np.zeros(2 * outputs_ - 1), [logit]])
+        network = Network.from_standard(mean, np.full(len(mean), 1e-12), layers)
+        found = describe(network, np.ones((1, 1)), likelihood=likelihood)
+        np.testing.assert_allclose(found.log_predictive([0]), -logit, rtol=1e-5)
+        np.testing.assert_allclose(found.log_predictive([1]), 0, atol=1e-6)
+
+
+def test_values_far_from_zero_keep_their_variance() -> None:
+    layers, draws = Layers.dense(1, 1), 4000
+    network = Network.from_standard(np.array([3000.0, 0.0]), np.array([0.01, 1e-9]), layers)
+    found = describe(network, np.ones((1, 1)), likelihood="gaussian", samples=draws)
+    assert found.variance is not None
+    assert abs(found.variance[0, 0] / 0.01 - 1) < 4 * np.sqrt(2 / draws)
+
+
+def test_a_likelihood_of_another_number_of_outputs_is_refused() -> None:
+    with pytest.raises(StructureError, match=r"3 outputs .* likelihood='categorical'"):
+        predict(NETWORK, X, likelihood="bernoulli")
+    with pytest.raises(StructureError, match=r"1 output .* likelihood='bernoulli'"):
+        predict(Network.prior(Layers.dense(3, 1)), X)
 
 
 def test_many_inputs_and_draws_are_seen_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import scipy.integrate
 import scipy.stats
@@ -21,7 +20,6 @@ from posterity.errors import (
 )
 from posterity.families import Network
 from posterity.networks import Conv, Dense, GaussianPrior, Horseshoe, Layers, predict, train
-from posterity.networks.adam import Moments, ascend
 from posterity.networks.bound import Bound, regularised, scale_kl, started
 from posterity.networks.training import CHUNK, Progress, _arrays_of
 from tests.networks.digits import LAYERS, TEST, TRAINING, trained
@@ -90,22 +88,6 @@ def test_the_horseshoe_as_a_gaussian_has_its_second_moment() -> None:
     expected = scipy.integrate.quad(square, 0, np.inf)[0]
     np.testing.assert_allclose(prior.variances(LAYERS)[0], expected, rtol=1e-5)
     assert prior.network(LAYERS).layers == LAYERS
-
-
-def test_adam_is_adam() -> None:
-    tree = {"a": jnp.ones(3), "b": jnp.zeros(2)}
-    gradients = [jax.tree.map(lambda leaf, n=n: leaf * 0.1 + n, tree) for n in (1.0, -2.0, 0.5)]
-    state, reference, moments = tree, tree, Moments.of(tree)
-    optimiser = optax.adam(0.01)
-    memory = optimiser.init(reference)
-    for gradient in gradients:
-        rates = jax.tree.map(lambda _: 0.01, tree)
-        state, moments = ascend(state, gradient, moments, rates)
-        down = jax.tree.map(jnp.negative, gradient)
-        updates, memory = optimiser.update(down, memory)
-        reference = optax.apply_updates(reference, updates)
-    for name in tree:
-        np.testing.assert_allclose(state[name], reference[name], rtol=1e-5)
 
 
 # --- digits --------------------------------------------------------------------------------------

@@ -28,9 +28,8 @@ from experiments.klfusion.networks.local_fits import DEFAULT_CACHE
 from experiments.klfusion.networks.metrics import scores
 from experiments.klfusion.networks.partitions import partition
 from experiments.klfusion.networks.predictions import Predictor, alone
-from posterity.fusion.networks import Options
 from posterity.ledger import Ledger
-from posterity.networks import Conv, Dense, GaussianPrior, Layers, train
+from posterity.networks import Conv, Dense, GaussianPrior, Layers, Options, train
 
 RESULTS = Path(__file__).parents[1] / "results"
 PERCEPTRON, LENET = "784-100-60-10", "LeNet-5"
@@ -84,14 +83,14 @@ def run(
         "seed": SEED,
         "networks": {},
     }
+    results.mkdir(parents=True, exist_ok=True)
     for name, deep in chosen.items():
         for number in sites:
             rows = measured(name, deep, digits, number, cache)
             found["networks"][f"{name}, {number} sites"] = rows
+            found["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
+            (results / "deep.json").write_text(json.dumps(found, indent=1) + "\n")
             print(f"{name}, {number} sites: {json.dumps(rows[methods.FUSED])}", flush=True)
-    found["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "deep.json").write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 

@@ -82,6 +82,11 @@ def _fused(trial: Trial, _: Rows) -> Rows:
     }
 
 
+def _capped(trial: Trial, _: Rows) -> Rows:
+    """The product at the paper's width, or at all units there are."""
+    return {methods.CAPPED: sampled(trial, methods.capped(trial.sites))}
+
+
 def _rounds(trial: Trial, known: Rows) -> Rows:
     """A round from what was fused, and one from nothing."""
     fusion = posterity.fuse(trial.sites, components=known[methods.FUSED]["units"])
@@ -123,6 +128,7 @@ def _pooled(trial: Trial, _: Rows) -> Rows:
 PARTS: dict[str, Callable[[Trial, Rows], Rows]] = {
     "locals": _locals,
     "fused": _fused,
+    "capped": _capped,
     "rounds": _rounds,
     "options": _options,
     "together": _together,

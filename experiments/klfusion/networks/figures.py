@@ -28,7 +28,7 @@ Rows = Mapping[str, Any]
 def figure1(trial: Trial, folder: Path) -> None:
     """Images of the test set, each column surer than the next; what the fused network says."""
     digits, key = trial.digits, jax.random.key(trial.case.number)
-    predictor = drawn(methods.fused(trial.sites), key, trial.effort.samples)
+    predictor = drawn(methods.capped(trial.sites), key, trial.effort.samples)
     probabilities = predictor(digits.x_test.reshape(len(digits.x_test), -1))
     order = np.argsort(entropy(probabilities), kind="stable")
     canvas, axes = plt.subplots(EACH, len(QUANTILES), figsize=(7.2, 9.2), layout="constrained")
@@ -59,6 +59,7 @@ def figure5(partitions: Sequence[Rows], folder: Path) -> None:
         axis.set(title=title, xlabel="digit")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("mean predictive entropy, nats")
+    axes[0].set_ylim(bottom=0)
     canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     canvas.savefig(folder / "networks-figure5.png", dpi=130)
     plt.close(canvas)
@@ -73,7 +74,7 @@ def _by_digit(axis: Axes, partitions: Sequence[Rows], kind: str) -> None:
             if name.startswith("site ")
         ]
     )
-    fused = np.array([rows[methods.FUSED]["entropy by digit"][kind] for rows in partitions])
+    fused = np.array([rows[methods.CAPPED]["entropy by digit"][kind] for rows in partitions])
     places = np.arange(fused.shape[1])
     apart = np.random.default_rng(0).uniform(-0.3, -0.05, local.shape)
     axis.plot(places + apart, local, ".", color=LOCAL, markersize=3)
@@ -84,4 +85,3 @@ def _by_digit(axis: Axes, partitions: Sequence[Rows], kind: str) -> None:
         places + 0.15, fused.mean(0), spread, fmt="o", color=FUSED, capsize=3, label=label
     )
     axis.set_xticks(places)
-    axis.set_ylim(bottom=0)

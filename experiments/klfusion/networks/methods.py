@@ -20,14 +20,13 @@ from experiments.klfusion.networks.matched_average import matched_average
 from experiments.klfusion.networks.predictions import Predictor, alone, concatenation, ensemble
 from posterity.errors import ConvergenceWarning
 from posterity.families import Network
-from posterity.fusion.networks import Options
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
-from posterity.networks import Refinement
+from posterity.networks import Options, Refinement
 
 FUSED = "fused"
 PRODUCT = "fused, rule product"
-CAPPED = "fused, 281 units"
+CAPPED = "fused, rule product, 281 units"
 WIDTH = 281
 """The paper's fused width."""
 CONCATENATED = "concatenation"
@@ -87,13 +86,14 @@ def averages(sites: Sites, data: Data, seed: int) -> Found:
 FISHER_IMAGES, TINY = 500, 1e-10
 
 
-def fused(sites: Sites) -> Network:
-    """What `posterity.fuse` makes of them by default: it finds the width."""
-    return posterity.fuse(sites).posterior
+def capped(sites: Sites) -> Network:
+    """The product at the paper's width, or of all units there are."""
+    units = sum(network.layers.widths[0] for network in posteriors(sites))
+    return posterity.fuse(sites, components=min(WIDTH, units), rule="product").posterior
 
 
 def fused_otherwise(sites: Sites, width: int) -> Found:
-    """At the width that was found: other options; and at the paper's width."""
+    """At the width that was found: other options."""
     options = {
         NOT_REFITTED: Options(refit=False),
         EQUAL: Options(shares="equal"),
@@ -104,9 +104,6 @@ def fused_otherwise(sites: Sites, width: int) -> Found:
         name: posterity.fuse(sites, components=width, networks=own).posterior
         for name, own in options.items()
     }
-    units = sum(sum(network.layers.widths) for network in posteriors(sites))
-    if units > WIDTH:
-        found[CAPPED] = posterity.fuse(sites, components=WIDTH).posterior
     return {name: _of(network) for name, network in found.items()}
 
 

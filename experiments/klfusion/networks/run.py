@@ -25,7 +25,7 @@ from experiments.klfusion.networks.studies import MAIN, Study, studies
 from experiments.klfusion.networks.summary import summarise
 
 RESULTS = Path(__file__).parents[1] / "results"
-OURS = ("fused", "rounds", "options")
+OURS = ("fused", "capped", "rounds", "options")
 """Parts that change with the library: `--again` measures them anew."""
 
 
@@ -38,8 +38,12 @@ def run(
     results: Path,
     effort: Effort,
     again: Sequence[str] = (),
+    report: bool = False,
 ) -> dict[str, Any]:
-    """Train, measure, judge, draw and write; returns what `networks.json` holds."""
+    """Train, measure, judge, draw and write; returns what `networks.json` holds.
+
+    With ``report`` nothing new is measured: what the cache has is judged.
+    """
     start = time.process_time()
     measured = {}
     for name, study in chosen.items():
@@ -48,11 +52,15 @@ def run(
             parts = study.parts + (study.rarely if number < study.rare else ())
             rows = {}
             for part in parts:
-                rows |= trial.measured(part, rows, anew=part in again)
+                if not report or trial.path(part).exists():
+                    rows |= trial.measured(part, rows, anew=part in again)
+            if not rows:
+                continue
             measured.setdefault(name, []).append(rows)
             print(f"{name}: partition {number + 1} of {study.partitions}", flush=True)
     summary = summarise(measured)
-    summary["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
+    if not report:
+        summary["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
     results.mkdir(parents=True, exist_ok=True)
     (results / "networks.json").write_text(json.dumps(summary, indent=1) + "\n")
     first = _Lazy(chosen[MAIN].case, digits, strange, effort, cache).trial
@@ -78,8 +86,11 @@ class _Lazy:
             self._trial = Trial(self.case, sites, self.digits, *self.strange, self.effort)
         return self._trial
 
+    def path(self, part: str) -> Path:
+        return self.cache / self.case.name / f"{part.replace(' ', '-')}.json"
+
     def measured(self, part: str, known: Rows, *, anew: bool = False) -> Rows:
-        path = self.cache / self.case.name / f"{part.replace(' ', '-')}.json"
+        path = self.path(part)
         if path.exists() and not anew:
             return json.loads(path.read_text())
         with warnings.catch_warnings():
@@ -97,12 +108,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, default=10, help="of the main study")
     parser.add_argument("--others", type=int, default=2, help="about as many of each other study")
+    parser.add_argument("--rare", type=int, default=3, help="of these, with what takes long")
     parser.add_argument("--studies", nargs="+", help="names of some of them; the main one is")
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder of the fits")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--again", action="store_true", help="measure fusing anew")
+    parser.add_argument("--report", action="store_true", help="of what the cache has, no more")
     own = parser.parse_args(arguments)
-    chosen = studies(own.partitions, own.others)
+    chosen = studies(own.partitions, own.others, own.rare)
     chosen = {n: s for n, s in chosen.items() if not own.studies or n in [MAIN, *own.studies]}
     fonts = font_digits()
     summary = run(
@@ -113,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results=own.results,
         effort=Effort(),
         again=OURS if own.again else (),
+        report=own.report,
     )
     print(json.dumps(summary["goals"], indent=1))
 

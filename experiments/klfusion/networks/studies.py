@@ -31,19 +31,24 @@ class Study:
     rare: int = 3
 
 
+USUAL = ("locals", "together", "fused")
 SHORT = ("together", "fused", "options")
 
 
-def studies(main: int = 10, others: int = 2, sites: int = 20) -> dict[str, Study]:
-    """By name; ``main`` partitions for table 2, about ``others`` for what stands beside it."""
+def studies(main: int = 10, others: int = 2, rare: int = 3, sites: int = 20) -> dict[str, Study]:
+    """By name; ``main`` partitions for table 2, about ``others`` for what stands beside it.
+
+    Of the main study's, the first ``rare`` also have rounds, other options and other averages.
+    """
     few = max(1, others // 2)
     widths = (100, 125, 150, 175, 200)
-    everything = ("locals", "together", "fused", "rounds")
-    rarely = ("options", "averages", "published")
+    rarely = ("rounds", "options", "averages", "published")
     found = {
-        MAIN: Study(Case(), main, everything, rarely),
+        MAIN: Study(Case(), main, (*USUAL, "capped"), rarely, rare),
         POOLED_STUDY: Study(Case(sites=1), 1, ("pooled",)),
-        HORSESHOE_ROW: Study(Case(setting=HORSESHOE, steps=LESS), others + 1, ("locals", *SHORT)),
+        HORSESHOE_ROW: Study(
+            Case(setting=HORSESHOE, steps=LESS), others, ("locals", "together", "fused")
+        ),
         "Gaussian, full KL, Dirichlet(0.8)": Study(Case(setting=PLAIN, steps=LESS), few, SHORT),
         f"{sites} sites": Study(Case(sites=sites, steps=LESS // 2), few, SHORT),
         "widths 100 to 200": Study(Case(widths=widths, steps=LESS), few, SHORT),

@@ -121,19 +121,22 @@ def align(
     components: int | None,
     importance: Float[Array, " sites"],
     absorb: bool = False,
+    given: Int[Array, " n"] | None = None,
 ) -> Alignment:
     """Match the components of all sites' plates, and number them by weight.
 
-    With ``absorb``, a site's components that are one (:mod:`.absorb`) are matched as one.
+    With ``absorb``, a site's components that are one (:mod:`.absorb`) are matched as one. Labels
+    that are ``given`` for ``Matching.IDENTITY`` stay as they are.
 
     Raises:
         UsageError: a site without data, or a number of components that cannot be.
     """
     identity = matching is Matching.IDENTITY
     used = np.ones(len(plates.site), bool) if identity else plates.used
+    used = used if given is None else given >= 0
     free = matching is Matching.EVIDENCE and components is None
     parts, left = Absorbing.of(plates), np.flatnonzero(used)
-    matched = _match(parts, left, matching, divergence, components)
+    matched = _match(parts, left, matching, divergence, components, given)
     while absorb and free and (more := parts.more(matched, left)) is not None:
         parts, left = more, np.flatnonzero(used & more.whole)
         matched = _match(parts, left, matching, divergence, components)
@@ -146,9 +149,11 @@ def _match(
     matching: Matching,
     divergence: Divergence | Discrepancy,
     size: Any,
+    given: Int[Array, " n"] | None = None,
 ) -> Matched:
     starts = np.cumsum([0, *_held(parts.plates, rows)])
-    return match(parts.members[rows], starts, matching, divergence, size, parts.counts[rows])
+    known = None if given is None else given[rows]
+    return match(parts.members[rows], starts, matching, divergence, size, parts.counts[rows], known)
 
 
 def _aligned(

@@ -19,6 +19,7 @@ from posterity.fusion.common_prior import pooled_posterior, warn_of_priors
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.divergences.names import Name, divergence_of
 from posterity.fusion.geometry import Divergence
+from posterity.fusion.given import given_labels
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.networks.intake import in_memory, without_networks
 from posterity.fusion.networks.options import Options
@@ -123,7 +124,7 @@ def fuse(
     components: int | tuple[int, ...] | None = None,
     rule: Rule | RuleName | str = "barycenter",
     divergence: Divergence | Discrepancy | Name | str = "reverse",
-    matching: Matching | MatchingName | str = "evidence",
+    matching: Matching | MatchingName | str | Mapping[str, Any] = "evidence",
     prior: ExponentialFamily | None = None,
     weights: Mapping[str, float] | None = None,
     absorb: bool | None = None,
@@ -155,7 +156,8 @@ def fuse(
             begins where the evidence found it, number of components included, and is alternated
             with barycentres.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
-            :class:`Matching`.
+            :class:`Matching`. Or a matching that is known, by site the fused component of each
+            local one and -1 for what is left out, as ``Fusion.matching`` of another fusion has it.
         prior: what sites that are not ledgers started from, and the prior that a product counts
             once, whatever ledgers started from; without it, their common prior, or the average of
             priors that differ. A plate's has members that are all alike, in any number, and
@@ -203,7 +205,8 @@ def fuse(
     """
     by: Rule = _choice(Rule, rule, "rule")
     side = divergence_of(divergence)
-    how: Matching = _choice(Matching, matching, "matching")
+    known = matching if isinstance(matching, Mapping) else None
+    how: Matching = _choice(Matching, "identity" if known is not None else matching, "matching")
     COUNT.or_none().check(budget=budget)
     check_family(prior)
     if absorb and (how is not Matching.EVIDENCE or components is not None):
@@ -225,6 +228,8 @@ def fuse(
     if rest is not None:
         number = without_networks([], networks, components)
         _check_streams(absorb)
+        if known is not None:
+            raise _no_known_matching("sites that are streamed")
         if isinstance(side, Discrepancy):
             raise _no_stream(side)
         found = stream(
@@ -243,6 +248,8 @@ def fuse(
     if any(isinstance(site.posterior, Network) for site in sites.values()):
         from posterity.fusion.networks.fuse import fuse_networks
 
+        if known is not None:
+            raise _no_known_matching("networks, which have one a layer")
         return fuse_networks(
             sites,
             components=components,
@@ -263,7 +270,10 @@ def fuse(
     check_has_plates(number, like, bool(plates))
     if isinstance(side, Discrepancy):
         _check_defined(side, plates if by is Rule.PRODUCT else blocks)
-    aligned = {p.path: align(p, how, side, number, importance, absorb is not False) for p in plates}
+    labels = None if known is None else given_labels(known, plates, number)
+    aligned = {
+        p.path: align(p, how, side, number, importance, absorb is not False, labels) for p in plates
+    }
     if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
         _warn_of_doubts(plates, aligned)
     if by is Rule.PRODUCT:
@@ -286,6 +296,14 @@ def _check_streams(absorb: bool | None) -> None:
             expected="sites that are matched in memory: up to 64 MiB of parameters, no budget=",
             fix="Leave absorb out, or fuse regions of fewer sites first, and then their ledgers.",
         )
+
+
+def _no_known_matching(what: str) -> UsageError:
+    return UsageError(
+        found=f"a matching by site for {what}",
+        expected="posteriors with one plate that are matched in memory",
+        fix="Leave matching out, or choose one by name.",
+    )
 
 
 def _no_stream(divergence: Discrepancy) -> UsageError:

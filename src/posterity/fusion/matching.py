@@ -49,15 +49,18 @@ def match(
     divergence: Divergence | Discrepancy,
     components: int | None,
     counts: Float[Array, " n"] | None = None,
+    given: Int[Array, " n"] | None = None,
 ) -> Matched:
     """Find the global label of every component.
 
     ``members`` (N,) are grouped by site; ``starts`` (J + 1,) has the first of each site, and the
     end. The outcome does not depend on the order of sites, nor on that of a site's components:
-    those that are the same, to the last bit, are told apart by their ``counts``.
+    those that are the same, to the last bit, are told apart by their ``counts``. With
+    ``Matching.IDENTITY`` labels are those ``given``, or else a component's place in its site.
     """
-    _check_components(np.diff(starts), matching, components)
-    given = np.concatenate([np.arange(size) for size in np.diff(starts)])
+    if given is None:
+        _check_components(np.diff(starts), matching, components)
+        given = np.concatenate([np.arange(size) for size in np.diff(starts)])
     order, bounds = _canonical_order(members, starts, counts)
     other = divergence if isinstance(divergence, Discrepancy) else None
     side = Divergence.REVERSE if isinstance(divergence, Discrepancy) else divergence

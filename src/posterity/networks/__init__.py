@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from posterity.fusion.networks.options import Options
     from posterity.networks.layers import Conv, Dense, Layers
     from posterity.networks.prediction import Prediction, describe, predict
     from posterity.networks.priors import GaussianPrior, Horseshoe
@@ -17,6 +18,7 @@ _HOME = {
     "GaussianPrior": "priors",
     "Horseshoe": "priors",
     "Layers": "layers",
+    "Options": "posterity.fusion.networks.options",
     "Prediction": "prediction",
     "Progress": "training",
     "Refinement": "refinement",
@@ -27,7 +29,7 @@ _HOME = {
     "to_pytree": "pytrees",
     "train": "training",
 }
-"""The module of each public name."""
+"""The module of each public name, of this package where it has no dots."""
 
 __all__ = [
     "Conv",
@@ -35,6 +37,7 @@ __all__ = [
     "GaussianPrior",
     "Horseshoe",
     "Layers",
+    "Options",
     "Prediction",
     "Progress",
     "Refinement",
@@ -51,7 +54,10 @@ def __getattr__(name: str) -> Any:
     """Import on first use (PEP 562): layers are data, which need no JAX."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"posterity.networks.{_HOME[name]}"), name)
+    home = _HOME[name]
+    found = getattr(
+        importlib.import_module(home if "." in home else f"posterity.networks.{home}"), name
+    )
     globals()[name] = found
     return found
 

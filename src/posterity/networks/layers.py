@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
 
 import numpy as np
 
@@ -138,8 +138,10 @@ class Layers:
         _ = self.images  # which is checked as it is made
 
     @classmethod
-    def dense(cls, *sizes: int, activation: str = "relu") -> Self:
+    def dense(cls, *sizes: SupportsIndex, activation: str = "relu") -> Self:
         """A perceptron: inputs, hidden units, outputs; the last layer is linear."""
+        # Numbers of columns and classes often come as NumPy's, which files do not hold.
+        whole: list[Any] = [int(size) if isinstance(size, np.integer) else size for size in sizes]
         if len(sizes) < 2:
             raise UsageError(
                 found=f"sizes {sizes}",
@@ -150,7 +152,7 @@ class Layers:
         return cls(
             tuple(
                 Dense(before, after, "identity" if index == last else activation)
-                for index, (before, after) in enumerate(itertools.pairwise(sizes))
+                for index, (before, after) in enumerate(itertools.pairwise(whole))
             )
         )
 

@@ -9,7 +9,9 @@ from jaxtyping import Float
 
 from posterity.arguments import one_of
 from posterity.arrays.typing import Real
+from posterity.errors import StructureError
 from posterity.families.gaussian import LOG_2PI
+from posterity.networks.layers import Layers
 
 OUTPUTS = {
     "bernoulli": "one logit an input",
@@ -18,6 +20,23 @@ OUTPUTS = {
 }
 """What a network has to give, by likelihood."""
 LIKELIHOOD = one_of(*OUTPUTS)
+
+
+def check_outputs(layers: Layers, kind: str) -> None:
+    """Refuse networks with one output for classes, or several for a label that is 0 or 1.
+
+    Raises:
+        StructureError: naming the likelihood that such a network has.
+    """
+    single = layers.outputs == 1
+    if (kind == "categorical" and single) or (kind == "bernoulli" and not single):
+        other = "bernoulli" if single else "categorical"
+        raise StructureError(
+            found=f"{layers.outputs} output{'' if single else 's'} of {layers.summary}",
+            expected=f"{OUTPUTS[kind]}, as the {kind} likelihood needs"
+            + (", of two classes at least" if single else ""),
+            fix=f"Pass likelihood={other!r} if the network was made for that.",
+        )
 
 
 def log_likelihood(

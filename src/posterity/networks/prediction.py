@@ -14,7 +14,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families.network import Network
 from posterity.networks.forward import outputs
 from posterity.networks.layers import Layers
-from posterity.networks.likelihoods import LIKELIHOOD
+from posterity.networks.likelihoods import LIKELIHOOD, check_outputs
 
 NUMBERS = 1 << 24
 """Activations, of all draws that are looked at together, that fit into memory well."""
@@ -31,12 +31,15 @@ class Prediction:
     output (n, …). ``entropy`` (n,) is that of the predictive probabilities, all uncertainty
     there is; ``mutual_information`` (n,) is the part of it that weights are to blame for, which
     more data would take away. Of a Gaussian likelihood, where ``noise_variance`` is not part of
-    it, ``variance`` is the outputs' own and the other two are None.
+    it, ``variance`` is the outputs' own and the others are None. ``log_chances`` (n, K), of a
+    Bernoulli likelihood (n, 2), are logarithms of the predictive probabilities, right also where
+    these are nearly zero or one.
     """
 
     mean: np.ndarray
-    entropy: np.ndarray | None
-    mutual_information: np.ndarray | None
+    entropy: np.ndarray | None = None
+    mutual_information: np.ndarray | None = None
+    log_chances: np.ndarray | None = None
     variance: np.ndarray | None = None
 
     def log_predictive(self, y: Any) -> Float[np.ndarray, " n"]:
@@ -47,23 +50,20 @@ class Prediction:
             ParameterError: for a label that is no class.
         """
         y = np.asarray(y)
-        if self.entropy is None or y.shape != self.mean.shape[:1]:
+        if self.log_chances is None or y.shape != self.mean.shape[:1]:
             raise StructureError(
                 found=f"labels of shape {y.shape} for predictions of shape {self.mean.shape}",
                 expected="one label an input, of a categorical or a Bernoulli likelihood",
                 fix="Predict with the likelihood that the network was trained with.",
             )
-        chances = self.mean
-        if chances.ndim == 1:
-            chances = np.stack([1 - chances, chances], -1)
-        if not np.isin(y, np.arange(chances.shape[1])).all():
+        classes = self.log_chances.shape[1]
+        if not np.isin(y, np.arange(classes)).all():
             raise ParameterError(
                 found=f"labels from {y.min()} to {y.max()}",
-                expected=f"whole numbers from 0 to {chances.shape[1] - 1}",
+                expected=f"whole numbers from 0 to {classes - 1}",
                 fix="Code classes as the network was trained with.",
             )
-        chosen = np.take_along_axis(chances, y.astype(int)[:, None], 1)[:, 0]
-        return np.log(np.maximum(chosen, np.finfo(float).tiny))
+        return np.take_along_axis(self.log_chances, y.astype(int)[:, None], 1)[:, 0]
 
 
 def predict(
@@ -85,7 +85,8 @@ def predict(
             ``"gaussian"`` (mean outputs).
 
     Raises:
-        StructureError: for a batch of networks, or inputs of another size.
+        StructureError: for a batch of networks, inputs of another size, or a number of outputs
+            that the likelihood has not.
         ParameterError: for inputs that are not finite.
 
     >>> network = Network.prior(Layers.dense(4, 3, 2), 0.01)
@@ -107,6 +108,7 @@ def describe(
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.check(samples=samples)
     x = _inputs(network, x)
+    check_outputs(network.layers, likelihood)
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
         weights = _weights(network, samples, key)
@@ -115,43 +117,47 @@ def describe(
         groups = np.array_split(np.arange(len(weights)), -(-len(weights) // together))
         parts = [_moments(network.layers, likelihood, weights, groups, x[at : at + ROWS])
                  for at in range(0, max(len(x), 1), ROWS)]  # fmt: skip
-    mean, second = (np.concatenate(part) for part in zip(*parts, strict=True))
+    first, second = (np.concatenate(part) for part in zip(*parts, strict=True))
     if likelihood == "gaussian":
-        return Prediction(mean, None, None, np.maximum(second - mean**2, 0))
-    entropy = entropy_of(mean)
-    return Prediction(mean, entropy, np.maximum(entropy - second, 0))
-
-
-def entropy_of(chances: np.ndarray) -> np.ndarray:
-    """In nats: of classes (…, K), or of a label whose chances are one number each."""
-    if chances.ndim == 1:
-        chances = np.stack([1 - chances, chances], -1)
-    logs = np.log(np.maximum(chances, np.finfo(chances.dtype).tiny))
-    return -(chances * logs).sum(-1)
+        return Prediction(first, variance=second)
+    mean = np.exp(first) if likelihood == "categorical" else np.exp(first[:, 1])
+    entropy = -(np.exp(first) * first).sum(-1)
+    return Prediction(mean, entropy, np.maximum(entropy - second, 0), first)
 
 
 def _moments(layers: Layers, kind: str, weights: Any, groups: Any, x: Any) -> tuple[Any, Any]:
-    """Averages over draws of the prediction, and of its entropy (or its square)."""
-    mean: Any = 0.0
-    second: Any = 0.0
+    """Log chances and mean entropy of classes; mean and variance of values."""
+    count, parts = len(weights), []
     for group in groups:
-        one, two = _sums(layers, kind, weights[group], x)
-        mean, second = mean + np.asarray(one, np.float64), second + np.asarray(two, np.float64)
-    return mean / len(weights), second / len(weights)
+        one, two = _sums(layers, kind, weights[group], weights[:1], x)
+        parts.append((np.asarray(one, np.float64), np.asarray(two, np.float64)))
+    firsts, seconds = zip(*parts, strict=True)
+    if kind != "gaussian":
+        return np.logaddexp.reduce(firsts) - np.log(count), sum(seconds) / count
+    shift, square = sum(firsts) / count, sum(seconds) / count
+    centre = np.asarray(_values(layers, weights[:1], x)[0], np.float64)
+    return centre + shift, np.maximum(square - shift**2, 0)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _sums(layers: Layers, kind: str, weights: Any, x: Any) -> tuple[Any, Any]:
-    found = jax.vmap(lambda z: outputs(layers, z, x))(weights)
+def _sums(layers: Layers, kind: str, weights: Any, one: Any, x: Any) -> tuple[Any, Any]:
+    """Over draws: logarithms of summed chances, and summed entropies; of values, sums and sums of
+    squares about what ``one`` draw says, so that large values leave digits for their variance.
+    """
+    found = _values(layers, weights, x)
     if kind == "gaussian":
+        found = found - _values(layers, one, x)
         return found.sum(0), (found**2).sum(0)
-    if kind == "categorical":
+    if kind == "bernoulli":
+        logs = jax.nn.log_sigmoid(jnp.stack([-found[..., 0], found[..., 0]], -1))
+    else:
         logs = jax.nn.log_softmax(found)
-        return jnp.exp(logs).sum(0), -(jnp.exp(logs) * logs).sum((0, -1))
-    logits = found[..., 0]
-    chances = jax.nn.sigmoid(logits)
-    entropy = jax.nn.softplus(logits) - chances * logits
-    return chances.sum(0), entropy.sum(0)
+    return jax.nn.logsumexp(logs, axis=0), -(jnp.exp(logs) * logs).sum((0, -1))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _values(layers: Layers, weights: Any, x: Any) -> Any:
+    return jax.vmap(lambda z: outputs(layers, z, x))(weights)
 
 
 def _weights(network: Network, samples: int, key: Any) -> np.ndarray:
@@ -169,7 +175,8 @@ def _inputs(network: Network, x: Any) -> np.ndarray:
         raise StructureError(
             found=f"inputs of shape {x.shape} for {network!r}",
             expected="one network, and an axis of inputs before those of one input",
-            fix="Pass x[None] for a single input, network[0] for one of several networks.",
+            fix="Pass x[None] for a single input, network[0] for one of several networks, and "
+            "`.posterior` of a ledger or a fusion.",
         )
     if not np.isfinite(x).all():
         raise ParameterError(

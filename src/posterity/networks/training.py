@@ -11,17 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.arguments import COUNT, POSITIVE
-from posterity.errors import ConvergenceWarning, ParameterError
+from posterity.errors import ConvergenceWarning, ParameterError, UsageError
 from posterity.families.network import Network
 from posterity.federation.status import Status
 from posterity.ledger import Ledger
 from posterity.models.base import VARIANCE
-from posterity.networks.adam import Moments, ascend
 from posterity.networks.bound import Bound, Parameters, as_posterior, started
 from posterity.networks.convergence import PACE, status_of
 from posterity.networks.inputs import arrays
 from posterity.networks.layers import Layers
-from posterity.networks.likelihoods import LIKELIHOOD
+from posterity.networks.likelihoods import LIKELIHOOD, check_outputs
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
 
 CHUNK = 50
@@ -157,6 +156,13 @@ def fit(
 ) -> Trained:
     """As :func:`train`, which warns of what has not converged."""
     LIKELIHOOD.check(likelihood=likelihood)
+    if not isinstance(layers, Layers):
+        raise UsageError(
+            found=f"layers={layers!r}",
+            expected="Layers",
+            fix="Pass Layers.dense(inputs, hidden units, outputs).",
+        )
+    check_outputs(layers, likelihood)
     VARIANCE.check(noise_variance=noise_variance)
     POSITIVE.check(temperature=temperature, learning_rate=learning_rate)
     COUNT.check(batch=batch)
@@ -170,12 +176,14 @@ def fit(
     horseshoe = prior if isinstance(prior, Horseshoe) else None
     bound = Bound(layers, likelihood, float(noise_variance), float(temperature), horseshoe)
     x, y = arrays(data, layers, likelihood)
+    import optax  # takes a while to import
+
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
         first, run = jax.random.split(key)
         own = jax.tree.map(jnp.asarray, started(bound, start, key=first))
         training = _Training(
             bound, _arrays_of(gaussian, horseshoe), x, y, min(batch, len(x)), learning_rate, run,
-            (own, Moments.of(own)),
+            (own, optax.scale_by_adam().init(own)),
         )  # fmt: skip
         steady = training.steadily(steps, progress)
         training.cooling(steps, progress)
@@ -274,6 +282,7 @@ def _steps(
 
     Batches ``x`` and ``y`` come picked, so that one program serves sites of every size.
     """
+    import optax
 
     def step(carry: Any, now: Any) -> tuple[Any, Any]:
         own, moments = carry
@@ -281,7 +290,8 @@ def _steps(
         value, gradient = jax.value_and_grad(bound)(
             own, prior, x, y, count, key=jax.random.fold_in(key, number)
         )
-        own, moments = ascend(own, gradient, moments, _rates(own, rate))
+        ascent, moments = optax.scale_by_adam().update(gradient, moments)
+        own = jax.tree.map(lambda leaf, up, pace: leaf + pace * up, own, ascent, _rates(own, rate))
         return (own, moments), value
 
     state, values = jax.lax.scan(step, state, (x, y, rates, jnp.arange(len(rates))))

@@ -4,15 +4,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from posterity.fusion.networks.options import Options
     from posterity.fusion.networks.result import NetworkFusion
 
-__all__ = ["NetworkFusion", "Options"]
+__all__ = ["NetworkFusion"]
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: the result is a kind of what the verb's module defines."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "options" if name == "Options" else "result"
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    return getattr(importlib.import_module(f"{__name__}.result"), name)

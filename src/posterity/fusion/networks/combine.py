@@ -82,22 +82,22 @@ def first_layer(
     With reverse KL precisions are averaged, and means by precision; with forward KL moments.
     """
     reverse = divergence is Divergence.REVERSE
-    second: Any = 0.0
+    total: Any = 0.0
+    centre: Any = 0.0
+    spread: Any = 0.0
     parts: list[Any] = []
     for own, counts in zip(said, share, strict=True):
         weight = own.has * counts
         if reverse:
             weight = np.divide(weight, own.variance, out=np.zeros_like(own.mean), where=own.has)
-            second = second + weight
-        else:
-            second = second + weight * (own.variance + own.mean**2)
+        total = total + weight
+        if not reverse:  # about the mean so far: differences of squares would lose small variances
+            away = own.mean - centre
+            centre = centre + away * weight / np.where(total > 0, total, 1.0)
+            spread = spread + weight * (own.variance + away * (own.mean - centre))
         _append(parts, weight * own.mean, apart)
-    if reverse:
-        together = np.stack(parts) / second
-        return Layer(together.sum(0), 1 / second, share, together)
-    together = np.stack(parts)
-    mean = together.sum(0)
-    return Layer(mean, second - mean**2, share, together)
+    together = np.stack(parts) / total
+    return Layer(together.sum(0), 1 / total if reverse else spread / total, share, together)
 
 
 def later_layer(

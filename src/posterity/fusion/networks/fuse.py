@@ -19,7 +19,7 @@ from posterity.fusion.networks.ledgers import as_ledger, fused_prior, rebased
 from posterity.fusion.networks.locals import Local, by_site, in_order
 from posterity.fusion.networks.matching import Matcher, Table, masses, matcher, same_units
 from posterity.fusion.networks.options import Options
-from posterity.fusion.networks.refusals import check_arguments, widths_wanted
+from posterity.fusion.networks.refusals import check_arguments, widths_searched, widths_wanted
 from posterity.fusion.networks.result import NetworkFusion, Widths
 from posterity.fusion.networks.shares import output_shares
 from posterity.fusion.networks.targets import Targets
@@ -46,7 +46,7 @@ def fuse_networks(
     """The branch of :func:`posterity.fuse` for sites whose posteriors are networks.
 
     Warns:
-        UserWarning: where not even all units side by side meet the tolerance.
+        UserWarning: where the widest network that may be taken does not meet the tolerance.
     """
     options = Options() if options is None else options
     check_arguments(divergence, absorb, budget)
@@ -66,13 +66,14 @@ def fuse_networks(
         combined = search.build(wanted)
         tried = {combined.layers.widths: search.divergence(combined)}
     else:
-        low = np.max([local.layers.widths for local in locals_], axis=0).tolist()
-        high = np.sum([local.layers.widths for local in locals_], axis=0).tolist()
-        widths, tried = narrowest(low, high, options.tolerance, search.try_widths)
-        if tried[widths] > options.tolerance:
+        bounds = widths_searched(locals_, options)
+        widths, tried = narrowest(*bounds, options.tolerance, search.try_widths)
+        if not tried[widths] <= options.tolerance:
             warnings.warn(
                 f"widths {widths} still predict {tried[widths]:.3g} nats from the weighted "
-                f"concatenation of all sites, more than the tolerance {options.tolerance:g}",
+                f"concatenation of all sites, more than the tolerance {options.tolerance:g}. "
+                + ("Raise `most` or" if options.most else "Raise")
+                + " the tolerance of Options.",
                 stacklevel=3,
             )
         combined = search.build(widths)

@@ -3,6 +3,8 @@
 A weight's posterior gains precision ``Σ_n δ_n² x_n²`` where a bias gains ``Σ_n δ_n²`` (the same
 slopes ``δ`` of the log likelihood): their ratio is the mean square of an input, in the units of the
 data. So random inputs vary in the directions of the incoming weights, and each is of its own size.
+Units count by how far their outgoing weights stand out: one that a horseshoe switched off gained
+precision from its scale and none from data, as much at the bias as at any input.
 """
 
 from collections.abc import Sequence
@@ -71,10 +73,20 @@ def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
         if gained is None or "bias" not in gained[0]:
             return None
         kernel = gained[0]["kernel"].reshape(local.layers.by_unit(0))
-        inputs = inputs + np.maximum(kernel.mean(0), 0).sum(1)
-        biases += np.maximum(gained[0]["bias"], 0).sum()
+        does = _outgoing(local)
+        inputs = inputs + np.maximum(kernel.mean(0), 0) @ does
+        biases += np.maximum(gained[0]["bias"], 0) @ does
     found = inputs / biases if biases > 0 else inputs
     return found if biases > 0 and (found > 0).any() else None
+
+
+def _outgoing(local: Local) -> Float[Array, " units"]:
+    """By how much squared outgoing weights of the first layer's units exceed their variances."""
+    if len(local.layers) == 1:
+        return np.ones(local.layers.outputs)
+    squares = local.incoming(1)[0] ** 2
+    surplus = np.maximum(squares - local.incoming(1, "variance")[0], 0).sum((0, 2))
+    return surplus if surplus.any() else squares.sum((0, 2))
 
 
 def _images(layers: Layers, kernels: Array, n: int, rng: np.random.Generator) -> Array:

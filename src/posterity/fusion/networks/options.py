@@ -25,6 +25,9 @@ class Options:
     Attributes:
         tolerance: nats of predictive KL between the two, on random inputs, up to which the
             narrowest network is taken where ``components`` is None.
+        most: hidden units of each layer, or of each of all, that the fused network may have at
+            most where ``components`` is None. Where no such network is within the tolerance, it
+            has these, and a warning says how far it is.
         shares: ``"precision"``, ``a_jk`` in proportion to the precision that the posterior of a
             site gained over its prior about output ``k``; or ``"equal"``, one over the sites.
         outgoing: how the outgoing weights of units that were matched become one: ``"sum"``, the
@@ -49,7 +52,8 @@ class Options:
         seed: of the random inputs.
     """
 
-    tolerance: float | int = 0.01
+    tolerance: float | int = 0.005
+    most: int | tuple[int, ...] | None = None
     shares: Shares | str = "precision"
     outgoing: Outgoing | str = "sum"
     refit: bool = True
@@ -64,6 +68,8 @@ class Options:
 
     def __post_init__(self) -> None:
         POSITIVE.check(tolerance=self.tolerance, ridge=self.ridge)
+        for width in self.most if isinstance(self.most, tuple) else (self.most,):
+            COUNT.or_none().check(most=width)
         POSITIVE.or_none().check(drop=self.drop)
         one_of("precision", "equal").check(shares=self.shares)
         one_of("sum", "average").check(outgoing=self.outgoing)

@@ -1,6 +1,10 @@
 """Arguments that say nothing of networks."""
 
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from posterity.arguments import Constraint
 from posterity.errors import UsageError
@@ -9,7 +13,10 @@ from posterity.fusion.matching import Matching
 from posterity.fusion.networks.locals import Local
 from posterity.fusion.networks.options import Options
 
-WIDTH = Constraint("a positive whole number", lambda n: isinstance(n, int) and n > 0)
+WIDTH = Constraint(
+    "a positive whole number",
+    lambda n: isinstance(n, Integral) and not isinstance(n, bool) and int(n) > 0,
+)
 
 
 def check_arguments(divergence: Any, absorb: bool | None, budget: int | None) -> None:
@@ -46,29 +53,61 @@ def widths_wanted(
     Raises:
         UsageError: for widths that are none, or of another number of layers.
     """
-    layers = locals_[0].layers
-    hidden = len(layers.widths)
     if options.units == "selected" and matching is not Matching.EVIDENCE:
         raise UsageError(
             found=f"matching={matching.value!r} with networks=Options(units='selected')",
             expected="units='matched', or no matching",
             fix="Leave one of them out.",
         )
+    searched = components is None and matching is Matching.EVIDENCE
+    if options.most is not None and not searched:
+        raise UsageError(
+            found=f"networks=Options(most={options.most}) with components={components!r} and "
+            f"matching={matching.value!r}",
+            expected="most= where the width is searched for: no components=, and no matching=",
+            fix="Leave one of them out.",
+        )
     if components is None:
         return None
-    wanted = (components,) * hidden if isinstance(components, int) else tuple(components)
-    if len(wanted) != hidden or not all(map(WIDTH.allows, wanted)) or not hidden:
-        raise UsageError(
-            found=f"components={components!r}",
-            expected=f"a width, or a positive one for each of {hidden} hidden layers",
-            fix="Pass components=None to have widths found.",
-        )
-    total = [sum(local.layers.widths[index] for local in locals_) for index in range(hidden)]
-    over = [index for index in range(hidden) if wanted[index] > total[index]]
-    if over:
+    wanted = _by_layer(components, locals_[0], "components")
+    total = side_by_side(locals_)
+    if any(width > top for width, top in zip(wanted, total, strict=True)):
         raise UsageError(
             found=f"components={components!r}",
             expected=f"no more than {total}: all sites' units side by side, none made up",
             fix="Pass components=None to have widths found.",
         )
     return wanted
+
+
+def widths_searched(
+    locals_: list[Local], options: Options
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """From and to which widths the search goes: the widest site's to all units, within ``most``.
+
+    Raises:
+        UsageError: for a ``most`` of another number of layers.
+    """
+    top = side_by_side(locals_)
+    if options.most is not None:
+        top = tuple(map(min, top, _by_layer(options.most, locals_[0], "most")))
+    widest = np.max([local.layers.widths for local in locals_], axis=0).tolist()
+    return tuple(map(min, widest, top)), top
+
+
+def side_by_side(locals_: list[Local]) -> tuple[int, ...]:
+    """Hidden units of each layer, of all sites together."""
+    return tuple(np.sum([local.layers.widths for local in locals_], axis=0).tolist())
+
+
+def _by_layer(given: Any, like: Local, name: str) -> tuple[int, ...]:
+    hidden = len(like.layers.widths)
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    wanted: tuple[Any, ...] = tuple(given) if several else (given,) * hidden
+    if len(wanted) != hidden or not all(map(WIDTH.allows, wanted)) or not hidden:
+        raise UsageError(
+            found=f"{name}={given!r}",
+            expected=f"a positive whole number, or one for each of {hidden} hidden layers",
+            fix=f"Pass {name}=None to have widths found.",
+        )
+    return tuple(map(int, wanted))

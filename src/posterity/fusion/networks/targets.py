@@ -65,7 +65,9 @@ class Targets:
         """Mean predictive KL in nats from the concatenation to the network of these weights."""
         mine = flow(layers, mean, self.x)[-1]
         if self.values:
-            return float(((mine - self.outputs) ** 2 / self.doubt).sum(1).mean() / 2)
+            # Inputs of zeros leave a network without biases no doubt, and nothing to differ in.
+            doubt = np.maximum(self.doubt, np.finfo(float).tiny)
+            return float(((mine - self.outputs) ** 2 / doubt).sum(1).mean() / 2)
         return float(_kl_of_logits(self.outputs, mine).mean())
 
 

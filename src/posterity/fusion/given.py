@@ -1,0 +1,63 @@
+"""A matching that the user gives, in place of one that is found."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.arrays.typing import Int
+from posterity.errors import UsageError
+from posterity.fusion.blocks import Plates
+
+FIX = (
+    "Give what Fusion.matching of another fusion of these sites is: by site, the fused component "
+    "of each local one, -1 for those left out."
+)
+
+
+def given_labels(
+    matching: Mapping[str, Any], plates: list[Plates], components: int | None
+) -> Int[np.ndarray, " n"]:
+    """The labels of all sites in a row.
+
+    Raises:
+        UsageError: unless there is one plate, and for each site a label for each of its components,
+            no two the same, which together leave out no fused one.
+    """
+    if len(plates) != 1:
+        raise UsageError(
+            found=f"a matching by site for {len(plates)} plates",
+            expected="posteriors with one plate",
+            fix="Leave matching out, or choose one by name.",
+        )
+    (plate,) = plates
+    if set(matching) != set(plate.names):
+        raise UsageError(
+            found=f"a matching of sites {sorted(map(str, matching))}",
+            expected=f"one of {plate.names}",
+            fix=FIX,
+        )
+    pairs = zip(plate.names, plate.sizes.tolist(), strict=True)
+    labels = np.concatenate([_of_site(name, matching[name], size) for name, size in pairs])
+    held = np.unique(labels[labels >= 0])
+    if len(held) == 0 or held[-1] + 1 != len(held) or components not in (None, len(held)):
+        raise UsageError(
+            found=f"labels {held.tolist()}"
+            + ("" if components is None else f" and components={components}"),
+            expected="labels 0, 1, ... without a gap, and as many as components says",
+            fix=FIX,
+        )
+    return labels
+
+
+def _of_site(name: str, labels: Any, size: int) -> Int[np.ndarray, " k"]:
+    found = np.asarray(labels)
+    whole = found.shape == (size,) and found.dtype.kind in "iu"
+    kept = found[found >= 0] if whole else found
+    if not whole or found.min() < -1 or len(np.unique(kept)) < len(kept):
+        raise UsageError(
+            found=f"labels {found.tolist()} of site {name!r}",
+            expected=f"{size} whole numbers from -1 on, none but -1 twice",
+            fix=FIX,
+        )
+    return found.astype(int)
