@@ -1,5 +1,6 @@
 """Laws of fusing networks: what must hold whatever the sites hold."""
 
+import itertools
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 import posterity
 import posterity.fusion.networks.fuse  # hypothesis traces, and slows, what is imported in a test
-from posterity.errors import StructureError, UsageError
+from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Network, Product
 from posterity.fusion.diff import diff
 from posterity.fusion.matching import Matching
@@ -17,6 +18,7 @@ from posterity.fusion.networks.forward import flow
 from posterity.fusion.networks.inputs import mean_squares, random_inputs
 from posterity.fusion.networks.locals import in_order
 from posterity.fusion.networks.refusals import widths_wanted
+from posterity.fusion.networks.tree import assigned, merged
 from posterity.fusion.sites import read_sites
 from posterity.networks import Options
 from posterity.networks.layers import Conv, Dense, Layers
@@ -74,6 +76,53 @@ def test_options_keep_a_network_fused_with_itself(options):
         [network, shuffled(network, rng)], networks=options, divergence="forward"
     )
     np.testing.assert_allclose(aligned(fused.posterior, network).mean, network.mean, atol=1e-8)
+
+
+def test_networks_without_hidden_units_are_fused_weight_by_weight():
+    """Linear regression at two sites, each of which knows one coefficient: against all the data."""
+    layers, rng = Layers((Dense(2, 1, "identity", bias=False),)), np.random.default_rng(25)
+    sites, total, moment = {}, np.ones(2), np.zeros(2)
+    for j in range(2):
+        x = np.zeros((30, 2))
+        x[:, j] = rng.normal(size=30)
+        y = x @ [1.0, -2.0] + rng.normal(size=30)
+        gained, own = (x**2).sum(0), x.T @ y
+        network = Network.from_standard(own / (1 + gained), 1 / (1 + gained), layers)
+        sites[f"s{j}"] = as_site(f"s{j}", network)
+        total, moment = total + gained, moment + own
+    fused = posterity.fuse(sites, rule="product")
+    np.testing.assert_allclose(fused.posterior.mean, moment / total)
+    np.testing.assert_allclose(fused.posterior.precision, total)
+    assert isinstance(fused.posterior, Network) and fused.posterior.layers == layers
+    middle = posterity.fuse(sites).posterior
+    np.testing.assert_allclose(middle.mean, moment / (1 + total))  # both precisions, halved
+    with pytest.raises(UsageError, match="hidden layers"):
+        posterity.fuse(sites, networks=QUICK)
+
+
+def test_two_sites_are_matched_as_well_as_can_be():
+    """Against every pair of assignments: the summed squares about centroids, weighed by mass."""
+    rng = np.random.default_rng(26)
+
+    def spread(rows, mass, labels):
+        total = (mass[labels < 0, None] * rows[labels < 0] ** 2).sum()
+        for group in set(labels[labels >= 0]):
+            own, weight = rows[labels == group], mass[labels == group, None]
+            total += (weight * (own - (weight * own).sum(0) / weight.sum()) ** 2).sum()
+        return total
+
+    for _ in range(10):
+        first, second = sorted(rng.integers(1, 5, 2), reverse=True)
+        width = int(rng.integers(first, first + second + 1))
+        rows, mass = rng.normal(size=(first + second, 2)), rng.uniform(0.1, 3, first + second)
+        site = np.repeat([0, 1], [first, second])
+        found = assigned(merged(rows, site, mass), width)
+        known = np.arange(first)  # by any names: the second site's may be all others
+        best = min(
+            spread(rows, mass, np.concatenate([known, other]))
+            for other in itertools.permutations(range(width), int(second))
+        )
+        np.testing.assert_allclose(spread(rows, mass, found), best, rtol=1e-5)
 
 
 def test_small_variances_outlive_large_means():
@@ -164,6 +213,13 @@ def test_networks_without_biases_or_anything_to_say():
     layers = Layers((Dense(4, 6, bias=False), Dense(6, 1, "identity", bias=False)))
     dead = Network.from_standard(np.zeros(layers.size), np.ones(layers.size), layers)
     assert posterity.fuse([dead, dead], networks=QUICK).achieved_kl == 0
+
+
+def test_weights_that_overflow_are_an_error_that_names_the_site():
+    rng = np.random.default_rng(27)
+    wild = Network.from_standard(1e160 * rng.normal(size=DENSE.size), np.ones(DENSE.size), DENSE)
+    with pytest.raises(ParameterError, match="at site 'wild'"):
+        posterity.fuse({"tame": random_network(DENSE, rng), "wild": wild}, networks=QUICK)
 
 
 def test_widths_are_whole_numbers_of_any_kind():

@@ -310,9 +310,9 @@ def _plate(plate: Any) -> dict[str, Any]:
 
 def _network(fusion: Any) -> dict[str, Any] | None:
     """Widths, and how far predictions are from those of all networks side by side."""
-    from posterity.families import Network
+    from posterity.fusion.networks.intake import has_units
 
-    if not isinstance(fusion.posterior, Network):
+    if not has_units(fusion.posterior):
         return None
     return {
         "widths": list(fusion.widths),

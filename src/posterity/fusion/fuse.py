@@ -11,7 +11,7 @@ from posterity.arguments import COUNT
 from posterity.arrays.typing import Float, Int
 from posterity.checks import check_proper
 from posterity.errors import IdentificationWarning, StructureError, UsageError
-from posterity.families import ExponentialFamily, Network, Plate
+from posterity.families import ExponentialFamily, Plate
 from posterity.fusion.alignment import Alignment, align
 from posterity.fusion.blocks import Block, Plates, side_by_side
 from posterity.fusion.combine import add, average
@@ -21,7 +21,7 @@ from posterity.fusion.divergences.names import Name, divergence_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.given import given_labels
 from posterity.fusion.matching import Matching, MatchingName
-from posterity.fusion.networks.intake import in_memory, without_networks
+from posterity.fusion.networks.intake import has_units, in_memory, without_networks
 from posterity.fusion.networks.options import Options
 from posterity.fusion.refusals import check_family, check_has_plates
 from posterity.fusion.regions import kept_apart
@@ -245,7 +245,7 @@ def fuse(
         return Fusion(found.posterior, found.ledger, found.plates, by, side, found.rebased)
     sites, columns = read_named(held, prior)
     importance = site_weights(list(sites), weights, by)
-    if any(isinstance(site.posterior, Network) for site in sites.values()):
+    if any(has_units(site.posterior) for site in sites.values()):
         from posterity.fusion.networks.fuse import fuse_networks
 
         if known is not None:

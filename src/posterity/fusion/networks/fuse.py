@@ -19,7 +19,12 @@ from posterity.fusion.networks.ledgers import as_ledger, fused_prior, rebased
 from posterity.fusion.networks.locals import Local, by_site, in_order
 from posterity.fusion.networks.matching import Matcher, Table, masses, matcher, same_units
 from posterity.fusion.networks.options import Options
-from posterity.fusion.networks.refusals import check_arguments, widths_searched, widths_wanted
+from posterity.fusion.networks.refusals import (
+    check_arguments,
+    check_sizes,
+    widths_searched,
+    widths_wanted,
+)
 from posterity.fusion.networks.result import NetworkFusion, Widths
 from posterity.fusion.networks.shares import output_shares
 from posterity.fusion.networks.targets import Targets
@@ -60,6 +65,7 @@ def fuse_networks(
         )
     identity = matching is Matching.IDENTITY
     locals_ = in_order(sites, importance, options.drop, keep=identity)
+    check_sizes(locals_)
     wanted = widths_wanted(components, locals_, matching, options)
     search = _Search(locals_, options, divergence, matching)
     if wanted is not None or matching is not Matching.EVIDENCE:

@@ -82,8 +82,6 @@ def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
 
 def _outgoing(local: Local) -> Float[Array, " units"]:
     """By how much squared outgoing weights of the first layer's units exceed their variances."""
-    if len(local.layers) == 1:
-        return np.ones(local.layers.outputs)
     squares = local.incoming(1)[0] ** 2
     surplus = np.maximum(squares - local.incoming(1, "variance")[0], 0).sum((0, 2))
     return surplus if surplus.any() else squares.sum((0, 2))

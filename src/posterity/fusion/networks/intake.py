@@ -35,6 +35,11 @@ def is_network(value: Any) -> bool:
     return isinstance(value, Network) and not value.batch_shape
 
 
+def has_units(posterior: Any) -> bool:
+    """Whether it is a network with hidden units; one without is like any labelled Gaussian."""
+    return isinstance(posterior, Network) and bool(posterior.layers.widths)
+
+
 def without_networks(
     blocks: Iterable[ExponentialFamily],
     options: Options | None,
@@ -46,7 +51,7 @@ def without_networks(
         StructureError: a network in a block of a product.
         UsageError: ``networks=`` or several ``components`` where there are none.
     """
-    if any(isinstance(block, Network) for block in blocks):
+    if any(has_units(block) for block in blocks):
         raise StructureError(
             found="a Network as a block of a Product",
             expected="networks by themselves: what its units are matched by is not said of blocks",
@@ -55,7 +60,7 @@ def without_networks(
     if options is not None or isinstance(components, tuple):
         raise UsageError(
             found=f"components={components!r}" if options is None else f"networks={options!r}",
-            expected="a width a layer, and networks=, only where sites are Networks",
+            expected="a width a layer, and networks=, only for Networks with hidden layers",
             fix="Leave it out.",
         )
     return components

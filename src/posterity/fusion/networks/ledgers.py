@@ -95,7 +95,7 @@ def _parts(
 ) -> tuple[Array, Array]:
     layer, base = combined.found[index], _rows(prior, index)
     weight = layer.share[:, None, :]
-    if rule is Rule.PRODUCT and index == 0 and len(combined.found) > 1:
+    if rule is Rule.PRODUCT and index == 0:
         gained = _gained(combined, locals_)
         total = base[1] + gained.sum(0)
     else:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from posterity.arguments import Constraint
-from posterity.errors import UsageError
+from posterity.errors import ParameterError, UsageError
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
 from posterity.fusion.networks.locals import Local
 from posterity.fusion.networks.options import Options
 
+LARGEST = 1e30
+"""Of weights: over a few layers, and squared, they are still finite."""
 WIDTH = Constraint(
     "a positive whole number",
     lambda n: isinstance(n, Integral) and not isinstance(n, bool) and int(n) > 0,
@@ -43,6 +45,22 @@ def check_arguments(divergence: Any, absorb: bool | None, budget: int | None) ->
             expected="budget=None: networks are matched in memory",
             fix="Leave budget out, or fuse regions of fewer sites first.",
         )
+
+
+def check_sizes(locals_: list[Local]) -> None:
+    """Refuse weights whose products over layers overflow.
+
+    Raises:
+        ParameterError: naming the site.
+    """
+    for local in locals_:
+        size = max(float(np.abs(array).max()) for own in local.mean for array in own.values())
+        if size > LARGEST:
+            raise ParameterError(
+                found=f"weights of {size:.2g} at site {local.name!r}",
+                expected=f"means of at most {LARGEST:g}",
+                fix="Check how the network was trained, and the scale of its data.",
+            )
 
 
 def widths_wanted(
@@ -104,7 +122,7 @@ def _by_layer(given: Any, like: Local, name: str) -> tuple[int, ...]:
     hidden = len(like.layers.widths)
     several = isinstance(given, Sequence) and not isinstance(given, str)
     wanted: tuple[Any, ...] = tuple(given) if several else (given,) * hidden
-    if len(wanted) != hidden or not all(map(WIDTH.allows, wanted)) or not hidden:
+    if len(wanted) != hidden or not all(map(WIDTH.allows, wanted)):
         raise UsageError(
             found=f"{name}={given!r}",
             expected=f"a positive whole number, or one for each of {hidden} hidden layers",

@@ -54,7 +54,7 @@ class Targets:
         """The variance that the last layers' weights leave to the outputs: a site's on average."""
         found = np.zeros_like(self.outputs)
         last = len(self.locals[0].layers) - 1
-        inputs = self.activations(last - 1) if last else [self.x] * len(self.locals)
+        inputs = self.activations(last - 1)
         for local, share, before in zip(self.locals, self.shares, inputs, strict=True):
             own = local.variance[-1]
             found += share * (before.reshape(len(before), -1) ** 2 @ own["kernel"])
