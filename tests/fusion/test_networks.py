@@ -125,6 +125,16 @@ def test_two_sites_are_matched_as_well_as_can_be():
         np.testing.assert_allclose(spread(rows, mass, found), best, rtol=1e-5)
 
 
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=4)
+def test_widths_that_are_asked_for_are_had_even_of_equal_networks(seed):
+    rng = np.random.default_rng(seed)
+    network = random_network(DENSE, rng)
+    for width in range(6, 13):
+        twins = [network, shuffled(network, rng)]
+        assert posterity.fuse(twins, components=width, networks=QUICK).widths == (width,)
+
+
 def test_small_variances_outlive_large_means():
     """Moments of two networks that are one, and of two that differ, as they are known."""
     rng = np.random.default_rng(24)

@@ -96,7 +96,26 @@ def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
         if (now := groups.spread()) >= before * (1 - ENOUGH):
             break
         before = now
-    return groups.labels
+    return _filled(tree, groups.labels, size)
+
+
+def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]:
+    """Groups that nobody is in get a unit each, the farthest from its own: as many as asked for.
+
+    Where units of two sites are all but equal, to share a group costs as little as to have one.
+    """
+    labels = labels.copy()
+    for empty in np.setdiff1d(np.arange(size), labels):
+        held = labels >= 0
+        count = np.bincount(labels[held], minlength=size)
+        weight = np.bincount(labels[held], tree.mass[held], minlength=size)
+        sums = np.zeros((size, tree.rows.shape[1]))
+        np.add.at(sums, labels[held], tree.mass[held, None] * tree.rows[held])
+        centres = sums / np.where(weight > 0, weight, 1.0)[:, None]
+        far = tree.mass * ((tree.rows - centres[labels]) ** 2).sum(1)
+        far[~held | (count[labels] < 2)] = -1.0
+        labels[int(far.argmax())] = empty
+    return labels
 
 
 def _within(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]:
