@@ -1,7 +1,6 @@
 """``fuse`` under other divergences: what it finds, what stays, and what it refuses."""
 
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from tests.fusion.made import conjugate_site, plate, site_plates, wishart_prior
 
 OBJECTS = {"jeffreys": Jeffreys(), "renyi": Renyi(0.5), "wasserstein": Wasserstein()}
 others = pytest.mark.parametrize("name", list(OBJECTS))
-needs_pot = pytest.mark.skipif(find_spec("ot") is None, reason="POT is not installed")
 
 
 def same(one: Any, other: Any) -> bool:
@@ -163,7 +161,6 @@ def test_whole_mixtures_are_carried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.tolist() == [0, 1, 0]
 
 
-@needs_pot
 @pytest.mark.filterwarnings("ignore")
 def test_pot_finds_the_plan_of_the_linear_programme() -> None:
     rng = np.random.default_rng(0)
