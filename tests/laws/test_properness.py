@@ -14,6 +14,7 @@ from posterity.families import (
     Dirichlet,
     Gamma,
     Gaussian,
+    HiddenMarkov,
     Network,
     NormalGamma,
     NormalWishart,
@@ -48,6 +49,11 @@ IMPROPER: dict[str, Any] = {
     "NormalGamma, degrees": NormalGamma(np.ones(2), np.array([1.0, -1.0]), np.zeros(2), np.ones(2)),
     "NormalGamma, scatter": NormalGamma(np.ones(1), np.ones(1), np.ones(1), np.ones(1)),
     "Product": Product(a=Gamma.from_standard(1.0, 1.0), b=Gamma(0.0, -1.0)),
+    "HiddenMarkov": HiddenMarkov(
+        emissions=Plate(Gamma.from_standard([1.0, 1.0], [1.0, 1.0])),
+        initial=Dirichlet([1.0, 1.0]),
+        transitions=Plate(Dirichlet([[1.0, 1.0], [1.0, -3.0]])),
+    ),
     "Plate, a member": Plate(Gamma([0.0, 0.0], [1.0, -1.0])),
     "Plate, the weights": Plate(
         Gamma.from_standard([1.0, 1.0], [1.0, 1.0]), Dirichlet([1.0, -3.0])

@@ -170,7 +170,7 @@ def start(
     key = jax.random.key(0) if key is None else key
     records = _records(sites, weights or {}, model)
     update = update.resolve(model, prior)
-    federation = Federation(model, update, records, on_error, ledger.entries)
+    federation = Federation(model, update, records, on_error, dict(ledger.entries))
     _check_fit(federation, prior)
     begun = State.of(prior)
     if ledger.entries:
