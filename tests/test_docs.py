@@ -20,6 +20,7 @@ PAGES = [
     "README.md",
     "docs/quickstart.md",
     "docs/fuse.md",
+    "docs/hidden-markov.md",
     "docs/topics.md",
     "docs/artifact.md",
     "docs/ledger.md",
