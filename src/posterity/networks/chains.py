@@ -28,12 +28,14 @@ WEIGHTS = 256
 def pays(layers: Layers) -> bool:
     """Whether :func:`outputs` is faster than a batched product with the chains first.
 
-    Convolutions are not served.
+    Convolutions are not served; layers of one output are faster as products of a matrix and a
+    vector.
 
     >>> pays(Layers.dense(2, 10, 2)), pays(Layers.dense(784, 400, 10))
     (True, False)
     """
-    return all(isinstance(layer, Dense) for layer in layers.layers) and layers.size <= WEIGHTS
+    dense = all(isinstance(layer, Dense) for layer in layers.layers)
+    return dense and layers.size <= WEIGHTS and min(layer.outputs for layer in layers.layers) > 1
 
 
 def outputs(

@@ -153,7 +153,7 @@ def _word(value: int) -> Any:
 
 
 def _check(key: Any) -> None:
-    if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise UsageError(
             found=f"key={key!r}", expected="a typed key", fix="Pass jax.random.key(0)."
         )
