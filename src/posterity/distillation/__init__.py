@@ -1,0 +1,1 @@
+"""Distillation: one small network that predicts as a posterior does, learned online."""
