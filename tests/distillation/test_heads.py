@@ -290,6 +290,27 @@ def test_heads_are_static_arguments() -> None:
     assert hash(head) == hash(Head("categorical", 3))
 
 
+@pytest.mark.parametrize("head", VALUES)
+def test_units_may_be_found_while_training_runs(head: Head) -> None:
+    """A scaling whose arrays are traced, as a run that learns them has it, in single precision."""
+    teacher = expected(head, drawn(head))
+    outputs = RNG.normal(size=(5, head.size))
+
+    @jax.jit
+    def both(shift: Any, scale: Any, outputs: Any, teacher: Any) -> Any:
+        scaling = object.__new__(Scaling)
+        for name, part in {"y_shift": shift, "y_scale": scale}.items():
+            object.__setattr__(scaling, name, part)
+        return head.loss(outputs, teacher, scaling), head.divergence(outputs, teacher, scaling)
+
+    direct = head.loss(outputs, teacher, SCALING), head.divergence(outputs, teacher, SCALING)
+    with jax.enable_x64(False):
+        single = lambda x: jnp.asarray(np.asarray(x), jnp.float32)
+        arguments = SCALING.y_shift, SCALING.y_scale, outputs, teacher
+        found = both(*jax.tree.map(single, arguments))
+    np.testing.assert_allclose(found, direct, rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("poisson", 2), ("categorical", 1), ("bernoulli", 2), ("gaussian", 0),

@@ -227,8 +227,9 @@ class Head:
         parts = np_.split(outputs, self.size // self.targets, axis=1)
         logs = [np_.logaddexp(part, math.log(FLOOR)) for part in parts[1:]]
         if self.noise_variance is not None:
-            known = np.log(self.noise_variance) - 2 * np.log(_units(scaling)[1])
-            return parts[0], logs[0], np_.full_like(parts[0], known)
+            scale = _units(scaling)[1]
+            known = math.log(self.noise_variance) - 2 * namespace(scale, parts[0]).np.log(scale)
+            return parts[0], logs[0], np_.zeros_like(parts[0]) + known
         return (parts[0], *logs) if self.split else (parts[0], None, logs[0])
 
     def _log_total(self, log_v: Any, log_r: Any) -> Any:
