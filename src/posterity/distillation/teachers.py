@@ -1,4 +1,4 @@
-"""What teaches: anything that draws from a posterior again and again, and predicts with each draw."""
+"""What teaches: whatever draws from a posterior again and again, and predicts with each draw."""
 
 import abc
 from typing import Any, NamedTuple
