@@ -15,6 +15,7 @@ from posterity.distillation.student import Student
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
 from posterity.networks.layers import ACTIVATIONS, Conv, Dense, Layers
 from tests.adapters.students import HEADS, agree, inputs, students, weights
+from tests.test_docs import ROOT, run, script
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +136,16 @@ def test_what_cannot_be_exported(torch: Any) -> None:
     layers = Layers.dense(2, 2)
     with pytest.raises(ParameterError, match="NaN"):
         to_torch(Student(layers, np.full(layers.size, np.nan), Head("categorical", 2)))
+
+
+def test_the_page_runs(torch: Any, tmp_path: Path) -> None:
+    """With its blocks for torch, which the tests of the documentation leave out."""
+    page = (ROOT / "docs/serving.md").read_text(encoding="utf-8").replace("```py\n", "```python\n")
+    path = tmp_path / "page.py"
+    path.write_text(script(page), encoding="utf-8")
+    (tmp_path / "reader").mkdir()
+    run(tmp_path / "reader", "Python of docs/serving.md", str(path))
+    assert (tmp_path / "reader" / "student.pt").exists()
 
 
 def test_torch_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
