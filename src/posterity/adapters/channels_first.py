@@ -41,7 +41,7 @@ def check_layers(student: Student) -> Layers:
     """
     if not isinstance(student.network, Layers):
         raise UsageError(
-            found=f"{student!r}, whose network is a function",
+            found=f"{student!r}, whose network is a {type(student.network).__name__}",
             expected="a student whose network is posterity.networks.Layers",
             fix="Distill into Layers.dense(...) or other Layers: what a function of one's own "
             "does cannot be written down; export it by the tools of its library.",
