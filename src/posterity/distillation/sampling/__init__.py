@@ -1,1 +1,1 @@
-"""Markov chains that follow stochastic gradients: noise, step sizes, kernels."""
+"""Stochastic-gradient Markov chain Monte Carlo."""
