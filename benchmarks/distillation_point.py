@@ -7,8 +7,8 @@ with the others in one process.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import importlib
 import importlib.util
 import math
 import time
@@ -103,12 +103,11 @@ def _ratios(seconds: dict[str, list[float]]) -> dict[str, float]:
     """Medians over turns of everyone's time over ours: neighbours in time, which share a load."""
     base = seconds[OURS]
     return {
-        name: median(a / b for a, b in zip(own, base, strict=True))
-        for name, own in seconds.items()
+        name: median(a / b for a, b in zip(own, base, strict=True)) for name, own in seconds.items()
     }
 
 
-OURS = "SGLD in a scan"
+OURS = "Langevin"
 EAGER_SHARE = 200
 """Of the steps of a compiled run, what an eager one makes in a turn: one in so many."""
 
@@ -127,7 +126,7 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
     import jax.numpy as jnp
 
     from posterity.distillation.sampling import noise
-    from posterity.distillation.sampling.kernels import SGHMC, SGLD, PreconditionedSGLD
+    from posterity.distillation.sampling.kernels import SGHMC, SGLD
     from posterity.networks import chains as stacked
     from posterity.networks.forward import apply
     from posterity.networks.layers import Layers
@@ -139,18 +138,18 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
 
     def log_density(position: Any, x: Any, y: Any) -> Any:
         if last:
-            shown = stacked.outputs(layers, position, x)
-            own = jnp.where(y[:, None, None] == jnp.arange(shown.shape[1])[:, None], shown, 0.0)
-            likelihood = own.sum() - jax.nn.logsumexp(shown, 1).sum()
+            shown = jnp.moveaxis(stacked.outputs(layers, position, jnp.moveaxis(x, 1, -1)), 1, -1)
         else:
-            shown = jax.vmap(lambda own: apply(layers, own, x)[-1])(position)
-            own = jnp.where(y[:, None] == jnp.arange(shown.shape[-1]), shown, 0.0)
-            likelihood = own.sum() - jax.nn.logsumexp(shown, -1).sum()
+            forward = lambda own, x: apply(layers, own, x)[-1]
+            shown = jax.vmap(forward, (0, 1), 1)(position, x)
+        own = jnp.where(y[..., None] == jnp.arange(shown.shape[-1]), shown, 0.0)
+        likelihood = own.sum() - jax.nn.logsumexp(shown, -1).sum()
         prior = sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(position))
         return scale * likelihood - prior / 2
 
     def slope(position: Any, key: Any, kind: str) -> Any:
-        pick = noise.indices(key, (problem.batch,), problem.records, kind)
+        shape = (problem.batch, problem.chains)
+        pick = noise.indices(key, shape, problem.records, kind)
         return jax.grad(log_density)(position, x[pick], y[pick])
 
     axis = -1 if last else 0
@@ -161,7 +160,9 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
     def scanned(step: Any, state: Any) -> Run:
         """Steps in one compiled program, which goes on from where the last turn ended."""
         count = problem.steps
-        many = jax.jit(lambda state, key: jax.lax.scan(step, state, jax.random.split(key, count))[0])
+        many = jax.jit(
+            lambda state, key: jax.lax.scan(step, state, jax.random.split(key, count))[0]
+        )
         kept = [state]
 
         def run(steps: int) -> None:
@@ -171,10 +172,9 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
         return run
 
     for name, kernel in {
-        OURS: SGLD(SIZE),
+        "SGLD in a scan": SGLD(SIZE),
         "SGLD in a scan, exact normals": SGLD(SIZE, noise="normal"),
         "SGHMC in a scan": SGHMC(SIZE),
-        "PreconditionedSGLD in a scan": PreconditionedSGLD(SIZE, floor=1.0),
     }.items():
 
         def step(state: Any, key: Any, kernel: Any = kernel) -> Any:
@@ -189,8 +189,36 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
 
 
 def public(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
-    """What a user calls: `Langevin(...).sample(...)`, with its checks, whose draws are kept."""
-    return iter(())
+    """What a user calls: `Langevin(...).sample(...)`, from the start to a draw that is kept."""
+    teacher = langevin(problem, seed, thin=problem.steps)
+    yield "Langevin", (sampled(teacher, seed), problem.steps, problem.chains)
+
+
+def langevin(problem: Problem, seed: int, thin: int) -> Any:
+    """Chains that start at once, whose steps are all alike; so many of them a draw."""
+    from posterity.distillation import SGLD, Langevin
+    from posterity.models import NeuralNetwork
+    from posterity.networks import Layers
+
+    net = NeuralNetwork.of_layers(Layers.dense(*problem.sizes))
+    return Langevin(
+        net,
+        net.prior(variance=1.0),
+        problem.data(seed),
+        kernel=SGLD(SIZE),
+        chains=problem.chains,
+        batch=problem.batch,
+        thin=thin,
+        climb=0,
+        burn_in=0,
+    )
+
+
+def sampled(teacher: Any, seed: int) -> Run:
+    """One draw of each chain, so many steps on."""
+    import jax
+
+    return lambda steps: teacher.sample(1, key=jax.random.key(seed))
 
 
 # --- peers ---------------------------------------------------------------------------------------
@@ -235,19 +263,26 @@ def jax_peers(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
         places = jax.random.randint(picked, (problem.batch,), 0, problem.records)
         return sgld.step(own, position, (x[places], y[places]), SIZE)
 
+    def loop(step: Any, position: Any) -> Run:
+        compiled, kept = jax.jit(step), [position]
+
+        def run(steps: int) -> None:
+            for key in jax.random.split(jax.random.key(seed), steps):
+                kept[0] = compiled(kept[0], key)
+            jax.block_until_ready(kept[0])
+
+        return run
+
     position = jax.tree.map(jnp.asarray, problem.weights(seed))
+    few = max(problem.steps // 20, 5)
+    yield "BlackJAX, Python loop, one chain", (loop(step, position), few, 1)
     if problem.chains > 1:
         position = jax.tree.map(lambda leaf: jnp.stack([leaf] * problem.chains), position)
         alone = step
         step = lambda position, key: jax.vmap(alone)(
             position, jax.random.split(key, problem.chains)
         )
-    single, kept = jax.jit(step), [position]
-
-    def loop(steps: int) -> None:
-        for key in jax.random.split(jax.random.key(seed), steps):
-            kept[0] = single(kept[0], key)
-        jax.block_until_ready(kept[0])
+        yield "BlackJAX, Python loop, vmapped", (loop(step, position), few, problem.chains)
 
     count = max(problem.steps // 4, 5)  # it is slower, and a chunk's length is of no weight
     many = jax.jit(
@@ -255,11 +290,11 @@ def jax_peers(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
             lambda own, key: (step(own, key), None), position, jax.random.split(key, count)
         )[0]
     )
+    kept = [position]
 
     def scan(steps: int) -> None:
         kept[0] = jax.block_until_ready(many(kept[0], jax.random.key(seed)))
 
-    yield "BlackJAX, Python loop", (loop, max(problem.steps // 20, 5), problem.chains)
     yield "BlackJAX in a scan", (scan, count, problem.chains)
 
 
@@ -271,12 +306,12 @@ def torch_peers(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
         return
     import torch
 
-    # Threads that wait for each other at every small product would only slow it down.
-    torch.set_num_threads(1 if math.prod(problem.sizes) < 10_000 else torch.get_num_threads())
     x, y = (torch.from_numpy(own) for own in problem.data(seed))
     y = y.long()
     pick = lambda: torch.randint(problem.records, (problem.batch,))
     steps, scale = eager_steps(problem), problem.records / problem.batch
+    # Threads that wait for each other at every small product only slow it down.
+    cores = (1, torch.get_num_threads()) if math.prod(problem.sizes) > 10_000 else (1,)
     start = [
         torch.from_numpy(own[name].copy())
         for own in problem.weights(seed)
@@ -308,10 +343,23 @@ def torch_peers(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
 
         return run
 
+    def threaded(run: Run, threads: int) -> Run:
+        def on(steps: int) -> None:
+            torch.set_num_threads(threads)
+            run(steps)
+
+        return on
+
+    for threads in dict.fromkeys(cores):
+        kind = f"{threads} thread{'s' * (threads > 1)}, one chain"
+        yield f"PyTorch loop, {kind}", (threaded(loop(True), threads), steps, 1)
+        made = posteriors_peer(start, log_density, lambda: (x, y, pick()))
+        if isinstance(made, str):
+            yield "posteriors", made
+        else:
+            yield f"posteriors, {kind}", (threaded(made, threads), steps, 1)
+    yield "PyTorch loop without noise, 1 thread", (threaded(loop(False), 1), steps, 1)
     if problem.chains == 1:
-        yield "PyTorch loop", (loop(True), steps, 1)
-        yield "PyTorch loop without noise", (loop(False), steps, 1)
-        yield from posteriors_peer(problem, start, log_density, lambda: (x, y, pick()), steps)
         return
 
     from torch.func import grad, vmap
@@ -328,17 +376,14 @@ def torch_peers(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
                     own.add_(slope, alpha=SIZE / 2)
                     own.add_(torch.randn_like(own), alpha=math.sqrt(SIZE))
 
-    yield "PyTorch, torch.func.vmap", (chains, steps, problem.chains)
+    yield "PyTorch, torch.func.vmap", (threaded(chains, 1), steps, problem.chains)
 
 
-def posteriors_peer(
-    problem: Problem, start: list[Any], log_density: Any, data: Any, steps: int
-) -> Iterator[tuple[str, Any]]:
-    """The posteriors package."""
+def posteriors_peer(start: list[Any], log_density: Any, data: Any) -> Run | str:
+    """The posteriors package, or a line that says that it is not here."""
     said = missing("posteriors")
     if said:
-        yield "posteriors", said
-        return
+        return said
     import torch
 
     with warnings.catch_warnings():
@@ -356,8 +401,77 @@ def posteriors_peer(
             x, y, places = data()
             kept[0], _ = transform.update(kept[0], (x[places], y[places]), inplace=False)
 
-    yield "posteriors", (run, steps, 1)
+    return run
+
+
+# --- students ------------------------------------------------------------------------------------
+
+
+class Enough(Exception):
+    """Ends a run, from within what it calls after each chunk."""
+
+
+SKIPPED = 2
+"""Chunks at the start that are not timed: the first one waits for its program."""
+
+
+def student(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """A step of `distill` beside one of its teacher's alone, chunk by chunk in turns."""
+    import jax
+
+    from posterity.distillation import distill
+    from posterity.distillation.distill import CHUNKS
+
+    alone = sampled(langevin(problem, seed, thin=problem.steps), seed)
+    alone(problem.steps)
+    both: dict[str, list[float]] = {"wall": [], "cpu": []}
+    teacher: dict[str, list[float]] = {"wall": [], "cpu": []}
+    mark: list[Any] = []
+
+    def after(progress: Any) -> None:
+        if mark:
+            steps = progress.step - mark[0]
+            both["wall"].append((time.perf_counter() - mark[1]) / steps)
+            both["cpu"].append((time.process_time() - mark[2]) / steps)
+            before, before_cpu = time.perf_counter(), time.process_time()
+            alone(problem.steps)
+            teacher["wall"].append((time.perf_counter() - before) / problem.steps)
+            teacher["cpu"].append((time.process_time() - before_cpu) / problem.steps)
+        if len(both["wall"]) >= runs + SKIPPED or sum(both["wall"]) * problem.steps > budget:
+            raise Enough
+        mark[:] = [progress.step, time.perf_counter(), time.process_time()]
+
+    moving = langevin(problem, seed, thin=1)
+    # so many that each of its chunks has as many steps as a turn of the teacher alone
+    steps, first = problem.steps * CHUNKS, jax.random.key(seed)
+    with contextlib.suppress(Enough):
+        distill(moving, key=first, batch=problem.batch, steps=steps, progress=after)
+    found = {"turns": len(both["wall"]) - SKIPPED}
+    for clock in ("wall", "cpu"):
+        pairs = list(zip(both[clock], teacher[clock], strict=True))[SKIPPED:]
+        found |= {
+            f"both_{clock}_s": median(own for own, _ in pairs),
+            f"teacher_{clock}_s": median(own for _, own in pairs),
+            f"ratio_{clock}": median(a / b for a, b in pairs),
+        }
+    return found
+
+
+def memory(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """Peak memory of a whole run of `distill`, whose steps are those of the problem."""
+    import jax
+
+    from posterity.distillation import distill
+
+    teacher = langevin(problem, seed, thin=1)
+
+    def call() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that few steps do not converge
+            distill(teacher, key=jax.random.key(seed), steps=problem.steps)
+
+    return {**peak(call), "samples": problem.steps * problem.chains}
 
 
 if __name__ == "__main__":
-    answer(Problem, {"speed": speed})
+    answer(Problem, {"speed": speed, "student": student, "memory": memory})
