@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from posterity.artifact import Inspection, inspect, load, save
+    from posterity.distillation import Distillation, Student, distill
     from posterity.errors import PosterityError
     from posterity.families import (
         Beta,
@@ -35,6 +36,7 @@ __all__ = [
     "Categorical",
     "DiagonalGaussian",
     "Dirichlet",
+    "Distillation",
     "ExponentialFamily",
     "Fusion",
     "Gamma",
@@ -50,8 +52,10 @@ __all__ = [
     "PosterityError",
     "Product",
     "Receipt",
+    "Student",
     "Wishart",
     "__version__",
+    "distill",
     "federate",
     "forget",
     "fuse",
@@ -63,12 +67,15 @@ __all__ = [
 ]
 
 _HOME = {
+    "Distillation": "distillation",
     "Fusion": "fusion",
     "Inspection": "artifact",
     "Ledger": "ledger",
     "LocalUpdate": "inference",
     "PosterityError": "errors",
     "Receipt": "receipt",
+    "Student": "distillation",
+    "distill": "distillation",
     "federate": "federation",
     "forget": "federation",
     "fuse": "fusion",
@@ -81,6 +88,7 @@ _HOME = {
 """The module of each public name that is not a family."""
 _MODULES = (
     "artifact",
+    "distillation",
     "errors",
     "families",
     "federation",

@@ -1,5 +1,7 @@
 """Predictions against averages by hand, and what is uncertain of them."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -107,3 +109,20 @@ def test_what_cannot_be_predicted() -> None:
         found.log_predictive([0, 1])
     with pytest.raises(ParameterError, match="from 0 to 2"):
         found.log_predictive(np.full(6, 3))
+
+
+def test_densities_of_values_need_the_noise() -> None:
+    layers = Layers((Dense(3, 2, "identity"),))
+    network = Network.from_standard(np.zeros(8), np.full(8, 0.1), layers)
+    found = describe(network, X, samples=10, likelihood="gaussian")
+    y = RNG.normal(size=(6, 2))
+    with pytest.raises(StructureError, match="noise_variance="):
+        found.log_predictive(y)
+    found = dataclasses.replace(found, noise_variance=np.full((6, 2), 0.5))
+    assert found.variance is not None
+    law = scipy.stats.norm(found.mean, np.sqrt(found.variance + 0.5))
+    np.testing.assert_allclose(found.log_predictive(y), law.logpdf(y).sum(1))
+    with pytest.raises(StructureError, match="values of shape"):
+        found.log_predictive(y[:, 0])
+    with pytest.raises(ParameterError, match="finite"):
+        found.log_predictive(y * np.nan)

@@ -70,7 +70,12 @@ class Architecture:
 
     def build(self) -> Any:
         """What the registered function makes of the parameters and options."""
-        return _BUILDERS[self.name](self.parameters, **copy.deepcopy(self.options))
+        return self.made(self.name, self.parameters, self.options)
+
+    @staticmethod
+    def made(name: str, parameters: Any, options: Mapping[str, Any]) -> Any:
+        """What the function registered under a name makes of parameters, traced ones too."""
+        return _BUILDERS[name](parameters, **copy.deepcopy(dict(options)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Architecture):

@@ -16,6 +16,7 @@ from posterity.artifact.architecture import Architecture
 from posterity.artifact.digests import digest, of_arrays, of_pieces
 from posterity.artifact.ledgers import SiteVersion, versions
 from posterity.artifact.manifest import FORMAT_VERSION, Manifest, metadata_of, read_manifest
+from posterity.artifact.registry import codec_of
 from posterity.artifact.tree import decode, encode
 from posterity.errors import ArtifactError, PosterityError
 from posterity.families import Distribution
@@ -36,7 +37,7 @@ def save(
 ) -> None:
     """Write a family, mixture or ledger to ``path``, whole or not at all.
 
-    So it does an :class:`Architecture`, and a dictionary of all these, of arrays, numbers, texts,
+    So it does a student, an :class:`Architecture`, and a dictionary of all these, of arrays, numbers, texts,
     and lists, tuples and dictionaries of them. Equal contents give equal bytes. ``provenance`` is
     free text by key, kept in the manifest. What :func:`load` would refuse is not written.
 
@@ -62,7 +63,9 @@ def save(
 
 
 def _check_kind(value: Any) -> None:
-    if not isinstance(value, Node | Ledger | Architecture | dict):
+    codec = codec_of(type(value).__name__)
+    whole = codec is not None and codec.whole and codec.of is type(value)
+    if not whole and not isinstance(value, Node | Ledger | Architecture | dict):
         raise ArtifactError(
             found=f"a {type(value).__name__}",
             expected="a posterior, a ledger, an architecture, or a dictionary of values",

@@ -1,5 +1,6 @@
 """What files can hold, by name: types come from here, never from pickle or an import path."""
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,9 +27,20 @@ class Codec(NamedTuple):
     fields: Callable[[Any], dict[str, Any]]
     build: Callable[[dict[str, Any]], Any]
     check: Callable[[dict[str, Any]], Any]
+    whole: bool = False
+    """Whether a file can be of it alone."""
 
 
 CODECS: dict[str, Codec] = {}
+HOMES = dict.fromkeys(("Head", "Scaling", "Student"), "posterity.artifact.students")
+"""Modules that enrol types when one is met first: they need JAX, which other files do without."""
+
+
+def codec_of(name: str) -> Codec | None:
+    """The codec of a type, by its name; None for one that nobody enrolled."""
+    if name not in CODECS and name in HOMES:
+        importlib.import_module(HOMES[name])
+    return CODECS.get(name)
 
 
 def register(kind: Kind) -> Kind:
@@ -46,9 +58,10 @@ def enrol(
     fields: Callable[[Any], dict[str, Any]],
     build: Callable[[dict[str, Any]], Any],
     check: Callable[[dict[str, Any]], Any] | None = None,
+    whole: bool = False,
 ) -> None:
     """Let artifacts hold a type; an ArtifactError if another one already has the name."""
-    held = CODECS.setdefault(kind.__name__, Codec(kind, fields, build, check or build))
+    held = CODECS.setdefault(kind.__name__, Codec(kind, fields, build, check or build, whole))
     if held.of is not kind or kind.__name__ == ARRAY:
         raise ArtifactError(
             found=f"a second family named {kind.__name__!r}",

@@ -13,7 +13,7 @@ import numpy as np
 
 from posterity.arrays.namespace import is_jax
 from posterity.artifact.container import CODES, Spec, altered, is_shape, unknown_type
-from posterity.artifact.registry import ARRAY, CODECS
+from posterity.artifact.registry import ARRAY, CODECS, codec_of
 from posterity.errors import ArtifactError, ParameterError
 
 SCALARS = frozenset({type(None), bool, int, float, str})
@@ -29,13 +29,14 @@ def encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         arrays[path] = array = _contiguous(np.asarray(value), path)
         return {"type": ARRAY, "dtype": array.dtype.name, "shape": list(array.shape)}
     name = type(value).__name__
-    if name not in CODECS or CODECS[name].of is not type(value):
+    codec = codec_of(name)
+    if codec is None or codec.of is not type(value):
         raise ArtifactError(
             found=f"a {type(value).__module__}.{name}",
             expected=f"numbers, texts, arrays, lists, or one of {sorted(CODECS)}",
             fix="Register a family of your own with posterity.artifact.register.",
         )
-    fields = CODECS[name].fields(value).items()
+    fields = codec.fields(value).items()
     return {"type": name, "fields": {f: encode(v, _join(path, f), arrays) for f, v in fields}}
 
 
@@ -74,13 +75,14 @@ def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool
         return [decode(child, arrays, _join(path, str(n)), check) for n, child in enumerate(node)]
     if node["type"] == ARRAY:
         return _array(arrays[path], path)
-    if node["type"] not in CODECS:
+    codec = codec_of(node["type"])
+    if codec is None:
         raise ArtifactError(
             found=f"a family {node['type']!r} that this installation does not know",
             expected=f"one of {sorted(CODECS)}",
             fix="Import the package that defines and registers it, or upgrade posterity.",
         )
-    items, codec = node["fields"].items(), CODECS[node["type"]]
+    items = node["fields"].items()
     fields = {name: decode(child, arrays, _join(path, name), check) for name, child in items}
     return codec.check(fields) if check else codec.build(fields)
 

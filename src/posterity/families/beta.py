@@ -11,6 +11,7 @@ from posterity.families.batches import place
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
 from posterity.families.mixing import MixingWeights, check_exchangeable
+from posterity.families.supports import UnitInterval
 
 
 class Beta(MixingWeights):
@@ -62,6 +63,11 @@ class Beta(MixingWeights):
     def event_shape(self) -> tuple[int, ...]:
         """``()``."""
         return ()
+
+    @property
+    def support(self) -> UnitInterval:
+        """Numbers between zero and one."""
+        return UnitInterval()
 
     def _line(self, drop: float) -> Line:
         """``x = logit z``, where the log density is ``a log σ(x) + b log σ(-x)``.

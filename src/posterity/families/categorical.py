@@ -9,6 +9,7 @@ from posterity.arrays.typing import Float, Int, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
+from posterity.families.supports import Labels
 
 
 class Categorical(ExponentialFamily):
@@ -53,6 +54,11 @@ class Categorical(ExponentialFamily):
     def event_shape(self) -> tuple[int, ...]:
         """``()``."""
         return ()
+
+    @property
+    def support(self) -> Labels:
+        """``K`` labels."""
+        return Labels(count=self.own_size + 1)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log(1 + Σ exp(log odds))``."""

@@ -10,6 +10,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import Coordinates
+from posterity.families.supports import map_supports
 
 
 class Composite(ExponentialFamily):
@@ -138,6 +139,16 @@ class Composite(ExponentialFamily):
             flag, inner = part.is_proper(), len(self._inner(part))
             flags.append(flag.all(tuple(range(-inner, 0))) if inner else flag)
         return namespace(*flags).np.stack(flags).all(0)
+
+    @property
+    def support(self) -> Any:
+        """The parts', with axes for the members of a part's own batch."""
+
+        def copied(part: ExponentialFamily) -> Any:
+            inner = self._inner(part)
+            return map_supports(lambda support: support.copies(inner), part.support)
+
+        return self.join_event([copied(part) for part in self.parts()])
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws of the parts."""

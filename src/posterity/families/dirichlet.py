@@ -8,6 +8,7 @@ from posterity.arrays.namespace import Namespace, namespace
 from posterity.arrays.typing import Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.mixing import MixingWeights, check_exchangeable
+from posterity.families.supports import Simplex
 
 
 class Dirichlet(MixingWeights):
@@ -49,6 +50,11 @@ class Dirichlet(MixingWeights):
     def event_shape(self) -> tuple[int, ...]:
         """``(K,)``."""
         return (self.own_size,)
+
+    @property
+    def support(self) -> Simplex:
+        """Probabilities: positive numbers that sum to one."""
+        return Simplex(self.event_shape)
 
     @property
     def degrees_of_variation(self) -> int:

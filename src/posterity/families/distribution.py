@@ -9,7 +9,7 @@ import numpy as np
 from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.tree import Node, leaves
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
-from posterity.errors import StructureError
+from posterity.errors import StructureError, UsageError
 
 
 class Distribution(Node, abc.ABC):
@@ -37,6 +37,19 @@ class Distribution(Node, abc.ABC):
     def event_shape(self) -> Any:
         """The shape of one event: a tuple, or a tree of tuples."""
 
+    @property
+    def support(self) -> Any:
+        """Where one event lies: a tree of :class:`Support`, shaped as ``event_shape``.
+
+        Raises:
+            UsageError: of a family whose author does not say.
+        """
+        raise UsageError(
+            found=f"a {type(self).__name__}, which does not say where its events lie",
+            expected="a law with a support",
+            fix="Give its class the property support, of what is in posterity.families.supports.",
+        )
+
     @abc.abstractmethod
     def is_proper(self) -> Bool[Real, "*batch"]:
         """Whether each member is a distribution; a factor may well not be."""
@@ -60,7 +73,7 @@ class Distribution(Node, abc.ABC):
 
 def check_event(law: Distribution, z: Any) -> Any:
     """``z`` as arrays; a StructureError unless its last axes are those of an event."""
-    found, fits = _fitted(law.event_shape, z)
+    found, fits = fitted(law.event_shape, z)
     try:
         together = fits and np.broadcast_shapes(law.batch_shape, *fits)
     except ValueError:
@@ -75,19 +88,19 @@ def check_event(law: Distribution, z: Any) -> Any:
     return found
 
 
-def _fitted(shape: Any, z: Any) -> tuple[Any, list[tuple[int, ...]] | None]:
+def fitted(shape: Any, z: Any) -> tuple[Any, list[tuple[int, ...]] | None]:
     """The event as arrays, and the axes before the event's own; None where it does not fit."""
     if shape is None:
         return None, []
     if isinstance(shape, dict):
         if not isinstance(z, Mapping) or set(z) != set(shape):
             return z, None
-        pairs = {name: _fitted(shape[name], z[name]) for name in shape}
+        pairs = {name: fitted(shape[name], z[name]) for name in shape}
         return {name: found for name, (found, _) in pairs.items()}, _joined(pairs.values())
     if any(not isinstance(axis, int) for axis in shape):
         if not isinstance(z, tuple | list) or len(z) != len(shape):
             return z, None
-        parts = [_fitted(own, part) for own, part in zip(shape, z, strict=True)]
+        parts = [fitted(own, part) for own, part in zip(shape, z, strict=True)]
         return tuple(found for found, _ in parts), _joined(parts)
     array = z if hasattr(z, "shape") else namespace(z).np.asarray(z)
     axes, number = len(array.shape) - len(shape), is_jax(array) or array.dtype.kind in "biuf"

@@ -6,6 +6,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
+from posterity.families.supports import PositiveNumbers
 
 
 class Gamma(ExponentialFamily):
@@ -53,6 +54,11 @@ class Gamma(ExponentialFamily):
     def event_shape(self) -> tuple[int, ...]:
         """``()``."""
         return ()
+
+    @property
+    def support(self) -> PositiveNumbers:
+        """Positive numbers."""
+        return PositiveNumbers()
 
     def _line(self, drop: float) -> Line:
         """``y = log(z b / a)``, where the log density is ``a (y - exp y)``."""

@@ -17,6 +17,7 @@ from posterity.families.coordinates import (
     matrix,
     vector,
 )
+from posterity.families.supports import RealNumbers
 
 LOG_2PI = float(np.log(2 * np.pi))
 DEVIATIONS = 2.0
@@ -45,6 +46,11 @@ class AnyGaussian(ExponentialFamily):
     def event_shape(self) -> tuple[int, ...]:
         """``(d,)``."""
         return (self.own_size,)
+
+    @property
+    def support(self) -> RealNumbers:
+        """All vectors."""
+        return RealNumbers(self.event_shape)
 
     def log_base_measure(self) -> float:
         """``-d/2 log 2π``."""

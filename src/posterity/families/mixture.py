@@ -78,6 +78,11 @@ class Mixture(Distribution):
         """That of each component."""
         return self.components.event_shape
 
+    @property
+    def support(self) -> Any:
+        """That of each component."""
+        return self.components.support
+
     def is_proper(self) -> Bool[Real, ""]:
         """Whether the log weights are finite and all components are distributions."""
         finite = namespace(self.log_weights).np.isfinite(self.log_weights).all()

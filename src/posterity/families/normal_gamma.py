@@ -13,6 +13,7 @@ from posterity.families.coordinates import (
     vector,
 )
 from posterity.families.normal_wishart import NormalWishart
+from posterity.families.supports import PositiveNumbers, RealNumbers
 
 
 class NormalGamma(ExponentialFamily):
@@ -104,6 +105,11 @@ class NormalGamma(ExponentialFamily):
     def event_shape(self) -> tuple[Any, ...]:
         """``((d,), (d,))``."""
         return ((self.own_size,), (self.own_size,))
+
+    @property
+    def support(self) -> tuple[RealNumbers, PositiveNumbers]:
+        """A vector, and one of positive numbers."""
+        return (RealNumbers((self.own_size,)), PositiveNumbers((self.own_size,)))
 
     def observations(self) -> Float[Real, "*batch"]:
         """``κ``, on average over coordinates."""

@@ -19,6 +19,7 @@ from posterity.families.coordinates import (
     vector,
 )
 from posterity.families.gaussian import LOG_2PI
+from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import MORE_THAN_SIZE, Wishart
 
 
@@ -132,6 +133,14 @@ class NormalWishart(ExponentialFamily):
     def event_shape(self) -> tuple[Any, ...]:
         """``((d,), (d, d))``."""
         return ((self.own_size,), (self.own_size, self.own_size))
+
+    @property
+    def support(self) -> tuple[RealNumbers, PositiveDefiniteMatrices]:
+        """A vector and a symmetric positive definite matrix."""
+        return (
+            RealNumbers((self.own_size,)),
+            PositiveDefiniteMatrices((self.own_size, self.own_size)),
+        )
 
     @property
     def degrees_of_variation(self) -> int:

@@ -15,6 +15,7 @@ from posterity.families.coordinates import (
     matrix,
     scalar,
 )
+from posterity.families.supports import PositiveDefiniteMatrices
 
 LOG_2 = float(np.log(2))
 MORE_THAN_SIZE = Domain("more than d - 1", above=lambda size: size - 1)
@@ -85,6 +86,11 @@ class Wishart(ExponentialFamily):
     def event_shape(self) -> tuple[int, ...]:
         """``(d, d)``."""
         return (self.own_size, self.own_size)
+
+    @property
+    def support(self) -> PositiveDefiniteMatrices:
+        """Symmetric positive definite matrices."""
+        return PositiveDefiniteMatrices(self.event_shape)
 
     @property
     def degrees_of_variation(self) -> int:

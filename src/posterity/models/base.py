@@ -127,6 +127,10 @@ class PredictorModel(Model):
         value = lambda f: self.predictor_log_likelihood(f, y)
         return jax.jvp(value, (f,), (jax.numpy.ones_like(f),))
 
+    def outputs(self, z: Any, x: Any) -> Float[Real, " n"]:
+        """``x · z``: what :meth:`predictor_mean` is of."""
+        return x @ z
+
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
         """``log p(y | x · z)``."""
         x, y = data
@@ -139,12 +143,26 @@ class FunctionModel(Model):
     Args:
         function: from ``z`` (as the family samples it) and the data to one log likelihood, or
             minus one loss, a record; shape ``(n,)``.
+        predict: for models that predict: from ``z`` and inputs ``x`` to logits, or to means, as
+            ``likelihood`` says; a pair of means and noise variances where the noise depends on
+            ``z`` or ``x``.
+        likelihood: ``"categorical"`` (logits (n, K)), ``"bernoulli"`` (n,) or ``"gaussian"``
+            (n,) or (n, k).
+        noise_variance: of the Gaussian likelihood, where it is known.
 
     >>> from posterity.models import FunctionModel
     >>> laplace = FunctionModel(lambda z, x: -abs(x - z[0]))
     """
 
     function: Callable[[Any, Any], Any] = eqx.field(static=True)
+    predict: Callable[[Any, Any], Any] | None = eqx.field(static=True, default=None)
+    likelihood: str | None = eqx.field(static=True, default=None)
+    noise_variance: float | int | None = eqx.field(static=True, default=None)
+
+    def outputs(self, z: Any, x: Any) -> Any:
+        """What ``predict`` says."""
+        assert self.predict is not None, "asked of models that say what they predict"
+        return self.predict(z, x)
 
     def log_likelihood(self, z: Any, data: Any) -> Any:
         """What the function says; ``total`` checks its shape."""

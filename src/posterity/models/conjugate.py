@@ -144,6 +144,7 @@ class LinearRegression(ConjugateModel[Gaussian]):
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, TARGETS)
+    likelihood: ClassVar[str] = "gaussian"
 
     def __check_init__(self) -> None:
         VARIANCE.check(noise_variance=self.noise_variance)
@@ -173,3 +174,7 @@ class LinearRegression(ConjugateModel[Gaussian]):
     def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
         """The predictor itself."""
         return f
+
+    def outputs(self, z: Any, x: Any) -> Float[Real, " n"]:
+        """``x · z``: means."""
+        return x @ z

@@ -19,6 +19,7 @@ class LogisticRegression(PredictorModel):
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, BINARY_LABELS)
+    likelihood: ClassVar[str] = "bernoulli"
 
     def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
         """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""

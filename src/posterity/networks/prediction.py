@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from posterity.arguments import NATURAL
 from posterity.errors import ParameterError, StructureError
+from posterity.families.gaussian import LOG_2PI
 from posterity.families.network import Network
 from posterity.networks.forward import outputs
 from posterity.networks.layers import Layers
@@ -30,10 +31,11 @@ class Prediction:
     ``mean`` is the predictive probability of each class (n, K), of the label 1 (n,), or the mean
     output (n, …). ``entropy`` (n,) is that of the predictive probabilities, all uncertainty
     there is; ``mutual_information`` (n,) is the part of it that weights are to blame for, which
-    more data would take away. Of a Gaussian likelihood, where ``noise_variance`` is not part of
-    it, ``variance`` is the outputs' own and the others are None. ``log_chances`` (n, K), of a
-    Bernoulli likelihood (n, 2), are logarithms of the predictive probabilities, right also where
-    these are nearly zero or one.
+    more data would take away. Of a Gaussian likelihood ``variance`` is the outputs' own,
+    ``noise_variance`` that of the noise about them where it is known, and the others are None; a
+    student that does not tell the two apart has both in ``noise_variance`` alone.
+    ``log_chances`` (n, K), of a Bernoulli likelihood (n, 2), are logarithms of the predictive
+    probabilities, right also where these are nearly zero or one.
     """
 
     mean: np.ndarray
@@ -41,20 +43,28 @@ class Prediction:
     mutual_information: np.ndarray | None = None
     log_chances: np.ndarray | None = None
     variance: np.ndarray | None = None
+    noise_variance: np.ndarray | None = None
 
     def log_predictive(self, y: Any) -> Float[np.ndarray, " n"]:
-        """``log p(y | x)`` of classes or of labels in {0, 1}, in nats.
+        """``log p(y | x)`` of classes, of labels in {0, 1}, or of values, in nats.
+
+        Of values it is a density in the units of ``y``: that of a Gaussian of the predictive's
+        mean and of both variances, summed over the values of one input.
 
         Raises:
-            StructureError: if there is not one label an input, or outputs are no probabilities.
-            ParameterError: for a label that is no class.
+            StructureError: if there is not one label or one value of each output an input, or
+                the variance of the noise is not part of the prediction.
+            ParameterError: for a label that is no class, and values that are not finite.
         """
         y = np.asarray(y)
+        if self.log_chances is None and self.noise_variance is not None:
+            return self._log_density(y)
         if self.log_chances is None or y.shape != self.mean.shape[:1]:
             raise StructureError(
                 found=f"labels of shape {y.shape} for predictions of shape {self.mean.shape}",
                 expected="one label an input, of a categorical or a Bernoulli likelihood",
-                fix="Predict with the likelihood that the network was trained with.",
+                fix="Predict with the likelihood that the network was trained with; for values, "
+                "give the prediction its noise: dataclasses.replace(found, noise_variance=...).",
             )
         classes = self.log_chances.shape[1]
         if not np.isin(y, np.arange(classes)).all():
@@ -64,6 +74,25 @@ class Prediction:
                 fix="Code classes as the network was trained with.",
             )
         return np.take_along_axis(self.log_chances, y.astype(int)[:, None], 1)[:, 0]
+
+    def _log_density(self, y: np.ndarray) -> np.ndarray:
+        if y.size != self.mean.size or y.shape[:1] != self.mean.shape[:1]:
+            raise StructureError(
+                found=f"values of shape {y.shape} for predictions of shape {self.mean.shape}",
+                expected="one value of each output an input",
+                fix="Shape them as the mean is.",
+            )
+        if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
+            raise ParameterError(
+                found="values that are not finite numbers",
+                expected="what was observed at each input",
+                fix="Leave inputs out whose value is missing.",
+            )
+        own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
+        total = own + np.asarray(self.noise_variance, np.float64)
+        residual = y.reshape(self.mean.shape) - np.asarray(self.mean, np.float64)
+        each = residual**2 / total + np.log(total) + LOG_2PI
+        return -each.reshape(len(y), -1).sum(-1) / 2
 
 
 def predict(

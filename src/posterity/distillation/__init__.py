@@ -1,0 +1,47 @@
+"""Distillation: a posterior's predictive in one small network, learned online."""
+
+from posterity.distillation.distill import Distillation, Progress, distill
+from posterity.distillation.heads import Head
+from posterity.distillation.inputs import (
+    Adversarial,
+    Box,
+    Generated,
+    Inputs,
+    Mixup,
+    Perturbed,
+    Pool,
+)
+from posterity.distillation.sampling.kernels import SGHMC, SGLD, PreconditionedSGLD
+from posterity.distillation.sampling.langevin import Langevin
+from posterity.distillation.sampling.schedules import Cyclical, Halving, Polynomial
+from posterity.distillation.scaling import Scaling
+from posterity.distillation.status import Status
+from posterity.distillation.student import Student
+from posterity.distillation.teachers import Draws, Independent, Teacher
+
+__all__ = [
+    "SGHMC",
+    "SGLD",
+    "Adversarial",
+    "Box",
+    "Cyclical",
+    "Distillation",
+    "Draws",
+    "Generated",
+    "Halving",
+    "Head",
+    "Independent",
+    "Inputs",
+    "Langevin",
+    "Mixup",
+    "Perturbed",
+    "Polynomial",
+    "Pool",
+    "PreconditionedSGLD",
+    "Progress",
+    "Scaling",
+    "Status",
+    "Student",
+    "Teacher",
+    "distill",
+]

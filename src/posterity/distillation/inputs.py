@@ -1,0 +1,213 @@
+"""Inputs D' on which a student listens to its teacher: generated, as labels are not needed.
+
+Source: korattikara2015, section 3, for perturbed data and boxes; zhang2018 for mixtures.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posterity.arguments import POSITIVE, Constraint
+from posterity.distillation.sampling import noise
+from posterity.errors import ParameterError, StructureError, UsageError
+
+SPREAD = 0.1
+"""Noise on inputs, in standard deviations of their columns, unless told otherwise."""
+NOT_NEGATIVE = Constraint("a number that is not negative", lambda x: 0 <= float(x) < np.inf)
+
+
+class Inputs(eqx.Module):
+    """A law of inputs to draw from."""
+
+    @abc.abstractmethod
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """``n`` inputs (n, ...), in single precision; traced."""
+
+    def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
+        """Inputs instead of ``x`` on which the student has more to learn, given its gap (n,)."""
+        del gap
+        return x
+
+
+class Perturbed(Inputs):
+    """Inputs of a data set, with Gaussian noise added.
+
+    ``noise`` is a standard deviation in the units of ``x``, one for all or one a column; by default
+    a tenth of each column's own.
+
+    >>> from posterity.distillation import Perturbed
+    >>> Perturbed(np.zeros((10, 3)), noise=0.05).sample(4, key=jax.random.key(0)).shape
+    (4, 3)
+    """
+
+    x: Any
+    noise: Any
+
+    def __init__(self, x: Any, noise: Any = None):
+        """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
+        x = _numbers(x, "inputs")
+        if noise is None:
+            noise = SPREAD * x.std(0, dtype=np.float64)
+        noise = _numbers(noise, "noise", rows=False)
+        if (noise < 0).any() or np.broadcast_shapes(noise.shape, x.shape[1:]) != x.shape[1:]:
+            raise ParameterError(
+                found=f"noise of shape {noise.shape}, the least {noise.min()}",
+                expected=f"a standard deviation, or one a column: shape {x.shape[1:]}",
+                fix="Leave it out for a tenth of each column's own.",
+            )
+        self.x, self.noise = _single(x), _single(noise)
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """Records picked at random, each with noise of its own."""
+        picked = jnp.asarray(self.x)[noise.indices(jax.random.fold_in(key, 0), (n,), len(self.x))]
+        return picked + self.noise * jax.random.normal(jax.random.fold_in(key, 1), picked.shape)
+
+
+class Mixup(Inputs):
+    """Points between two inputs of a data set, picked at random: ``u x + (1 - u) x'``.
+
+    ``concentration`` is that of the symmetric Beta law of ``u``; 1 is uniform.
+    """
+
+    x: Any
+    concentration: float = eqx.field(static=True)
+
+    def __init__(self, x: Any, concentration: float | int = 1.0):
+        """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
+        POSITIVE.check(concentration=concentration)
+        self.x, self.concentration = _single(_numbers(x, "inputs")), float(concentration)
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """Pairs, each mixed in a ratio of its own."""
+        first, second = jax.random.split(key)
+        pairs = jnp.asarray(self.x)[noise.indices(first, (2, n), len(self.x))]
+        u = jax.random.beta(second, self.concentration, self.concentration, (n,))
+        u = u.reshape(n, *[1] * (pairs.ndim - 2))
+        return u * pairs[0] + (1 - u) * pairs[1]
+
+
+class Box(Inputs):
+    """The uniform law on a box, whose corners are ``low`` and ``high``, both (d,).
+
+    >>> from posterity.distillation import Box
+    >>> Box([-6.0, -6.0], [6.0, 6.0]).sample(5, key=jax.random.key(0)).shape
+    (5, 2)
+    """
+
+    low: Any
+    high: Any
+
+    def __init__(self, low: Any, high: Any):
+        """Raises a ParameterError unless ``low`` is below ``high`` everywhere."""
+        low, high = (_numbers(bound, "bounds", rows=False) for bound in (low, high))
+        if low.ndim < 1 or low.shape != high.shape or not (low < high).all():
+            raise ParameterError(
+                found=f"a box from {low} to {high}",
+                expected="two arrays of the shape of one input, the first below the second",
+                fix="Pass Box([low of each column], [high of each column]).",
+            )
+        self.low, self.high = _single(low), _single(high)
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """Points anywhere in the box."""
+        u = jax.random.uniform(key, (n, *self.low.shape))
+        return self.low + u * (self.high - self.low)
+
+
+class Pool(Inputs):
+    """Unlabelled inputs as they are, picked at random."""
+
+    x: Any
+
+    def __init__(self, x: Any):
+        """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
+        self.x = _single(_numbers(x, "inputs"))
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """Records picked at random."""
+        return jnp.asarray(self.x)[noise.indices(key, (n,), len(self.x))]
+
+
+class Generated(Inputs):
+    """A user's own: a traceable function of a key and a number of inputs."""
+
+    function: Callable[[jax.Array, int], Any] = eqx.field(static=True)
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """What the function gives."""
+        return jnp.asarray(self.function(key, n), jnp.float32)
+
+
+class Adversarial(Inputs):
+    """Inputs of another law, each moved to where the student is further from its teacher.
+
+    One step of ``size``, one for all or one a column, in the direction of the sign of the gradient
+    of their divergence; every other input stays where it is.
+
+    Source: goodfellow2015.
+    """
+
+    inputs: Inputs
+    size: Any
+
+    def __init__(self, inputs: Any, size: Any):
+        """Raises a ParameterError for a size that is negative."""
+        size = _numbers(size, "size", rows=False)
+        NOT_NEGATIVE.check(size=size.min())
+        self.inputs, self.size = as_inputs(inputs), _single(size)
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """Inputs of the other law, not moved yet."""
+        return self.inputs.sample(n, key=key)
+
+    def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
+        """Half of the inputs moved."""
+        slope = jnp.sign(jax.grad(lambda x: gap(x).sum())(x))
+        moved = jnp.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1)) % 2 == 0
+        return jnp.where(moved & jnp.isfinite(slope), x + self.size * slope, x)
+
+
+def as_inputs(given: Any) -> Inputs:
+    """Inputs as they are; a function as :class:`Generated`, an array as a :class:`Pool`.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    if isinstance(given, Inputs):
+        return given
+    if callable(given):
+        return Generated(given)
+    if hasattr(given, "shape"):
+        return Pool(given)
+    raise UsageError(
+        found=f"inputs that are a {type(given).__name__}",
+        expected="Perturbed(x), Mixup(x), Box(low, high), Pool(x), an array, or a function of a "
+        "key and a number",
+        fix="Say where the student is to listen to its teacher.",
+    )
+
+
+def _numbers(given: Any, what: str, rows: bool = True) -> np.ndarray:
+    found = np.asarray(given)
+    if found.dtype.kind not in "biuf" or (rows and (found.ndim < 2 or not found.size)):
+        raise StructureError(
+            found=f"{what} of shape {found.shape} and type {found.dtype}",
+            expected="numbers, the first axis counting records" if rows else "numbers",
+            fix="Pass an array of shape (n, d), or of images.",
+        )
+    if not np.isfinite(found).all():
+        raise ParameterError(
+            found=f"NaN or infinity among the {what}",
+            expected="finite numbers",
+            fix="Impute or drop missing values.",
+        )
+    return found
+
+
+def _single(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, np.float32)

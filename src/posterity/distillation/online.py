@@ -1,0 +1,246 @@
+"""Teacher and student side by side: algorithm 1 of the paper, in compiled chunks of steps.
+
+At every step the teacher goes on to its next draws, inputs D' are generated, and the student takes
+one step of its optimiser towards what these draws predict there. No draw is stored: what is
+averaged over many of them is the student itself, and, to see how close it has come, the
+expectations at a few fixed inputs.
+
+Source: korattikara2015, algorithm 1; vitter1985 for the reservoir.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from posterity.distillation import heads
+from posterity.distillation.heads import Head
+from posterity.distillation.inputs import Inputs
+from posterity.distillation.predictive import Predictive
+from posterity.distillation.scaling import Scaling
+from posterity.distillation.teachers import Teacher
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    """Adam at a rate that stays for a while and then falls to zero by half a cosine.
+
+    ``steady`` is the share of the steps at the full rate.
+    """
+
+    rate: float
+    steps: int
+    steady: float
+
+    def made(self) -> Any:
+        """The optimiser of optax."""
+        first = round(self.steady * self.steps)
+        rates = optax.join_schedules(
+            [optax.constant_schedule(self.rate),
+             optax.cosine_decay_schedule(self.rate, max(self.steps - first, 1))],
+            [first],
+        )  # fmt: skip
+        return optax.adam(rates)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What of a distillation is compiled into its program."""
+
+    apply: Callable[[Any, Any], Any]
+    head: Head
+    predictive: Predictive
+    optimiser: Any
+    """An :class:`Adam`, or one of optax."""
+    batch: int
+    reservoir: int
+    steps: int
+
+    @property
+    def optax(self) -> Any:
+        """The optimiser."""
+        return self.optimiser.made() if isinstance(self.optimiser, Adam) else self.optimiser
+
+
+class Constants(NamedTuple):
+    """What a program is given, and never changes."""
+
+    teacher: Teacher
+    inputs: Inputs
+    probe: Any
+    """Inputs at which it is seen how close the student is."""
+    key: jax.Array
+
+
+class State(NamedTuple):
+    """Where a distillation stands: all that its next step needs."""
+
+    step: Any
+    teacher: Any
+    scaling: Any
+    """The fields of the student's :class:`Scaling`."""
+    parameters: Any
+    moments: Any
+    """The optimiser's."""
+    reservoir: Any
+    """Draws of earlier steps, each as likely as any other; None without."""
+    expectations: Any
+    """Of the teacher at the probe, over the first and over the second half of the steps."""
+    counts: Any
+    """How often each half was looked at (2,)."""
+    loss: Any
+    """Of the student, in nats an input, the mean over the last block."""
+
+
+def begun(
+    plan: Plan, constants: Constants, parameters: Any, scaling: Scaling, teacher: Any
+) -> State:
+    """Before the first step, with a teacher that is ready; traced."""
+    draws = constants.teacher.draws(teacher)
+    stack = lambda leaf: jnp.broadcast_to(leaf, (plan.reservoir, *leaf.shape))
+    reservoir = jax.tree.map(stack, draws) if plan.reservoir else None
+    said = _expectations(plan, constants.teacher, draws, constants.probe)
+    parts = [scaling.x_shift, scaling.x_scale, None, None]
+    if plan.predictive.likelihood == "gaussian":
+        parts[2:] = _units(said)
+    single = lambda leaf: jnp.asarray(leaf, jnp.float32)
+    zeros = lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype)
+    return State(
+        jnp.int32(0), teacher, jax.tree.map(single, parts), parameters,
+        plan.optax.init(parameters), reservoir, jax.tree.map(zeros, said),
+        jnp.zeros(2, jnp.int32), jnp.float32(0),
+    )  # fmt: skip
+
+
+def _units(said: heads.Expectations) -> tuple[Any, Any]:
+    """Where the teacher's values lie, and how far they and their uncertainty reach."""
+    mean = said["mean"].mean(0)
+    about = said["mean"] - mean
+    spread = jnp.sqrt((about**2 + said["variance"]).mean(0))
+    return mean, jnp.where(spread > 0, spread, 1.0)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def chunk(plan: Plan, constants: Constants, state: State, sizes: Any) -> State:
+    """Blocks of so many steps each (b,); after each one the teacher is asked about the probe."""
+    return jax.lax.scan(lambda s, size: (_block(plan, constants, s, size), None), state, sizes)[0]
+
+
+def _block(plan: Plan, constants: Constants, state: State, size: Any) -> State:
+    last = state.step + size
+
+    def more(carry: Any) -> Any:
+        state, total = carry
+        state, loss = _step(plan, constants, state)
+        return state, total + loss
+
+    state, total = jax.lax.while_loop(
+        lambda carry: carry[0].step < last, more, (state, jnp.float32(0))
+    )
+    return _looked(plan, constants, state._replace(loss=total / jnp.maximum(size, 1)), size)
+
+
+def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, Any]:
+    key = jax.random.fold_in(constants.key, state.step)
+    ahead, where, kept = jax.random.split(key, 3)
+    teacher = constants.teacher.advance(state.teacher, key=ahead)
+    draws = constants.teacher.draws(teacher)
+    reservoir = _offered(plan.reservoir, state.reservoir, draws, state.step, kept)
+    scaling = scaling_of(state.scaling)
+    x = constants.inputs.sample(plan.batch, key=where)
+
+    def expected(x: Any) -> Any:
+        return _expectations(plan, constants.teacher, draws, x, reservoir)
+
+    def gap(x: Any) -> Any:
+        outputs = plan.apply(state.parameters, scaling.inputs(x))
+        return plan.head.divergence(outputs, expected(x), scaling)
+
+    x = constants.inputs.harder(x, gap)
+    targets = expected(x)
+
+    def loss(parameters: Any) -> Any:
+        outputs = plan.apply(parameters, scaling.inputs(x))
+        return plan.head.loss(outputs, targets, scaling).mean()
+
+    value, gradient = jax.value_and_grad(loss)(state.parameters)
+    moves, moments = plan.optax.update(gradient, state.moments, state.parameters)
+    parameters = optax.apply_updates(state.parameters, moves)
+    state = state._replace(
+        step=state.step + 1, teacher=teacher, parameters=parameters, moments=moments,
+        reservoir=reservoir,
+    )  # fmt: skip
+    return state, value
+
+
+def _expectations(
+    plan: Plan, teacher: Teacher, draws: Any, x: Any, reservoir: Any = None
+) -> heads.Expectations:
+    """Over the draws of a state, and those of the reservoir if there is one."""
+    outputs = teacher.outputs(draws, x)
+    if reservoir is not None:
+        earlier = jax.vmap(lambda draws: teacher.outputs(draws, x))(reservoir)
+        outputs = jax.tree.map(
+            lambda now, then: jnp.concatenate([now, then.reshape(-1, *then.shape[2:])]),
+            outputs, earlier,
+        )  # fmt: skip
+    return heads.expectations_of(
+        plan.predictive.likelihood, outputs, plan.predictive.noise_variance
+    )
+
+
+def _offered(size: int, reservoir: Any, draws: Any, step: Any, key: jax.Array) -> Any:
+    """The reservoir after one more draw: a uniform sample of all so far, without their number."""
+    if not size:
+        return None
+    place = jax.random.randint(key, (), 0, jnp.maximum(step + 1, 1))
+    place = jnp.where(step < size, step, place)
+    keep = place < size
+    at = jnp.minimum(place, size - 1)
+    return jax.tree.map(
+        lambda stack, new: stack.at[at].set(jnp.where(keep, new, stack[at])), reservoir, draws
+    )
+
+
+def _looked(plan: Plan, constants: Constants, state: State, size: Any) -> State:
+    """With what the teacher says of the probe averaged into one half of the run."""
+    now = _expectations(
+        plan, constants.teacher, constants.teacher.draws(state.teacher), constants.probe
+    )
+    half = (2 * state.step > plan.steps).astype(jnp.int32)
+    counted = (size > 0).astype(jnp.int32)
+    so_far = jax.tree.map(lambda leaf: leaf[half], state.expectations)
+    count = state.counts[half]
+    merged = heads.merge(so_far, now, (count, 1))
+    first = lambda merged, now: jnp.where(count > 0, merged, now)
+    merged = jax.tree.map(first, merged, now)
+    keep = lambda old, new: old.at[half].set(jnp.where(counted > 0, new, old[half]))
+    return state._replace(
+        expectations=jax.tree.map(keep, state.expectations, merged),
+        counts=state.counts.at[half].add(counted),
+    )
+
+
+def scaling_of(parts: Any) -> Scaling:
+    """The scaling of traced arrays, which are not checked again."""
+    scaling = object.__new__(Scaling)
+    for field, part in zip(dataclasses.fields(Scaling), parts, strict=True):
+        object.__setattr__(scaling, field.name, part)
+    return scaling
+
+
+def overall(state: State) -> tuple[Any, Any]:
+    """The teacher's expectations at the probe over both halves, and those of either: in float64."""
+    counts = np.asarray(state.counts)
+    halves = [
+        jax.tree.map(lambda leaf, half=half: np.asarray(leaf[half], np.float64), state.expectations)
+        for half in (0, 1)
+    ]
+    if not counts[1]:
+        return halves[0], None
+    return heads.merge(halves[0], halves[1], tuple(counts.astype(float))), halves

@@ -1,0 +1,122 @@
+"""Where a posterior is, and of what shape: its mode and the curvature there, in double precision.
+
+Chains in those coordinates see a law of about unit scale, whatever the units of the data.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+
+from posterity.families import Distribution
+from posterity.inference.unconstrained import unconstrained
+from posterity.models import Model
+
+DENSE = 500
+"""Parameters up to which the whole curvature is computed; beyond it, its diagonal."""
+MOST = 50_000
+"""Records that the mode is sought with; they stand for all."""
+STEPS = 500
+WIDEST = 1e3
+"""Standard deviations, in unconstrained coordinates, that nothing is wider than at a mode where
+the curvature says nothing."""
+
+
+def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
+    """The mode (d,) in unconstrained coordinates, and a factor of the covariance there.
+
+    The factor is a triangle (d, d), or a diagonal (d,) where there are many parameters. Directions
+    along which the density does not fall are as wide as the curvature's size would have them.
+    """
+    count = len(jax.tree.leaves(data)[0])
+    some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
+    with jax.enable_x64(True):
+        seen = jax.tree.map(lambda leaf: _double(leaf[some]), data)
+        share = count / len(jax.tree.leaves(seen)[0])
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), prior)
+        bijection = unconstrained(wide)
+        shape = bijection.free_shape
+        size = size_of(shape)
+
+        def energy(u: Any, data: Any) -> Any:
+            tree = unravel(u, shape)
+            z = bijection.forward(tree)
+            density = wide.log_prob(z) + bijection.log_det(tree)
+            return -density - share * model.log_likelihood(z, data).sum()
+
+        value = jax.jit(jax.value_and_grad(energy))
+
+        def finite(u: np.ndarray) -> tuple[float, np.ndarray]:
+            found, slope = value(jnp.asarray(u), seen)
+            if not (np.isfinite(found) and np.isfinite(slope).all()):
+                return 1e300, np.zeros_like(u)
+            return float(found), np.asarray(slope)
+
+        # In the units of the curvature at the start, as columns may differ by orders of magnitude.
+        at = np.zeros(size)
+        scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(energy, at, seen)), 1 / WIDEST**2))
+        for _ in range(3):
+            inside = lambda v, at=at, scale=scale: _scaled(finite, at, scale, v)
+            found = scipy.optimize.minimize(
+                inside, np.zeros(size), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}
+            )
+            at = at + scale * found.x
+            scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(energy, at, seen)), 1 / WIDEST**2))
+        if size > DENSE:
+            return at.astype(np.float32), scale.astype(np.float32)
+        hessian = np.asarray(jax.jit(jax.hessian(energy))(jnp.asarray(at), seen))
+    return at.astype(np.float32), _factor(hessian, scale)
+
+
+def size_of(shape: Any) -> int:
+    """How many numbers a tree of shapes has."""
+    return sum(math.prod(own) for own in _shapes(shape))
+
+
+def unravel(u: Any, shape: Any) -> Any:
+    """The tree of arrays of these shapes that a flat vector holds."""
+    ends = np.cumsum([math.prod(own) for own in _shapes(shape)])[:-1].astype(np.int32)
+    pieces = iter(jnp.split(u, ends))
+    return jax.tree.map(lambda own: next(pieces).reshape(own), shape, is_leaf=_is_shape)
+
+
+def _shapes(shape: Any) -> list[tuple[int, ...]]:
+    return jax.tree.leaves(shape, is_leaf=_is_shape)
+
+
+def _is_shape(tree: Any) -> bool:
+    return isinstance(tree, tuple) and all(isinstance(axis, int) for axis in tree)
+
+
+def _scaled(finite: Any, at: np.ndarray, scale: np.ndarray, v: np.ndarray) -> Any:
+    value, slope = finite(at + scale * v)
+    return value, scale * slope
+
+
+def _diagonal(energy: Any, at: np.ndarray, data: Any) -> np.ndarray:
+    """The diagonal of the curvature, exactly for few parameters, else by random signs."""
+    size = len(at)
+    slope = lambda u: jax.grad(energy)(u, data)
+    product = lambda v: jax.jvp(slope, (jnp.asarray(at),), (v,))[1]
+    if size <= DENSE:
+        return np.diagonal(np.asarray(jax.jit(jax.vmap(product))(jnp.eye(size)))).copy()
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (32, size))
+    return np.mean([s * np.asarray(jax.jit(product)(jnp.asarray(s))) for s in signs], axis=0)
+
+
+def _factor(hessian: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """``L`` with ``L Lᵀ`` the inverse of the curvature, made positive where it is not."""
+    unit = hessian * scale * scale[:, None]
+    unit = np.nan_to_num((unit + unit.T) / 2)
+    values, vectors = scipy.linalg.eigh(unit)
+    values = np.maximum(np.abs(values), max(1e-10 * np.abs(values).max(), 1e-12))
+    covariance = (vectors / values) @ vectors.T * scale * scale[:, None]
+    return np.linalg.cholesky((covariance + covariance.T) / 2).astype(np.float32)
+
+
+def _double(leaf: Any) -> Any:
+    return jnp.asarray(leaf, jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64)

@@ -1,0 +1,167 @@
+"""Step sizes: a number, or a function of how many steps were made.
+
+A schedule is any hashable callable that takes the number of the step, an int32 that may be traced,
+and gives the step size; optax's schedules are such, and the ones below compare by value.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from posterity.arguments import COUNT, POSITIVE, Constraint
+from posterity.errors import UsageError
+
+StepSize = float | int | Callable[..., Any]
+"""A size, or a function from the number of the step to it."""
+
+NONNEGATIVE = Constraint(
+    "a number, not negative", lambda x: not isinstance(x, bool) and 0 <= float(x) < float("inf")
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Polynomial:
+    """``a (b + t)^(-gamma)``: sizes whose sum is infinite and whose squares' sum is not.
+
+    That holds for ``gamma`` in (1/2, 1]; averages over the chain, each draw weighted by its size,
+    then converge to the posterior's. ``gamma`` outside this range is allowed: constant at 0.
+
+    Raises:
+        UsageError: unless ``a`` and ``b`` are positive and ``gamma`` is not negative.
+
+    Source: welling2011, section 4.
+
+    >>> float(Polynomial(a=1.0, b=100, gamma=0.5)(0))
+    0.1...
+    """
+
+    a: float | int
+    b: float | int = 1.0
+    gamma: float | int = 0.55
+
+    def __post_init__(self) -> None:
+        POSITIVE.check(a=self.a, b=self.b)
+        NONNEGATIVE.check(gamma=self.gamma)
+
+    def __call__(self, step: Any) -> jax.Array:
+        """The size of step ``step``."""
+        return jnp.float32(self.a) * (jnp.float32(self.b) + _number(step)) ** -float(self.gamma)
+
+
+@dataclasses.dataclass(frozen=True)
+class Halving:
+    """``size``, and after each ``every`` steps half of what it was.
+
+    Raises:
+        UsageError: unless ``size`` is positive and ``every`` a whole number, at least one.
+
+    Source: korattikara2015, where steps for tables were halved every 80,000.
+
+    >>> [float(Halving(1.0, every=10)(step)) for step in (0, 9, 10, 25)]
+    [1.0, 1.0, 0.5, 0.25]
+    """
+
+    size: float | int
+    every: int
+
+    def __post_init__(self) -> None:
+        POSITIVE.check(size=self.size)
+        COUNT.check(every=self.every)
+
+    def __call__(self, step: Any) -> jax.Array:
+        """The size of step ``step``."""
+        times = jnp.asarray(step, jnp.int32) // jnp.int32(self.every)
+        return jnp.float32(self.size) * jnp.exp2(-times.astype(jnp.float32))
+
+
+@dataclasses.dataclass(frozen=True)
+class Cyclical:
+    """A cosine from ``size`` down to ``least``, again and again, each time over ``period`` steps.
+
+    The large sizes at the start of a cycle take the chain to another mode, the small ones at its
+    end draw from there.
+
+    Raises:
+        UsageError: unless ``size`` is positive, ``least`` from 0 to ``size``, and ``period`` a
+            whole number, at least one.
+
+    Source: zhang2020, equation 1.
+
+    >>> [round(float(Cyclical(1.0, period=4)(step)), 3) for step in range(5)]
+    [1.0, 0.854, 0.5, 0.146, 1.0]
+    """
+
+    size: float | int
+    period: int
+    least: float | int = 0.0
+
+    def __post_init__(self) -> None:
+        POSITIVE.check(size=self.size)
+        COUNT.check(period=self.period)
+        NONNEGATIVE.check(least=self.least)
+        if self.least > self.size:
+            raise UsageError(
+                found=f"least={self.least!r} above size={self.size!r}",
+                expected="a least size that is at most the largest",
+                fix="Exchange them.",
+            )
+
+    def __call__(self, step: Any) -> jax.Array:
+        """The size of step ``step``."""
+        within = (jnp.asarray(step, jnp.int32) % jnp.int32(self.period)).astype(jnp.float32)
+        share = (1 + jnp.cos(within * jnp.float32(jnp.pi / self.period))) / 2
+        return jnp.float32(self.least) + jnp.float32(self.size - self.least) * share
+
+
+def size_at(step_size: StepSize | None, step: Any) -> jax.Array:
+    """The size of step ``step``, as float32.
+
+    Raises:
+        UsageError: if there is none yet, or a schedule gives more than one number.
+
+    >>> float(size_at(0.25, 1000))
+    0.25
+    """
+    if step_size is None:
+        raise UsageError(
+            found="a kernel whose step_size is None, which is still to be found",
+            expected="a size, or a schedule",
+            fix="Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin.",
+        )
+    found = step_size(step) if callable(step_size) else step_size
+    found = jnp.asarray(found).astype(jnp.float32)
+    if found.shape:
+        raise UsageError(
+            found=f"a schedule that gives an array of shape {found.shape}",
+            expected="one number",
+            fix="Give parameters sizes of their own by `scale` of the kernel's init.",
+        )
+    return found
+
+
+def check(step_size: Any, name: str = "step_size") -> None:
+    """Raise unless it is a positive number, a hashable schedule, or None.
+
+    Raises:
+        UsageError: which names the argument.
+    """
+    if step_size is None:
+        return
+    if not callable(step_size):
+        POSITIVE.check(**{name: step_size})
+        return
+    try:
+        hash(step_size)
+    except TypeError:
+        raise UsageError(
+            found=f"a schedule that is not hashable: {step_size!r}",
+            expected="one that is: kernels are keys of compiled programs",
+            fix="Use a function or a frozen dataclass.",
+        ) from None
+
+
+def _number(step: Any) -> jax.Array:
+    return jnp.asarray(step).astype(jnp.float32)

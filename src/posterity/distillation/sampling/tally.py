@@ -1,0 +1,52 @@
+"""Means of a chain's numbers and how sure they are, in constant memory: batches that grow."""
+
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+BATCHES = 32
+
+
+class Tally(NamedTuple):
+    """Sums over consecutive batches of one length; when all are full, neighbours are joined.
+
+    So batches are longer than the chain remembers, once it is long enough, and their means are
+    independent.
+    """
+
+    sums: jax.Array
+    """(BATCHES, chains)."""
+    length: jax.Array
+    """Of a batch."""
+    count: jax.Array
+    """Numbers so far, since batches began to count."""
+
+    @classmethod
+    def empty(cls, chains: int) -> Self:
+        """Before the first number."""
+        return cls(jnp.zeros((BATCHES, chains), jnp.float32), jnp.int32(1), jnp.int32(0))
+
+    def with_(self, values: Float[jax.Array, " chains"]) -> Self:
+        """After one more number of each chain."""
+        full = self.count == BATCHES * self.length
+        halved = self.sums.reshape(BATCHES // 2, 2, -1).sum(1)
+        joined = jnp.concatenate([halved, jnp.zeros_like(halved)])
+        sums = jnp.where(full, joined, self.sums)
+        length = jnp.where(full, 2 * self.length, self.length)
+        return type(self)(sums.at[self.count // length].add(values), length, self.count + 1)
+
+    def mean(self) -> tuple[float, float]:
+        """Over chains and time, and its standard error; infinite where too few tell."""
+        length, count = int(self.length), int(self.count)
+        whole = count // length
+        if whole < BATCHES // 2:
+            return np.nan, np.inf
+        each = np.asarray(self.sums[:whole], np.float64) / length
+        # Chains are independent; batches of a chain nearly so, unless it is slow: the worse counts.
+        errors = [each.mean(1).std(ddof=1) / whole**0.5]
+        if each.shape[1] > 3:
+            errors.append(each.mean(0).std(ddof=1) / each.shape[1] ** 0.5)
+        return float(each.mean()), float(max(errors))

@@ -1,0 +1,306 @@
+"""What a chain samples from: a prior and the likelihood of records, estimated from minibatches.
+
+Positions are trees of unconstrained numbers, of several chains at a time. The axis that counts
+chains is the last one for small networks, whose arithmetic then runs along the chains, and the
+first one for all else.
+"""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posterity.arguments import COUNT
+from posterity.arrays.typing import Real
+from posterity.distillation.sampling import noise
+from posterity.distillation.sampling.laplace import laplace, unravel
+from posterity.errors import StructureError, UsageError
+from posterity.families import DiagonalGaussian, Distribution
+from posterity.families.gaussian import LOG_2PI
+from posterity.inference.unconstrained import unconstrained
+from posterity.models import Model, NeuralNetwork, Records
+from posterity.networks import chains as chains_last
+from posterity.networks.likelihoods import log_likelihood
+
+
+class Target(eqx.Module):
+    """``log p(z) + Σ log p(record | z)`` in nats, at several positions at a time."""
+
+    model: Any
+    prior: Any
+    data: Any
+    """Arrays whose first axis counts records, in single precision."""
+    count: int = eqx.field(static=True)
+    """Records."""
+    batch: int = eqx.field(static=True)
+    """Records of a minibatch; all of them where it is ``count``."""
+    noise: str = eqx.field(static=True)
+    """How places of records are drawn."""
+
+    axis: ClassVar[int] = 0
+    """Where the chains lie in positions."""
+
+    @abc.abstractmethod
+    def start(self, chains: int, *, key: jax.Array) -> Any:
+        """Positions that lie apart from one another, to begin from."""
+
+    @property
+    @abc.abstractmethod
+    def dimension(self) -> int:
+        """Numbers of one position."""
+
+    @abc.abstractmethod
+    def prior_density(self, positions: Any) -> Float[Real, " c"]:
+        """``log p(z)`` in the coordinates of positions, in nats."""
+
+    @abc.abstractmethod
+    def fit(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
+        """``log p(record | z)`` of each chain's records."""
+
+    @abc.abstractmethod
+    def outputs(self, positions: Any, x: Any) -> Any:
+        """What each chain's model says of inputs (n, ...): (c, n, k), or a pair of these."""
+
+    @abc.abstractmethod
+    def constrained(self, positions: Any) -> Any:
+        """Events of the prior, the chains first."""
+
+    def minibatch(self, chains: int, *, key: jax.Array) -> Any:
+        """Records for each chain, drawn with replacement, the axes of records and chains first;
+        where a batch has all records, these, without an axis for chains.
+        """
+        if self.batch == self.count:
+            return self.data
+        places = noise.indices(key, (self.batch, chains), self.count, self.noise)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[places], self.data)
+
+    def log_densities(self, positions: Any, minibatch: Any) -> Float[Real, " c"]:
+        """Estimates of the log density at each position, without bias."""
+        fit = self.fit(positions, minibatch).sum(-1)
+        return self.prior_density(positions) + fit * (self.count / self.batch)
+
+    def value_and_gradient(self, positions: Any, minibatch: Any) -> tuple[Any, Any]:
+        """The estimates (c,) and their gradients, shaped as the positions."""
+
+        def total(positions: Any) -> Any:
+            values = self.log_densities(positions, minibatch)
+            return values.sum(), values
+
+        gradient, values = jax.grad(total, has_aux=True)(positions)
+        return values, gradient
+
+    def sums(self, tree: Any, other: Any) -> Float[Real, " c"]:
+        """The inner product of two trees of positions, chain by chain."""
+        each = jax.tree.map(self._product, tree, other)
+        return sum(jax.tree.leaves(each))  # pyright: ignore[reportReturnType]
+
+    def _product(self, one: Any, other: Any) -> Any:
+        axes = [axis for axis in range(one.ndim) if axis != self.axis % one.ndim]
+        return (one * other).sum(axes)
+
+
+class WeightsTarget(Target):
+    """The weights of a network, as the tree of arrays that the network takes.
+
+    ``prior`` are the trees of means and precisions of independent Gaussian weights.
+    """
+
+    def start(self, chains: int, *, key: jax.Array) -> Any:
+        """Kernels scaled by the root of their inputs, so that signals neither grow nor vanish, but
+        never wider than the prior; biases of zero.
+        """
+        rng = generator(key)
+
+        def one(precision: Any) -> Any:
+            inputs = np.prod(precision.shape[:-1]) if precision.ndim > 1 else np.inf
+            scale = np.minimum((2.0 / inputs) ** 0.5, np.asarray(precision) ** -0.5)
+            draws = scale * rng.standard_normal((chains, *precision.shape))
+            return jnp.asarray(np.moveaxis(draws, 0, self.axis), jnp.float32)
+
+        return jax.tree.map(one, self.prior[1])
+
+    @property
+    def dimension(self) -> int:
+        """All weights."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.prior[1]))
+
+    def prior_density(self, positions: Any) -> Float[Real, " c"]:
+        """Of Gaussians, summed."""
+
+        def one(at: Any, mean: Any, precision: Any) -> Any:
+            mean, precision = (self._beside(jnp.asarray(leaf)) for leaf in (mean, precision))
+            value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
+            return value.sum([a for a in range(at.ndim) if a != self.axis % at.ndim]) / 2
+
+        return sum(jax.tree.leaves(jax.tree.map(one, positions, *self.prior)))  # pyright: ignore
+
+    def _beside(self, leaf: Any) -> Any:
+        return leaf[..., None] if self.axis else leaf[None]
+
+    def fit(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
+        """From one batch for each chain, or from all records for every one."""
+        shared = self.batch == self.count
+        x, y = minibatch
+        kind, variance = self.model.likelihood, self.model.noise_variance
+        value = lambda outputs, y: log_likelihood(outputs, y, kind, variance)
+        if self.axis:
+            found = self._along(positions, x if shared else jnp.moveaxis(x, 1, -1))
+            y_axis = None if shared else 1
+            return jax.vmap(value, in_axes=(-1, y_axis))(found, y)
+        of = lambda own, x, y: value(self.model.apply(own, x), y)
+        records = None if shared else 1
+        if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
+            own = jax.tree.map(lambda leaf: leaf[0], positions)
+            return of(own, *((x, y) if shared else (x[:, 0], y[:, 0])))[None]
+        return jax.vmap(of, in_axes=(0, records, records))(positions, x, y)
+
+    def outputs(self, positions: Any, x: Any) -> Any:
+        """Logits or means."""
+        if self.axis:
+            found = jnp.moveaxis(self._along(positions, x), -1, 0)
+        elif len(jax.tree.leaves(positions)[0]) == 1:
+            found = self.model.apply(jax.tree.map(lambda leaf: leaf[0], positions), x)[None]
+        else:
+            found = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
+        return found.reshape(*found.shape[:2], -1)
+
+    def _along(self, positions: Any, x: Any) -> Any:
+        x = x.reshape(len(x), self.model.layers.inputs, *x.shape[1 + self._axes_of_input :])
+        return chains_last.outputs(self.model.layers, positions, x)
+
+    @property
+    def _axes_of_input(self) -> int:
+        return self.data[0].ndim - 1
+
+    def constrained(self, positions: Any) -> Any:
+        """Flat weights (c, p)."""
+        leaves = [jnp.moveaxis(leaf, self.axis, 0) for leaf in jax.tree.leaves(positions)]
+        return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+
+class AlongChains(WeightsTarget):
+    """The same for small networks: chains are the last axis."""
+
+    axis: ClassVar[int] = -1
+
+
+class ModelTarget(Target):
+    """Any model and any prior: positions (c, d) are unconstrained, in the shape of the posterior.
+
+    ``u = centre + factor v`` for positions ``v``, and the model's parameters are a smooth function
+    of ``u`` (:func:`~posterity.inference.unconstrained.unconstrained`).
+    """
+
+    centre: Any
+    factor: Any
+    """A triangle (d, d), or the diagonal of one (d,)."""
+
+    def start(self, chains: int, *, key: jax.Array) -> Any:
+        """About the centre, as wide as the posterior is there."""
+        draws = generator(key).standard_normal((chains, len(self.centre)))
+        return jnp.asarray(draws, jnp.float32)
+
+    @property
+    def dimension(self) -> int:
+        """Unconstrained numbers."""
+        return len(self.centre)
+
+    def prior_density(self, positions: Any) -> Float[Real, " c"]:
+        """With the volume that the coordinates take."""
+        bijection = unconstrained(self.prior)
+
+        def one(v: Any) -> Any:
+            u = unravel(self._coordinates(v), bijection.free_shape)
+            return self.prior.log_prob(bijection.forward(u)) + bijection.log_det(u)
+
+        return jax.vmap(one)(positions)
+
+    def fit(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
+        """From one batch for each chain, or from all records for every one."""
+        of = lambda v, data: self.model.log_likelihood(self.event(v), data)
+        records = None if self.batch == self.count else 1
+        return jax.vmap(of, in_axes=(0, records))(positions, minibatch)
+
+    def outputs(self, positions: Any, x: Any) -> Any:
+        """As the model says."""
+        from posterity.distillation.predictive import in_columns
+
+        return jax.vmap(lambda v: in_columns(self.model.outputs(self.event(v), x)))(positions)
+
+    def constrained(self, positions: Any) -> Any:
+        """Events of the prior."""
+        return jax.vmap(self.event)(positions)
+
+    def event(self, v: Any) -> Any:
+        """What the model takes, at one position."""
+        bijection = unconstrained(self.prior)
+        return bijection.forward(unravel(self._coordinates(v), bijection.free_shape))
+
+    def _coordinates(self, v: Any) -> Any:
+        factor = jnp.asarray(self.factor)
+        return self.centre + (factor @ v if factor.ndim == 2 else factor * v)
+
+
+def target(model: Model, prior: Any, data: Any, *, batch: int, chains: int, noise: str) -> Target:
+    """The target of a model, a prior and records, as fast as it can be had.
+
+    Raises:
+        UsageError: for a prior that is no law, or not one of the model's parameters.
+        StructureError, ParameterError: for data that the model cannot take.
+    """
+    COUNT.check(batch=batch)
+    check_prior(prior)
+    model.check(data)
+    records = Records.of(data)
+    if not records.size:
+        raise StructureError(
+            found="no records", expected="one at least", fix="Pass the data of the posterior."
+        )
+    data = jax.tree.map(_single, records.data)
+    count = records.size
+    if model.joint:
+        batch = count
+    sizes = {"data": data, "count": count, "batch": min(batch, count), "noise": noise}
+    if isinstance(model, NeuralNetwork) and isinstance(prior, DiagonalGaussian):
+        if prior.event_shape != (model.size,):
+            raise StructureError(
+                found=f"a prior of {prior.event_shape} numbers for {model.size} weights",
+                expected="one of all weights",
+                fix="Make it by model.prior(variance=...).",
+            )
+        leaves = [np.asarray(leaf, np.float32) for leaf in (prior.mean, prior.precision)]
+        with jax.enable_x64(False):
+            trees = tuple(jax.tree.map(np.asarray, model.unravel(leaf)) for leaf in leaves)
+        layers = model.layers
+        along = layers is not None and chains > 1 and chains_last.pays(layers)
+        return (AlongChains if along else WeightsTarget)(model=model, prior=trees, **sizes)
+    centre, factor = laplace(model, prior, data)
+    return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, **sizes)
+
+
+def generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's generator of a key: nothing is compiled for numbers that are drawn once."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
+
+
+def check_prior(prior: Any, what: str = "a prior") -> None:
+    """Raise a UsageError unless it is one proper law."""
+    fits = isinstance(prior, Distribution) and prior.batch_shape == ()
+    if not fits or not np.all(prior.is_proper()):
+        raise UsageError(
+            found=f"{what} {prior!r}" + (", which is improper" if fits else ""),
+            expected="one proper law of the model's parameters",
+            fix="Pass model.prior(variance=...) for a network, Gaussian.from_standard(...) for a "
+            "regression; of GaussianPrior and Horseshoe take `.network(layers)`.",
+        )
+
+
+def _single(leaf: Any) -> np.ndarray:
+    leaf = np.asarray(leaf)
+    if leaf.dtype.kind == "b":
+        return leaf.astype(np.int32)
+    return leaf.astype(np.float32 if leaf.dtype.kind == "f" else np.int32)

@@ -1,0 +1,165 @@
+"""Where chains of a network begin, and steps that suit the posterior there.
+
+Chains start from different random weights and climb by Adam to where the posterior has its mass.
+The size of a step is bounded twice: by the largest curvature of the log density, beyond which the
+discretised chain is too warm and then diverges, and by the noise of minibatch gradients, which
+heats a chain as well. One compiled gradient serves all of this; the rest is a few sums.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from posterity.distillation.sampling.target import Target, generator
+
+RATE = 1e-2
+WARMTH = 0.05
+"""How much warmer than it should be a chain may be in its worst direction, for either reason."""
+POWERS = 24
+"""Products with the curvature from which its largest value is found."""
+GRADIENTS = 64
+"""Minibatches from which the noise of gradients is found."""
+WIDEST = 30.0
+"""How much larger than the median a coordinate's scale may be."""
+
+
+class Tuned(NamedTuple):
+    """What a chain is to be run with."""
+
+    scale: Any
+    """Of each coordinate, about its posterior variance; None: the same for all."""
+    size: float
+    """A step in units of the scale."""
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _gradient(target: Target, positions: Any, key: jax.Array, chains: int) -> Any:
+    return target.value_and_gradient(positions, target.minibatch(chains, key=key))[1]
+
+
+def climb(target: Target, positions: Any, chains: int, steps: int, *, key: jax.Array) -> Any:
+    """Positions after some steps of Adam on the log density, the rate falling to zero."""
+    import optax
+
+    adam = optax.adam(optax.cosine_decay_schedule(-RATE, max(steps, 1)))
+
+    @jax.jit
+    def moved(positions: Any, moments: Any, gradient: Any) -> Any:
+        moves, moments = adam.update(gradient, moments)
+        return optax.apply_updates(positions, moves), moments
+
+    moments = adam.init(positions)
+    for own in _keys(key, steps):
+        gradient = _gradient(target, positions, own, chains)
+        positions, moments = moved(positions, moments, gradient)
+    return positions
+
+
+def tuned(target: Target, positions: Any, chains: int, *, scaled: bool, key: jax.Array) -> Tuned:
+    """A scale for each coordinate where one is wanted, and the largest step that is safe."""
+    first, second, third = jax.random.split(key, 3)
+    scale = None
+    if scaled:
+        # Records tell how much they say of a coordinate only where a batch has not all of them.
+        part = dataclasses.replace(target, batch=max(min(target.batch, target.count // 4), 1))
+        scale = _scale(part, _spread(part, positions, chains, first))
+    root = jax.tree.map(np.ones_like, jax.tree.map(np.asarray, positions))
+    if scale is not None:
+        root = jax.tree.map(lambda one, s: one * np.sqrt(s), root, scale)
+    curvature = _curvature(target, positions, chains, root, second)
+    heat = 0.0
+    if target.batch < target.count:
+        noise = jax.tree.map(
+            lambda v, r: v * r.max(target.axis, keepdims=True) ** 2,
+            _spread(target, positions, chains, third), root,
+        )  # fmt: skip
+        heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
+    return Tuned(scale, float(4 * WARMTH / max(curvature, heat, 1e-30)))
+
+
+def _keys(key: jax.Array, count: int) -> Iterator[jax.Array]:
+    """So many keys; drawn by NumPy, as nothing needs to be compiled for them."""
+    for words in generator(key).integers(2**32, size=(count, 2), dtype=np.uint32):
+        yield jax.random.wrap_key_data(words)
+
+
+def _gradients(target: Target, positions: Any, chains: int, key: jax.Array) -> Any:
+    return jax.tree.map(np.asarray, _gradient(target, positions, key, chains))
+
+
+def _spread(target: Target, positions: Any, chains: int, key: jax.Array) -> Any:
+    """The variance of minibatch gradients of each coordinate, over batches, a mean over chains."""
+    total, square = None, None
+    for own in _keys(key, GRADIENTS):
+        found = _gradients(target, positions, chains, own)
+        powers = jax.tree.map(np.square, found)
+        total = found if total is None else jax.tree.map(np.add, total, found)
+        square = powers if square is None else jax.tree.map(np.add, square, powers)
+
+    def one(total: Any, square: Any) -> Any:
+        variance = np.maximum(square - total**2 / GRADIENTS, 0) / (GRADIENTS - 1)
+        return variance.mean(target.axis, keepdims=True)
+
+    return jax.tree.map(one, total, square)
+
+
+def _scale(target: Target, spread: Any) -> Any:
+    """About the posterior variance of each coordinate: one over the prior's precision and the
+    information of the records, which minibatch gradients show (the Fisher information).
+    """
+    share = target.batch / target.count
+    variances = jax.tree.map(
+        lambda leaf, own: 1 / (np.expand_dims(np.asarray(own), target.axis) + leaf * share),
+        spread, target.prior[1],
+    )  # fmt: skip
+    middle = np.median(np.concatenate([v.ravel() for v in jax.tree.leaves(variances)]))
+    return jax.tree.map(lambda v: np.minimum(v, WIDEST * middle), variances)
+
+
+def _curvature(target: Target, positions: Any, chains: int, root: Any, key: jax.Array) -> float:
+    """The largest curvature in units of the scale, of the worst chain: by power iteration.
+
+    Products are differences of gradients of one batch, as far apart as a chain moves, so that kinks
+    of a network's units count as what they do to it.
+    """
+    rng = np.random.default_rng(0)
+    direction = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), root)
+    at, values = jax.tree.map(np.asarray, positions), []
+    reach = 1e-2
+    for own in _keys(key, POWERS):
+        norm = np.maximum(_sums(target, direction, direction), 1e-30) ** 0.5
+        direction = jax.tree.map(lambda leaf: leaf / _along(norm, leaf, target.axis), direction)
+        ends = []
+        for side in (reach, -reach):
+            there = jax.tree.map(
+                lambda z, r, v, side=side: (z + side * r * v).astype(z.dtype), at, root, direction
+            )
+            ends.append(_gradients(target, there, chains, own))
+        product = jax.tree.map(
+            lambda one, other, r: r * (one - other) / (2 * reach), ends[1], ends[0], root
+        )
+        values.append(np.abs(_sums(target, direction, product)))
+        reach = 0.3 / max(float(values[-1].max()), 1.0) ** 0.5
+        direction = product
+    # Minibatches differ: the mean over the last of them, and two standard errors.
+    last = np.array(values[POWERS // 2 :])
+    return float((last.mean(0) + 2 * last.std(0) / len(last) ** 0.5).max())
+
+
+def _sums(target: Target, one: Any, other: Any) -> np.ndarray:
+    """The inner product of two trees, chain by chain."""
+    products = jax.tree.map(
+        lambda a, b: (np.moveaxis(a * b, target.axis, -1)).reshape(-1, a.shape[target.axis]).sum(0),
+        one, other,
+    )  # fmt: skip
+    return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
+
+
+def _along(per_chain: np.ndarray, leaf: Any, axis: int) -> np.ndarray:
+    shape = [1] * leaf.ndim
+    shape[axis] = -1
+    return per_chain.reshape(shape)

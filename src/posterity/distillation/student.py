@@ -1,0 +1,267 @@
+"""The student: one small network that predicts as a posterior does, and is a file."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posterity.artifact.architecture import Architecture
+from posterity.distillation.heads import Head
+from posterity.distillation.scaling import Scaling
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.networks.forward import Forward
+from posterity.networks.layers import Dense, Layers
+from posterity.networks.prediction import Prediction
+
+ROWS = 4096
+"""Inputs that are looked at together."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Student:
+    """A network in the place of a posterior: what it predicts, and how sure it is.
+
+    ``network`` is what the ``parameters`` are of: :class:`~posterity.networks.Layers` (then
+    ``parameters`` are flat weights (p,)), an :class:`~posterity.artifact.Architecture`, or a
+    function ``apply(parameters, x)`` of a batch, which files cannot hold. ``head`` says what its
+    outputs mean, ``scaling`` in which units.
+
+    Raises:
+        UsageError: if the network is none of these.
+        StructureError: if its layers have other outputs than the head, or other weights.
+
+    >>> layers = Layers.dense(2, 5, 3)
+    >>> student = Student(layers, np.zeros(layers.size), Head("categorical", 3))
+    >>> student.predict(np.zeros((4, 2))).mean.round(2)[0]
+    array([0.33, 0.33, 0.33])
+    """
+
+    network: Any
+    parameters: Any
+    head: Head
+    scaling: Scaling = dataclasses.field(default_factory=Scaling)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.network, Layers | Architecture) and not callable(self.network):
+            raise UsageError(
+                found=f"network={self.network!r}",
+                expected="Layers, an Architecture, or a function of parameters and inputs",
+                fix="Pass Layers.dense(inputs, hidden units, outputs).",
+            )
+        single = lambda leaf: np.asarray(leaf, np.float32)
+        object.__setattr__(self, "parameters", jax.tree.map(single, self.parameters))
+        if isinstance(self.network, Layers):
+            shape, outputs = np.shape(self.parameters), self.network.outputs
+            if shape != (self.network.size,) or outputs != self.head.size:
+                raise StructureError(
+                    found=f"weights of shape {shape} of {self.network.summary} for {self.head}",
+                    expected=f"{self.network.size} weights, and {self.head.size} outputs",
+                    fix="Take the flat vector from Layers.ravel; Head.size says how many outputs.",
+                )
+
+    @property
+    def apply(self) -> Callable[[Any, Any], Any]:
+        """The network as a function of the tree of its parameters and a batch of inputs."""
+        return applied(self.network)
+
+    @property
+    def tree(self) -> Any:
+        """The parameters as :attr:`apply` takes them."""
+        layers = self.network
+        return layers.unravel(self.parameters) if isinstance(layers, Layers) else self.parameters
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.parameters))
+
+    def outputs(self, x: Any) -> np.ndarray:
+        """What the network says of inputs (n, ...): (n, head.size), in its own units.
+
+        Raises:
+            StructureError: for inputs of another shape.
+            ParameterError: for inputs that are not finite.
+        """
+        x = self._inputs(x)
+        with jax.enable_x64(False):
+            found = [
+                np.asarray(_outputs(self.apply, self.tree, x[at : at + ROWS]), np.float64)
+                for at in range(0, max(len(x), 1), ROWS)
+            ]
+        return np.concatenate(found)
+
+    def predict(self, x: Any) -> Prediction:
+        """The predictive and its uncertainty at inputs (n, ...).
+
+        Raises:
+            StructureError: for inputs of another shape.
+            ParameterError: for inputs that are not finite.
+        """
+        return self.head.prediction(self.outputs(x), self.scaling)
+
+    def _inputs(self, x: Any) -> np.ndarray:
+        x = np.asarray(x)
+        layers = self.network
+        wanted = layers.inputs if isinstance(layers, Layers) else None
+        if (
+            x.dtype.kind not in "biuf"
+            or x.ndim < 1
+            or (wanted is not None and int(np.prod(x.shape[1:])) != wanted)
+        ):
+            raise StructureError(
+                found=f"inputs of shape {x.shape} and type {x.dtype}",
+                expected="an axis of inputs before those of one input"
+                + ("" if wanted is None else f", {wanted} numbers each"),
+                fix="Pass x[None] for a single input.",
+            )
+        if not np.isfinite(x).all():
+            raise ParameterError(
+                found="NaN or infinity among the inputs",
+                expected="finite numbers",
+                fix="Impute missing values as for training.",
+            )
+        return self.scaling.inputs(x)
+
+    def __repr__(self) -> str:
+        network = self.network
+        what = network.summary if isinstance(network, Layers) else type(network).__name__
+        split = ", split" if self.head.split else ""
+        return f"Student({what}, {self.head.likelihood}{split})"
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _outputs(apply: Any, parameters: Any, x: Any) -> Any:
+    return apply(parameters, x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """An equinox module of one unbatched input, as a function of its arrays."""
+
+    static: Any
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """What the module says of a batch."""
+        return jax.vmap(eqx.combine(parameters, self.static))(x)
+
+    def __hash__(self) -> int:
+        return hash(jax.tree.structure(self.static))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Module) and bool(eqx.tree_equal(self.static, other.static))
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """A registered architecture as a function of its parameters."""
+
+    name: str
+    options: str
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """What the architecture says of a batch."""
+        import json
+
+        return Architecture.made(self.name, parameters, json.loads(self.options))(x)
+
+
+def applied(network: Any) -> Callable[[Any, Any], Any]:
+    """A network as a hashable function of parameters and a batch of inputs."""
+    if isinstance(network, Layers):
+        return Forward(network)
+    if isinstance(network, Architecture):
+        import json
+
+        return Built(network.name, json.dumps(dict(network.options), sort_keys=True))
+    return network
+
+
+def begun(given: Any, head: Head, x: Any, *, key: jax.Array) -> Any:
+    """A network and the tree of parameters it starts from, for inputs like ``x``.
+
+    Args:
+        given: Layers; an equinox module; ``(apply, parameters)`` as flax has them; an
+            Architecture.
+        head: what its outputs will mean.
+        x: some inputs.
+        key: of random weights, where they are not given.
+
+    Raises:
+        UsageError: for what is no network.
+        StructureError: if it does not take such inputs, or gives another number of outputs.
+    """
+    if isinstance(given, Layers):
+        network, parameters = given, _weights(given, key)
+    elif isinstance(given, Architecture):
+        network, parameters = given, given.parameters
+    elif isinstance(given, eqx.Module):
+        parameters, static = eqx.partition(given, eqx.is_inexact_array)
+        network = Module(static)
+    elif isinstance(given, tuple) and len(given) == 2 and callable(given[0]):
+        network, parameters = given
+    else:
+        raise UsageError(
+            found=f"a student that is a {type(given).__name__}",
+            expected="Layers, an equinox module, (apply, parameters) as flax has them, or an "
+            "Architecture",
+            fix="Leave it out for a perceptron like the teacher's network.",
+        )
+    parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), parameters)
+    _check_outputs(applied(network), parameters, x, head)
+    return network, parameters
+
+
+def _check_outputs(apply: Any, parameters: Any, x: Any, head: Head) -> None:
+    some = jax.ShapeDtypeStruct((2, *x.shape[1:]), jnp.float32)
+    try:
+        shape: Any = jax.eval_shape(apply, parameters, some).shape
+    except Exception as error:  # whatever the user's network raises
+        raise StructureError(
+            found=f"{type(error).__name__}: {error} for inputs of shape {some.shape}",
+            expected="a network that gives one array for a batch of such inputs",
+            fix="Check the shape of the inputs, and that `apply(parameters, x)` takes a batch.",
+        ) from error
+    if shape != (2, head.size):
+        raise StructureError(
+            found=f"a student with outputs of shape {shape[1:]}",
+            expected=f"({head.size},): {MEANINGS[head.likelihood]}"
+            + (", and what `split` needs beside" if head.split else ""),
+            fix="Give its last layer so many outputs.",
+        )
+
+
+MEANINGS = {
+    "categorical": "a logit of each class",
+    "bernoulli": "one logit",
+    "gaussian": "means, then log variances",
+}
+
+
+def _weights(layers: Layers, key: jax.Array) -> Any:
+    """Random weights under which signals keep their size; the last layer's are small."""
+    found = []
+    for index, (layer, places) in enumerate(zip(layers.layers, layers.places, strict=True)):
+        own = {name: jnp.zeros(place.shape, jnp.float32) for name, place in places.items()}
+        kernel = places["kernel"].shape
+        gain = 2.0 if layer.activation in ("relu", "silu", "gelu", "softplus") else 1.0
+        scale = (gain / np.prod(kernel[:-1])) ** 0.5
+        draws = jax.random.normal(jax.random.fold_in(key, index), kernel, jnp.float32)
+        last = index == len(layers) - 1
+        own["kernel"] = (0.1 if last and isinstance(layer, Dense) else 1.0) * scale * draws
+        found.append(own)
+    return found
+
+
+def finished(network: Any, parameters: Any, head: Head, scaling: Scaling) -> Student:
+    """The student of a tree of trained parameters."""
+    arrays = jax.tree.map(np.asarray, parameters)
+    if isinstance(network, Layers):
+        arrays = network.ravel(arrays)
+    if isinstance(network, Architecture):
+        network = dataclasses.replace(network, parameters=arrays)
+    return Student(network, arrays, head, scaling)

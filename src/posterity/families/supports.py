@@ -1,0 +1,317 @@
+"""Where events lie, and smooth one-to-one maps of real arrays onto it.
+
+A law says its support as a tree shaped as an event (see ``Distribution.support``): arrays of
+numbers, or of vectors and matrices on the last axes. A user's own support is one more class here.
+
+Source: stan2024, section "Constraint Transforms".
+"""
+
+import abc
+import dataclasses
+import functools
+import math
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from posterity.arrays.linear_algebra import triangle
+from posterity.arrays.namespace import Namespace
+from posterity.arrays.typing import Bool, Float, Real
+
+
+@dataclasses.dataclass(frozen=True)
+class Support(abc.ABC):
+    """Arrays of ``shape``, each entry (or vector, or matrix, on the last axes) in one set."""
+
+    shape: tuple[int, ...] = ()
+
+    axes: ClassVar[int] = 0
+    """Axes of one element: 0 of numbers, 1 of vectors, 2 of matrices."""
+    name: ClassVar[str]
+    """In the plural, for people."""
+
+    def copies(self, number: tuple[int, ...]) -> Self:
+        """The support of so many events, along axes before their own."""
+        return dataclasses.replace(self, shape=(*number, *self.shape))
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """How many elements there are, along axes before an element's own."""
+        return self.shape[: len(self.shape) - self.axes]
+
+    @abc.abstractmethod
+    def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
+        """Whether each element of ``z`` (..., own axes) is in the set."""
+
+
+class Continuous(Support):
+    """A set that real arrays are mapped onto, smoothly and one to one.
+
+    Authors write the maps element by element, over any leading axes; ``log_slope`` is the log
+    determinant of the Jacobian, against the base measure that densities have there.
+    """
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """The own axes of what is mapped onto one element: none, for numbers."""
+        return ()
+
+    @abc.abstractmethod
+    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``z``, within the set also where its border is nearer than floating point can tell."""
+
+    @abc.abstractmethod
+    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``u``."""
+
+    @abc.abstractmethod
+    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``log |det dz/du|`` of each element, in nats."""
+
+    @property
+    def free_shape(self) -> tuple[int, ...]:
+        """The shape of what is mapped onto an event."""
+        return (*self.outer, *self.free)
+
+
+class RealNumbers(Continuous):
+    """Any number; the map is the identity."""
+
+    name: ClassVar[str] = "finite numbers"
+
+    def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
+        """Whether each is finite."""
+        return xp.np.isfinite(z)
+
+    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``u``."""
+        return u
+
+    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``z``."""
+        return z
+
+    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """Zero."""
+        return xp.np.zeros_like(u)
+
+
+class PositiveNumbers(Continuous):
+    """``z = exp(u)``: equal steps of ``u`` are equal ratios, whatever the scale.
+
+    Softplus would be linear at the top, so that scales of a million are a million away, and steps
+    that fit small scales take for ever there.
+    """
+
+    name: ClassVar[str] = "positive numbers"
+
+    def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
+        """Whether each is finite and positive."""
+        return xp.np.isfinite(z) & (z > 0)
+
+    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``exp(u)``."""
+        return xp.np.maximum(xp.np.exp(u), _smallest(xp, u.dtype))
+
+    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``log z``."""
+        return xp.np.log(z)
+
+    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``u``."""
+        return u
+
+
+class UnitInterval(Continuous):
+    """``z = 1 / (1 + exp(-u))``.
+
+    Near one, floating point runs out of numbers: beyond ``u`` of 17 (float32) or 37 (float64)
+    ``z`` stays at the last number below one.
+    """
+
+    name: ClassVar[str] = "numbers between zero and one"
+
+    def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
+        """Whether each is between zero and one, and neither."""
+        return (z > 0) & (z < 1)
+
+    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The logistic function."""
+        below_one = 1 - xp.np.finfo(u.dtype).epsneg
+        return xp.np.clip(xp.np.exp(_log_logistic(xp, u)), _smallest(xp, u.dtype), below_one)
+
+    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The logit."""
+        return xp.np.log(z) - xp.np.log1p(-z)
+
+    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``log z + log(1 - z)``."""
+        return _log_logistic(xp, u) + _log_logistic(xp, -u)
+
+
+class Simplex(Continuous):
+    """Vectors of ``K`` positive numbers that sum to one, by breaking a stick ``K - 1`` times.
+
+    The share ``1 / (1 + exp(-u_k + log(K - k)))`` of what is left goes to entry ``k``, so that
+    ``u = 0`` is the centre. All is done with logarithms and sums of what comes later, so small
+    entries keep their digits. The base measure is Lebesgue's on the first ``K - 1`` entries.
+    """
+
+    axes: ClassVar[int] = 1
+    name: ClassVar[str] = "vectors of positive numbers that sum to one"
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """``(K - 1,)``."""
+        return (self.shape[-1] - 1,)
+
+    def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
+        """Whether entries are positive and sum to one but for rounding."""
+        rounding = z.shape[-1] * 8 * xp.np.finfo(z.dtype).eps
+        return (z > 0).all(-1) & (abs(z.sum(-1) - 1) <= rounding)
+
+    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """Shares of what the entries before have left."""
+        taken, left = self._logs(xp, u)
+        zero = xp.np.zeros((*u.shape[:-1], 1), u.dtype)
+        remaining = xp.np.concatenate([zero, xp.np.cumsum(left, axis=-1)], axis=-1)
+        z = xp.np.exp(remaining + xp.np.concatenate([taken, zero], axis=-1))
+        return xp.np.maximum(z, _smallest(xp, u.dtype))
+
+    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+        """Logits of these shares."""
+        # What comes later is summed from the end: one minus what came before has no digits left.
+        later = xp.np.cumsum(z[..., :0:-1], axis=-1)[..., ::-1]
+        return xp.np.log(z[..., :-1]) - xp.np.log(later) + self._centre(z.dtype)
+
+    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The sum of ``log z_k + log(1 - share_k)``, without the last."""
+        taken, left = self._logs(xp, u)
+        # The k-th share is of what the ones before have left.
+        return (taken + left * _countdown(u.shape[-1]).astype(u.dtype)).sum(-1)
+
+    def _logs(self, xp: Namespace, u: Real) -> tuple[Real, Real]:
+        """Logarithms of the share that each entry takes, and of what it leaves."""
+        logits = u - self._centre(u.dtype)
+        return _log_logistic(xp, logits), _log_logistic(xp, -logits)
+
+    def _centre(self, dtype: Any) -> np.ndarray:
+        return np.log(_countdown(self.shape[-1] - 1)).astype(dtype)
+
+
+class PositiveDefiniteMatrices(Continuous):
+    """Symmetric ``d x d`` matrices ``E N Nᵀ E``, of Cholesky factor ``E N``.
+
+    ``E`` is ``diag(exp(u_i))`` and ``N`` unit lower triangular. ``u`` (d(d+1)/2) holds the
+    logarithms ``u_i`` of the factor's diagonal, then the entries of ``N`` below its diagonal, row
+    by row. That rows are scaled as a whole keeps units out of ``N``: plain entries of the factor,
+    of size one beside a diagonal of ``exp(-20)``, would be singular in floating point. The base
+    measure is Lebesgue's on the upper triangle.
+    """
+
+    axes: ClassVar[int] = 2
+    name: ClassVar[str] = "symmetric positive definite matrices"
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """``(d(d+1)/2,)``."""
+        return (triangle(self.shape[-1]),)
+
+    def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
+        """Whether each is symmetric, but for rounding, and has a Cholesky factor."""
+        mirrored = xp.np.swapaxes(z, -1, -2)
+        size = xp.np.sqrt(abs(xp.np.diagonal(z, axis1=-2, axis2=-1)))
+        scale = size[..., :, None] * size[..., None, :]
+        rounding = 64 * z.shape[-1] * xp.np.finfo(z.dtype).eps
+        even = (abs(z - mirrored) <= rounding * scale).all((-2, -1))
+        return even & xp.np.isfinite(xp.cholesky(z)).all((-2, -1))
+
+    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``E N Nᵀ E``."""
+        size, np_ = self.shape[-1], xp.np
+        factor = np_.exp(u[..., :size])[..., :, None] * self._unit(xp, u)
+        return factor @ np_.swapaxes(factor, -1, -2)
+
+    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+        """By Cholesky."""
+        factor, places = xp.cholesky(z), _places(self.shape[-1])
+        diagonal = xp.np.diagonal(factor, axis1=-2, axis2=-1)
+        unit = factor / diagonal[..., :, None]
+        below = unit[..., places.rows, places.columns]
+        return xp.np.concatenate([xp.np.log(diagonal), below], axis=-1)
+
+    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``d log 2 + (d + 1) Σ u_i``."""
+        size = self.shape[-1]
+        return (size + 1) * u[..., :size].sum(-1) + size * math.log(2)
+
+    def _unit(self, xp: Namespace, u: Real) -> Real:
+        """``N``."""
+        size, places = self.shape[-1], _places(self.shape[-1])
+        padded = xp.np.concatenate(
+            [u[..., size:], xp.np.zeros_like(u[..., :1]), xp.np.ones_like(u[..., :1])], axis=-1
+        )
+        return padded[..., places.entries]
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels(Support):
+    """The whole numbers ``0 .. count - 1``, which no real array is mapped onto."""
+
+    count: int = 0
+    name: ClassVar[str] = "labels"
+
+    def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
+        """Whether each is one of the labels."""
+        return (z >= 0) & (z < self.count) & (z == xp.np.floor(z))
+
+
+def map_supports(function: Any, tree: Any, *others: Any) -> Any:
+    """The same tree with ``function`` of each support and of what lies there in other trees."""
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        return {
+            name: map_supports(function, tree[name], *(other[name] for other in others))
+            for name in tree
+        }
+    if isinstance(tree, tuple):
+        return tuple(map_supports(function, *row) for row in zip(tree, *others, strict=True))
+    return function(tree, *others)
+
+
+def _smallest(xp: Namespace, dtype: Any) -> Any:
+    """A positive number (1e-31 in float32, 1e-292 in float64) whose inverse is far from overflow.
+
+    Logarithms of smaller ones, as densities take them, have gradients that overflow on the way.
+    """
+    limits = xp.np.finfo(dtype)
+    return limits.tiny / limits.eps
+
+
+def _log_logistic(xp: Namespace, u: Real) -> Real:
+    """``-log(1 + exp(-u))``."""
+    return -xp.np.logaddexp(xp.np.zeros((), u.dtype), -u)
+
+
+@functools.cache
+def _countdown(count: int) -> np.ndarray:
+    """``count, …, 1``: at each break of a stick, how many entries come later."""
+    return np.arange(count, 0, -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Places:
+    rows: np.ndarray
+    columns: np.ndarray
+    entries: np.ndarray
+    """Of a matrix, where each entry is among those below the diagonal, then zero, then one."""
+
+
+@functools.cache
+def _places(size: int) -> _Places:
+    rows, columns = (found.astype(np.int32) for found in np.tril_indices(size, -1))
+    entries = np.full((size, size), len(rows), np.int32)
+    entries[rows, columns] = np.arange(len(rows))
+    np.fill_diagonal(entries, len(rows) + 1)
+    return _Places(rows, columns, entries)
