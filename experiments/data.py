@@ -436,7 +436,7 @@ def uci_regression(name: str) -> Regression:
 
 def random_splits(count: int, splits: int) -> NDArray[np.bool_]:
     """(splits, count) test rows as hernandezlobato2015 drew them: the stored ones, from seed 1."""
-    rng = np.random.RandomState(1)  # noqa: NPY002, the generator of the protocol
+    rng = np.random.RandomState(1)
     found = np.ones((splits, count), bool)
     for row in found:
         order = rng.choice(range(count), count, replace=False)

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 def classes(layers: Layers, x: Array, y: NDArray[Any], variance: float) -> Callable[[Any], Any]:
-    """The log density of flat weights, up to a constant: labels given inputs, and N(0, variance)."""
+    """The log density of flat weights, up to a constant: labels, and N(0, variance)."""
 
     def log_density(z: Any) -> Any:
         logits = jax.nn.log_softmax(outputs(layers, z, jnp.asarray(x)))

@@ -209,5 +209,10 @@ def _one_prior(gamma: Gamma, now: Any) -> tuple[Gamma, Any]:
     gamma = Gamma(
         jnp.where(good, tilted.shape, gamma.shape), jnp.where(good, tilted.rate, gamma.rate)
     )
-    changed = (new_mean, new_variance, new_mean / new_variance - left * centre, 1 / new_variance - left)
+    changed = (
+        new_mean,
+        new_variance,
+        new_mean / new_variance - left * centre,
+        1 / new_variance - left,
+    )
     return gamma, tuple(jnp.where(good, n, o) for n, o in zip(changed, now, strict=True))

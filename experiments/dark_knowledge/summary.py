@@ -21,7 +21,6 @@ from experiments.data import REPOSITORY
 Array = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results"
 CACHE = REPOSITORY / ".cache" / "dark_knowledge"
-LIBRARY = ("distillation", "distillation/sampling", "models", "networks")
 
 
 def statistics(values: Sequence[float] | Array) -> dict[str, Any]:
@@ -38,13 +37,13 @@ def statistics(values: Sequence[float] | Array) -> dict[str, Any]:
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Statistics of each number in equal trees, by name."""
-    first = rows[0]
+    """Statistics of each number by name, of those names that all trees have."""
     return {
         name: over_seeds([row[name] for row in rows])
         if isinstance(value, Mapping)
         else statistics([row[name] for row in rows])
-        for name, value in first.items()
+        for name, value in rows[0].items()
+        if all(name in row for row in rows)
     }
 
 
@@ -85,19 +84,19 @@ def write(folder: Path, name: str, found: Mapping[str, Any]) -> None:
     (folder / f"{name}.json").write_text(short + "\n")
 
 
-def kept(name: str, make: Callable[[], Any], *parts: Any, cache: Path = CACHE) -> Any:
+def kept(name: str, make: Callable[[], Any] | None, *parts: Any, cache: Path = CACHE) -> Any:
     """What ``make`` gives, from the cache if it is there: a stopped run goes on where it was.
 
-    ``parts`` say what it depends on beside the library's code: paths of files, or anything that
-    prints as what it is.
+    None if it is not there and nothing is to make it.
+
+    ``parts`` say what it depends on, by how they print. Code is not among them, so that a run of an
+    hour survives a comment that is reworded: `--cache` names an empty folder to begin anew.
     """
-    library = Path(posterity.__file__).parent
-    sources = sorted(path for folder in LIBRARY for path in library.glob(f"{folder}/*.py"))
-    digest = hashlib.sha256()
-    for part in (*sources, *parts):
-        digest.update(part.read_bytes() if isinstance(part, Path) else repr(part).encode())
+    digest = hashlib.sha256("\n".join(map(repr, parts)).encode())
     path = cache / f"{name}-{digest.hexdigest()[:12]}.json"
     if not path.exists():
+        if make is None:
+            return None
         found = make()
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".part")

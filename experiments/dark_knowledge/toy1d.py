@@ -269,7 +269,7 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
     rows = []
     for seed in range(effort.seeds):
         make = lambda seed=seed: one_seed(seed, effort)
-        row = summary.kept(f"toy1d-{seed}", make, Path(__file__), effort, seed, cache=cache)
+        row = summary.kept(f"toy1d-{seed}", make, effort, seed, cache=cache)
         rows.append(
             {
                 name: Band(np.array(own["mean"]), np.array(own["function"]), own["noise"])
@@ -286,8 +286,7 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
         "effort": dataclasses.asdict(effort),
         "reference": reference_report(draws),
         "scores": {
-            name: summary.over_seeds([scores(truth, row[name]) for row in rows])
-            for name in METHODS
+            name: summary.over_seeds([scores(truth, row[name]) for row in rows]) for name in METHODS
         },
         "goals": goals(truth, rows),
         "made with": summary.versions(),

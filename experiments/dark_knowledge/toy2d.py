@@ -293,7 +293,7 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
     for seed in range(effort.seeds):
         name = f"toy2d-{seed}"
         make = lambda seed=seed: one_seed(seed, effort, cache)
-        rows.append(summary.kept(name, make, Path(__file__), effort, seed, cache=cache))
+        rows.append(summary.kept(name, make, effort, seed, cache=cache))
     found = {
         "paper": {"KL, table 2": PAPER, "how": "mean over inputs; that they are those of the grid "
                   "on which students learn is our reading"},
@@ -343,7 +343,9 @@ def reference_report(
 def averaged_by_chain(draws: Array, x: Array) -> Array:
     """(chains, draws, n) chances of class 1."""
     with jax.enable_x64(True):
-        each = jax.jit(jax.vmap(lambda z: jax.nn.softmax(outputs(TEACHER, z, jnp.asarray(x)))[:, 1]))
+        each = jax.jit(
+            jax.vmap(lambda z: jax.nn.softmax(outputs(TEACHER, z, jnp.asarray(x)))[:, 1])
+        )
         found = [np.asarray(each(jnp.asarray(chain))) for chain in draws]
     return np.stack(found)
 
@@ -355,7 +357,9 @@ def judged(
     names = list(rows[0])
     divergence = {
         place: {
-            name: summary.statistics([kl(truth[place].chances, pair(row[name][place])) for row in rows])
+            name: summary.statistics(
+                [kl(truth[place].chances, pair(row[name][place])) for row in rows]
+            )
             for name in names
         }
         for place in truth
@@ -367,7 +371,7 @@ def judged(
     }
     on_grid = divergence["grid"]
     goals = [
-        summary.at_most("SGLD with our defaults: KL at most 0.001", on_grid[f"SGLD, {OURS}"], 0.001),
+        summary.at_most("SGLD, our defaults: KL at most 0.001", on_grid[f"SGLD, {OURS}"], 0.001),
         summary.at_most("SGLD, one chain: KL at most the paper's 0.007",
                         on_grid[f"SGLD, {PAPERS}"], PAPER["SGLD"]),
     ]  # fmt: skip

@@ -14,7 +14,6 @@ from experiments.dark_knowledge import peers_modes, peers_nuts, peers_pbp, summa
 from posterity.errors import UsageError
 from posterity.networks import Layers
 
-
 # --- peers -----------------------------------------------------------------------------------
 
 
