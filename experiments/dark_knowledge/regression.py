@@ -348,6 +348,7 @@ def run(
     *,
     only_kept: bool = False,
     peers: bool = True,
+    backwards: bool = False,
 ) -> dict[str, Any]:
     """Measure, judge and write; returns what `regression.json` holds.
 
@@ -359,7 +360,7 @@ def run(
         count = len(table.is_test) if splits is None else min(splits, len(table.is_test))
         settings = LARGE.get(name, Settings())
         rows = []
-        for split in range(count):
+        for split in range(count)[:: -1 if backwards else 1]:
             make = functools.partial(one_split, table, split, settings)
             place = f"regression-{name}-{split}"
             row = summary.kept(place, None if only_kept else make, settings, cache=cache)
@@ -418,14 +419,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--splits", type=int, default=None, help="the first so many")
     parser.add_argument("--only-kept", action="store_true", help="write down what was run before")
     parser.add_argument("--no-peers", action="store_true", help="without SGD, VI and PBP")
+    parser.add_argument("--backwards", action="store_true", help="the last split first")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its score below
     warnings.simplefilter("ignore", ConvergenceWarning)
     found = run(
-        chosen.tables, chosen.splits, chosen.results, chosen.cache, only_kept=chosen.only_kept,
+        chosen.tables,
+        chosen.splits,
+        chosen.results,
+        chosen.cache,
+        only_kept=chosen.only_kept,
         peers=not (chosen.only_kept or chosen.no_peers),
+        backwards=chosen.backwards,
     )
     for goal in found["goals"]:
         print("met " if goal["met"] else "not met ", goal["goal"], goal["measured"]["mean"])

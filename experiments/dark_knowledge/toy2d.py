@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ class Effort:
     """How much is run."""
 
     seeds: int = 5
-    draws: int = 2500
+    draws: int = 1000
     """Of each chain, for the teacher's own score."""
     steps: int | None = None
     """Of students; by default the library's."""
@@ -163,8 +164,8 @@ QUICK = Effort(
     reference=Reference(chains=2, warmup=200, draws=300), brief=True,
 )  # fmt: skip
 
-THIN = 10
-PAPER_STEP, PAPER_BURN_IN, PAPER_DRAWS, PAPER_THIN = 0.02, 5000, 1000, 200
+THIN = 25
+PAPER_STEP, PAPER_BURN_IN, PAPER_DRAWS = 0.02, 5000, 1000
 """SGLD as in the paper: one chain, a thousand samples; the step size is not stated there."""
 PAPER_RATE, PAPER_DECAY, PAPER_TIMES = 0.1, 0.8, 25
 """The student's SGD: the rate falls by a fifth, so many times a run."""
@@ -183,11 +184,11 @@ def teacher(**options: Any) -> Langevin:
     return Langevin(net, net.prior(variance=PRIOR_VARIANCE), records, **options)
 
 
-def plugged_in(seed: int, *, prior: bool) -> Array:
-    """The best weights by likelihood and prior, or by the likelihood alone (to a thousandth)."""
+def mode(seed: int, *, prior: bool) -> Array:
+    """(1, 52) the best weights, with the prior or one a thousand times as wide."""
     x, y = data()
     density = peers_nuts.classes(TEACHER, x, y, PRIOR_VARIANCE if prior else 1e3)
-    return peers_modes.mode(density, TEACHER.size, seed=seed)
+    return peers_modes.mode(density, TEACHER.size, seed=seed)[None]
 
 
 def weights(draws: Draws) -> Array:
@@ -238,45 +239,55 @@ def predicted(found: Any, x: Array) -> Predictive:
 # --- the run ---------------------------------------------------------------------------------
 
 
-def one_seed(seed: int, effort: Effort, cache: Path) -> dict[str, Any]:
-    """What every method says at the grid and the tests, with one key."""
-    places = {"grid": grid(effort.side), "tests": tests()[0]}
-    found: dict[str, Any] = {}
-
-    def add(name: str, say: Any, seconds: float | None = None) -> None:
-        said = {place: say(x) for place, x in places.items()}
-        found[name] = {
-            "seconds": seconds,
-            **{
-                place: {
-                    "chances": np.round(own.chances[:, 1], 6).tolist(),
-                    "mutual information": None
-                    if own.mutual_information is None
-                    else np.round(own.mutual_information, 6).tolist(),
-                }
-                for place, own in said.items()
-            },
-        }
-
-    def alone(draws: Array) -> Any:
-        return lambda x: averaged(draws, x)
-
-    add(SGD, alone(plugged_in(seed, prior=True)[None]))
-    add(LIKELIHOOD, alone(plugged_in(seed, prior=False)[None]))
-    key = jax.random.fold_in(jax.random.key(seed), 1)
-    for name, chains, count in (
-        (f"SGLD, {OURS}", teacher(thin=THIN), effort.draws),
-        (f"SGLD, {PAPERS}", paper_teacher(effort), min(PAPER_DRAWS, effort.draws)),
-    ):
-        begin = time.perf_counter()
-        draws = weights(chains.sample(count, key=key))
-        add(name, alone(draws), time.perf_counter() - begin)
+def methods(effort: Effort) -> dict[str, Callable[[int], dict[str, Any]]]:
+    """What every method says at the grid and the new records, given a seed."""
+    found: dict[str, Callable[[int], dict[str, Any]]] = {
+        SGD: lambda seed: said(effort, functools.partial(averaged, mode(seed, prior=True))),
+        LIKELIHOOD: lambda seed: said(effort, functools.partial(averaged, mode(seed, prior=False))),
+        f"SGLD, {OURS}": lambda seed: of_chains(effort, teacher(thin=THIN), effort.draws, seed),
+        f"SGLD, {PAPERS}": lambda seed: of_chains(
+            effort, paper_teacher(effort), min(PAPER_DRAWS, effort.draws), seed
+        ),
+    }
     for name, hidden in effort.students.items():
         for label, options in STYLES.items():
-            own, seconds = student(hidden, seed, effort, **options)
-            add(f"{name}, {label}", lambda x, own=own: predicted(own, x), seconds)
-            found[f"{name}, {label}"]["gap by its own account"] = own.status.gap
+            found[f"{name}, {label}"] = lambda seed, hidden=hidden, options=options: of_student(
+                effort, hidden, seed, **options
+            )
     return found
+
+
+def said(effort: Effort, say: Callable[[Array], Predictive], **more: Any) -> dict[str, Any]:
+    """Rounded, at the grid and the new records."""
+    found: dict[str, Any] = {"seconds": None, **more}
+    for place, x in places(effort).items():
+        own = say(x)
+        part = own.mutual_information
+        found[place] = {
+            "chances": np.round(own.chances[:, 1], 6).tolist(),
+            "mutual information": None if part is None else np.round(part, 6).tolist(),
+        }
+    return found
+
+
+def places(effort: Effort) -> dict[str, Array]:
+    """Where methods are compared."""
+    return {"grid": grid(effort.side), "tests": tests()[0]}
+
+
+def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[str, Any]:
+    """What chains say, and how long they took."""
+    begin = time.perf_counter()
+    draws = weights(chains.sample(count, key=jax.random.fold_in(jax.random.key(seed), 1)))
+    seconds = time.perf_counter() - begin
+    return said(effort, functools.partial(averaged, draws), seconds=seconds)
+
+
+def of_student(effort: Effort, hidden: Sequence[int], seed: int, **options: bool) -> dict[str, Any]:
+    """What a student says, and how long it took."""
+    own, seconds = student(hidden, seed, effort, **options)
+    more = {"seconds": seconds, "gap by its own account": own.status.gap}
+    return said(effort, functools.partial(predicted, own), **more)
 
 
 SPLIT = "ours, split"
@@ -286,14 +297,18 @@ STYLES: dict[str, dict[str, bool]] = {OURS: {}, SPLIT: {"split": True}, PAPERS: 
 def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `toy2d.json` holds."""
     draws = truth_draws(effort.reference, cache=cache)
-    places = {"grid": grid(effort.side), "tests": tests()[0]}
     flat = draws.reshape(-1, TEACHER.size)
-    truth = {place: averaged(flat, x) for place, x in places.items()}
+    truth = {place: averaged(flat, x) for place, x in places(effort).items()}
+    paper = PAPER_STEP, PAPER_BURN_IN, PAPER_RATE, PAPER_DECAY, PAPER_TIMES
+    settings = dataclasses.replace(effort, seeds=1, reference=Reference()), THIN, paper
     rows = []
     for seed in range(effort.seeds):
-        name = f"toy2d-{seed}"
-        make = lambda seed=seed: one_seed(seed, effort, cache)
-        rows.append(summary.kept(name, make, effort, seed, cache=cache))
+        row = {}
+        for name, make in methods(effort).items():
+            place = f"toy2d-{seed}-{name.replace(', ', '-').replace(' ', '_')}"
+            own = functools.partial(make, seed)
+            row[name] = summary.kept(place, own, settings, cache=cache)
+        rows.append(row)
     found = {
         "paper": {"KL, table 2": PAPER, "how": "mean over inputs; that they are those of the grid "
                   "on which students learn is our reading"},
@@ -303,7 +318,7 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
         "seeds": f"data 0; methods 0 to {effort.seeds - 1}",
         "spread": "standard error of the mean over seeds of the methods",
         "effort": dataclasses.asdict(effort),
-        "reference": reference_report(draws, places, truth),
+        "reference": reference_report(draws, places(effort), truth),
         **judged(rows, truth, effort),
         "made with": summary.versions(),
     }  # fmt: skip
