@@ -336,7 +336,7 @@ class Langevin(Teacher):
 
 def _on(teacher: Langevin, state: State, key: jax.Array, numbers: Any) -> Any:
     step = lambda state, number: (
-        teacher.advance(state, key=jax.random.fold_in(key, number)), None
+        teacher._step(state, jax.random.fold_in(key, number)), None
     )  # fmt: skip
     return jax.lax.scan(step, state, numbers)[0]
 
