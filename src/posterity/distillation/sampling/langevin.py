@@ -128,8 +128,8 @@ class Langevin(Teacher):
     def predictive(self, x: Any) -> Predictive:
         """As the model says."""
         own = self.target
-        z = jax.eval_shape(lambda at: jax.tree.map(lambda leaf: leaf[0], own.constrained(at)),
-                           jax.eval_shape(lambda: own.start(1, key=jax.random.key(0))))  # fmt: skip
+        at = own.start(1, key=jax.random.key(0))
+        z = jax.eval_shape(lambda at: jax.tree.map(lambda leaf: leaf[0], own.constrained(at)), at)
         return Predictive.of(own.model, z, x)
 
     @property
@@ -154,7 +154,9 @@ class Langevin(Teacher):
         with jax.enable_x64(False):
             positions = self.target.start(self.chains, key=first)
             if isinstance(self.target, WeightsTarget):
-                positions = tuning.climb(self.target, positions, self.climb, key=second)
+                positions = tuning.climb(
+                    self.target, positions, self.chains, self.climb, key=second
+                )
             scale, size = self._scale(positions, key=third)
             state = self._counted(self._moving.init(positions, scale))
             for number in range(-(-self._burns(size) // CHUNK)):
@@ -164,9 +166,9 @@ class Langevin(Teacher):
 
     def blank(self) -> State:
         """The shapes of a state: the scale's follow from how it is found."""
+        at = self.target.start(self.chains, key=jax.random.key(0))
 
-        def begun() -> State:
-            at = self.target.start(self.chains, key=jax.random.key(0))
+        def begun(at: Any) -> State:
             narrow = lambda leaf: jnp.expand_dims(leaf.take(0, self.target.axis), self.target.axis)
             one = lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype)
             scale = None
@@ -176,7 +178,7 @@ class Langevin(Teacher):
                 scale = jax.tree.map(one, at)
             return self._counted(self._moving.init(at, scale))
 
-        return jax.eval_shape(begun)
+        return jax.eval_shape(begun, at)
 
     def _scale(self, positions: Any, *, key: jax.Array) -> tuple[Any, float | None]:
         """What multiplies the step size, with the size in it where that was to be found."""
@@ -184,7 +186,7 @@ class Langevin(Teacher):
         if not (sought or self.scaled):
             return None, None
         scaled = self.scaled and isinstance(self.target, WeightsTarget)
-        found = tuning.tuned(self.target, positions, scaled=scaled, key=key)
+        found = tuning.tuned(self.target, positions, self.chains, scaled=scaled, key=key)
         size = found.size if sought else 1.0
         one = jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), positions)
         scale = one if found.scale is None else found.scale
@@ -239,11 +241,7 @@ class Langevin(Teacher):
 
     @property
     def _dimension(self) -> int:
-        return sum(leaf.size for leaf in jax.tree.leaves(self._positions)) // self.chains
-
-    @property
-    def _positions(self) -> Any:
-        return jax.eval_shape(lambda: self.target.start(self.chains, key=jax.random.key(0)))
+        return self.target.dimension
 
     def draws(self, state: State) -> Any:
         """The positions of the chains."""

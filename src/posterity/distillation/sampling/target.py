@@ -48,6 +48,11 @@ class Target(eqx.Module):
     def start(self, chains: int, *, key: jax.Array) -> Any:
         """Positions that lie apart from one another, to begin from."""
 
+    @property
+    @abc.abstractmethod
+    def dimension(self) -> int:
+        """Numbers of one position."""
+
     @abc.abstractmethod
     def prior_density(self, positions: Any) -> Float[Real, " c"]:
         """``log p(z)`` in the coordinates of positions, in nats."""
@@ -108,15 +113,20 @@ class WeightsTarget(Target):
         """Kernels scaled by the root of their inputs, so that signals neither grow nor vanish, but
         never wider than the prior; biases of zero.
         """
-        leaves, structure = jax.tree.flatten(self.prior[1])
-        keys = jax.random.split(key, len(leaves))
-        found = []
-        for own, precision in zip(keys, leaves, strict=True):
+        rng = generator(key)
+
+        def one(precision: Any) -> Any:
             inputs = np.prod(precision.shape[:-1]) if precision.ndim > 1 else np.inf
-            scale = jnp.minimum((2.0 / inputs) ** 0.5, jnp.asarray(precision) ** -0.5)
-            draws = scale * jax.random.normal(own, (chains, *precision.shape), jnp.float32)
-            found.append(jnp.moveaxis(draws, 0, self.axis))
-        return jax.tree.unflatten(structure, found)
+            scale = np.minimum((2.0 / inputs) ** 0.5, np.asarray(precision) ** -0.5)
+            draws = scale * rng.standard_normal((chains, *precision.shape))
+            return jnp.asarray(np.moveaxis(draws, 0, self.axis), jnp.float32)
+
+        return jax.tree.map(one, self.prior[1])
+
+    @property
+    def dimension(self) -> int:
+        """All weights."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.prior[1]))
 
     def prior_density(self, positions: Any) -> Float[Real, " c"]:
         """Of Gaussians, summed."""
@@ -191,7 +201,13 @@ class ModelTarget(Target):
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
         """About the centre, as wide as the posterior is there."""
-        return jax.random.normal(key, (chains, len(self.centre)), jnp.float32)
+        draws = generator(key).standard_normal((chains, len(self.centre)))
+        return jnp.asarray(draws, jnp.float32)
+
+    @property
+    def dimension(self) -> int:
+        """Unconstrained numbers."""
+        return len(self.centre)
 
     def prior_density(self, positions: Any) -> Float[Real, " c"]:
         """With the volume that the coordinates take."""
@@ -264,6 +280,11 @@ def target(model: Model, prior: Any, data: Any, *, batch: int, chains: int, nois
         return (AlongChains if along else WeightsTarget)(model=model, prior=trees, **sizes)
     centre, factor = laplace(model, prior, data)
     return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, **sizes)
+
+
+def generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's generator of a key: nothing is compiled for numbers that are drawn once."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
 
 
 def check_prior(prior: Any, what: str = "a prior") -> None:

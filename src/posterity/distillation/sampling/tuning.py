@@ -3,23 +3,23 @@
 Chains start from different random weights and climb by Adam to where the posterior has its mass.
 The size of a step is bounded twice: by the largest curvature of the log density, beyond which the
 discretised chain is too warm and then diverges, and by the noise of minibatch gradients, which
-heats a chain as well.
+heats a chain as well. One compiled gradient serves all of this; the rest is a few sums.
 """
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from posterity.distillation.sampling.target import Target
+from posterity.distillation.sampling.target import Target, generator
 
 RATE = 1e-2
 WARMTH = 0.05
 """How much warmer than it should be a chain may be in its worst direction, for either reason."""
-POWERS = 30
+POWERS = 24
 """Products with the curvature from which its largest value is found."""
 GRADIENTS = 64
 """Minibatches from which the noise of gradients is found."""
@@ -30,77 +30,81 @@ WIDEST = 30.0
 class Tuned(NamedTuple):
     """What a chain is to be run with."""
 
-    positions: Any
     scale: Any
     """Of each coordinate, about its posterior variance; None: the same for all."""
     size: float
     """A step in units of the scale."""
 
 
-def climb(target: Target, positions: Any, steps: int, *, key: jax.Array) -> Any:
+@functools.partial(jax.jit, static_argnums=3)
+def _gradient(target: Target, positions: Any, key: jax.Array, chains: int) -> Any:
+    return target.value_and_gradient(positions, target.minibatch(chains, key=key))[1]
+
+
+def climb(target: Target, positions: Any, chains: int, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
-    return _climb(target, positions, steps, key) if steps else positions
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _climb(target: Target, positions: Any, steps: int, key: jax.Array) -> Any:
     import optax
 
-    adam = optax.adam(optax.cosine_decay_schedule(RATE, steps))
-    count = chains_of(target, positions)
+    adam = optax.adam(optax.cosine_decay_schedule(-RATE, max(steps, 1)))
 
-    def step(carry: Any, number: Any) -> tuple[Any, None]:
-        at, moments = carry
-        batch = target.minibatch(count, key=jax.random.fold_in(key, number))
-        _, gradient = target.value_and_gradient(at, batch)
-        moves, moments = adam.update(jax.tree.map(jnp.negative, gradient), moments)
-        return (optax.apply_updates(at, moves), moments), None
+    @jax.jit
+    def moved(positions: Any, moments: Any, gradient: Any) -> Any:
+        moves, moments = adam.update(gradient, moments)
+        return optax.apply_updates(positions, moves), moments
 
-    (found, _), _ = jax.lax.scan(step, (positions, adam.init(positions)), jnp.arange(steps))
-    return found
+    moments = adam.init(positions)
+    for own in _keys(key, steps):
+        gradient = _gradient(target, positions, own, chains)
+        positions, moments = moved(positions, moments, gradient)
+    return positions
 
 
-def tuned(target: Target, positions: Any, *, scaled: bool, key: jax.Array) -> Tuned:
+def tuned(target: Target, positions: Any, chains: int, *, scaled: bool, key: jax.Array) -> Tuned:
     """A scale for each coordinate where one is wanted, and the largest step that is safe."""
-    first, second = jax.random.split(key)
+    first, second, third = jax.random.split(key, 3)
     scale = None
     if scaled:
         # Records tell how much they say of a coordinate only where a batch has not all of them.
         part = dataclasses.replace(target, batch=max(min(target.batch, target.count // 4), 1))
-        scale = _scale(part, _spread(part, positions, first))
-    curvature, heat = _bounds(target, positions, scale, second)
-    largest = min(4 * WARMTH / max(float(curvature), 1e-30), 4 * WARMTH / max(float(heat), 1e-30))
-    return Tuned(positions, scale, float(largest))
+        scale = _scale(part, _spread(part, positions, chains, first))
+    root = jax.tree.map(np.ones_like, jax.tree.map(np.asarray, positions))
+    if scale is not None:
+        root = jax.tree.map(lambda one, s: one * np.sqrt(s), root, scale)
+    curvature = _curvature(target, positions, chains, root, second)
+    heat = 0.0
+    if target.batch < target.count:
+        noise = jax.tree.map(
+            lambda v, r: v * r.max(target.axis, keepdims=True) ** 2,
+            _spread(target, positions, chains, third), root,
+        )  # fmt: skip
+        heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
+    return Tuned(scale, float(4 * WARMTH / max(curvature, heat, 1e-30)))
 
 
-def chains_of(target: Target, positions: Any) -> int:
-    """How many chains there are."""
-    return jax.tree.leaves(positions)[0].shape[target.axis]
+def _keys(key: jax.Array, count: int) -> Iterator[jax.Array]:
+    """So many keys; drawn by NumPy, as nothing needs to be compiled for them."""
+    for words in generator(key).integers(2**32, size=(count, 2), dtype=np.uint32):
+        yield jax.random.wrap_key_data(words)
 
 
-@jax.jit
-def _spread(target: Target, positions: Any, key: jax.Array) -> Any:
-    """The variance of minibatch gradients of each coordinate, over chains and batches."""
-    count = chains_of(target, positions)
+def _gradients(target: Target, positions: Any, chains: int, key: jax.Array) -> Any:
+    return jax.tree.map(np.asarray, _gradient(target, positions, key, chains))
 
-    def one(number: Any) -> Any:
-        batch = target.minibatch(count, key=jax.random.fold_in(key, number))
-        return target.value_and_gradient(positions, batch)[1]
 
-    def add(carry: Any, number: Any) -> tuple[Any, None]:
-        found = one(number)
-        total, square = carry
-        return (
-            jax.tree.map(jnp.add, total, found),
-            jax.tree.map(lambda s, g: s + g * g, square, found),
-        ), None
+def _spread(target: Target, positions: Any, chains: int, key: jax.Array) -> Any:
+    """The variance of minibatch gradients of each coordinate, over batches, a mean over chains."""
+    total, square = None, None
+    for own in _keys(key, GRADIENTS):
+        found = _gradients(target, positions, chains, own)
+        powers = jax.tree.map(np.square, found)
+        total = found if total is None else jax.tree.map(np.add, total, found)
+        square = powers if square is None else jax.tree.map(np.add, square, powers)
 
-    zeros = jax.tree.map(jnp.zeros_like, positions)
-    (total, square), _ = jax.lax.scan(add, (zeros, zeros), jnp.arange(GRADIENTS))
-    each = jax.tree.map(
-        lambda t, s: jnp.maximum(s - t * t / GRADIENTS, 0.0) / (GRADIENTS - 1), total, square
-    )
-    return jax.tree.map(lambda leaf: leaf.mean(target.axis, keepdims=True), each)
+    def one(total: Any, square: Any) -> Any:
+        variance = np.maximum(square - total**2 / GRADIENTS, 0) / (GRADIENTS - 1)
+        return variance.mean(target.axis, keepdims=True)
+
+    return jax.tree.map(one, total, square)
 
 
 def _scale(target: Target, spread: Any) -> Any:
@@ -108,59 +112,54 @@ def _scale(target: Target, spread: Any) -> Any:
     information of the records, which minibatch gradients show (the Fisher information).
     """
     share = target.batch / target.count
-    information = jax.tree.map(lambda leaf: leaf * share, spread)
-    precisions = jax.tree.map(
-        lambda leaf, own: jnp.expand_dims(jnp.asarray(own), target.axis) + leaf,
-        information, target.prior[1],
+    variances = jax.tree.map(
+        lambda leaf, own: 1 / (np.expand_dims(np.asarray(own), target.axis) + leaf * share),
+        spread, target.prior[1],
     )  # fmt: skip
-    variances = jax.tree.map(lambda leaf: 1 / leaf, precisions)
-    middle = np.median(np.concatenate([np.asarray(v).ravel() for v in jax.tree.leaves(variances)]))
-    return jax.tree.map(lambda v: jnp.minimum(v, WIDEST * middle), variances)
+    middle = np.median(np.concatenate([v.ravel() for v in jax.tree.leaves(variances)]))
+    return jax.tree.map(lambda v: np.minimum(v, WIDEST * middle), variances)
 
 
-@jax.jit
-def _bounds(target: Target, positions: Any, scale: Any, key: jax.Array) -> tuple[Any, Any]:
-    """The largest curvature, and the largest variance of minibatch gradients, in units of the
-    scale; of the worst chain.
+def _curvature(target: Target, positions: Any, chains: int, root: Any, key: jax.Array) -> float:
+    """The largest curvature in units of the scale, of the worst chain: by power iteration.
+
+    Products are differences of gradients of one batch, as far apart as a chain moves, so that kinks
+    of a network's units count as what they do to it.
     """
-    count = chains_of(target, positions)
-    root = jax.tree.map(jnp.ones_like, positions) if scale is None else jax.tree.map(
-        lambda s, at: jnp.broadcast_to(jnp.sqrt(s), at.shape), scale, positions
-    )  # fmt: skip
-    scaled = lambda tree: jax.tree.map(jnp.multiply, root, tree)
-
-    def product(batch: Any, direction: Any) -> Any:
-        along = scaled(direction)
-        slope = lambda at: target.sums(target.value_and_gradient(at, batch)[1], along).sum()
-        return scaled(jax.grad(slope)(positions))
-
-    def sized(tree: Any) -> Any:
-        norm = jnp.sqrt(jnp.maximum(target.sums(tree, tree), 1e-30))
-        along = lambda leaf: leaf / _spread_out(norm, leaf, target.axis)
-        return jax.tree.map(along, tree), norm
-
-    def power(carry: Any, number: Any) -> tuple[Any, Any]:
-        direction, _ = sized(carry)
-        batch = target.minibatch(count, key=jax.random.fold_in(key, number))
-        found = product(batch, direction)
-        return found, jnp.abs(target.sums(direction, found))
-
-    leaves, structure = jax.tree.flatten(positions)
-    keys = jax.random.split(jax.random.fold_in(key, 1 << 20), len(leaves))
-    begin = [jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
-    _, values = jax.lax.scan(power, jax.tree.unflatten(structure, begin), jnp.arange(POWERS))
+    rng = np.random.default_rng(0)
+    direction = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), root)
+    at, values = jax.tree.map(np.asarray, positions), []
+    reach = 1e-2
+    for own in _keys(key, POWERS):
+        norm = np.maximum(_sums(target, direction, direction), 1e-30) ** 0.5
+        direction = jax.tree.map(lambda leaf: leaf / _along(norm, leaf, target.axis), direction)
+        ends = []
+        for side in (reach, -reach):
+            there = jax.tree.map(
+                lambda z, r, v, side=side: (z + side * r * v).astype(z.dtype), at, root, direction
+            )
+            ends.append(_gradients(target, there, chains, own))
+        product = jax.tree.map(
+            lambda one, other, r: r * (one - other) / (2 * reach), ends[1], ends[0], root
+        )
+        values.append(np.abs(_sums(target, direction, product)))
+        reach = 0.3 / max(float(values[-1].max()), 1.0) ** 0.5
+        direction = product
     # Minibatches differ: the mean over the last of them, and two standard errors.
-    last = values[POWERS // 2 :]
-    curvature = (last.mean(0) + 2 * last.std(0) / len(last) ** 0.5).max()
-    if target.batch == target.count:
-        return curvature, jnp.float32(0)
-    wide = lambda v, r: v * jnp.max(r, axis=target.axis, keepdims=True) ** 2
-    noise = jax.tree.map(wide, _spread(target, positions, key), root)
-    flat = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)])
-    return curvature, jnp.quantile(flat, 0.99)
+    last = np.array(values[POWERS // 2 :])
+    return float((last.mean(0) + 2 * last.std(0) / len(last) ** 0.5).max())
 
 
-def _spread_out(per_chain: Any, leaf: Any, axis: int) -> Any:
+def _sums(target: Target, one: Any, other: Any) -> np.ndarray:
+    """The inner product of two trees, chain by chain."""
+    products = jax.tree.map(
+        lambda a, b: (np.moveaxis(a * b, target.axis, -1)).reshape(-1, a.shape[target.axis]).sum(0),
+        one, other,
+    )  # fmt: skip
+    return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
+
+
+def _along(per_chain: np.ndarray, leaf: Any, axis: int) -> np.ndarray:
     shape = [1] * leaf.ndim
     shape[axis] = -1
     return per_chain.reshape(shape)
