@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from posterity.arguments import COUNT, NATURAL, POSITIVE
@@ -213,7 +212,7 @@ def set_up(
     inputs = _inputs(inputs, teacher)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
-        some = np.asarray(inputs.sample(UNITS, key=first))
+        some = np.asarray(jax.jit(lambda own, key: own.sample(UNITS, key=key))(inputs, first))
         if not np.isfinite(some).all() or some.ndim < 2:
             raise ParameterError(
                 found=f"generated inputs of shape {some.shape}, not all finite",
@@ -320,17 +319,10 @@ def _progress(run: Run, state: State) -> Progress:
 def _gap(run: Run, state: State) -> tuple[float, float]:
     """Of the student from its teacher, and between the halves of the teacher's run: nats."""
     whole, halves = online.overall(state)
-    student = _student(run, state)
-    gap = np.mean(np.asarray(run.plan.head.divergence(
-        jnp.asarray(student.outputs(run.constants.probe), jnp.float32),
-        _float32(whole), student.scaling,
-    )))  # fmt: skip
+    single = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), whole)
+    gap = online.gap(run.plan, state.parameters, state.scaling, run.constants.probe, single)
     drift = np.inf if halves is None else said.divergence(*halves).mean()
     return float(gap), float(drift)
-
-
-def _float32(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tree)
 
 
 def _student(run: Run, state: State) -> Student:
