@@ -86,6 +86,7 @@ def distill(
     tolerance: float | int = TOLERANCE,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], Any] | None = None,
+    watch: Callable[[Distillation], Any] | None = None,
 ) -> Distillation:
     """Train one small network to predict as a posterior does, while the posterior is sampled.
 
@@ -113,6 +114,8 @@ def distill(
         checkpoint: a file that the run is kept in: if it is killed, the same call goes on from
             there, to the same result.
         progress: called after each chunk of steps; what it raises ends the run.
+        watch: called then with all that there is so far, student and teacher at the probe, for
+            measures of the user's own; it costs a prediction of the probe each time.
 
     Warns:
         ConvergenceWarning: if the student is not as close to its teacher as the tolerance, or the
@@ -143,7 +146,7 @@ def distill(
         probe=probe, tolerance=tolerance,
     )  # fmt: skip
     with checkpoints.keep(run, checkpoint) as kept:
-        found = _driven(run, kept, progress)
+        found = _driven(run, kept, progress, watch)
     if not found.status.converged:
         warnings.warn(
             f"The student has {found.status}. Raise `steps`, widen the student, or see to the "
@@ -171,10 +174,17 @@ class Run:
         return online.begun(self.plan, self.constants, self.parameters, self.scaling, teacher)
 
     def sizes(self, step: int) -> np.ndarray:
-        """Steps of the blocks of the next chunk (LOOKS,)."""
-        each = max(round(self.plan.steps / (CHUNKS * LOOKS)), 1)
-        left = self.plan.steps - step
-        ends = np.minimum(np.arange(LOOKS + 1) * each, left)
+        """Steps of the blocks of the next chunk (b,).
+
+        A long probe is looked at no oftener than the student has seen as many inputs.
+        """
+        whole, looks = max(round(self.plan.steps / CHUNKS), LOOKS), LOOKS
+        if len(self.constants.probe) > PROBE:
+            alike = -(-len(self.constants.probe) // self.plan.batch)
+            whole = max(whole, min(alike, self.plan.steps // LOOKS))
+            looks = min(LOOKS, max(whole // alike, 1))
+        each = round(whole / looks)
+        ends = np.minimum(np.arange(looks + 1) * each, self.plan.steps - step)
         return np.diff(ends).astype(np.int32)
 
 
@@ -266,7 +276,12 @@ def _probe(given: Any, some: np.ndarray) -> np.ndarray:
 # --- the run -------------------------------------------------------------------------------------
 
 
-def _driven(run: Run, kept: Any, progress: Callable[[Progress], Any] | None) -> Distillation:
+def _driven(
+    run: Run,
+    kept: Any,
+    progress: Callable[[Progress], Any] | None,
+    watch: Callable[[Distillation], Any] | None,
+) -> Distillation:
     """The run taken to its end, saved on the way; interrupted between two chunks only."""
     with jax.enable_x64(False), deferred() as interrupts:
         state, trace = kept.loaded()
@@ -282,6 +297,8 @@ def _driven(run: Run, kept: Any, progress: Callable[[Progress], Any] | None) -> 
                 kept.save_now_and_then(state, trace)
                 if progress is not None:
                     progress(trace[-1])
+                if watch is not None:
+                    watch(_found(run, state, trace))
         interrupts.check()
         return _found(run, state, trace)
 
