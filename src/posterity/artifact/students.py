@@ -83,4 +83,11 @@ def _scaling(fields: dict[str, Any]) -> Scaling:
 
 enrol(Head, _fields, _build(Head))
 enrol(Scaling, _fields, _scaling)
-enrol(Student, _student_fields, _student, whole=True)
+
+
+def _check(fields: dict[str, Any]) -> None:
+    if fields.get("network") is not None:  # an architecture that is only checked is not made
+        _student(fields)
+
+
+enrol(Student, _student_fields, _student, _check, whole=True)

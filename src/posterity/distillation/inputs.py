@@ -54,7 +54,7 @@ class Perturbed(Inputs):
         if noise is None:
             noise = SPREAD * x.std(0, dtype=np.float64)
         noise = _numbers(noise, "noise", rows=False)
-        if (noise < 0).any() or np.broadcast_shapes(noise.shape, x.shape[1:]) != x.shape[1:]:
+        if (noise < 0).any() or noise.shape not in ((), (1,), x.shape[1:]):
             raise ParameterError(
                 found=f"noise of shape {noise.shape}, the least {noise.min()}",
                 expected=f"a standard deviation, or one a column: shape {x.shape[1:]}",

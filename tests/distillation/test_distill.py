@@ -1,0 +1,254 @@
+"""Students against exact predictives; what is said of runs; checkpoints."""
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.stats
+
+from posterity.distillation import (
+    Adversarial,
+    Box,
+    Draws,
+    Independent,
+    Langevin,
+    Pool,
+    distill,
+)
+from posterity.distillation.distill import PROBE, Distillation, Progress, set_up
+from posterity.distillation.online import _offered
+from posterity.errors import (
+    ArtifactError,
+    ConvergenceWarning,
+    ParameterError,
+    PosterityError,
+    StructureError,
+    UsageError,
+)
+from posterity.families import Gaussian, Network
+from posterity.models import FunctionModel, LinearRegression, NeuralNetwork
+from posterity.networks import Layers, describe
+from tests.distillation.examples import KEY, LAYERS, LINE, NET, line, network_teacher, points
+
+BOX = Box([-3.0, -3.0], [3.0, 3.0])
+POSTERIOR = Network.from_standard(
+    np.random.default_rng(3).normal(size=LAYERS.size), np.full(LAYERS.size, 0.3), LAYERS
+)
+WIDE = Layers.dense(2, 64, 64, 3)
+
+
+@pytest.fixture(scope="module")
+def split() -> Distillation:
+    return distill(POSTERIOR, WIDE, key=KEY, inputs=BOX, split=True, steps=6000, batch=128)
+
+
+def test_a_student_predicts_as_its_teacher_and_is_as_unsure(split: Distillation) -> None:
+    x = np.random.default_rng(0).uniform(-3, 3, (200, 2))
+    truth = describe(POSTERIOR, x, samples=20_000, key=jax.random.key(9))
+    found = split.student.predict(x)
+    assert split.status.converged
+    divergence = (truth.mean * (truth.log_chances - found.log_chances)).sum(1)
+    assert divergence.mean() < 0.005
+    gap = np.abs(found.mutual_information - truth.mutual_information)
+    assert gap.mean() < 0.02 < truth.mutual_information.mean() / 4
+    assert np.corrcoef(found.mutual_information, truth.mutual_information)[0, 1] > 0.97
+
+
+def test_the_gap_that_is_said_is_the_gap(split: Distillation) -> None:
+    truth = describe(POSTERIOR, split.probe, samples=20_000, key=jax.random.key(9))
+    found = split.student.predict(split.probe)
+    own = (truth.mean * (truth.log_chances - found.log_chances)).sum(1).mean()
+    assert own == pytest.approx(split.status.gap, abs=1e-3)
+    np.testing.assert_allclose(split.teacher.mean, truth.mean, atol=0.02)
+    np.testing.assert_allclose(
+        split.teacher.mutual_information, truth.mutual_information, atol=0.02
+    )
+    assert split.trace[-1].step == split.steps == 6000
+    assert split.trace[0].gap > 10 * split.trace[-1].gap
+    assert split.probe.shape == (PROBE, 2)
+
+
+def test_a_regression_of_known_predictive() -> None:
+    """In raw units: the mean, and the variance of the function far below the noise's."""
+    (x, y), prior, exact = line((1.0, 1e-3))
+    teacher = Langevin(LINE, prior, (x, y), chains=16)
+    found = distill(teacher, Layers.dense(2, 32, 2), key=KEY, split=True, steps=8000,
+                    inputs=Pool(x))  # fmt: skip
+    said = found.student.predict(x)
+    covariance = np.linalg.inv(np.asarray(exact.precision))
+    sd = np.sqrt(np.einsum("nd,de,ne->n", x, covariance, x))
+    assert (np.abs(said.mean[:, 0] - x @ np.asarray(exact.mean)) < sd).all()
+    assert np.median(np.abs(said.variance[:, 0] / sd**2 - 1)) < 0.2
+    np.testing.assert_array_equal(said.noise_variance, 1.0)
+
+
+def test_a_noise_that_is_not_known() -> None:
+    """Two parameters: a mean, and the logarithm of the noise's variance."""
+    model = FunctionModel(
+        lambda z, d: -((d[1] - z[0]) ** 2) * jnp.exp(-z[1]) / 2 - z[1] / 2,
+        predict=lambda z, x: (jnp.full(len(x), z[0]), jnp.full(len(x), jnp.exp(z[1]))),
+        likelihood="gaussian",
+    )
+    law = Gaussian.from_standard(np.array([2.0, 1.0]), np.diag([0.25, 0.01]))
+    found = distill(law, Layers.dense(1, 8, 3), model=model, inputs=Box([-1.0], [1.0]), key=KEY,
+                    split=True, steps=3000)  # fmt: skip
+    said = found.student.predict(np.zeros((1, 1)))
+    assert said.mean.item() == pytest.approx(2, abs=0.1)
+    assert said.variance.item() == pytest.approx(0.25, rel=0.2)
+    assert said.noise_variance.item() == pytest.approx(np.exp(1 + 0.005), rel=0.1)
+
+
+def test_other_networks_optimisers_and_inputs() -> None:
+    student = eqx.nn.MLP(2, 2, 16, 1, key=KEY)
+    found = distill(
+        Draws(NET, np.random.default_rng(0).normal(size=(40, LAYERS.size))), student, key=KEY,
+        inputs=Adversarial(BOX, 0.1), optimiser=optax.sgd(0.05, momentum=0.9), steps=1500,
+        reservoir=2, tolerance=0.1,
+    )  # fmt: skip
+    assert found.status.gap < 0.1
+    assert found.student.predict(np.zeros((3, 2))).mutual_information is None
+
+
+# --- what is said --------------------------------------------------------------------------------
+
+
+def test_a_student_that_is_not_its_teacher_yet_is_said() -> None:
+    with pytest.warns(ConvergenceWarning, match="too few steps"):
+        found = distill(POSTERIOR, key=KEY, inputs=BOX, steps=20)
+    assert not found.status.converged
+    assert found.status.gap > found.status.tolerance
+    assert "not converged" in repr(found)
+
+
+def test_a_student_that_diverges_is_an_error() -> None:
+    with pytest.raises(ParameterError, match="learning rate"):
+        distill(POSTERIOR, key=KEY, inputs=BOX, steps=50, optimiser=optax.sgd(1e12))
+
+
+def test_nothing_grows_with_the_number_of_steps() -> None:
+    sizes = []
+    for steps in (100, 1_000_000):
+        run = _set_up(steps=steps, reservoir=4)
+        state = jax.eval_shape(run.begun, run.constants.teacher.blank())
+        sizes.append(sum(leaf.size for leaf in jax.tree.leaves(state)))
+        assert -(-steps // int(run.sizes(0).sum())) <= 201
+    assert sizes[0] == sizes[1]
+
+
+def test_a_reservoir_holds_every_draw_with_the_same_chance() -> None:
+    size, count = 4, 40
+
+    def kept(key: jax.Array) -> jax.Array:
+        def offer(reservoir: Any, step: Any) -> Any:
+            draw = step.astype(jnp.float32)[None]
+            return _offered(size, reservoir, draw, step, jax.random.fold_in(key, step)), None
+
+        return jax.lax.scan(offer, jnp.full((size, 1), -1.0), jnp.arange(count))[0]
+
+    found = np.asarray(jax.jit(jax.vmap(kept))(jax.random.split(KEY, 4000))).ravel().astype(int)
+    assert scipy.stats.chisquare(np.bincount(found, minlength=count)).pvalue > 1e-3
+
+
+# --- checkpoints ---------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    """Where a run is cut off."""
+
+
+def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("posterity.distillation.checkpoint.SECONDS", 0.0)
+    path, teacher = tmp_path / "run.safetensors", network_teacher()
+    seen: list[Progress] = []
+
+    def cut(progress: Progress) -> None:
+        seen.append(progress)
+        if len(seen) == 30:
+            raise Stop
+
+    options: dict[str, Any] = {"key": KEY, "steps": 1000, "reservoir": 2, "tolerance": 1.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        with pytest.raises(Stop):
+            distill(teacher, checkpoint=path, progress=cut, **options)
+        again: list[Progress] = []
+        resumed = distill(teacher, checkpoint=path, progress=again.append, **options)
+        whole = distill(teacher, **options)
+        finished = distill(teacher, checkpoint=path, **options)
+    assert 0 < len(again) < len(whole.trace)
+    for other in (resumed, finished):
+        np.testing.assert_array_equal(other.student.parameters, whole.student.parameters)
+        assert other.trace == whole.trace
+        assert other.status == whole.status
+    with pytest.raises(ArtifactError, match=r"other settings"):
+        distill(teacher, checkpoint=path, **{**options, "steps": 1001})
+    with pytest.raises(ArtifactError, match=r"other teacher"):
+        distill(network_teacher(thin=2), checkpoint=path, **options)
+    with pytest.raises(ArtifactError, match=r"other key"):
+        distill(teacher, checkpoint=path, **{**options, "key": jax.random.key(1)})
+
+
+def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("mine")
+    with pytest.raises(ArtifactError):
+        distill(POSTERIOR, key=KEY, inputs=BOX, steps=20, checkpoint=path)
+    assert path.read_text() == "mine"
+    with pytest.raises(ArtifactError):
+        distill(POSTERIOR, key=KEY, inputs=BOX, steps=20, checkpoint=tmp_path / "no" / "folder")
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+def _set_up(teacher: Any = POSTERIOR, student: Any = None, **options: Any) -> Any:
+    defaults: dict[str, Any] = {
+        "key": KEY, "inputs": BOX, "model": None, "split": False, "steps": 10, "batch": 8,
+        "learning_rate": 1e-3, "optimiser": None, "reservoir": 0, "probe": None, "tolerance": 0.01,
+    }  # fmt: skip
+    return set_up(teacher, student, **{**defaults, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"steps": 0}, UsageError),
+        ({"batch": 0}, UsageError),
+        ({"reservoir": -1}, UsageError),
+        ({"learning_rate": 0.0}, UsageError),
+        ({"tolerance": -1.0}, UsageError),
+        ({"inputs": None}, UsageError),
+        ({"inputs": "data.npz"}, UsageError),
+        ({"inputs": Box([0.0], [1.0])}, PosterityError),
+        ({"inputs": lambda key, n: jnp.full((n, 2), jnp.nan)}, ParameterError),
+        ({"inputs": lambda key, n: jnp.zeros(n)}, PosterityError),
+        ({"probe": np.zeros((3, 5))}, StructureError),
+        ({"probe": np.zeros((0, 2))}, StructureError),
+        ({"probe": np.full((3, 2), np.nan)}, ParameterError),
+        ({"student": Layers.dense(2, 4, 5)}, StructureError),
+        ({"student": "64"}, UsageError),
+        ({"teacher": "posterior.safetensors"}, UsageError),
+    ],
+)
+def test_arguments_that_make_no_sense(options, error) -> None:
+    with pytest.raises(error):
+        _set_up(**options)
+
+
+def test_models_whose_outputs_are_not_what_they_say() -> None:
+    x, y = points()
+    twice = NeuralNetwork(lambda p, x: x @ p["w"], {"w": np.ones((2, 3))}, likelihood="bernoulli")
+    law = twice.prior(variance=1.0)
+    with pytest.raises(StructureError, match="logits"):
+        _set_up(Independent(law, twice))
+    silent = FunctionModel(lambda z, d: d[1] * 0.0)
+    with pytest.raises(UsageError, match="predict"):
+        _set_up(Independent(Gaussian.from_standard(np.zeros(2), np.eye(2)), silent))
+    with pytest.raises(StructureError):
+        _set_up(Langevin(LinearRegression(), Gaussian.from_standard(np.zeros(2), np.eye(2)),
+                         (x, y * 1.0)), inputs=Box([0.0], [1.0]))  # fmt: skip
