@@ -56,7 +56,8 @@ def full(limit: int) -> Plan:
     small = [dataclasses.replace(SMALL, chains=c, steps=s) for c, s in CHAINS.items()]
     memory = [dataclasses.replace(SMALL, chains=16, steps=s) for s in SAMPLES]
     effort = Effort(runs=9, budget=15.0, limit=limit, threads=os.cpu_count() or 1)
-    return Plan(tuple(small), LARGE, dataclasses.replace(LARGE, steps=200), tuple(memory), effort)
+    student = dataclasses.replace(LARGE, steps=200)
+    return Plan((LARGE,), tuple(small), (student,), tuple(memory), effort)
 
 
 def quick(limit: int) -> Plan:

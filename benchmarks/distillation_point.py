@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -474,4 +475,6 @@ def memory(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, A
 
 
 if __name__ == "__main__":
+    # Torch's threads that wait for each other leave the cores to others meanwhile.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     answer(Problem, {"speed": speed, "student": student, "memory": memory})

@@ -23,6 +23,7 @@ from posterity import (
 )
 from posterity.arrays.tree import leaves
 from posterity.families import stack
+from posterity.fusion import search
 from posterity.fusion.rules import barycenter
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
 from tests.laws.table import NAMES, TABLE, laws
@@ -61,7 +62,8 @@ def test_order_of_sites_and_components_does_not_matter_to_kl_fusion(
     assert one.posterior == other.posterior
 
 
-def test_order_of_sites_does_not_matter_beyond_the_sample() -> None:
+def test_order_of_sites_does_not_matter_beyond_the_sample(monkeypatch: Any) -> None:
+    monkeypatch.setattr(search, "SEED_COMPONENTS", 80)  # of 160: fewer than are matched as a whole
     rng = np.random.default_rng(0)
     centres = 3.0 * rng.normal(size=(9, 2))
     plates = [
@@ -71,9 +73,9 @@ def test_order_of_sites_does_not_matter_beyond_the_sample() -> None:
                 np.full((4, 2), 0.05),
             )
         )
-        for _ in range(120)
+        for _ in range(40)
     ]
-    order = rng.permutation(120)
+    order = rng.permutation(40)
     one, other = fuse(plates), fuse([plates[j] for j in order])
     assert one.cost == other.cost and one.trace == other.trace and len(one.trace) >= 1
     assert one.posterior == other.posterior
