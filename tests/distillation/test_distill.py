@@ -242,10 +242,9 @@ def test_arguments_that_make_no_sense(options, error) -> None:
 
 def test_models_whose_outputs_are_not_what_they_say() -> None:
     x, y = points()
-    twice = NeuralNetwork(lambda p, x: x @ p["w"], {"w": np.ones((2, 3))}, likelihood="bernoulli")
-    law = twice.prior(variance=1.0)
+    line = NeuralNetwork(lambda p, x: (x @ p["w"])[:, 0], {"w": np.ones((2, 1))})
     with pytest.raises(StructureError, match="logits"):
-        _set_up(Independent(law, twice))
+        _set_up(Independent(line.prior(variance=1.0), line))
     silent = FunctionModel(lambda z, d: d[1] * 0.0)
     with pytest.raises(UsageError, match="predict"):
         _set_up(Independent(Gaussian.from_standard(np.zeros(2), np.eye(2)), silent))

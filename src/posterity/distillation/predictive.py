@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from posterity.arguments import POSITIVE
 from posterity.errors import StructureError, UsageError
@@ -40,7 +41,15 @@ class Predictive:
                 "and `likelihood`.",
             )
         LIKELIHOOD.check(likelihood=kind)
-        shapes = jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(model.outputs, z, x))
+        try:
+            found = jax.eval_shape(model.outputs, z, x)
+        except Exception as error:  # whatever the user's model raises
+            raise StructureError(
+                found=f"{type(error).__name__}: {error} for inputs of shape {np.shape(x)}",
+                expected="a model that predicts for such inputs",
+                fix="Check the inputs' shape, and that `outputs(z, x)` takes a batch of them.",
+            ) from error
+        shapes = jax.tree.map(lambda leaf: leaf.shape, found)
         own = model.noise_variance if kind == "gaussian" else None
         pair = isinstance(shapes, tuple) and len(shapes) == 2 and isinstance(shapes[0], tuple)
         shape = shapes[0] if pair else shapes
