@@ -39,7 +39,8 @@ def save(
 
     So it does a student, an :class:`Architecture`, and a dictionary of all these, of arrays,
     numbers, texts, and lists, tuples and dictionaries of them. Equal contents give equal bytes.
-    ``provenance`` is free text by key, kept in the manifest. What :func:`load` would refuse is not written.
+    ``provenance`` is free text by key, kept in the manifest. What :func:`load` would refuse is
+    not written.
 
     Raises:
         ParameterError: if a parameter is NaN or infinite.
