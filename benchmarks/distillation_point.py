@@ -133,7 +133,7 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
     from posterity.networks.layers import Layers
 
     layers = Layers.dense(*problem.sizes)
-    last = stacked.pays(layers)
+    last = stacked.pays(layers, problem.chains)
     x, y = map(jnp.asarray, problem.data(seed))
     scale = problem.records / problem.batch
 
