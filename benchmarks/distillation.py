@@ -62,7 +62,7 @@ def full(limit: int) -> Plan:
 
 def quick(limit: int) -> Plan:
     """The same with a network and runs that are done at once."""
-    small = [dataclasses.replace(SMALL, records=50, chains=c, steps=20) for c in (1, 3)]
+    small = [dataclasses.replace(SMALL, records=50, chains=3, steps=20)]
     large = Problem((16, 32, 3), records=100, batch=10, chains=1, steps=20)
     memory = [dataclasses.replace(SMALL, records=50, chains=2, steps=s) for s in (20, 200)]
     effort = Effort(runs=2, budget=1.0, limit=limit)

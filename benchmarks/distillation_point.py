@@ -133,7 +133,7 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
     from posterity.networks.layers import Layers
 
     layers = Layers.dense(*problem.sizes)
-    last = stacked.pays(layers)
+    last = stacked.pays(layers, problem.chains)
     x, y = map(jnp.asarray, problem.data(seed))
     scale = problem.records / problem.batch
 
@@ -438,7 +438,8 @@ def student(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, 
             alone(problem.steps)
             teacher["wall"].append((time.perf_counter() - before) / problem.steps)
             teacher["cpu"].append((time.process_time() - before_cpu) / problem.steps)
-        if len(both["wall"]) >= runs + SKIPPED or sum(both["wall"]) * problem.steps > budget:
+        turns = len(both["wall"]) - SKIPPED
+        if turns >= runs or (turns > 0 and sum(both["wall"]) * problem.steps > budget):
             raise Enough
         mark[:] = [progress.step, time.perf_counter(), time.process_time()]
 

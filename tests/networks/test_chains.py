@@ -71,6 +71,7 @@ def test_gradients_of_gradients():
 
 def test_which_networks_it_is_for():
     assert pays(Layers.dense(2, 10, 2)) and pays(Layers.dense(2, 10, 10, 2))
+    assert pays(Layers.dense(2, 10, 2), 1) and not pays(Layers.dense(2, 10, 10, 2), 16)
     assert not pays(Layers.dense(784, 400, 400, 10))
     assert not pays(Layers.dense(13, 50, 1))
     assert not pays(Layers((Conv((3, 3), 1, 1, pool=4), Dense(1, 2)), image=(6, 6, 1)))

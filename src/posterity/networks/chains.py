@@ -21,11 +21,16 @@ from posterity.networks.layers import Dense, Layers
 
 TERMS = 64
 """Sums of more terms are left to the compiler: written out, they take too long to compile."""
-WEIGHTS = 256
-"""Weights of the largest network for which chains last were faster; see :func:`pays`."""
+WEIGHTS = {1: 64, 64: 256}
+"""From so many chains on, the weights of the largest network for which this was faster.
+
+Time of a whole Langevin step on batches of 20, over that with the chains first, on two cores: of
+2-10-2 (52 weights) 0.5 to 0.8 with 16 chains and 0.2 with 256; of 2-10-10-2 (162) 1.7 and 0.4; of
+2-100-2 (502) 0.8 and 1.2; of 1-50-1 and 13-50-1, whose last layer has one output, 1.3 to 4.
+"""
 
 
-def pays(layers: Layers) -> bool:
+def pays(layers: Layers, chains: int = 256) -> bool:
     """Whether :func:`outputs` is faster than a batched product with the chains first.
 
     Convolutions are not served; layers of one output are faster as products of a matrix and a
@@ -34,8 +39,9 @@ def pays(layers: Layers) -> bool:
     >>> pays(Layers.dense(2, 10, 2)), pays(Layers.dense(784, 400, 10))
     (True, False)
     """
+    most = max(weights for least, weights in WEIGHTS.items() if chains >= least)
     dense = all(isinstance(layer, Dense) for layer in layers.layers)
-    return dense and layers.size <= WEIGHTS and min(layer.outputs for layer in layers.layers) > 1
+    return dense and layers.size <= most and min(layer.outputs for layer in layers.layers) > 1
 
 
 def outputs(
