@@ -293,7 +293,7 @@ def target(model: Model, prior: Any, data: Any, *, batch: int, chains: int, nois
         with jax.enable_x64(False):
             trees = tuple(model.unravel(leaf) for leaf in leaves)
         layers = model.layers
-        along = layers is not None and chains > 1 and chains_last.pays(layers)
+        along = layers is not None and chains_last.pays(layers, chains)
         return (AlongChains if along else WeightsTarget)(model=model, prior=trees, **sizes)
     centre, factor = laplace(model, prior, data)
     return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, **sizes)
