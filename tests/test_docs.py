@@ -29,6 +29,7 @@ PAGES = [
     "docs/families.md",
     "docs/networks.md",
     "docs/distill.md",
+    "docs/serving.md",
     "docs/new-family.md",
     "docs/cli.md",
 ]

@@ -1,0 +1,101 @@
+"""The posterior itself, as far as sampling goes: NUTS of NumPyro in double precision."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.dark_knowledge.summary import CACHE
+from posterity.errors import MissingExtraError
+from posterity.networks import Layers
+from posterity.networks.forward import outputs
+
+Array = NDArray[np.float64]
+
+
+def classes(layers: Layers, x: Array, y: NDArray[Any], variance: float) -> Callable[[Any], Any]:
+    """The log density of flat weights, up to a constant: labels, and N(0, variance)."""
+
+    def log_density(z: Any) -> Any:
+        logits = jax.nn.log_softmax(outputs(layers, z, jnp.asarray(x)))
+        chosen = jnp.take_along_axis(logits, jnp.asarray(y, jnp.int32)[:, None], 1)
+        return chosen.sum() - (z**2).sum() / (2 * variance)
+
+    return log_density
+
+
+def values(
+    layers: Layers, x: Array, y: Array, variances: Array, noise_variance: float
+) -> Callable[[Any], Any]:
+    """The same of numbers with Gaussian noise; each weight has a prior variance of its own."""
+
+    def log_density(z: Any) -> Any:
+        residual = jnp.asarray(y) - outputs(layers, z, jnp.asarray(x))[:, 0]
+        return -(residual**2).sum() / (2 * noise_variance) - (z**2 / (2 * variances)).sum()
+
+    return log_density
+
+
+def nuts(
+    log_density: Callable[[Any], Any], start: Array, *, warmup: int, draws: int, seed: int
+) -> Array:
+    """(chains, draws, p) weights; one chain a row of ``start`` (chains, p).
+
+    Raises:
+        MissingExtraError: if numpyro is not installed.
+
+    Source: hoffman2014; phan2019.
+    """
+    try:
+        from numpyro.infer import MCMC, NUTS
+    except ImportError as error:
+        raise MissingExtraError.of("numpyro", "test") from error
+    with jax.enable_x64(True):
+        sampler = MCMC(
+            NUTS(potential_fn=lambda z: -log_density(z)),
+            num_warmup=warmup,
+            num_samples=draws,
+            num_chains=len(start),
+            chain_method="vectorized" if len(start) > 1 else "sequential",
+            progress_bar=False,
+        )
+        first = jnp.asarray(start if len(start) > 1 else start[0], jnp.float64)
+        sampler.run(jax.random.key(seed), init_params=first)
+        found = np.asarray(sampler.get_samples(group_by_chain=True), np.float64)
+    return found
+
+
+def kept(name: str, make: Callable[[], Array], *parts: Any, cache: Path = CACHE) -> Array:
+    """What ``make`` gives, from the cache if it is there; ``parts`` say what it depends on."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else repr(part).encode())
+    path = cache / f"{name}-{digest.hexdigest()[:12]}.npy"
+    if not path.exists():
+        found = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".part")
+        with temporary.open("wb") as file:
+            np.save(file, found)
+        os.replace(temporary, path)
+    return np.load(path, allow_pickle=False)
+
+
+def split_r_hat(draws: Array) -> Array:
+    """R-hat of each column of (chains, draws, k), each chain counted as two halves.
+
+    Source: vehtari2021, without the ranks.
+    """
+    half = draws.shape[1] // 2
+    parts = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
+    within = parts.var(1, ddof=1).mean(0)
+    between = parts.mean(1).var(0, ddof=1)
+    return np.sqrt((half - 1) / half + between / within)

@@ -1,0 +1,344 @@
+"""Figure 2: a cubic from twenty points: `python -m experiments.dark_knowledge.toy1d`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.dark_knowledge import figures, peers_modes, peers_nuts, peers_pbp, summary
+from experiments.dark_knowledge.peers_nuts import Array
+from experiments.dark_knowledge.summary import CACHE, RESULTS
+from posterity import distill
+from posterity.distillation import Box, Langevin
+from posterity.errors import ConvergenceWarning
+from posterity.models import NeuralNetwork
+from posterity.networks import GaussianPrior, Layers, describe, train
+from posterity.networks.forward import outputs
+
+HIDDEN = 50
+LAYERS = Layers.dense(1, HIDDEN, 1)
+PRIOR_VARIANCES = (1.0, 0.1)
+"""Of the weights into hidden units and out of them, for data of about unit scale."""
+NOISE_DEVIATION = 3.0
+X_SCALE, Y_SCALE = 4 / 3**0.5, 27.0
+"""The standard deviation of inputs, which are uniform, and about that of the cubic."""
+REACH, SEEN, POINTS = 6.0, 4.0, 121
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """How much of the posterior itself is drawn."""
+
+    chains: int = 4
+    warmup: int = 500
+    draws: int = 1000
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """What a method says at the points of the grid: mean (n,), the variance (n,) of the function,
+    and that of the noise (a number or (n,)); in the units of y.
+    """
+
+    mean: Array
+    function: Array
+    noise: Array | float
+
+    @property
+    def total(self) -> Array:
+        """The variance of y."""
+        return self.function + self.noise
+
+
+def data(seed: int = 0) -> tuple[Array, Array]:
+    """Twenty points: x uniform in [-4, 4], y = x³ with noise of variance 9."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-SEEN, SEEN, 20)
+    return x, x**3 + NOISE_DEVIATION * rng.normal(size=20)
+
+
+def scaled(seed: int = 0) -> tuple[Array, Array]:
+    """As networks take them: (20, 1) and (20,)."""
+    x, y = data(seed)
+    return x[:, None] / X_SCALE, y / Y_SCALE
+
+
+def grid() -> Array:
+    """Where bands are drawn."""
+    return np.linspace(-REACH, REACH, POINTS)
+
+
+def noise_variance() -> float:
+    """In the units of `scaled`."""
+    return (NOISE_DEVIATION / Y_SCALE) ** 2
+
+
+def variances() -> Array:
+    """The prior's, of each flat weight."""
+    return np.concatenate(
+        [np.full(2 * HIDDEN, PRIOR_VARIANCES[0]), np.full(HIDDEN + 1, PRIOR_VARIANCES[1])]
+    )
+
+
+# --- the truth -------------------------------------------------------------------------------
+
+
+def truth_draws(reference: Reference, seed: int = 0, cache: Path = CACHE) -> Array:
+    """(chains, draws, points) values of the function on the grid, in the units of y."""
+    x, y = scaled(seed)
+    prior = variances()
+    rng = np.random.default_rng(reference.seed)
+    start = rng.normal(size=(reference.chains, LAYERS.size)) * np.sqrt(prior)
+
+    def make() -> Array:
+        density = peers_nuts.values(LAYERS, x, y, prior, noise_variance())
+        draws = peers_nuts.nuts(
+            density, start, warmup=reference.warmup, draws=reference.draws, seed=reference.seed
+        )
+        return functions(draws.reshape(-1, LAYERS.size)).reshape(*draws.shape[:2], -1)
+
+    parts = LAYERS, x.tobytes(), y.tobytes(), prior.tobytes(), noise_variance(), reference
+    return peers_nuts.kept("toy1d", make, *parts, POINTS, REACH, cache=cache)
+
+
+def functions(draws: Array) -> Array:
+    """(S, points) what each of (S, p) weights says on the grid, in the units of y."""
+    with jax.enable_x64(True):
+        x = jnp.asarray(grid()[:, None] / X_SCALE)
+        return Y_SCALE * np.asarray(_values(jnp.asarray(draws), x))
+
+
+@jax.jit
+def _values(draws: Any, x: Any) -> Any:
+    return jax.vmap(lambda z: outputs(LAYERS, z, x)[:, 0])(draws)
+
+
+def band(values: Array) -> Band:
+    """Of functions (S, points)."""
+    return Band(values.mean(0), values.var(0), NOISE_DEVIATION**2)
+
+
+# --- the methods -----------------------------------------------------------------------------
+
+PBP, HMC, VI, SGD, SGLD, DISTILLED = "PBP", "HMC (NUTS)", "VI", "plug-in (SGD)", "SGLD", "distilled"
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much is run."""
+
+    seeds: int = 5
+    epochs: int = 40
+    draws: int = 400
+    """Of each chain, for the teacher's own band."""
+    thin: int = 100
+    steps: int = 10_000
+    """Of the student; the teacher makes ``listen`` for each."""
+    listen: int = 5
+    vi_steps: int = 6000
+    reference: Reference = Reference()
+
+
+FULL = Effort()
+QUICK = Effort(
+    seeds=1, epochs=5, draws=50, thin=20, steps=1000, listen=2, vi_steps=500,
+    reference=Reference(chains=2, warmup=100, draws=100),
+)  # fmt: skip
+
+
+def probabilistic(seed: int, effort: Effort) -> Band:
+    """PBP, which learns the precisions of noise and weights too."""
+    x, y = data()
+    fitted = peers_pbp.fit(x[:, None], y, hidden=(HIDDEN,), epochs=effort.epochs, seed=seed)
+    return Band(*fitted.predict(grid()[:, None]))
+
+
+def variational(seed: int, effort: Effort) -> Band:
+    """Independent Gaussians by the library's own training; the same prior, the noise known."""
+    x, y = scaled()
+    found = train(
+        LAYERS, (x.astype(np.float32), y.astype(np.float32)[:, None]),
+        key=jax.random.key(seed), prior=GaussianPrior(PRIOR_VARIANCES), likelihood="gaussian",
+        noise_variance=noise_variance(), steps=effort.vi_steps,
+    )  # fmt: skip
+    said: Any = describe(
+        found.posterior, (grid()[:, None] / X_SCALE).astype(np.float32),
+        key=jax.random.key(seed), samples=1000, likelihood="gaussian",
+    )  # fmt: skip
+    mean, variance = said.mean.reshape(-1), said.variance.reshape(-1)
+    return Band(Y_SCALE * mean, Y_SCALE**2 * variance, NOISE_DEVIATION**2)
+
+
+def plugged_in(seed: int) -> Band:
+    """The mode: all that is uncertain of it is the noise."""
+    x, y = scaled()
+    density = peers_nuts.values(LAYERS, x, y, variances(), noise_variance())
+    mode = peers_modes.mode(density, LAYERS.size, seed=seed)
+    return band(functions(mode[None]))
+
+
+def teacher(thin: int) -> Langevin:
+    """Chains on the twenty points."""
+    x, y = scaled()
+    net = NeuralNetwork.of_layers(LAYERS, likelihood="gaussian", noise_variance=noise_variance())
+    prior = GaussianPrior(PRIOR_VARIANCES).network(LAYERS)
+    records = x.astype(np.float32), y.astype(np.float32)[:, None]
+    return Langevin(net, prior, records, thin=thin)
+
+
+def sampled(seed: int, effort: Effort) -> Band:
+    """The chains' own band."""
+    draws = teacher(effort.thin).sample(effort.draws, key=jax.random.key(seed))
+    leaves = jax.tree.leaves(draws.samples)
+    flat = [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves]
+    return band(functions(np.concatenate(flat, 1)))
+
+
+def distilled(seed: int, effort: Effort) -> Band:
+    """A student of the same size; its two variances are outputs of their own."""
+    found = distill(
+        teacher(effort.listen), inputs=Box([-REACH / X_SCALE], [REACH / X_SCALE]),
+        key=jax.random.key(seed), steps=effort.steps,
+    )  # fmt: skip
+    said = found.student.predict((grid()[:, None] / X_SCALE).astype(np.float32))
+    mean, variance = said.mean.reshape(-1), said.variance.reshape(-1)
+    return Band(Y_SCALE * mean, Y_SCALE**2 * variance, NOISE_DEVIATION**2)
+
+
+METHODS: dict[str, Any] = {
+    PBP: probabilistic,
+    VI: variational,
+    SGD: lambda seed, effort: plugged_in(seed),
+    SGLD: sampled,
+    DISTILLED: distilled,
+}
+
+
+# --- the run ---------------------------------------------------------------------------------
+
+
+def kl(truth: Band, found: Band, where: Any) -> float:
+    """Mean over points of KL between normals of the two predictives' moments, in nats."""
+    ratio = np.broadcast_to(truth.total / found.total, truth.mean.shape)
+    away = (truth.mean - found.mean) ** 2 / found.total
+    return float(((ratio - 1 - np.log(ratio) + away) / 2)[where].mean())
+
+
+def scores(truth: Band, found: Band) -> dict[str, Any]:
+    """Where there are data, and beyond."""
+    inside = np.abs(grid()) <= SEEN
+    deviation, true = np.sqrt(np.maximum(found.function, 0)), np.sqrt(truth.function)
+    return {
+        place: {
+            "KL to HMC": kl(truth, found, where),
+            "mean, RMS difference to HMC": float(
+                np.sqrt(((truth.mean - found.mean) ** 2)[where].mean())
+            ),
+            "deviation of the function over HMC's": float((deviation / true)[where].mean()),
+        }
+        for place, where in (("from -4 to 4", inside), ("beyond", ~inside))
+    }
+
+
+def one(name: str, seed: int, effort: Effort) -> dict[str, Any]:
+    """The band of one method."""
+    own = METHODS[name](seed, effort)
+    return {
+        "mean": np.asarray(own.mean).tolist(),
+        "function": np.asarray(own.function).tolist(),
+        "noise": float(own.noise),
+    }
+
+
+def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[str, Any]:
+    """Measure, judge, draw and write; returns what `toy1d.json` holds."""
+    draws = truth_draws(effort.reference, cache=cache)
+    truth = band(draws.reshape(-1, POINTS))
+    settings = dataclasses.replace(effort, seeds=1, reference=Reference())
+    rows = []
+    for seed in range(effort.seeds):
+        row = {}
+        for name in METHODS:
+            make = functools.partial(one, name, seed, effort)
+            own = summary.kept(f"toy1d-{seed}-{name.split()[0]}", make, settings, cache=cache)
+            row[name] = Band(np.array(own["mean"]), np.array(own["function"]), own["noise"])
+        rows.append(row)
+    found = {
+        "paper": "figure 2, drawn only: no numbers",
+        "problem": f"20 points, x uniform in [-4, 4], y = x³ + N(0, 9); 1-{HIDDEN}-1, rectified; "
+        f"weights N(0, {PRIOR_VARIANCES[0]:g}) and N(0, {PRIOR_VARIANCES[1]:g}) of x in units of "
+        f"{X_SCALE:.3g} and y in units of {Y_SCALE:g}; noise known, except to PBP",
+        "seeds": f"data 0; methods 0 to {effort.seeds - 1}",
+        "spread": "standard error of the mean over seeds of the methods",
+        "effort": dataclasses.asdict(effort),
+        "reference": reference_report(draws),
+        "scores": {
+            name: summary.over_seeds([scores(truth, row[name]) for row in rows]) for name in METHODS
+        },
+        "goals": goals(truth, rows),
+        "made with": summary.versions(),
+    }
+    summary.write(results, "toy1d", found)
+    panels = {PBP: rows[0][PBP], HMC: truth, **{n: rows[0][n] for n in list(METHODS)[1:]}}
+    figures.bands(panels, grid(), data(), SEEN, results / "figure2.png")
+    return found
+
+
+def reference_report(draws: Array) -> dict[str, Any]:
+    """How well the posterior itself is known."""
+    half = len(draws) // 2
+    first, second = (band(own.reshape(-1, POINTS)) for own in (draws[:half], draws[half:]))
+    return {
+        "by": "NUTS of NumPyro, double precision",
+        "chains, draws of each": list(draws.shape[:2]),
+        "KL between halves of the chains": summary.rounded(kl(first, second, slice(None))),
+        "largest split R-hat of the function": summary.rounded(
+            float(peers_nuts.split_r_hat(draws).max())
+        ),
+    }
+
+
+def goals(truth: Band, rows: Sequence[Mapping[str, Band]]) -> list[dict[str, Any]]:
+    """The paper's claim in numbers: students are as close to the truth as what they learnt from."""
+    divergence = {
+        name: np.array([kl(truth, row[name], slice(None)) for row in rows]) for name in METHODS
+    }
+    mean = {name: values.mean() for name, values in divergence.items()}
+    best = min((PBP, VI, SGD), key=mean.__getitem__)
+    return [
+        {
+            "goal": "SGLD and its student are nearer to HMC, by KL over the whole panel, than PBP, "
+            "VI and the plug-in network",
+            "measured": {name: summary.statistics(own) for name, own in divergence.items()},
+            "best of the others": best,
+            "met": bool(max(mean[SGLD], mean[DISTILLED]) < mean[best]),
+        }
+    ]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
+    chosen = parser.parse_args(arguments)
+    # what has not converged is judged by its divergence below
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    found = run(QUICK if chosen.quick else FULL, chosen.results, chosen.cache)
+    for goal in found["goals"]:
+        print("met " if goal["met"] else "not met ", goal["goal"], goal["measured"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,445 @@
+"""Table 2 and figure 1: two classes in the plane: `python -m experiments.dark_knowledge.toy2d`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from experiments.dark_knowledge import figures, peers_modes, peers_nuts, summary
+from experiments.dark_knowledge.peers_nuts import Array
+from experiments.dark_knowledge.summary import CACHE, RESULTS
+from posterity import distill
+from posterity.distillation import SGLD, Box, Draws, Langevin
+from posterity.errors import ConvergenceWarning
+from posterity.models import NeuralNetwork
+from posterity.networks import Layers
+from posterity.networks.forward import outputs
+
+TEACHER = Layers.dense(2, 10, 2)
+STUDENTS = {"2-10-2": (10,), "2-100-2": (100,), "2-10-10-2": (10, 10)}
+PRIOR_VARIANCE = 1.0
+PER_CLASS, SEPARATION = 10, 1.0
+BOX, SIDE = 6.0, 51
+"""Half of a side of what is drawn, and grid points along it."""
+TESTS = 2000
+
+PAPER = {"SGD": 0.246, "SGLD": 0.007, "2-10-2": 0.031, "2-100-2": 0.014, "2-10-10-2": 0.009}
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """How much of the posterior itself is drawn."""
+
+    chains: int = 8
+    warmup: int = 500
+    draws: int = 2500
+    seed: int = 0
+
+
+def data(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
+    """Ten records a class, normal about (1, 1) and (-1, -1) with standard deviation 1."""
+    return drawn(np.random.default_rng(seed), PER_CLASS)
+
+
+def tests(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
+    """New records of the same two normals."""
+    return drawn(np.random.default_rng([seed, 1]), TESTS // 2)
+
+
+def drawn(rng: np.random.Generator, per_class: int) -> tuple[Array, NDArray[np.int64]]:
+    """Records of both classes."""
+    y = np.repeat([0, 1], per_class)
+    centre = np.where(y[:, None] == 1, SEPARATION, -SEPARATION)
+    return rng.normal(size=(len(y), 2)) + centre, y
+
+
+def grid(side: int = SIDE) -> Array:
+    """(side², 2) points of the display, row after row from below."""
+    line = np.linspace(-BOX, BOX, side)
+    return np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)
+
+
+# --- the truth -------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictive:
+    """Of n inputs: chances of the classes (n, 2), and the part of the entropy (n,) that weights
+    are to blame for, in nats; None where a method does not say.
+    """
+
+    chances: Array
+    mutual_information: Array | None = None
+
+
+def truth_draws(reference: Reference, seed: int = 0, cache: Path = CACHE) -> Array:
+    """(chains, draws, 52) weights of the posterior."""
+    x, y = data(seed)
+    rng = np.random.default_rng(reference.seed)
+    start = rng.normal(size=(reference.chains, TEACHER.size)) / 2
+
+    def make() -> Array:
+        density = peers_nuts.classes(TEACHER, x, y, PRIOR_VARIANCE)
+        return peers_nuts.nuts(
+            density, start, warmup=reference.warmup, draws=reference.draws, seed=reference.seed
+        )
+
+    return peers_nuts.kept(
+        "toy2d", make, TEACHER, x.tobytes(), PRIOR_VARIANCE, reference, cache=cache
+    )
+
+
+def averaged(draws: Array, x: Array) -> Predictive:
+    """What a stack (S, p) of weights says together, in double precision."""
+    with jax.enable_x64(True):
+        first, entropy = _sums(jnp.asarray(draws), jnp.asarray(x))
+        chances, within = np.asarray(first) / len(draws), np.asarray(entropy) / len(draws)
+    return Predictive(chances, np.maximum(entropies(chances) - within, 0))
+
+
+@jax.jit
+def _sums(draws: Any, x: Any) -> Any:
+    def one(sums: Any, z: Any) -> Any:
+        logs = jax.nn.log_softmax(outputs(TEACHER, z, x))
+        chances = jnp.exp(logs)
+        return (sums[0] + chances, sums[1] - (chances * logs).sum(-1)), None
+
+    start = jnp.zeros((len(x), 2)), jnp.zeros(len(x))
+    return jax.lax.scan(one, start, draws)[0]
+
+
+def entropies(chances: Array) -> Array:
+    """In nats."""
+    return -(chances * np.log(np.maximum(chances, 1e-300))).sum(-1)
+
+
+def kl(truth: Array, found: Array) -> float:
+    """Mean over inputs of KL(truth ‖ found), in nats."""
+    floor = 1e-300
+    ratio = np.log(np.maximum(truth, floor)) - np.log(np.maximum(found, floor))
+    return float((truth * ratio).sum(-1).mean())
+
+
+# --- teachers and students -------------------------------------------------------------------
+
+SGD, LIKELIHOOD, OURS, PAPERS = "SGD", "SGD, without the prior", "ours", "the paper's optimiser"
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much is run."""
+
+    seeds: int = 5
+    draws: int = 1000
+    """Of each chain, for the teacher's own score."""
+    steps: int | None = None
+    """Of students; by default the library's."""
+    paper_steps: int = 200_000
+    side: int = SIDE
+    reference: Reference = Reference()
+    brief: bool = False
+    """Whether to leave out all students but the first and the second."""
+
+    @property
+    def students(self) -> dict[str, tuple[int, ...]]:
+        """Those that are trained."""
+        return dict(list(STUDENTS.items())[: 2 if self.brief else 3])
+
+
+FULL = Effort()
+QUICK = Effort(
+    seeds=1, draws=300, steps=2000, paper_steps=2000, side=21,
+    reference=Reference(chains=2, warmup=200, draws=300), brief=True,
+)  # fmt: skip
+
+THIN = 25
+PAPER_STEP, PAPER_BURN_IN, PAPER_DRAWS = 0.02, 5000, 1000
+"""SGLD as in the paper: one chain, a thousand samples; the step size is not stated there."""
+PAPER_RATE, PAPER_DECAY, PAPER_TIMES = 0.1, 0.8, 25
+"""The student's SGD: the rate falls by a fifth, so many times a run."""
+
+
+def network() -> NeuralNetwork:
+    """The teacher's."""
+    return NeuralNetwork.of_layers(TEACHER)
+
+
+def teacher(**options: Any) -> Langevin:
+    """Chains on the twenty records."""
+    x, y = data()
+    net = network()
+    records = x.astype(np.float32), y.astype(np.int32)
+    return Langevin(net, net.prior(variance=PRIOR_VARIANCE), records, **options)
+
+
+def mode(seed: int, *, prior: bool) -> Array:
+    """(1, 52) the best weights, with the prior or one a thousand times as wide."""
+    x, y = data()
+    density = peers_nuts.classes(TEACHER, x, y, PRIOR_VARIANCE if prior else 1e3)
+    return peers_modes.mode(density, TEACHER.size, seed=seed)[None]
+
+
+def weights(draws: Draws) -> Array:
+    """(S, p) flat weights of stored draws."""
+    leaves = jax.tree.leaves(draws.samples)
+    return np.concatenate(
+        [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1
+    )
+
+
+def paper_teacher(effort: Effort) -> Langevin:
+    """One chain of constant step size, its samples thinned."""
+    thin = max(effort.paper_steps // PAPER_DRAWS, 1)
+    kernel = SGLD(step_size=PAPER_STEP)
+    return teacher(kernel=kernel, chains=1, thin=thin, burn_in=PAPER_BURN_IN, scaled=False)
+
+
+def student(
+    hidden: Sequence[int], seed: int, effort: Effort, *, split: bool = False, paper: bool = False
+) -> tuple[Any, float]:
+    """A student of the box, and the seconds it took.
+
+    The paper's hears one chain after each of its steps and learns by SGD.
+    """
+    own: dict[str, Any] = {} if effort.steps is None else {"steps": effort.steps}
+    chains = teacher()
+    if paper:
+        chains = teacher(kernel=SGLD(step_size=PAPER_STEP), chains=1, burn_in=PAPER_BURN_IN,
+                         scaled=False)  # fmt: skip
+        rates = optax.exponential_decay(
+            PAPER_RATE, max(effort.paper_steps // PAPER_TIMES, 1), PAPER_DECAY, staircase=True
+        )
+        own = {"steps": effort.paper_steps, "optimiser": optax.sgd(rates)}
+    begin = time.perf_counter()
+    found = distill(
+        chains, Layers.dense(2, *hidden, 3 if split else 2), split=split,
+        inputs=Box([-BOX, -BOX], [BOX, BOX]), key=jax.random.key(seed), **own,
+    )  # fmt: skip
+    return found, time.perf_counter() - begin
+
+
+def predicted(found: Any, x: Array) -> Predictive:
+    """What a student says."""
+    said = found.student.predict(x)
+    return Predictive(said.mean, said.mutual_information)
+
+
+# --- the run ---------------------------------------------------------------------------------
+
+
+def methods(effort: Effort) -> dict[str, Callable[[int], dict[str, Any]]]:
+    """What every method says at the grid and the new records, given a seed."""
+    found: dict[str, Callable[[int], dict[str, Any]]] = {
+        SGD: lambda seed: said(effort, functools.partial(averaged, mode(seed, prior=True))),
+        LIKELIHOOD: lambda seed: said(effort, functools.partial(averaged, mode(seed, prior=False))),
+        f"SGLD, {OURS}": lambda seed: of_chains(effort, teacher(thin=THIN), effort.draws, seed),
+        f"SGLD, {PAPERS}": lambda seed: of_chains(
+            effort, paper_teacher(effort), min(PAPER_DRAWS, effort.draws), seed
+        ),
+    }
+    for name, hidden in effort.students.items():
+        for label, options in STYLES.items():
+            found[f"{name}, {label}"] = lambda seed, hidden=hidden, options=options: of_student(
+                effort, hidden, seed, **options
+            )
+    return found
+
+
+def said(effort: Effort, say: Callable[[Array], Predictive], **more: Any) -> dict[str, Any]:
+    """Rounded, at the grid and the new records."""
+    found: dict[str, Any] = {"seconds": None, **more}
+    for place, x in places(effort).items():
+        own = say(x)
+        part = own.mutual_information
+        found[place] = {
+            "chances": np.round(own.chances[:, 1], 6).tolist(),
+            "mutual information": None if part is None else np.round(part, 6).tolist(),
+        }
+    return found
+
+
+def places(effort: Effort) -> dict[str, Array]:
+    """Where methods are compared."""
+    return {"grid": grid(effort.side), "tests": tests()[0]}
+
+
+def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[str, Any]:
+    """What chains say, and how long they took."""
+    begin = time.perf_counter()
+    draws = weights(chains.sample(count, key=jax.random.fold_in(jax.random.key(seed), 1)))
+    seconds = time.perf_counter() - begin
+    return said(effort, functools.partial(averaged, draws), seconds=seconds)
+
+
+def of_student(effort: Effort, hidden: Sequence[int], seed: int, **options: bool) -> dict[str, Any]:
+    """What a student says, and how long it took."""
+    own, seconds = student(hidden, seed, effort, **options)
+    more = {"seconds": seconds, "gap by its own account": own.status.gap}
+    return said(effort, functools.partial(predicted, own), **more)
+
+
+SPLIT = "ours, split"
+STYLES: dict[str, dict[str, bool]] = {OURS: {}, SPLIT: {"split": True}, PAPERS: {"paper": True}}
+
+
+def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[str, Any]:
+    """Measure, judge, draw and write; returns what `toy2d.json` holds."""
+    draws = truth_draws(effort.reference, cache=cache)
+    flat = draws.reshape(-1, TEACHER.size)
+    truth = {place: averaged(flat, x) for place, x in places(effort).items()}
+    paper = PAPER_STEP, PAPER_BURN_IN, PAPER_RATE, PAPER_DECAY, PAPER_TIMES
+    settings = dataclasses.replace(effort, seeds=1, reference=Reference()), THIN, paper
+    rows = []
+    for seed in range(effort.seeds):
+        row = {}
+        for name, make in methods(effort).items():
+            place = f"toy2d-{seed}-{name.replace(', ', '-').replace(' ', '_')}"
+            own = functools.partial(make, seed)
+            row[name] = summary.kept(place, own, settings, cache=cache)
+        rows.append(row)
+    found = {
+        "paper": {"KL, table 2": PAPER, "how": "mean over inputs; that they are those of the grid "
+                  "on which students learn is our reading"},
+        "problem": f"{PER_CLASS} records a class; normal about (1, 1) and (-1, -1), deviation 1; "
+        f"weights N(0, {PRIOR_VARIANCE:g}); grid of {effort.side}² points on "
+        f"[-{BOX:g}, {BOX:g}]²; {TESTS} new records",
+        "seeds": f"data 0; methods 0 to {effort.seeds - 1}",
+        "spread": "standard error of the mean over seeds of the methods",
+        "effort": dataclasses.asdict(effort),
+        "reference": reference_report(draws, places(effort), truth),
+        **judged(rows, truth, effort),
+        "made with": summary.versions(),
+    }  # fmt: skip
+    summary.write(results, "toy2d", found)
+    figures.plane(truth["grid"], rows[0], data(), effort, results)
+    return found
+
+
+def reference_report(
+    draws: Array, places: Mapping[str, Array], truth: Mapping[str, Predictive]
+) -> dict[str, Any]:
+    """How well the posterior itself is known."""
+    half = len(draws) // 2
+    parts = [own.reshape(-1, TEACHER.size) for own in (draws[:half], draws[half:])]
+    few = averaged_by_chain(draws, places["grid"][:: max(len(places["grid"]) // 40, 1)])
+    return {
+        "by": "NUTS of NumPyro, double precision",
+        "chains, draws of each": list(draws.shape[:2]),
+        "KL between halves of the chains": {
+            place: summary.rounded(kl(*(averaged(own, x).chances for own in parts)))
+            for place, x in places.items()
+        },
+        "largest split R-hat of a chance on the grid": summary.rounded(
+            float(peers_nuts.split_r_hat(few).max())
+        ),
+        "mean mutual information": {
+            place: summary.rounded(float(np.mean(own.mutual_information)))
+            for place, own in truth.items()
+        },
+        "mean entropy": {
+            place: summary.rounded(float(entropies(own.chances).mean()))
+            for place, own in truth.items()
+        },
+    }
+
+
+def averaged_by_chain(draws: Array, x: Array) -> Array:
+    """(chains, draws, n) chances of class 1."""
+    with jax.enable_x64(True):
+        each = jax.jit(
+            jax.vmap(lambda z: jax.nn.softmax(outputs(TEACHER, z, jnp.asarray(x)))[:, 1])
+        )
+        found = [np.asarray(each(jnp.asarray(chain))) for chain in draws]
+    return np.stack(found)
+
+
+def judged(
+    rows: Sequence[Mapping[str, Any]], truth: Mapping[str, Predictive], effort: Effort
+) -> dict[str, Any]:
+    """Divergences and what is known of the split, over seeds; the verdicts."""
+    names = list(rows[0])
+    divergence = {
+        place: {
+            name: summary.statistics(
+                [kl(truth[place].chances, pair(row[name][place])) for row in rows]
+            )
+            for name in names
+        }
+        for place in truth
+    }
+    split = {
+        name: summary.over_seeds([apart(truth["grid"], row[name]["grid"]) for row in rows])
+        for name in names
+        if rows[0][name]["grid"]["mutual information"] is not None and name not in (SGD, LIKELIHOOD)
+    }
+    on_grid = divergence["grid"]
+    goals = [
+        summary.at_most("SGLD, our defaults: KL at most 0.001", on_grid[f"SGLD, {OURS}"], 0.001),
+        summary.at_most("SGLD, one chain: KL at most the paper's 0.007",
+                        on_grid[f"SGLD, {PAPERS}"], PAPER["SGLD"]),
+    ]  # fmt: skip
+    for name in effort.students:
+        for label in (OURS, SPLIT):
+            text = f"student {name}, {label}: KL at most 0.005"
+            goals.append(summary.at_most(text, on_grid[f"{name}, {label}"], 0.005))
+        text = f"student {name}, {PAPERS}: KL at most the paper's {PAPER[name]}"
+        goals.append(summary.at_most(text, on_grid[f"{name}, {PAPERS}"], PAPER[name]))
+    seconds = {
+        name: summary.statistics([row[name]["seconds"] for row in rows])
+        for name in names
+        if rows[0][name]["seconds"] is not None
+    }
+    return {
+        "KL to the true predictive, grid": on_grid,
+        "KL to the true predictive, new records": divergence["tests"],
+        "mutual information, grid": split,
+        "seconds, beside other work": seconds,
+        "goals": goals,
+    }
+
+
+def pair(row: Mapping[str, Any]) -> Array:
+    """Chances of both classes."""
+    one = np.clip(np.asarray(row["chances"]), 1e-6, 1 - 1e-6)
+    return np.stack([1 - one, one], 1)
+
+
+def apart(truth: Predictive, row: Mapping[str, Any]) -> dict[str, float]:
+    """How well the part of uncertainty that weights are to blame for is known."""
+    said, true = np.asarray(row["mutual information"]), np.asarray(truth.mutual_information)
+    return {
+        "mean": float(said.mean()),
+        "mean of the truth": float(true.mean()),
+        "mean error, absolute": float(np.abs(said - true).mean()),
+        "correlation": float(np.corrcoef(said, true)[0, 1]),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
+    chosen = parser.parse_args(arguments)
+    # what has not converged is judged by its divergence below
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    found = run(QUICK if chosen.quick else FULL, chosen.results, chosen.cache)
+    for goal in found["goals"]:
+        print("met " if goal["met"] else "not met ", goal["goal"], goal["measured"]["mean"])
+
+
+if __name__ == "__main__":
+    main()

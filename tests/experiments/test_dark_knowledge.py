@@ -1,0 +1,231 @@
+"""Small versions of the experiments: the truth, the peers, a run of each; no data folder."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments import data
+from experiments.dark_knowledge import (
+    peers_modes,
+    peers_nuts,
+    peers_pbp,
+    regression,
+    summary,
+    toy1d,
+    toy2d,
+)
+from posterity.errors import UsageError
+from posterity.networks import Layers
+
+# --- peers -----------------------------------------------------------------------------------
+
+
+def test_nuts_samples_a_law_that_is_known() -> None:
+    """A linear network without hidden units: the posterior is Gaussian."""
+    layers, rng = Layers.dense(2, 1), np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 2)), rng.normal(size=30)
+    variances, noise = np.full(3, 2.0), 0.5
+    density = peers_nuts.values(layers, x, y, variances, noise)
+    draws = peers_nuts.nuts(density, np.zeros((2, 3)), warmup=200, draws=500, seed=0)
+    assert draws.shape == (2, 500, 3)
+    columns = {"bias": np.ones((30, 1)), "kernel": x}
+    order = sorted(layers.places[0], key=lambda name: layers.places[0][name].start)
+    design = np.concatenate([columns[name] for name in order], 1)
+    precision = design.T @ design / noise + np.eye(3) / 2
+    mean = np.linalg.solve(precision, design.T @ y / noise)
+    deviation = np.sqrt(np.diagonal(np.linalg.inv(precision)))
+    # 1,000 draws of a Gaussian, of which NUTS makes as good as independent ones
+    np.testing.assert_allclose(draws.mean((0, 1)), mean, atol=5 * deviation.max() / 1000**0.5)
+    assert peers_nuts.split_r_hat(draws).max() < 1.05
+
+
+def test_r_hat_sees_chains_that_differ() -> None:
+    draws = np.random.default_rng(0).normal(size=(4, 500, 2))
+    assert peers_nuts.split_r_hat(draws).max() < 1.02
+    draws[0, :, 1] += 1
+    assert peers_nuts.split_r_hat(draws)[1] > 1.1
+
+
+def test_moments_of_rectified_units() -> None:
+    rng = np.random.default_rng(0)
+    for mean, deviation in ((0.5, 1.0), (-1.0, 0.7), (3.0, 0.2)):
+        a = np.maximum(rng.normal(mean, deviation, 200_000), 0)
+        found = peers_pbp.rectified(jnp.asarray(mean), jnp.asarray(deviation**2))
+        error = a.std() / len(a) ** 0.5
+        assert abs(float(found[0]) - a.mean()) < 5 * error
+        spread = ((a - a.mean()) ** 2).std() / len(a) ** 0.5
+        assert abs(float(found[1]) - a.var()) < 5 * spread + 1e-6
+
+
+def test_pbp_forward_is_the_moments_of_its_network() -> None:
+    """Exact for the mean; units are taken as independent for the variance, as the paper does."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        state = peers_pbp.started((3, 40, 1), rng)
+        x = jnp.asarray(rng.normal(size=3))
+        mean, variance = peers_pbp.forward(state.means, state.variances, x)
+    values = []
+    for _ in range(20_000):
+        first, second = (
+            np.asarray(m) + np.sqrt(np.asarray(v)) * rng.normal(size=m.shape)
+            for m, v in zip(state.means, state.variances, strict=True)
+        )
+        hidden = np.maximum(first @ np.append(x, 1) / 2, 0)
+        values.append(float((second @ np.append(hidden, 1))[0] / 41**0.5))
+    assert abs(float(mean) - np.mean(values)) < 5 * np.std(values) / len(values) ** 0.5
+    assert float(variance) == pytest.approx(np.var(values), rel=0.06)
+
+
+def test_pbp_learns_a_curve_and_its_noise() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, (200, 1))
+    y = np.abs(x[:, 0]) + 0.2 * rng.normal(size=200)
+    fitted = peers_pbp.fit(x, y, hidden=(20,), epochs=15, seed=0)
+    mean, variance, noise = fitted.predict(x)
+    assert np.sqrt(np.mean((mean - np.abs(x[:, 0])) ** 2)) < 0.15
+    assert 0.02 < noise < 0.12 and (variance > 0).all()
+
+
+def test_gamma_update_is_the_moments_of_the_tilted_law() -> None:
+    """One known factor, against quadrature."""
+    q, value, variance = peers_pbp.Gamma(6.0, 6.0), 1.7, 0.4
+    grid = np.linspace(1e-4, 8, 200_001)
+    weights = stats.gamma.pdf(grid, 6.0, scale=1 / 6.0) * stats.norm.pdf(
+        value, scale=np.sqrt(1 / grid)
+    )
+    mean = np.average(grid, weights=weights)
+    exact = lambda gamma: stats.t.logpdf(
+        value, 2 * gamma.shape, scale=np.sqrt(gamma.rate / gamma.shape)
+    )
+    with jax.enable_x64(True):
+        found = peers_pbp._tilted(q, lambda g: jnp.asarray(exact(g)))
+    assert float(found.shape / found.rate) == pytest.approx(mean, rel=1e-4)
+    second = np.average(grid**2, weights=weights)
+    spread = float(found.shape) / float(found.rate) ** 2
+    assert spread == pytest.approx(second - mean**2, rel=1e-3)
+    del variance
+
+
+def test_mode_is_the_best_of_its_starts() -> None:
+    density = lambda z: -((z[0] ** 2 - 1) ** 2) + 0.3 * z[0] - (z[1] - 2) ** 2
+    found = peers_modes.mode(density, 2, seed=0, starts=8)
+    assert found[0] > 0.9 and found[1] == pytest.approx(2.0, abs=1e-4)
+
+
+# --- data ------------------------------------------------------------------------------------
+
+
+def test_splits_of_the_protocol() -> None:
+    found = data.random_splits(506, 20)
+    assert found.shape == (20, 506) and (found.sum(1) == 51).all()
+    with pytest.raises(UsageError, match="boston"):
+        data.uci_regression("california")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", data.UCI_NAMES)
+def test_stored_splits_are_those_of_the_protocol(name: str) -> None:
+    table = data.uci_regression(name)
+    assert np.isfinite(table.X).all() and len(table.X) == len(table.y)
+    assert np.array_equal(table.is_test, data.random_splits(len(table.y), len(table.is_test)))
+    constant = np.flatnonzero(table.X.std(0) == 0).tolist()
+    assert constant == ([8, 11] if name == "naval" else [])
+
+
+# --- statistics ------------------------------------------------------------------------------
+
+
+def test_verdicts_and_what_is_kept(tmp_path: Path) -> None:
+    found = summary.statistics([1.0, 3.0])
+    assert found["mean"] == 2 and found["standard error"] == 1 and found["count"] == 2
+    assert summary.statistics([1.0])["standard error"] is None
+    assert summary.at_most("", found, 2.0)["met"] and not summary.at_most("", found, 1.9)["met"]
+    assert summary.at_least("", found, 2.0)["met"] and not summary.at_least("", found, 2.1)["met"]
+    calls = []
+    make = lambda: calls.append(1) or {"a": [1.0]}
+    for _ in range(2):
+        assert summary.kept("some", make, 1, cache=tmp_path) == {"a": [1.0]}
+    assert summary.kept("some", make, 2, cache=tmp_path) == {"a": [1.0]} and len(calls) == 2
+    summary.write(tmp_path, "some", {"list": [1, 2], "text": "[a]"})
+    assert json.loads((tmp_path / "some.json").read_text()) == {"list": [1, 2], "text": "[a]"}
+
+
+def test_divergences() -> None:
+    truth = np.array([[0.5, 0.5], [0.9, 0.1]])
+    assert toy2d.kl(truth, truth) == 0
+    found = np.array([[0.25, 0.75], [0.9, 0.1]])
+    assert toy2d.kl(truth, found) == pytest.approx(np.log(4 / 3) / 4)
+    grid = toy1d.grid()
+    one = toy1d.Band(grid, grid * 0 + 1, 3.0)
+    other = toy1d.Band(grid + 1, grid * 0 + 5, 3.0)
+    assert toy1d.kl(one, one, slice(None)) == 0
+    assert toy1d.kl(one, other, slice(None)) == pytest.approx((0.5 - 1 + np.log(2) + 1 / 8) / 2)
+
+
+# --- runs ------------------------------------------------------------------------------------
+
+
+def test_toy2d_small(tmp_path: Path) -> None:
+    toy2d.main(["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")])
+    found = json.loads((tmp_path / "toy2d.json").read_text())
+    divergence = {n: own["mean"] for n, own in found["KL to the true predictive, grid"].items()}
+    # Few draws and steps: what was an order of magnitude still is.
+    assert divergence["SGLD, ours"] < 0.02 < divergence[toy2d.SGD]
+    assert divergence["2-100-2, ours"] < divergence[toy2d.SGD] / 2
+    split = found["mutual information, grid"]["2-100-2, ours, split"]
+    assert split["correlation"]["mean"] > 0.8
+    for name in ("figure1", "figure1-split"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+
+def test_toy1d_small(tmp_path: Path) -> None:
+    toy1d.main(["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")])
+    found = json.loads((tmp_path / "toy1d.json").read_text())
+    assert set(found["scores"]) == set(toy1d.METHODS)
+    near = found["scores"][toy1d.SGLD]["from -4 to 4"]
+    assert near["mean, RMS difference to HMC"]["mean"] < 5
+    assert (tmp_path / "figure2.png").stat().st_size > 10_000
+
+
+SMALL = regression.Settings(
+    hidden=8, chains=4, rounds=1, burn_in=250, draws=20, thin=5,
+    teacher_burn_in=500, teacher_draws=100, steps=1500, listen=1,
+)  # fmt: skip
+
+
+def test_regression_small() -> None:
+    """The 442 patients of scikit-learn's diabetes table stand for a UCI one."""
+    from sklearn.datasets import load_diabetes
+
+    X, y = load_diabetes(return_X_y=True)
+    X = np.concatenate([X, np.ones((len(y), 1))], 1)  # a constant column, as naval has
+    table = data.Regression("diabetes", X, y, data.random_splits(len(y), 1))
+    found = regression.one_split(table, 0, SMALL)
+    score = found["test log likelihood"]
+    # A normal with the moments of the training targets is what knows nothing.
+    test = table.is_test[0]
+    known = stats.norm.logpdf(y[test], y[~test].mean(), y[~test].std()).mean()
+    assert score[regression.TEACHER] > known + 0.1
+    assert score[regression.STUDENT] > score[regression.TEACHER] - 0.15
+    judged = regression.judged("diabetes", [found, found], SMALL, 20)
+    assert judged["splits run, of"] == [2, 20] and len(judged["goals"]) == 1
+
+
+def test_hyperparameters_are_those_that_made_the_data() -> None:
+    """Given the draws of a posterior, the mode of the noise is where residuals say it is."""
+    rng = np.random.default_rng(0)
+    net = regression.network(3, SMALL)
+    weights = rng.normal(size=(1, net.size))
+    x = rng.normal(size=(400, 3))
+    learnt = regression.Learnt(0.25, (1.0, 1.0))
+    truth = learnt.deviation * regression.values(net, weights, x)[0]
+    y = truth + 0.3 * rng.normal(size=400)
+    found = regression.improved(net, x, y, learnt, weights)
+    # 400 records: a relative standard error of 7 %, and the prior's little pull
+    assert found.noise_variance == pytest.approx(0.09, rel=0.25)
+    assert found.prior_variances[0] == pytest.approx(1.0, rel=0.6)
