@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 
 import posterity
 from posterity import DiagonalGaussian, Dirichlet, Distillation, Fusion, Plate, Product
-from posterity.distillation import Progress
+from posterity.distillation import Head, Progress, Student
 from posterity.distillation.status import judged
 from posterity.errors import MissingExtraError, UsageError
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import Rule
+from posterity.networks import Layers
 from posterity.plots import closing, crowd, plot_distillation, plot_matching
 from posterity.plots.canvas import COLOURS, INK, PALE
 from posterity.plots.matches import Kind, read
@@ -309,7 +310,11 @@ def distilled(gaps, tolerance=0.01, drift=0.004):
     """A distillation of which the trace and the status are known."""
     trace = [Progress(10 * (n + 1), gap, 1.0) for n, gap in enumerate(gaps)]
     status = judged(gaps[-1], drift, tolerance, None, ())
-    return Distillation(None, status, tuple(trace), None, None, trace[-1].step)
+    layers, probe = Layers.dense(1, 2), np.zeros((1, 1))
+    student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
+    return Distillation(
+        student, status, tuple(trace), probe, student.predict(probe), trace[-1].step
+    )
 
 
 def lines(figure):
