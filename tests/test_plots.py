@@ -11,13 +11,16 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import posterity
-from posterity import DiagonalGaussian, Dirichlet, Fusion, Plate, Product
+from posterity import DiagonalGaussian, Dirichlet, Distillation, Fusion, Plate, Product
+from posterity.distillation import Head, Progress, Student
+from posterity.distillation.status import judged
 from posterity.errors import MissingExtraError, UsageError
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import Rule
-from posterity.plots import crowd, plot_matching
-from posterity.plots.canvas import COLOURS, PALE
+from posterity.networks import Layers
+from posterity.plots import closing, crowd, plot_distillation, plot_matching
+from posterity.plots.canvas import COLOURS, INK, PALE
 from posterity.plots.matches import Kind, read
 
 MEANS = {"north": [0.0, 9.0], "south": [9.1, 4.0, 0.1], "west": [9.05, 25.0]}
@@ -301,3 +304,69 @@ def test_missing_library_names_the_extra(fusion, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[plots\]"):
         plot_matching(fusion)
+
+
+def distilled(gaps, tolerance=0.01, drift=0.004):
+    """A distillation of which the trace and the status are known."""
+    trace = [Progress(10 * (n + 1), gap, 1.0) for n, gap in enumerate(gaps)]
+    status = judged(gaps[-1], drift, tolerance, None, ())
+    layers, probe = Layers.dense(1, 2), np.zeros((1, 1))
+    student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
+    return Distillation(
+        student, status, tuple(trace), probe, student.predict(probe), trace[-1].step
+    )
+
+
+def lines(figure):
+    """Of each line its places, by its colour."""
+    return {to_hex(line.get_color()): line.get_data() for line in figure.axes[0].get_lines()}
+
+
+def test_a_picture_of_closing_in_shows_trace_tolerance_and_error():
+    figure = plot_distillation(distilled([1.0, 0.1, 0.005]))
+    axes, found = figure.axes[0], lines(figure)
+    drawn = axes.get_lines()[0].get_data()
+    assert np.allclose(drawn, [[10, 20, 30], [1.0, 0.1, 0.005]])
+    assert np.allclose(found[INK][1], 0.01)
+    assert np.allclose(found[closing.ERROR][1], 0.001), "a quarter of the drift"
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert axes.get_title(loc="left") == ("Converged: 0.005 nats from its teacher after 30 steps")
+    told = " ".join(text.get_text() for text in axes.texts)
+    assert "tolerance, 0.01 nats" in told and "own average, 0.001 nats" in told
+    low, high = axes.get_ylim()
+    assert low < 0.001 and high > 1
+
+
+def test_a_picture_of_a_trace_alone():
+    trace = distilled([1.0, 0.5]).trace
+    figure = plot_distillation(trace, title="so far")
+    assert figure.axes[0].get_title(loc="left") == "so far"
+    assert INK not in lines(figure)
+    own = Figure().add_subplot()
+    assert plot_distillation(trace, ax=own) is own.figure
+
+
+@pytest.mark.parametrize("gaps", [[0.0], [0.5, 0.0], [1e-30, 1e-31], [1e-3] * 3])
+def test_a_gap_of_nothing_can_be_drawn(gaps, tmp_path):
+    for drift in (0.0, np.inf, 1.0):
+        path = tmp_path / "closing.png"
+        figure = plot_distillation(distilled(gaps, drift=drift), path)
+        low, high = figure.axes[0].get_ylim()
+        assert 0 < low < 0.01 < high < np.inf
+        assert path.stat().st_size > 1000
+
+
+def test_not_converged_is_said():
+    title = plot_distillation(distilled([1.0, 0.5])).axes[0].get_title(loc="left")
+    assert title.startswith("Not converged: 0.5 nats")
+
+
+@pytest.mark.parametrize("trace", [[], [Progress(1, np.nan, 1.0)]])
+def test_no_picture_without_a_trace(trace):
+    with pytest.raises(UsageError, match="a trace of"):
+        plot_distillation(trace)
+
+
+def test_no_picture_of_closing_in_where_none_can_be_written(tmp_path):
+    with pytest.raises(UsageError, match="its ending names no format"):
+        plot_distillation(distilled([1.0]), tmp_path / "closing.gif")

@@ -1,5 +1,7 @@
 """``posterity distill``, as a user calls it."""
 
+import importlib
+import json
 import signal
 from pathlib import Path
 
@@ -172,6 +174,25 @@ def test_an_interrupted_run_goes_on_to_the_same_student(folder, monkeypatch):
     assert not Path(checkpoint).exists()
 
 
+def test_a_second_ctrl_c_saves_steps_and_trace_that_belong_together(folder, monkeypatch):
+    """Whoever is in a hurry finds a checkpoint in which both end at one step."""
+    module = importlib.import_module("posterity.distillation.distill")  # not the function
+    progress, told = module._progress, []
+
+    def rescued(run, state):
+        if int(state.step) == 20:
+            interrupts._outermost.rescue()  # as the thread that heeds signals does
+            told.append(posterity.load("s.safetensors.checkpoint")["trace"])
+            raise KeyboardInterrupt
+        return progress(run, state)
+
+    monkeypatch.setattr(module, "_progress", rescued)
+    assert call(*DISTILL.split(), "--steps", 30).exit_code == 130
+    assert [int(row[0]) for row in told[0]] == [10]
+    about = posterity.inspect("s.safetensors.checkpoint").provenance["distillation"]
+    assert json.loads(about)["step"] == 10
+
+
 def test_a_regression_of_named_columns(folder):
     """The pool has its columns in another order, and no intercept."""
     line = "distill logit.safetensors -o s.safetensors --model logistic --inputs pool.csv --noise 2"
@@ -255,7 +276,7 @@ def test_a_constant_column_is_not_perturbed(folder):
         (f"{DISTILL} --noise-variance 1", 2, "--noise-variance 1.0 of labels"),
         (f"{DISTILL} --likelihood gaussian", 2, "no --noise-variance"),
         (f"{DISTILL} --likelihood poisson", 2, "poisson"),
-        (f"{DISTILL} --likelihood bernoulli", 4, "outputs of shape"),
+        (f"{DISTILL} --likelihood bernoulli", 4, "2 outputs; bernoulli"),
         (f"{DISTILL} --plot closing.gif", 2, "closing.gif; .png"),
         (f"{DISTILL} --plot s.safetensors", 2, "another output"),
         (f"{DISTILL} --checkpoint pool.npz", 2, "one of the inputs"),

@@ -178,11 +178,12 @@ def _run(job: "Job") -> "tuple[Distillation, int]":
     import jax
 
     from posterity.distillation import distill
+    from posterity.distillation.distill import STEPS
 
     key, seen = jax.random.key(job.seed), []
     with jax.enable_x64(False):
         student = job.student(job.teacher, job.inputs.sample(2, key=key))
-    with bar("Distilling", job.options.get("steps")) as moved, warnings.catch_warnings():
+    with bar("Distilling", job.options.get("steps", STEPS)) as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
         def progress(row: "Progress") -> None:

@@ -103,12 +103,12 @@ def of_posterior(path: Path, options: Options) -> Job:
     )
 
 
-def perceptron(hidden: Sequence[int] | None, split: bool) -> Callable[["Teacher", np.ndarray], Any]:
+def perceptron(hidden: Sequence[int] | None, split: bool) -> Callable[["Teacher", Any], Any]:
     """Makes a student of these hidden units, given its teacher; the library's own for None."""
     from posterity.distillation import Head
     from posterity.networks import Layers
 
-    def student(teacher: "Teacher", x: np.ndarray) -> Any:
+    def student(teacher: "Teacher", x: Any) -> Any:
         if hidden is None:
             return None
         told = teacher.predictive(x[:2])
@@ -123,6 +123,7 @@ def perceptron(hidden: Sequence[int] | None, split: bool) -> Callable[["Teacher"
 
 def _model(posterior: Any, path: Path, options: Options) -> Any:
     from posterity.models import LinearRegression, LogisticRegression, NeuralNetwork
+    from posterity.networks.likelihoods import check_outputs
 
     kind, noise = options.likelihood, options.noise_variance
     if isinstance(posterior, Network):
@@ -137,7 +138,9 @@ def _model(posterior: Any, path: Path, options: Options) -> Any:
         kind = kind or "categorical"
         _check_noise(kind == "gaussian", noise)
         given = {} if noise is None else {"noise_variance": noise}
-        return NeuralNetwork.of_layers(posterior.layers, likelihood=kind, **given)
+        model = NeuralNetwork.of_layers(posterior.layers, likelihood=kind, **given)
+        check_outputs(posterior.layers, kind)
+        return model
     if kind is not None:
         raise _unfit(f"--likelihood {kind} for {posterior!r}", path, "Pass --model instead.")
     if options.model is None or not isinstance(posterior, Gaussian):

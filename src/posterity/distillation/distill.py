@@ -292,8 +292,9 @@ def _driven(
         with interrupts.rescued_by(save):
             while int(state.step) < run.plan.steps:
                 interrupts.check()
-                state = online.chunk(run.plan, run.constants, state, run.sizes(int(state.step)))
-                trace = (*trace, _progress(run, state))
+                moved = online.chunk(run.plan, run.constants, state, run.sizes(int(state.step)))
+                # Together, once it is there: who is in a hurry saves what was before, at once.
+                state, trace = moved, (*trace, _progress(run, moved))
                 kept.save_now_and_then(state, trace)
                 if progress is not None:
                     progress(trace[-1])
