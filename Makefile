@@ -11,11 +11,12 @@ PYTEST_FLAGS ?= -n 2 --dist worksteal
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
+TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-offline test-data test-wheel lint format types docs dev clean
+.PHONY: help demo test test-offline test-data test-adapters test-wheel lint format types docs dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -33,6 +34,10 @@ test-offline: $(VENV)/.test ## run the tests without a network (on Linux)
 
 test-data: $(VENV)/.test ## run the tests that need the larger data sets (POSTERITY_DATA)
 	$(PYTEST) $(PYTEST_FLAGS) -m data
+
+test-adapters: $(VENV)/.torch ## install torch and run the tests that need it, which others skip
+	$(BIN)/python -c 'import torch'
+	$(PYTEST) -n 0 tests/adapters/test_torch.py
 
 test-wheel: $(VENV)/.test ## build a wheel, install it elsewhere and run its demo
 	$(PYTEST) -n 0 -m wheel
@@ -61,6 +66,12 @@ clean: ## remove what these commands made, the environments too
 $(VENV)/.demo $(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.dev: $(VENV)/.%: pyproject.toml | $(VENV)/.python
 	@echo "Installing posterity[$*] into $(VENV) (once; it can take a few minutes)"
 	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+# Apart from the other tests, because it is large. One version, so that a run can be repeated.
+$(VENV)/.torch: Makefile $(VENV)/.test
+	@echo "Installing $(TORCH) into $(VENV) (once; it can take a few minutes)"
+	@$(PIP) --editable '.[torch]' '$(TORCH)'
 	@touch $@
 
 $(VENV)/.python:

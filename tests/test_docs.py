@@ -28,6 +28,7 @@ PAGES = [
     "docs/forget.md",
     "docs/families.md",
     "docs/networks.md",
+    "docs/serving.md",
     "docs/new-family.md",
     "docs/cli.md",
 ]

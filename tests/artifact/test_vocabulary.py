@@ -107,6 +107,17 @@ def test_priors_that_differ_are_rebased_on_the_union() -> None:
     np.testing.assert_allclose(counts_of(fused.posterior, fused.ledger.prior), [[18.0, 1.0, 1.0]])
 
 
+class Words(Dirichlet):
+    """A user's own kind."""
+
+
+def test_a_users_own_symbols_go_by_words_and_stay_what_they_are() -> None:
+    topics = Plate(Words.from_standard([[9.0, 1.0]]))
+    found = with_vocabulary(topics, ["x", "y"], ["y", "z", "x"], unseen=0.5)
+    assert type(found.members) is Words
+    np.testing.assert_array_equal(found.members.concentration, [[1.0, 0.5, 9.0]])
+
+
 # --- what is refused -------------------------------------------------------------------------
 
 

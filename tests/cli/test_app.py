@@ -11,7 +11,17 @@ from cli.commands import call, fail, refuse, succeed
 import posterity
 from posterity import cli, errors
 
-COMMANDS = ("demo", "diff", "federate", "forget", "fuse", "inspect", "verify")
+COMMANDS = (
+    "demo",
+    "diff",
+    "distill",
+    "federate",
+    "forget",
+    "fuse",
+    "inspect",
+    "predict",
+    "verify",
+)
 
 
 @pytest.fixture

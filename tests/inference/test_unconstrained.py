@@ -257,7 +257,8 @@ def test_densities_in_more_dimensions_integrate_to_one(name: str) -> None:
         drawn = jax.tree.map(np.asarray, to_jax(law).sample(jax.random.key(0), (1000,)))
     own = jax.tree.leaves(bijection.inverse(drawn))
     flat = np.concatenate([leaf.reshape(1000, -1) for leaf in own], axis=1)
-    proposal = stats.multivariate_t(flat.mean(0), np.cov(flat.T) * 0.8, df=degrees, seed=rng)
+    spread: Any = np.cov(flat.T) * 0.8
+    proposal = stats.multivariate_t(flat.mean(0), spread, df=degrees, seed=rng)
     points = proposal.rvs(count)
     pieces = np.split(points, np.cumsum([leaf.shape[1] for leaf in own])[:-1], axis=1)
     u = tuple(pieces) if len(pieces) > 1 else pieces[0]

@@ -37,7 +37,8 @@ def save(
 ) -> None:
     """Write a family, mixture or ledger to ``path``, whole or not at all.
 
-    So it does a student, an :class:`Architecture`, and a dictionary of all these, of arrays, numbers, texts,
+    So it does a student, an :class:`Architecture`, and a dictionary of all these, of arrays,
+    numbers, texts,
     and lists, tuples and dictionaries of them. Equal contents give equal bytes. ``provenance`` is
     free text by key, kept in the manifest. What :func:`load` would refuse is not written.
 

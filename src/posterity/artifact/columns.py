@@ -84,6 +84,20 @@ def columns_of(posterior: Any, provenance: Mapping[str, str]) -> Names:
     return Names.of(names, personal)
 
 
+def inputs_of(provenance: Mapping[str, str], count: int) -> Names:
+    """The names of the columns of a network's inputs; empty if its file names none.
+
+    Raises:
+        ArtifactError: if they are no distinct names, or not as many as there are inputs.
+    """
+    if KEY not in provenance:
+        return Names()
+    names = _listed(provenance, KEY)
+    if len(names) != count:
+        raise altered(f"{len(names)} names of columns beside a network of {count} inputs")
+    return Names.of(names)
+
+
 def _listed(provenance: Mapping[str, str], key: str) -> list[str]:
     try:
         names = json.loads(provenance[key])

@@ -13,18 +13,19 @@ import numpy as np
 
 from posterity.artifact.columns import some, unfit_names
 from posterity.errors import ParameterError, StructureError
-from posterity.families import Dirichlet, Plate
+from posterity.families import Plate
+from posterity.families.emitting import EmittingSymbols
 from posterity.ledger import Ledger
 
 Array = np.ndarray
 
 
 def is_topics(posterior: Any) -> bool:
-    """Whether this is a plate of Dirichlet, or a ledger over one: its columns are words."""
+    """Whether this is a plate of what emits symbols (its columns are words), or a ledger of one."""
     family = posterior.prior if isinstance(posterior, Ledger) else posterior
     return (
         isinstance(family, Plate)
-        and isinstance(family.members, Dirichlet)
+        and isinstance(family.members, EmittingSymbols)
         and not family.batch_shape
     )
 
@@ -59,6 +60,7 @@ def with_vocabulary(
             symmetric or not known where words are new.
         ParameterError: a concentration that is not positive.
 
+    >>> from posterity.families import Dirichlet
     >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]]))
     >>> with_vocabulary(topics, ["ship", "moon"], ["moon", "ship", "tea"], unseen=0.5
     ... ).members.concentration
@@ -118,6 +120,7 @@ def one_vocabulary(
     Raises:
         StructureError, ParameterError: as of :func:`with_vocabulary`, by site.
 
+    >>> from posterity.families import Dirichlet
     >>> a = Plate(Dirichlet.from_standard([[9.0, 1.0]]))
     >>> both, union = one_vocabulary({"a": a, "b": a}, {"a": ["x", "y"], "b": ["y", "z"]}, unseen=1)
     >>> union, both["b"].members.concentration
@@ -182,10 +185,9 @@ def _spread(plate: Any, labels: Array, size: int, unseen: float | None) -> Plate
             expected="the concentration that the prior gives to each word",
             fix="Pass unseen=, or the ledger in place of the posterior.",
         )
-    members: Any = plate.members
-    values = np.full((*members.batch_shape, size), 0.0 if unseen is None else unseen - 1.0)
-    values[..., labels] = members.concentration_minus_one
-    return Plate(Dirichlet(values), plate.weights)
+    # Where no word is new, nothing takes the concentration of those.
+    members = plate.members.widened(labels, size, 1.0 if unseen is None else unseen)
+    return Plate(members, plate.weights)
 
 
 def _symmetric(prior: Any) -> float:

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from posterity.cli.failures import guarded
 
-HELP = "Fuse, federate and forget: Bayesian posteriors that are kept as files."
+HELP = "Fuse, federate, forget and distill: Bayesian posteriors that are kept as files."
 EPILOG = """\
 \b
 Examples:
@@ -25,6 +25,8 @@ Examples:
   posterity diff north.safetensors both.safetensors --json
   posterity federate federation.toml
   posterity forget shared.safetensors --site north -o left.safetensors --receipt receipt.json
+  posterity distill both.safetensors -o student.safetensors --inputs pool.csv
+  posterity predict student.safetensors new.csv -o predictions.csv
 
 \b
 Exit codes:
@@ -36,7 +38,7 @@ Exit codes:
   6    a change that a ledger's history forbids
   7    an optional dependency that is not installed
   8    a site that could not do its part of a federation
-  9    a posterior that has not converged, which is written, or of which no receipt is given
+  9    a posterior or student that has not converged: written, or no receipt is given of it
   1    any other error that posterity raises on purpose
   70   an unexpected error; set POSTERITY_DEBUG=1 to see the traceback
   130  interrupted

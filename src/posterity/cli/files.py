@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from posterity.errors import ArtifactError, StructureError, UsageError
 
@@ -18,24 +18,33 @@ def read(path: Path) -> "tuple[Posterior, Inspection]":
 
     Names of coefficients are checked.
     """
-    from posterity.artifact import open_artifact
     from posterity.artifact.columns import columns_of
     from posterity.families import Distribution
     from posterity.ledger import Ledger
 
-    check_regular(path)
-    found, inspection = open_artifact(path)
+    found, inspection = read_any(path)
     if not isinstance(found, Distribution | Ledger):
+        student = inspection.kind == "Student"
         raise StructureError(
             found=f"a {inspection.kind} in {str(path)!r}",
             expected="a posterior or a ledger",
-            fix="Read it with posterity.load.",
+            fix="A student only predicts: compare what posterity predict says of the same inputs."
+            if student
+            else "Read it with posterity.load.",
         )
     try:
         columns_of(found, inspection.provenance)
     except ArtifactError as error:
         raise error.at(f"file {str(path)!r}") from error
     return found, inspection
+
+
+def read_any(path: Path) -> "tuple[Any, Inspection]":
+    """Whatever is in a file, and what is said about it; errors as of :func:`posterity.load`."""
+    from posterity.artifact import open_artifact
+
+    check_regular(path)
+    return open_artifact(path)
 
 
 def read_ledger(path: Path) -> "tuple[Ledger, Inspection]":

@@ -15,7 +15,7 @@ from posterity.cli.report.numbers import number
 from posterity.cli.streams import Json, present
 from posterity.errors import ArtifactError, ParameterError, StructureError
 
-NO_POSTERIORS = ("Architecture", "dict")
+NO_POSTERIORS = ("Architecture", "Student", "dict")
 """Kinds of files of which it is told what is in them, and no more."""
 MOST_LEVELS = 20
 """Of a tree that nobody built."""
@@ -46,7 +46,10 @@ def _inspect(file: Path) -> dict[str, Any]:
         tree = artifact.outline(file)
         if tree["type"] not in NO_POSTERIORS:
             raise
-        return _facts(artifact.inspect(file)) | {"content": _described(tree)}
+        facts = _facts(artifact.inspect(file))
+        if tree["type"] == "Student":
+            return facts | _student(*files.read_any(file))
+        return facts | {"content": _described(tree)}
     data, names = _facts(found), columns_of(posterior, found.provenance)
     if isinstance(posterior, Ledger):
         data |= {"prior_digest": artifact.digest(posterior.prior), "sites": _sites(posterior)}
@@ -54,6 +57,27 @@ def _inspect(file: Path) -> dict[str, Any]:
     proper = _is_proper(posterior)
     told = _coefficients(posterior, names) if proper else []
     return data | {"proper": proper, "family": _outline(posterior), "coefficients": told}
+
+
+def _student(student: Any, found: Any) -> dict[str, Any]:
+    """What it predicts, by what, and which columns it takes."""
+    from posterity.artifact.columns import inputs_of
+    from posterity.networks.layers import Layers
+
+    head, layers = student.head, student.network
+    known = isinstance(layers, Layers)
+    told = {
+        "likelihood": head.likelihood,
+        "targets": head.targets,
+        "split": head.split,
+        "noise_variance": head.noise_variance,
+        "weights": student.size,
+        "network": layers.summary if known else layers.name,
+        "rescaled": {"inputs": student.scaling.x_shift is not None,
+                     "outputs": student.scaling.y_shift is not None},
+    }  # fmt: skip
+    names = inputs_of(found.provenance, layers.inputs) if known else ()
+    return {"student": told, "family": _outline(layers), "inputs": list(names)}
 
 
 def _facts(found: Any) -> dict[str, Any]:

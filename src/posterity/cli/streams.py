@@ -37,17 +37,18 @@ def present(compute: Callable[[], dict[str, Any]], verb: str, as_json: bool) -> 
 
 
 @contextlib.contextmanager
-def bar(message: str, total: int | None = None, done: int = 0) -> Iterator[Callable[[int], None]]:
+def bar(message: str, total: int | None = None, done: int = 0) -> Iterator[Callable[..., None]]:
     """A bar on standard error, if someone is looking; yields what moves it to a step.
 
-    Without a ``total`` it is but a sign of life.
+    Given a text beside the step, that stands in the place of the ``message``. Without a ``total``
+    it is but a sign of life.
     """
     if not sys.stderr.isatty():
-        yield lambda step: None
+        yield lambda step, told=None: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(message, total=total, completed=done)
-        yield lambda step: progress.update(task, completed=step)
+        yield lambda step, told=None: progress.update(task, completed=step, description=told)

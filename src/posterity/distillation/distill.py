@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from posterity.arguments import COUNT, NATURAL, POSITIVE
@@ -87,6 +86,7 @@ def distill(
     tolerance: float | int = TOLERANCE,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], Any] | None = None,
+    watch: Callable[[Distillation], Any] | None = None,
 ) -> Distillation:
     """Train one small network to predict as a posterior does, while the posterior is sampled.
 
@@ -114,6 +114,8 @@ def distill(
         checkpoint: a file that the run is kept in: if it is killed, the same call goes on from
             there, to the same result.
         progress: called after each chunk of steps; what it raises ends the run.
+        watch: called then with all that there is so far, student and teacher at the probe, for
+            measures of the user's own; it costs a prediction of the probe each time.
 
     Warns:
         ConvergenceWarning: if the student is not as close to its teacher as the tolerance, or the
@@ -144,7 +146,7 @@ def distill(
         probe=probe, tolerance=tolerance,
     )  # fmt: skip
     with checkpoints.keep(run, checkpoint) as kept:
-        found = _driven(run, kept, progress)
+        found = _driven(run, kept, progress, watch)
     if not found.status.converged:
         warnings.warn(
             f"The student has {found.status}. Raise `steps`, widen the student, or see to the "
@@ -172,10 +174,17 @@ class Run:
         return online.begun(self.plan, self.constants, self.parameters, self.scaling, teacher)
 
     def sizes(self, step: int) -> np.ndarray:
-        """Steps of the blocks of the next chunk (LOOKS,)."""
-        each = max(round(self.plan.steps / (CHUNKS * LOOKS)), 1)
-        left = self.plan.steps - step
-        ends = np.minimum(np.arange(LOOKS + 1) * each, left)
+        """Steps of the blocks of the next chunk (b,).
+
+        A long probe is looked at no oftener than the student has seen as many inputs.
+        """
+        whole, looks = max(round(self.plan.steps / CHUNKS), LOOKS), LOOKS
+        if len(self.constants.probe) > PROBE:
+            alike = -(-len(self.constants.probe) // self.plan.batch)
+            whole = max(whole, min(alike, self.plan.steps // LOOKS))
+            looks = min(LOOKS, max(whole // alike, 1))
+        each = round(whole / looks)
+        ends = np.minimum(np.arange(looks + 1) * each, self.plan.steps - step)
         return np.diff(ends).astype(np.int32)
 
 
@@ -203,7 +212,7 @@ def set_up(
     inputs = _inputs(inputs, teacher)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
-        some = np.asarray(inputs.sample(UNITS, key=first))
+        some = np.asarray(jax.jit(lambda own, key: own.sample(UNITS, key=key))(inputs, first))
         if not np.isfinite(some).all() or some.ndim < 2:
             raise ParameterError(
                 found=f"generated inputs of shape {some.shape}, not all finite",
@@ -267,7 +276,12 @@ def _probe(given: Any, some: np.ndarray) -> np.ndarray:
 # --- the run -------------------------------------------------------------------------------------
 
 
-def _driven(run: Run, kept: Any, progress: Callable[[Progress], Any] | None) -> Distillation:
+def _driven(
+    run: Run,
+    kept: Any,
+    progress: Callable[[Progress], Any] | None,
+    watch: Callable[[Distillation], Any] | None,
+) -> Distillation:
     """The run taken to its end, saved on the way; interrupted between two chunks only."""
     with jax.enable_x64(False), deferred() as interrupts:
         state, trace = kept.loaded()
@@ -283,6 +297,8 @@ def _driven(run: Run, kept: Any, progress: Callable[[Progress], Any] | None) -> 
                 kept.save_now_and_then(state, trace)
                 if progress is not None:
                     progress(trace[-1])
+                if watch is not None:
+                    watch(_found(run, state, trace))
         interrupts.check()
         return _found(run, state, trace)
 
@@ -303,17 +319,10 @@ def _progress(run: Run, state: State) -> Progress:
 def _gap(run: Run, state: State) -> tuple[float, float]:
     """Of the student from its teacher, and between the halves of the teacher's run: nats."""
     whole, halves = online.overall(state)
-    student = _student(run, state)
-    gap = np.mean(np.asarray(run.plan.head.divergence(
-        jnp.asarray(student.outputs(run.constants.probe), jnp.float32),
-        _float32(whole), student.scaling,
-    )))  # fmt: skip
+    single = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), whole)
+    gap = online.gap(run.plan, state.parameters, state.scaling, run.constants.probe, single)
     drift = np.inf if halves is None else said.divergence(*halves).mean()
     return float(gap), float(drift)
-
-
-def _float32(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tree)
 
 
 def _student(run: Run, state: State) -> Student:

@@ -199,11 +199,12 @@ class Head:
             )
         m, log_v, log_r = self._moments(outputs, None)
         shift, scale = _units(scaling)
-        variance = None if log_v is None else np.exp(log_v) * scale**2
-        if self.noise_variance is None:
-            noise = np.exp(log_r) * scale**2
-        else:
-            noise = np.full_like(m, self.noise_variance)
+        with np.errstate(over="ignore"):  # a variance that no float64 holds is infinite
+            variance = None if log_v is None else np.exp(log_v) * scale**2
+            if self.noise_variance is None:
+                noise = np.exp(log_r) * scale**2
+            else:
+                noise = np.full_like(m, self.noise_variance)
         return Prediction(shift + scale * m, variance=variance, noise_variance=noise)
 
     # --- parts of the outputs ---------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Perturbed(Inputs):
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Records picked at random, each with noise of its own."""
-        picked = jnp.asarray(self.x)[noise.indices(jax.random.fold_in(key, 0), (n,), len(self.x))]
+        picked = self.x[noise.indices(jax.random.fold_in(key, 0), (n,), len(self.x))]
         return picked + self.noise * jax.random.normal(jax.random.fold_in(key, 1), picked.shape)
 
 
@@ -85,7 +85,7 @@ class Mixup(Inputs):
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Pairs, each mixed in a ratio of its own."""
         first, second = jax.random.split(key)
-        pairs = jnp.asarray(self.x)[noise.indices(first, (2, n), len(self.x))]
+        pairs = self.x[noise.indices(first, (2, n), len(self.x))]
         u = jax.random.beta(second, self.concentration, self.concentration, (n,))
         u = u.reshape(n, *[1] * (pairs.ndim - 2))
         return u * pairs[0] + (1 - u) * pairs[1]
@@ -130,7 +130,7 @@ class Pool(Inputs):
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Records picked at random."""
-        return jnp.asarray(self.x)[noise.indices(key, (n,), len(self.x))]
+        return self.x[noise.indices(key, (n,), len(self.x))]
 
 
 class Generated(Inputs):
@@ -209,5 +209,6 @@ def _numbers(given: Any, what: str, rows: bool = True) -> np.ndarray:
     return found
 
 
-def _single(array: np.ndarray) -> np.ndarray:
-    return np.asarray(array, np.float32)
+def _single(array: np.ndarray) -> jax.Array:
+    """Where compiled code finds it: not copied again at every call."""
+    return jnp.asarray(array.astype(np.float32))

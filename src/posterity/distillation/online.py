@@ -226,6 +226,14 @@ def _looked(plan: Plan, constants: Constants, state: State, size: Any) -> State:
     )
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def gap(plan: Plan, parameters: Any, scaling: Any, x: Any, expectations: Any) -> Any:
+    """``KL(teacher's predictive ‖ student's)`` in nats, the mean over inputs."""
+    units = scaling_of(scaling)
+    outputs = plan.apply(parameters, units.inputs(x))
+    return plan.head.divergence(outputs, expectations, units).mean()
+
+
 def scaling_of(parts: Any) -> Scaling:
     """The scaling of traced arrays, which are not checked again."""
     scaling = object.__new__(Scaling)

@@ -12,10 +12,11 @@ import numpy as np
 
 from posterity.artifact.architecture import Architecture
 from posterity.distillation.heads import Head
+from posterity.distillation.sampling.target import generator
 from posterity.distillation.scaling import Scaling
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.networks.forward import Forward
-from posterity.networks.layers import Dense, Layers
+from posterity.networks.layers import Layers
 from posterity.networks.prediction import Prediction
 
 ROWS = 4096
@@ -244,15 +245,14 @@ MEANINGS = {
 
 def _weights(layers: Layers, key: jax.Array) -> Any:
     """Random weights under which signals keep their size; the last layer's are small."""
-    found = []
+    found, rng = [], generator(key)
     for index, (layer, places) in enumerate(zip(layers.layers, layers.places, strict=True)):
-        own = {name: jnp.zeros(place.shape, jnp.float32) for name, place in places.items()}
+        own = {name: np.zeros(place.shape, np.float32) for name, place in places.items()}
         kernel = places["kernel"].shape
         gain = 2.0 if layer.activation in ("relu", "silu", "gelu", "softplus") else 1.0
         scale = (gain / np.prod(kernel[:-1])) ** 0.5
-        draws = jax.random.normal(jax.random.fold_in(key, index), kernel, jnp.float32)
-        last = index == len(layers) - 1
-        own["kernel"] = (0.1 if last and isinstance(layer, Dense) else 1.0) * scale * draws
+        small = 0.1 if index == len(layers) - 1 else 1.0
+        own["kernel"] = np.float32(small * scale) * rng.standard_normal(kernel, np.float32)
         found.append(own)
     return found
 

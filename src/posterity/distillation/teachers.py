@@ -129,7 +129,8 @@ class Draws(_OfModel):
 
     def __init__(self, model: Model, samples: Any, *, x: Any = None, together: int = TOGETHER):
         COUNT.check(together=together)
-        self.samples = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), samples)
+        single = lambda leaf: jnp.asarray(np.asarray(leaf, np.float32))
+        self.samples = jax.tree.map(single, samples)
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.samples)]
         if not shapes or len({shape[:1] for shape in shapes}) != 1 or () in shapes:
             raise StructureError(
@@ -158,7 +159,7 @@ class Draws(_OfModel):
 
     def draws(self, state: Any) -> Any:
         """The samples at those places."""
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[state], self.samples)
+        return jax.tree.map(lambda leaf: leaf[state], self.samples)
 
 
 class Independent(_OfModel):

@@ -6,10 +6,10 @@ from posterity.families.batches import concatenate as concatenate
 from posterity.families.batches import stack as stack
 from posterity.families.beta import Beta as Beta
 from posterity.families.categorical import Categorical as Categorical
+from posterity.families.diagonal_gaussian import DiagonalGaussian as DiagonalGaussian
 from posterity.families.dirichlet import Dirichlet as Dirichlet
 from posterity.families.distribution import Distribution as Distribution
 from posterity.families.gamma import Gamma as Gamma
-from posterity.families.gaussian import DiagonalGaussian as DiagonalGaussian
 from posterity.families.gaussian import Gaussian as Gaussian
 from posterity.families.hidden_markov import HiddenMarkov as HiddenMarkov
 from posterity.families.mixture import Mixture as Mixture

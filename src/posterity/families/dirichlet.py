@@ -7,11 +7,12 @@ import numpy as np
 from posterity.arrays.namespace import Namespace, namespace
 from posterity.arrays.typing import Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
+from posterity.families.emitting import EmittingSymbols
 from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import Simplex
 
 
-class Dirichlet(MixingWeights):
+class Dirichlet(MixingWeights, EmittingSymbols):
     """``Dirichlet(z | α)`` over ``K`` categories; statistics ``log z``.
 
     Natural parameter: ``concentration_minus_one`` ``α - 1``.
@@ -150,6 +151,32 @@ class Dirichlet(MixingWeights):
     def among(self, rows: Any) -> Self:
         """Dirichlet again, with the same concentrations."""
         return type(self)(np.asarray(self.concentration_minus_one)[..., rows])
+
+    # --- as what is observed ---------------------------------------------------------------------
+
+    def expected_log_likelihood(self, x: Int[Real, "*shape"]) -> Float[Real, "*shape k"]:
+        """``E[log z_x]``."""
+        return _looked_up(self.mean_parameters, x)
+
+    def plugged_log_likelihood(self, x: Int[Real, "*shape"]) -> Float[Real, "*shape k"]:
+        """``log E[z_x]``."""
+        return _looked_up(self.xp.np.log(self.mean), x)
+
+    def observed(self, x: Int[Real, " n"], weights: Float[Real, "n k"]) -> Self:
+        """Counts of symbols."""
+        each = namespace(weights, x).np.eye(self.own_size, dtype=weights.dtype)
+        return type(self)(weights.T @ each[x])
+
+    def widened(self, labels: Int[Any, " symbols"], size: int, unseen: float) -> Self:
+        """Over more categories, in another order."""
+        values = np.full((*self.batch_shape, size), unseen - 1.0)
+        values[..., labels] = self.concentration_minus_one
+        return type(self)(values)
+
+
+def _looked_up(table: Float[Real, "*batch k"], x: Int[Real, "*shape"]) -> Float[Real, "..."]:
+    """The entry of each symbol, for all members."""
+    return namespace(table, x).np.moveaxis(table, -1, 0)[x]
 
 
 def solve_diagonal_minus_constant(

@@ -1,4 +1,4 @@
-"""Gaussians in information form: full and diagonal covariance."""
+"""Gaussians in information form: what all share, and those of full covariance."""
 
 import abc
 from typing import Any, ClassVar, Self
@@ -9,9 +9,9 @@ from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, KeyArray, Real
-from posterity.families.base import ExponentialFamily, Line
+from posterity.families.about import AboutGaussian, Moments
+from posterity.families.base import Line
 from posterity.families.coordinates import (
-    POSITIVE,
     POSITIVE_DEFINITE,
     Coordinates,
     matrix,
@@ -24,7 +24,7 @@ DEVIATIONS = 2.0
 """How far a mean moves at most in a step that is retracted, in standard deviations."""
 
 
-class AnyGaussian(ExponentialFamily):
+class AnyGaussian(AboutGaussian):
     """What Gaussians share, whatever the shape of their covariance.
 
     Gradients and curvatures of a log likelihood are natural gradients here (opper2009): the
@@ -129,6 +129,11 @@ class AnyGaussian(ExponentialFamily):
         """
 
 
+def trusted_rate(rate: Any, relative: Real) -> Real:
+    """The rate, lowered where the precision would change by more than itself."""
+    return rate / namespace(relative).np.maximum(1.0, rate * relative)
+
+
 class Gaussian(AnyGaussian):
     """``N(z | m, C)`` with full covariance; statistics ``(z, -z zᵀ/2)``.
 
@@ -172,6 +177,15 @@ class Gaussian(AnyGaussian):
     def covariance(self) -> Float[Real, "*batch d d"]:
         """The covariance."""
         return self.xp.inverse_positive(self.precision)
+
+    @property
+    def moments(self) -> Moments:
+        """Itself."""
+        return Moments(self.mean, self.covariance)
+
+    def with_moments(self, moments: Moments, beside: tuple[Real, ...] = ()) -> Self:
+        """These Gaussians themselves."""
+        return self._from_moments(*moments)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(mᵀ C⁻¹ m + log|C|) / 2``."""
@@ -290,161 +304,9 @@ class Gaussian(AnyGaussian):
         moved = np_.linalg.solve(self.precision, slope)
         deviations = np_.sqrt(np_.maximum((slope * moved).sum(), 0.0))
         length = np_.sqrt(np_.maximum((relative * relative.T).sum(), 0.0))
-        rate = _trusted(rate, np_.maximum(length, deviations / DEVIATIONS))
+        rate = trusted_rate(rate, np_.maximum(length, deviations / DEVIATIONS))
         change = rate * direction.precision
         bend = rate * change @ relative / 2
         precision = symmetric(self.precision + change + bend)
         step = rate * moved
         return self._with(precision_mean=precision @ (mean + step), precision=precision)
-
-
-class DiagonalGaussian(AnyGaussian):
-    """``N(z | m, diag(v))``; statistics ``(z, -z²/2)``.
-
-    Natural parameters: ``precision_mean`` ``m/v`` and ``precision`` ``1/v``.
-
-    >>> DiagonalGaussian.from_standard(mean=[3.0], variance=[4.0]).variance
-    array([4.])
-    """
-
-    precision_mean: Float[Real, "*batch d"]
-    precision: Float[Real, "*batch d"]
-
-    coordinates: ClassVar[Coordinates] = {
-        "precision_mean": vector(),
-        "precision": vector(POSITIVE),
-    }
-    standard: ClassVar[Coordinates] = {"mean": vector(), "variance": vector(POSITIVE)}
-    diagonal: ClassVar[bool] = True
-
-    @classmethod
-    def from_standard(cls, mean: Any, variance: Any) -> Self:
-        """From the mean and the variance, both (..., d)."""
-        return cls._from_moments(**cls._checked(mean=mean, variance=variance))._held()
-
-    @classmethod
-    def _from_moments(cls, mean: Real, variance: Real) -> Self:
-        return cls._of(precision_mean=mean / variance, precision=1 / variance)
-
-    def standard_parameters(self) -> dict[str, Real]:
-        """``mean`` and ``variance``."""
-        return {"mean": self.mean, "variance": self.variance}
-
-    @property
-    def mean(self) -> Float[Real, "*batch d"]:
-        """The mean."""
-        return self.precision_mean / self.precision
-
-    @property
-    def variance(self) -> Float[Real, "*batch d"]:
-        """The variances."""
-        return 1 / self.precision
-
-    def log_normalizer(self) -> Float[Real, "*batch"]:
-        """``Σ (m²/v + log v) / 2``."""
-        log = self.xp.np.log
-        return (self.precision_mean * self.mean - log(self.precision)).sum(-1) / 2
-
-    @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
-        """``E[z]`` and ``-E[z²]/2``."""
-        mean = self.mean
-        return self.flatten(precision_mean=mean, precision=-(self.variance + mean**2) / 2)
-
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
-        """The derivative of ``η`` along ``μ``, in closed form."""
-        parts, mean = self.unflatten(vector), self.mean
-        step = parts["precision_mean"]
-        precision = 2 * self.precision**2 * (parts["precision"] + step * mean)
-        moved = precision * mean + self.precision * step
-        return self.flatten(precision_mean=moved, precision=precision)
-
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
-        """Moment matching."""
-        self._check_length(vector)
-        parts = self.unflatten(vector)
-        mean = parts["precision_mean"]
-        variance = -2 * parts["precision"] - mean**2
-        return self._with(precision_mean=mean / variance, precision=1 / variance)
-
-    def sufficient_statistics(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape dim"]:
-        """``(z, -z²/2)``."""
-        return self.flatten(precision_mean=z, precision=-(z**2) / 2)
-
-    def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
-        """Centred."""
-        standardized = self.precision * (z - self.mean) ** 2
-        logdet = self.xp.np.log(self.precision)
-        return self.log_base_measure() + (logdet - standardized).sum(-1) / 2
-
-    def negative_entropy(self) -> Float[Real, "*batch"]:
-        """``Σ (log 1/v - 1) / 2``, whatever the mean."""
-        return (self.xp.np.log(self.precision) - 1).sum(-1) / 2
-
-    def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """Centred."""
-        xp = namespace(self.precision, other.precision).np
-        # log1p of a small difference: near-equal variances keep their digits, and far ones too.
-        excess = (other.precision - self.precision) / self.precision
-        near = xp.where(abs(excess) < 0.5, excess, 0.0)
-        log = xp.where(near == excess, xp.log1p(near), xp.log(other.precision / self.precision))
-        distance = other.precision * (self.mean - other.mean) ** 2
-        return (excess - log + distance).sum(-1) / 2
-
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
-        """``m + sqrt(v) ε``."""
-        import jax
-        import jax.numpy as jnp
-
-        mean, variance = jnp.asarray(self.mean), jnp.asarray(self.variance)
-        noise = jax.random.normal(key, shape + mean.shape, mean.dtype)
-        return mean + jnp.sqrt(variance) * noise
-
-    def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``v / variance``."""
-        return self.precision * vector
-
-    def curvature(self, hessian: Float[Real, "d d"]) -> Float[Real, " d"]:
-        """Minus the diagonal of the Hessian."""
-        return -namespace(hessian).np.diagonal(hessian)
-
-    def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
-        """Mean and variance of ``x · z``, row by row."""
-        return x @ self.mean, x**2 @ self.variance
-
-    def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, " d"]:
-        """The diagonal of ``Xᵀ W X``."""
-        return weights @ x**2
-
-    def squared_length(self, step: Self) -> Float[Real, ""]:
-        """In closed form, about the mean."""
-        slope = step.precision_mean - step.precision * self.mean
-        return (slope**2 / self.precision + (step.precision / self.precision) ** 2 / 2).sum()
-
-    def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
-        """``S`` is diagonal."""
-        return self.mean + noise / self.xp.np.sqrt(self.precision)
-
-    def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
-        """Coordinate by coordinate."""
-        slope = slopes.mean(0) * self.xp.np.sqrt(self.precision)
-        return self.at_mean(slope, -(slopes * noise).mean(0) * self.precision)
-
-    def retract(self, direction: Self, rate: Any) -> Self:
-        """The length of ``D`` is that of its largest entry relative to ``Λ``."""
-        np_, mean = self.xp.np, self.mean
-        slope = direction.precision_mean - direction.precision * mean
-        relative = direction.precision / self.precision
-        rate = _trusted(rate, np_.abs(relative).max())
-        precision = self.precision * (1 + rate * relative + (rate * relative) ** 2 / 2)
-        deviation = np_.sqrt(self.precision)
-        step = np_.clip(rate * slope / deviation, -DEVIATIONS, DEVIATIONS) / deviation
-        moved = mean + step
-        return self._with(precision_mean=precision * moved, precision=precision)
-
-
-def _trusted(rate: Any, relative: Real) -> Real:
-    """The rate, lowered where the precision would change by more than itself."""
-    return rate / namespace(relative).np.maximum(1.0, rate * relative)

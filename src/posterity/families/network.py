@@ -9,7 +9,7 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Int, Real
 from posterity.errors import StructureError
 from posterity.families.batches import place
-from posterity.families.gaussian import DiagonalGaussian
+from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.networks.layers import Layers
 
 

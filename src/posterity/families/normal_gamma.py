@@ -5,18 +5,20 @@ from typing import Any, ClassVar, Self
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
-from posterity.families.base import ExponentialFamily
+from posterity.families.about import AboutGaussian, Moments
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
     Coordinates,
     vector,
 )
+from posterity.families.emitting import Emitting
+from posterity.families.gaussian import LOG_2PI
 from posterity.families.normal_wishart import NormalWishart
 from posterity.families.supports import PositiveNumbers, RealNumbers
 
 
-class NormalGamma(ExponentialFamily):
+class NormalGamma(AboutGaussian, Emitting):
     """``d`` independent one-dimensional Normal-Wisharts; an event is the pair ``(μ, λ)``.
 
     For each coordinate ``N(μ | m, 1/(κ λ)) Gamma(λ | ν/2, rate s/2)``, ``s`` the inverse
@@ -181,6 +183,45 @@ class NormalGamma(ExponentialFamily):
         """Coordinate by coordinate."""
         mean, precision = self.coordinatewise.sample(key, shape)
         return mean[..., 0], precision[..., 0, 0]
+
+    # --- as about a Gaussian, and as what is observed ---------------------------------------------
+
+    @property
+    def moments(self) -> Moments:
+        """Means ``m`` and variances ``s/ν``, whatever ``κ`` is."""
+        return Moments(self.mean, self.inverse_scale / self.degrees_of_freedom)
+
+    @property
+    def beside_moments(self) -> tuple[Real, ...]:
+        """``κ`` and ``ν``."""
+        return self.mean_precision, self.degrees_of_freedom
+
+    def with_moments(self, moments: Moments, beside: tuple[Real, ...] = ()) -> Self:
+        """``m``, ``s``, ``κ`` and ``ν`` of them."""
+        (mean, spread), (kappa, nu) = moments, beside
+        return self._with(
+            mean_precision=kappa,
+            degrees=nu - 1,
+            precision_mean=kappa * mean,
+            scatter=spread * nu + kappa * mean**2,
+        )
+
+    def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
+        """Coordinate by coordinate, about the mean."""
+        every, gap = self.coordinatewise, x[..., None, :] - self.mean
+        log, precision = every.wishart.expected_log_determinant(), every.wishart.mean[..., 0, 0]
+        return (log - 1 / self.mean_precision - precision * gap**2 - LOG_2PI).sum(-1) / 2
+
+    def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
+        """At the expected mean and precisions."""
+        precision, gap = self.degrees_of_freedom / self.inverse_scale, x[..., None, :] - self.mean
+        return (self.xp.np.log(precision) - precision * gap**2 - LOG_2PI).sum(-1) / 2
+
+    def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
+        """Counts, sums, and sums of squares."""
+        total = weights.T @ x
+        count = weights.sum(0)[:, None] * namespace(weights, x).np.ones_like(total)
+        return type(self)(count, count, total, weights.T @ x**2)
 
 
 def _as_matrices(z: tuple[Real, Real]) -> tuple[Real, Real]:

@@ -7,7 +7,7 @@ import numpy as np
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric, triangle
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
-from posterity.families.base import ExponentialFamily
+from posterity.families.about import AboutGaussian, Moments
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
@@ -18,12 +18,13 @@ from posterity.families.coordinates import (
     scalar,
     vector,
 )
+from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import MORE_THAN_SIZE, Wishart
 
 
-class NormalWishart(ExponentialFamily):
+class NormalWishart(AboutGaussian, Emitting):
     """``N(μ | m, (κ Λ)⁻¹) W(Λ | S, ν)``; an event is the pair ``(μ, Λ)``.
 
     Natural parameters: ``mean_precision`` ``κ``, ``degrees`` ``ν - d``, ``precision_mean``
@@ -276,3 +277,44 @@ class NormalWishart(ExponentialFamily):
         scaled = jax.scipy.linalg.solve_triangular(transposed, noise[..., None], lower=False)
         scaled = scaled[..., 0] / jnp.sqrt(jnp.asarray(self.mean_precision))[..., None]
         return jnp.asarray(self.mean) + scaled, root @ transposed
+
+    # --- as about a Gaussian, and as what is observed ---------------------------------------------
+
+    @property
+    def moments(self) -> Moments:
+        """``N(m, (ν S)⁻¹)``, whatever ``κ`` is."""
+        return Moments(self.mean, self.inverse_scale / self.degrees_of_freedom[..., None, None])
+
+    @property
+    def beside_moments(self) -> tuple[Real, ...]:
+        """``κ`` and ``ν``."""
+        return self.mean_precision, self.degrees_of_freedom
+
+    def with_moments(self, moments: Moments, beside: tuple[Real, ...] = ()) -> Self:
+        """``m``, ``S``, ``κ`` and ``ν`` of them."""
+        (mean, spread), (kappa, nu) = moments, beside
+        return self._with(
+            mean_precision=kappa,
+            degrees=nu - mean.shape[-1],
+            precision_mean=kappa[..., None] * mean,
+            scatter=spread * nu[..., None, None] + kappa[..., None, None] * outer(mean),
+        )
+
+    def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
+        """Squares are of distances from the mean: no digits are lost far from the origin."""
+        gap, wishart, size = x[..., None, :] - self.mean, self.wishart, self.own_size
+        spread = size / self.mean_precision + quadratic(wishart.mean, gap)
+        return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
+
+    def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
+        """At the expected mean and precision."""
+        precision, size = self.wishart.mean, self.own_size
+        _, logdet = self.xp.np.linalg.slogdet(precision)
+        return (logdet - quadratic(precision, x[..., None, :] - self.mean) - size * LOG_2PI) / 2
+
+    def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
+        """Counts, sums, and sums of squares."""
+        count, np_ = weights.sum(0), namespace(weights, x).np
+        # A member at a time: all products of records would be d times the data.
+        scatter = np_.stack([(x.T * weights[:, k]) @ x for k in range(weights.shape[1])])
+        return type(self)(count, count, weights.T @ x, symmetric(scatter))

@@ -10,10 +10,10 @@ import numpy as np
 from posterity.arguments import COUNT
 from posterity.arrays.typing import Float, Int
 from posterity.checks import check_proper
-from posterity.errors import IdentificationWarning, StructureError, UsageError
-from posterity.families import ExponentialFamily, Plate
+from posterity.errors import IdentificationWarning, UsageError
+from posterity.families import ExponentialFamily
 from posterity.fusion.alignment import Alignment, align
-from posterity.fusion.blocks import Block, Plates, side_by_side
+from posterity.fusion.blocks import Plates, side_by_side
 from posterity.fusion.combine import add, average
 from posterity.fusion.common_prior import pooled_posterior, warn_of_priors
 from posterity.fusion.divergences.discrepancy import Discrepancy
@@ -23,7 +23,14 @@ from posterity.fusion.given import given_labels
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.networks.intake import has_units, in_memory, without_networks
 from posterity.fusion.networks.options import Options
-from posterity.fusion.refusals import check_family, check_has_plates
+from posterity.fusion.refusals import (
+    check_defined,
+    check_family,
+    check_has_plates,
+    check_streamed,
+    check_together,
+    no_known_matching,
+)
 from posterity.fusion.regions import kept_apart
 from posterity.fusion.rules import Rule, RuleName
 from posterity.fusion.sites import Fusible, check_counted_once, read_named, site_weights
@@ -209,34 +216,19 @@ def fuse(
     how: Matching = _choice(Matching, "identity" if known is not None else matching, "matching")
     COUNT.or_none().check(budget=budget)
     check_family(prior)
-    if absorb and (how is not Matching.EVIDENCE or components is not None):
-        raise UsageError(
-            found="absorb=True with a matching that does not find the number of components",
-            expected="matching='evidence' and components=None",
-            fix="Leave absorb out.",
-        )
+    check_together(how, side, components, absorb)
     limit = None if how is Matching.KL_FUSION else IN_MEMORY
-    if isinstance(side, Discrepancy) and how is Matching.KL_FUSION:
-        raise UsageError(
-            found=f"divergence={side.value!r} with matching='kl-fusion'",
-            expected="a direction of KL, which the paper's problem (9) is about",
-            fix="Leave matching out, or choose divergence='reverse' or 'forward'.",
-        )
     held, rest = small(posteriors, limit) if budget is None else ([], items(posteriors))
     if rest is not None:
         held, rest = in_memory(rest)
     if rest is not None:
         number = without_networks([], networks, components)
-        _check_streams(absorb)
-        if known is not None:
-            raise _no_known_matching("sites that are streamed")
-        if isinstance(side, Discrepancy):
-            raise _no_stream(side)
+        direction = check_streamed(absorb, known is not None, side)
         found = stream(
             rest,
             components=number,
             rule=by,
-            divergence=side,
+            divergence=direction,
             matching=how,
             prior=prior,
             weights=weights,
@@ -249,7 +241,7 @@ def fuse(
         from posterity.fusion.networks.fuse import fuse_networks
 
         if known is not None:
-            raise _no_known_matching("networks, which have one a layer")
+            raise no_known_matching("networks, which have one a layer")
         return fuse_networks(
             sites,
             components=components,
@@ -269,7 +261,8 @@ def fuse(
     plates = [block for block in blocks if isinstance(block, Plates)]
     check_has_plates(number, like, bool(plates))
     if isinstance(side, Discrepancy):
-        _check_defined(side, plates if by is Rule.PRODUCT else blocks)
+        apart = plates if by is Rule.PRODUCT else blocks
+        check_defined(side, [(block.path, block.posteriors[0]) for block in apart])
     labels = None if known is None else given_labels(known, plates, number)
     aligned = {
         p.path: align(p, how, side, number, importance, absorb is not False, labels) for p in plates
@@ -286,43 +279,6 @@ def fuse(
     fused = average(like, blocks, aligned, side, importance)
     check_proper(fused, "the fused posterior")
     return Fusion(fused, None, aligned, by, side, columns=columns)
-
-
-def _check_streams(absorb: bool | None) -> None:
-    """Sites that are read once are gone by the time it shows which of theirs are one."""
-    if absorb:
-        raise UsageError(
-            found="absorb=True with sites that are streamed",
-            expected="sites that are matched in memory: up to 64 MiB of parameters, no budget=",
-            fix="Leave absorb out, or fuse regions of fewer sites first, and then their ledgers.",
-        )
-
-
-def _no_known_matching(what: str) -> UsageError:
-    return UsageError(
-        found=f"a matching by site for {what}",
-        expected="posteriors with one plate that are matched in memory",
-        fix="Leave matching out, or choose one by name.",
-    )
-
-
-def _no_stream(divergence: Discrepancy) -> UsageError:
-    """Passes keep sums of parameters, which only KL's barycentres are made of."""
-    return UsageError(
-        found=f"divergence={divergence.value!r} with sites that are streamed",
-        expected="sites that are matched in memory: up to 64 MiB of parameters, no budget=",
-        fix="Choose divergence='reverse' or 'forward', or fuse regions of fewer sites first.",
-    )
-
-
-def _check_defined(divergence: Discrepancy, blocks: Sequence[Block]) -> None:
-    """Raise a StructureError that names the block for which a divergence is not defined."""
-    for block in blocks:
-        one = block.posteriors[0]
-        try:
-            divergence.check(one.members if isinstance(one, Plate) else one)
-        except StructureError as error:
-            raise error.at(f"block {block.path!r}") if block.path else error from error
 
 
 def _warn_of_doubts(plates: Sequence[Plates], aligned: Mapping[str, Alignment]) -> None:

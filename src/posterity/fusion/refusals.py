@@ -1,10 +1,13 @@
-"""What is refused in memory and in a stream alike."""
+"""What fusing refuses, and why."""
 
 import warnings
 from collections.abc import Sequence
 
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily, Tied
+from posterity.families import ExponentialFamily, Plate, Tied
+from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.geometry import Divergence
+from posterity.fusion.matching import Matching
 
 
 def twice(name: str) -> UsageError:
@@ -95,3 +98,66 @@ def warn_of_copies(first: str, second: str, stacklevel: int = 4) -> None:
         "copy of the other, its data count twice",
         stacklevel=stacklevel,
     )
+
+
+# --- options of fuse that do not go together -----------------------------------------------------
+
+
+def check_together(
+    how: Matching, side: Divergence | Discrepancy, components: object, absorb: bool | None
+) -> None:
+    """Raise a UsageError for a matching that does not do what else is asked for."""
+    if absorb and (how is not Matching.EVIDENCE or components is not None):
+        raise UsageError(
+            found="absorb=True with a matching that does not find the number of components",
+            expected="matching='evidence' and components=None",
+            fix="Leave absorb out.",
+        )
+    if isinstance(side, Discrepancy) and how is Matching.KL_FUSION:
+        raise UsageError(
+            found=f"divergence={side.value!r} with matching='kl-fusion'",
+            expected="a direction of KL, which the paper's problem (9) is about",
+            fix="Leave matching out, or choose divergence='reverse' or 'forward'.",
+        )
+
+
+def check_streamed(absorb: bool | None, known: bool, side: Divergence | Discrepancy) -> Divergence:
+    """The side, which is one of KL; a UsageError for what is not done with streamed sites.
+
+    Sites that are read once are gone by the time it shows which of their components are one; and
+    passes keep sums of parameters, which only KL's barycentres are made of.
+    """
+    held = "sites that are matched in memory: up to 64 MiB of parameters, no budget="
+    if absorb:
+        raise UsageError(
+            found="absorb=True with sites that are streamed",
+            expected=held,
+            fix="Leave absorb out, or fuse regions of fewer sites first, and then their ledgers.",
+        )
+    if known:
+        raise no_known_matching("sites that are streamed")
+    if isinstance(side, Discrepancy):
+        raise UsageError(
+            found=f"divergence={side.value!r} with sites that are streamed",
+            expected=held,
+            fix="Choose divergence='reverse' or 'forward', or fuse regions of fewer sites first.",
+        )
+    return side
+
+
+def no_known_matching(what: str) -> UsageError:
+    """For a matching that is given, where none can be."""
+    return UsageError(
+        found=f"a matching by site for {what}",
+        expected="posteriors with one plate that are matched in memory",
+        fix="Leave matching out, or choose one by name.",
+    )
+
+
+def check_defined(divergence: Discrepancy, blocks: Sequence[tuple[str, ExponentialFamily]]) -> None:
+    """Raise a StructureError that names the block for which a divergence is not defined."""
+    for path, one in blocks:
+        try:
+            divergence.check(one.members if isinstance(one, Plate) else one)
+        except StructureError as error:
+            raise error.at(f"block {path!r}") if path else error from error

@@ -1,4 +1,4 @@
-"""Pictures of what fusion found; matplotlib is imported only when one is drawn."""
+"""Pictures of what fusion and distillation found; matplotlib is imported only when one is drawn."""
 
 import os
 import textwrap
@@ -13,15 +13,17 @@ from posterity.families import Plate
 from posterity.fusion import Fusion
 from posterity.fusion.confidence import DOUBTFUL
 from posterity.fusion.paths import blocks
-from posterity.plots import cells, crowd
-from posterity.plots.canvas import Canvas, check_format, longest, new_axes, save
+from posterity.plots import cells, closing, crowd
+from posterity.plots.canvas import INK, Canvas, check_format, longest, new_axes, save
 from posterity.plots.matches import Matches, read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["check_format", "plot_matching"]
+    from posterity.distillation import Distillation, Progress
+
+__all__ = ["check_format", "plot_distillation", "plot_matching"]
 
 Array = np.ndarray
 MOST_ROWS = 20
@@ -100,6 +102,56 @@ def plot_matching(
     if path is not None:
         save(canvas.ax.figure, path)
     return canvas.ax.figure  # type: ignore[return-value]
+
+
+def plot_distillation(
+    distillation: "Distillation | Sequence[Progress]",
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """How a student closes in on its teacher: their divergence over steps, on log axes.
+
+    Beside it are, of a whole distillation, the tolerance and a quarter of the drift: about the
+    error of the teacher's own average, below which the gap cannot be told from zero.
+
+    Args:
+        distillation: what :func:`posterity.distill` returned, or its ``trace`` alone.
+        path: where to save the picture, if anywhere; its ending names the format.
+        title: what is written above, instead of whether it has converged.
+        ax: axes to draw in; without them a new figure.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        UsageError: a trace without a step, or a path that cannot be written.
+
+    >>> from posterity.distillation import Progress
+    >>> trace = [Progress(n, 1 / n, 1.0) for n in (10, 100, 1000)]
+    >>> figure = plot_distillation(trace)
+    >>> figure.axes[0].get_title(loc="left")
+    '0.001 nats from its teacher after 1,000 steps'
+    """
+    status = getattr(distillation, "status", None)
+    trace: Any = getattr(distillation, "trace", distillation)
+    steps = np.array([row.step for row in trace], float)
+    gap = np.array([row.gap for row in trace], float)
+    if not len(steps) or not np.isfinite(gap).all():
+        raise UsageError(
+            found=f"a trace of {len(steps)} rows" + (", not all finite" if len(steps) else ""),
+            expected="a row at least, each with a finite gap",
+            fix="Pass what posterity.distill returned.",
+        )
+    if title is None:
+        title = f"{gap[-1]:.2g} nats from its teacher after {steps[-1]:,.0f} steps"
+        title = title if status is None else f"{status.state.capitalize()}: {title}"
+    axes = new_axes(equal=False, inches=(6.4, 3.8)) if ax is None else ax
+    error = None if status is None or not np.isfinite(status.drift) else status.drift / 4
+    closing.draw(axes, steps, gap, None if status is None else status.tolerance, error)
+    axes.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
+    if path is not None:
+        save(axes.figure, path)
+    return axes.figure  # type: ignore[return-value]
 
 
 def _path(fusion: Fusion, plate: str | None) -> str:

@@ -180,14 +180,15 @@ def longest(names: Iterable[str]) -> int:
     return max(len(line) for name in names for line in (name or " ").split("\n"))
 
 
-def new_axes() -> "Axes":
-    """Axes of a new figure, in which a unit is as long across as down."""
+def new_axes(*, equal: bool = True, inches: tuple[float, float] | None = None) -> "Axes":
+    """Axes of a new figure of this size; if ``equal``, a unit is as long across as down."""
     try:
         import matplotlib.figure
     except ImportError as error:
         raise MissingExtraError.of("matplotlib", "plots") from error
-    axes = matplotlib.figure.Figure(layout="constrained").add_subplot()
-    axes.set_aspect("equal", anchor="NW")
+    axes = matplotlib.figure.Figure(figsize=inches, layout="constrained").add_subplot()
+    if equal:
+        axes.set_aspect("equal", anchor="NW")
     return axes
 
 

@@ -12,6 +12,7 @@ from posterity import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, Normal
 from posterity.arrays.tree import map_leaves
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.families.about import AboutGaussian, Moments
 from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, Wasserstein, descent
 from posterity.fusion.divergences.names import divergence_of
 from tests.laws.table import TABLE, covariance
@@ -347,3 +348,31 @@ def test_families_do_not_mix() -> None:
     for divergence in (Jeffreys(), Renyi(), Wasserstein()):
         with pytest.raises(StructureError):
             divergence.between(p, q)
+
+
+class Noise(Gamma, AboutGaussian):
+    """A user's own: over the precision of noise of mean zero."""
+
+    @property
+    def moments(self) -> Moments:
+        variance = self.rate / self.shape
+        return Moments(0 * variance[..., None], variance[..., None])
+
+    @property
+    def beside_moments(self) -> tuple[Any, ...]:
+        return (self.shape,)
+
+    def with_moments(self, moments: Moments, beside: tuple[Any, ...] = ()) -> Any:
+        (shape,) = beside
+        return self.from_standard(shape, shape * moments.spread[..., 0])
+
+
+def test_a_users_own_family_has_a_transport_distance() -> None:
+    """Standard deviations are as far apart as they are, and average."""
+    q, plain = Noise.from_standard([2.0, 4.0], [2.0, 36.0]), Gamma.from_standard(2.0, 2.0)
+    assert float(Wasserstein().between(q[0], q[1])) == 4.0
+    middle: Any = Wasserstein().barycenter(q, np.zeros(2, int), np.ones(2))
+    assert type(middle) is Noise
+    np.testing.assert_allclose([middle.shape[0], middle.rate[0]], [3.0, 3.0 * 4.0])
+    with pytest.raises(StructureError, match="AboutGaussian"):
+        Wasserstein().check(plain)

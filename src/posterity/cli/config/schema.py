@@ -5,7 +5,7 @@ Keys that are None when left out have a default of the library's. Which keys go 
 """
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from posterity.errors import MissingExtraError
 
@@ -27,6 +27,9 @@ Numbers = float | list[Any]
 
 class Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A table of the file, in which no other keys may stand."""
+
+    page: ClassVar[str] = "docs/federate.md"
+    """Where a complete file is shown."""
 
     def given(self, *but: str) -> dict[str, Any]:
         """What the file says, without the keys ``but``."""

@@ -47,7 +47,7 @@ def read_site(path: Path, target: str | None = None) -> Table:
     """
     check_regular(path)
     try:
-        return _npz(path) if path.suffix == ".npz" else _labelled(*_csv(path), target)
+        return _npz(path) if path.suffix == ".npz" else _labelled(*read_csv(path), target)
     except StructureError as error:
         raise error.at(f"data {str(path)!r}") from error
     except Exception as error:  # zipfile, zlib, csv and NumPy each raise their own
@@ -99,8 +99,8 @@ def _labelled(names: tuple[str, ...], values: np.ndarray, target: str | None) ->
 # --- tables ------------------------------------------------------------------------------------
 
 
-def _csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    """The names in the header, and the numbers below them."""
+def read_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
+    """The names in the header, and the numbers below them; a ValueError if there are none."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         names = tuple(map(clean, next(csv.reader([file.readline()], strict=True), [])))
         lines = list(file)

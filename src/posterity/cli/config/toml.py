@@ -21,8 +21,8 @@ WORDS = {
 """For msgspec's names of types."""
 
 
-def read(path: Path) -> Federation:
-    """The configuration in a file.
+def read(path: Path, kind: type[T] = Federation) -> T:
+    """The configuration in a file, of this ``kind``.
 
     Raises:
         UsageError: if it is no TOML, or says what none may say.
@@ -38,7 +38,7 @@ def read(path: Path) -> Federation:
             expected="a TOML file",
             fix="Mend the path or the line.",
         ) from error
-    return convert(table, Federation)
+    return convert(table, kind)
 
 
 def convert(table: dict[str, Any], kind: type[T], *name: str) -> T:
@@ -53,7 +53,7 @@ def convert(table: dict[str, Any], kind: type[T], *name: str) -> T:
         message, _, path = str(error).partition(" - at `$")
         keys, value = _follow(path, table, kind)
         found, expected = _explain(message, ".".join([*name, *keys]), value)
-        fix = "See docs/federate.md for a complete file."
+        fix = f"See {kind.page} for a complete file."
         raise UsageError(found=found, expected=expected, fix=fix) from error
 
 
@@ -107,7 +107,9 @@ def one_of(choices: Mapping[str, Any], name: Any, place: str) -> Any:
     return choices[name]
 
 
-def made(make: Callable[..., Any], options: Mapping[str, Any], table: str) -> Any:
+def made(
+    make: Callable[..., Any], options: Mapping[str, Any], table: str, page: str = Table.page
+) -> Any:
     """``make(**options)``, whose complaints become ones about a table of the configuration."""
     try:
         return make(**options)
@@ -117,5 +119,5 @@ def made(make: Callable[..., Any], options: Mapping[str, Any], table: str) -> An
         raise UsageError(
             found=f"{sorted(options)} in table [{table}] ({error})",
             expected="the options that it takes, of the right type",
-            fix="See docs/federate.md.",
+            fix=f"See {page}.",
         ) from error

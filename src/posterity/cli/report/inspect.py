@@ -25,10 +25,22 @@ def text(data: dict[str, Any]) -> RenderableType:
     for name, value in data["provenance"].items():
         if name != "columns":  # which are told with their coefficients
             facts.add_row("provenance", printable(f"{name}: {value}"))
+    for name, value in data.get("student", {}).items():
+        if isinstance(value, dict):
+            value = ", ".join(part for part, is_so in value.items() if is_so) or None
+        if value is not None:
+            facts.add_row(name.replace("_", " "), printable(value))
+    if data.get("inputs"):
+        facts.add_row("columns", printable(_few(data["inputs"])))
     parts = [_tree(data["content"] if "content" in data else data["family"])]
     parts += [_sites(data["sites"])] if "sites" in data else []
     parts += [_coefficients(data["coefficients"])] if data.get("coefficients") else []
     return Group(facts, *(part for one in parts for part in ("", one)))
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - MOST_ROWS
+    return ", ".join(names[:MOST_ROWS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _coefficients(rows: list[dict[str, Any]]) -> Table:

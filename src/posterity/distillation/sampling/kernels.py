@@ -110,7 +110,8 @@ class PreconditionedSGLD:
     Args:
         step_size: as of :class:`SGLD`, for an entry whose gradient has a root mean square of one.
         decay: the share of ``V`` that a step leaves, in [0, 1).
-        floor: what is added to the root, positive, in the units of ``gradient / records``.
+        floor: what is added to the root, positive, in the units of ``gradient / records``; an
+            entry without a gradient moves by noise of variance ``step_size / floor``.
         records: what the gradient is divided by before it is squared; with the number of records,
             sizes and floors are as in the paper, whose ``V`` is that of the mean over a minibatch.
         noise: as of :class:`SGLD`.
@@ -236,7 +237,7 @@ def _check(kernel: Kernel) -> None:
 def _started(position: Any, scale: Any, memory: Any) -> State:
     position = jax.tree.map(jnp.asarray, position)
     if scale is not None:
-        _same(position, scale)
+        _broadcasts(position, scale)
         scale = jax.tree.map(lambda s, own: jnp.asarray(s, own.dtype), scale, position)
     return State(position, jnp.zeros((), jnp.int32), scale, memory)
 
@@ -291,19 +292,32 @@ def _times(scale: Any, other: Any) -> Any:
     return other if scale is None else jax.tree.map(jnp.multiply, scale, other)
 
 
-def _same(position: Any, other: Any) -> None:
-    """Raise unless two trees have the same structure: an entry moves by its own gradient."""
+def _same(position: Any, gradient: Any) -> None:
+    """Raise unless two trees have the same structure and shapes."""
+    _structure(position, gradient)
+    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(gradient), strict=True):
+        if own.shape != jnp.shape(leaf):
+            raise _misfit(f"an array of shape {jnp.shape(leaf)}", f"the position's, {own.shape}")
+
+
+def _broadcasts(position: Any, scale: Any) -> None:
+    """Raise unless a scale has one number for each entry, or for several of them."""
+    _structure(position, scale)
+    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(scale), strict=True):
+        ending = own.shape[len(own.shape) - jnp.ndim(leaf) :]
+        sizes = zip(jnp.shape(leaf), ending, strict=False)
+        if jnp.ndim(leaf) > len(own.shape) or any(size not in (1, whole) for size, whole in sizes):
+            raise _misfit(
+                f"a scale of shape {jnp.shape(leaf)}", f"one that broadcasts to {own.shape}"
+            )
+
+
+def _structure(position: Any, other: Any) -> None:
     ours, theirs = jax.tree.structure(position), jax.tree.structure(other)
     if ours != theirs:
-        raise StructureError(
-            found=f"a gradient or scale of structure {theirs}",
-            expected=f"the position's, {ours}",
-            fix="Take the gradient with respect to the position, as jax.grad gives it.",
-        )
-    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(other), strict=True):
-        if jnp.broadcast_shapes(own.shape, jnp.shape(leaf)) != own.shape:
-            raise StructureError(
-                found=f"an array of shape {jnp.shape(leaf)} in a gradient or scale",
-                expected=f"one that broadcasts to the position's {own.shape}",
-                fix="Take the gradient with respect to the position, as jax.grad gives it.",
-            )
+        raise _misfit(f"a gradient or scale of structure {theirs}", f"the position's, {ours}")
+
+
+def _misfit(found: str, expected: str) -> StructureError:
+    fix = "Take the gradient with respect to the position, as jax.grad gives it."
+    return StructureError(found=found, expected=expected, fix=fix)

@@ -15,7 +15,7 @@ import numpy as np
 from posterity.arguments import COUNT, NATURAL
 from posterity.distillation.predictive import Predictive
 from posterity.distillation.sampling import tuning
-from posterity.distillation.sampling.kernels import SGLD
+from posterity.distillation.sampling.kernels import SGLD, PreconditionedSGLD
 from posterity.distillation.sampling.tally import Tally
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
 from posterity.distillation.teachers import Draws, Health, Teacher
@@ -32,8 +32,10 @@ CLIMB = 2000
 BURN_IN = (1000, 20_000)
 """The least and the most steps that are made before any draw counts, unless told otherwise."""
 CHUNK = 250
-WARM = 0.1
-"""How far the temperature may be from one."""
+WARM = 0.15
+"""How far a temperature may be from what it should be, as a share."""
+SURE = 4.0
+"""Standard errors from which a difference counts: the worst of several groups is looked at."""
 EVERY = 8
 """Draws from one look at the temperature to the next."""
 
@@ -57,7 +59,7 @@ class Langevin(Teacher):
         data: of the posterior, as the model takes them.
         kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGLD,
             scaled in each coordinate to the posterior's width. Where its ``step_size`` is None it
-            is found: as large as leaves the chain at most five per cent too warm in its worst
+            is found, as large as leaves the chain at most five per cent too warm in its worst
             direction, once for the curvature and once for the noise of minibatches.
         chains: how many; by default 16 of small networks, one of large ones.
         batch: records of a minibatch; all where there are fewer.
@@ -67,7 +69,6 @@ class Langevin(Teacher):
         burn_in: steps that do not count; by default five times the time in which a chain forgets
             a direction as wide as the scale, from 1,000 to 20,000.
         scaled: whether to scale coordinates; by default where no step size is given.
-        noise: ``"binomial"``, cheap, or ``"normal"``, exact: of the places of records too.
 
     Raises:
         UsageError: for a prior that is no law, or a model that does not predict when it teaches.
@@ -112,6 +113,12 @@ class Langevin(Teacher):
                 found=f"kernel={kernel!r}",
                 expected="SGLD(...), PreconditionedSGLD(...) or SGHMC(...)",
                 fix="Pass one of posterity.distillation's kernels.",
+            )
+        if isinstance(kernel, PreconditionedSGLD) and kernel.step_size is None:
+            raise UsageError(
+                found="PreconditionedSGLD without a step size",
+                expected="a step size: the one that is found is for a scale that stays",
+                fix="Pass PreconditionedSGLD(step_size=1e-3), or SGLD() for a fixed scale.",
             )
         COUNT.check(thin=thin)
         COUNT.or_none().check(chains=chains)
@@ -207,7 +214,9 @@ class Langevin(Teacher):
 
     def _counted(self, kernel: Any) -> State:
         """From here on draws count."""
-        return State(kernel, Tally.empty(self.chains), jnp.zeros(self.chains, jnp.float32))
+        at = kernel.position
+        shape = jax.eval_shape(self.target.warmth, at, at).shape
+        return State(kernel, Tally.empty(shape), jnp.zeros(self.chains, jnp.float32))
 
     def advance(self, state: State, *, key: jax.Array) -> State:
         """As many steps as lead to the next draw."""
@@ -226,22 +235,11 @@ class Langevin(Teacher):
             return state._replace(kernel=kernel)
         looks = state.kernel.step // self.thin % EVERY == 0
         tally = jax.lax.cond(
-            looks, lambda: state.tally.with_(self._warmth(at, gradient)), lambda: state.tally
+            looks,
+            lambda: state.tally.with_(self.target.warmth(at, gradient)),
+            lambda: state.tally,
         )
         return State(kernel, tally, level)
-
-    def _warmth(self, at: Any, gradient: Any) -> Any:
-        """One estimate of each chain's temperature: ``-z · ∇ log p(z)`` over the dimension.
-
-        Its expectation is one under the posterior ``p``, wherever the origin lies, also with
-        gradients of minibatches, which were drawn after ``z`` was there. A step that is too large
-        leaves the chain wider than ``p``, and warmer.
-        """
-        return -self.target.sums(at, gradient) / self._dimension
-
-    @property
-    def _dimension(self) -> int:
-        return self.target.dimension
 
     def draws(self, state: State) -> Any:
         """The positions of the chains."""
@@ -275,23 +273,26 @@ class Langevin(Teacher):
     def health(self, state: State) -> Health:
         """Whether chains are as warm as they should be."""
         self.check(state)
-        temperature, error = state.tally.mean()
-        if not np.isfinite(error):
+        each, errors = state.tally.mean()
+        wanted = getattr(self.kernel, "temperature", 1.0)
+        if not np.isfinite(errors).all() or callable(wanted) or not wanted:
             return Health()
-        wanted = float(getattr(self.kernel, "temperature", 1.0))
-        off, sure = temperature - wanted, abs(temperature - wanted) > 3 * error
-        reasons = ()
-        if off > WARM * wanted and sure:
-            reasons = (
-                f"the chains' temperature is {temperature:.2f}, not {wanted:g}: the step size is "
-                "too large for the posterior, or burn-in too short",
+        found, off = float(each.mean()), each / wanted - 1
+        sure = np.abs(each - wanted) > SURE * errors
+        reasons = []
+        if (sure & (off > WARM)).any():
+            reasons.append(
+                f"the chains are too warm (temperature {each.max():.2f}, not {wanted:g}, in the "
+                "worst group of coordinates): the step size is too large for the posterior, or "
+                "burn_in too short"
             )
-        elif off < -WARM * wanted and sure:
-            reasons = (
-                f"the chains still spread (temperature {temperature:.2f}, not {wanted:g}): raise "
-                "burn_in or the steps, or lower the friction of SGHMC",
+        if (sure & (off < -WARM)).any():
+            reasons.append(
+                f"the chains still spread (temperature {each.min():.2f}, not {wanted:g}, in the "
+                "slowest group of coordinates): they have not explored the posterior; raise "
+                "burn_in and steps"
             )
-        return Health(reasons, temperature)
+        return Health(tuple(reasons), found)
 
     # --- draws to keep ---------------------------------------------------------------------------
 

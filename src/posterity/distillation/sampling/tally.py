@@ -18,35 +18,37 @@ class Tally(NamedTuple):
     """
 
     sums: jax.Array
-    """(BATCHES, chains)."""
+    """(BATCHES, groups, chains)."""
     length: jax.Array
     """Of a batch."""
     count: jax.Array
     """Numbers so far, since batches began to count."""
 
     @classmethod
-    def empty(cls, chains: int) -> Self:
-        """Before the first number."""
-        return cls(jnp.zeros((BATCHES, chains), jnp.float32), jnp.int32(1), jnp.int32(0))
+    def empty(cls, shape: tuple[int, int]) -> Self:
+        """Before the first number, of so many groups and chains."""
+        return cls(jnp.zeros((BATCHES, *shape), jnp.float32), jnp.int32(1), jnp.int32(0))
 
-    def with_(self, values: Float[jax.Array, " chains"]) -> Self:
+    def with_(self, values: Float[jax.Array, "groups chains"]) -> Self:
         """After one more number of each chain."""
         full = self.count == BATCHES * self.length
-        halved = self.sums.reshape(BATCHES // 2, 2, -1).sum(1)
+        halved = self.sums.reshape(BATCHES // 2, 2, *values.shape).sum(1)
         joined = jnp.concatenate([halved, jnp.zeros_like(halved)])
         sums = jnp.where(full, joined, self.sums)
         length = jnp.where(full, 2 * self.length, self.length)
         return type(self)(sums.at[self.count // length].add(values), length, self.count + 1)
 
-    def mean(self) -> tuple[float, float]:
-        """Over chains and time, and its standard error; infinite where too few tell."""
+    def mean(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each group over chains and time, and its standard error: infinite where too few tell.
+
+        Chains are independent; batches of a chain nearly so, unless it is slow: the worse counts.
+        """
         length, count = int(self.length), int(self.count)
         whole = count // length
         if whole < BATCHES // 2:
-            return np.nan, np.inf
+            return np.full(self.sums.shape[1], np.nan), np.full(self.sums.shape[1], np.inf)
         each = np.asarray(self.sums[:whole], np.float64) / length
-        # Chains are independent; batches of a chain nearly so, unless it is slow: the worse counts.
-        errors = [each.mean(1).std(ddof=1) / whole**0.5]
-        if each.shape[1] > 3:
-            errors.append(each.mean(0).std(ddof=1) / each.shape[1] ** 0.5)
-        return float(each.mean()), float(max(errors))
+        error = each.mean(2).std(0, ddof=1) / whole**0.5
+        if each.shape[2] > 3:
+            error = np.maximum(error, each.mean(0).std(1, ddof=1) / each.shape[2] ** 0.5)
+        return each.mean((0, 2)), error

@@ -26,6 +26,9 @@ from posterity.models import Model, NeuralNetwork, Records
 from posterity.networks import chains as chains_last
 from posterity.networks.likelihoods import log_likelihood
 
+GROUPS = 32
+"""Coordinates of which each has a temperature of its own."""
+
 
 class Target(eqx.Module):
     """``log p(z) + Σ log p(record | z)`` in nats, at several positions at a time."""
@@ -93,14 +96,14 @@ class Target(eqx.Module):
         gradient, values = jax.grad(total, has_aux=True)(positions)
         return values, gradient
 
-    def sums(self, tree: Any, other: Any) -> Float[Real, " c"]:
-        """The inner product of two trees of positions, chain by chain."""
-        each = jax.tree.map(self._product, tree, other)
-        return sum(jax.tree.leaves(each))  # pyright: ignore[reportReturnType]
+    @abc.abstractmethod
+    def warmth(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
+        """``-z · ∇ log p(z)`` over the dimension, for groups of coordinates of each chain.
 
-    def _product(self, one: Any, other: Any) -> Any:
-        axes = [axis for axis in range(one.ndim) if axis != self.axis % one.ndim]
-        return (one * other).sum(axes)
+        Under the law with density ``p`` the expectation of each is one, wherever the origin is,
+        also with gradients of minibatches. A step that is too large for a direction leaves a chain
+        wider there than the law, and warmer.
+        """
 
 
 class WeightsTarget(Target):
@@ -176,6 +179,15 @@ class WeightsTarget(Target):
     def _axes_of_input(self) -> int:
         return self.data[0].ndim - 1
 
+    def warmth(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
+        """Of each array of weights."""
+
+        def one(at: Any, slope: Any) -> Any:
+            others = [axis for axis in range(at.ndim) if axis != self.axis % at.ndim]
+            return -(at * slope).mean(others)
+
+        return jnp.stack(jax.tree.leaves(jax.tree.map(one, positions, gradient)))
+
     def constrained(self, positions: Any) -> Any:
         """Flat weights (c, p)."""
         leaves = [jnp.moveaxis(leaf, self.axis, 0) for leaf in jax.tree.leaves(positions)]
@@ -231,6 +243,11 @@ class ModelTarget(Target):
 
         return jax.vmap(lambda v: in_columns(self.model.outputs(self.event(v), x)))(positions)
 
+    def warmth(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
+        """Of each coordinate; of all together where there are many."""
+        each = -(positions * gradient).T
+        return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
+
     def constrained(self, positions: Any) -> Any:
         """Events of the prior."""
         return jax.vmap(self.event)(positions)
@@ -274,7 +291,7 @@ def target(model: Model, prior: Any, data: Any, *, batch: int, chains: int, nois
             )
         leaves = [np.asarray(leaf, np.float32) for leaf in (prior.mean, prior.precision)]
         with jax.enable_x64(False):
-            trees = tuple(jax.tree.map(np.asarray, model.unravel(leaf)) for leaf in leaves)
+            trees = tuple(model.unravel(leaf) for leaf in leaves)
         layers = model.layers
         along = layers is not None and chains > 1 and chains_last.pays(layers)
         return (AlongChains if along else WeightsTarget)(model=model, prior=trees, **sizes)
@@ -299,8 +316,7 @@ def check_prior(prior: Any, what: str = "a prior") -> None:
         )
 
 
-def _single(leaf: Any) -> np.ndarray:
+def _single(leaf: Any) -> jax.Array:
+    """In single precision, where compiled code finds it: not copied again at every call."""
     leaf = np.asarray(leaf)
-    if leaf.dtype.kind == "b":
-        return leaf.astype(np.int32)
-    return leaf.astype(np.float32 if leaf.dtype.kind == "f" else np.int32)
+    return jnp.asarray(leaf.astype(np.float32 if leaf.dtype.kind == "f" else np.int32))

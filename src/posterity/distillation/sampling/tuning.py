@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from posterity.distillation.sampling.target import Target, generator
@@ -43,20 +44,23 @@ def _gradient(target: Target, positions: Any, key: jax.Array, chains: int) -> An
 
 def climb(target: Target, positions: Any, chains: int, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
-    import optax
-
-    adam = optax.adam(optax.cosine_decay_schedule(-RATE, max(steps, 1)))
-
-    @jax.jit
-    def moved(positions: Any, moments: Any, gradient: Any) -> Any:
-        moves, moments = adam.update(gradient, moments)
-        return optax.apply_updates(positions, moves), moments
-
-    moments = adam.init(positions)
+    moments = _adam(steps).init(positions)
     for own in _keys(key, steps):
         gradient = _gradient(target, positions, own, chains)
-        positions, moments = moved(positions, moments, gradient)
+        positions, moments = _moved(steps, positions, moments, gradient)
     return positions
+
+
+def _adam(steps: int) -> Any:
+    import optax
+
+    return optax.adam(optax.cosine_decay_schedule(-RATE, max(steps, 1)))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _moved(steps: int, positions: Any, moments: Any, gradient: Any) -> Any:
+    moves, moments = _adam(steps).update(gradient, moments)
+    return jax.tree.map(jnp.add, positions, moves), moments
 
 
 def tuned(target: Target, positions: Any, chains: int, *, scaled: bool, key: jax.Array) -> Tuned:
@@ -131,17 +135,14 @@ def _curvature(target: Target, positions: Any, chains: int, root: Any, key: jax.
     at, values = jax.tree.map(np.asarray, positions), []
     reach = 1e-2
     for own in _keys(key, POWERS):
-        norm = np.maximum(_sums(target, direction, direction), 1e-30) ** 0.5
-        direction = jax.tree.map(lambda leaf: leaf / _along(norm, leaf, target.axis), direction)
-        ends = []
-        for side in (reach, -reach):
-            there = jax.tree.map(
-                lambda z, r, v, side=side: (z + side * r * v).astype(z.dtype), at, root, direction
-            )
-            ends.append(_gradients(target, there, chains, own))
-        product = jax.tree.map(
-            lambda one, other, r: r * (one - other) / (2 * reach), ends[1], ends[0], root
-        )
+        direction = _unit(target, direction)
+        moved = jax.tree.map(lambda r, v, reach=reach: reach * r * v, root, direction)
+        ends = [
+            _gradients(target, jax.tree.map(_single, at, by), chains, own)
+            for by in (moved, jax.tree.map(np.negative, moved))
+        ]
+        scaled = lambda one, other, r, reach=reach: r * (other - one) / (2 * reach)
+        product = jax.tree.map(scaled, ends[0], ends[1], root)
         values.append(np.abs(_sums(target, direction, product)))
         reach = 0.3 / max(float(values[-1].max()), 1.0) ** 0.5
         direction = product
@@ -159,7 +160,17 @@ def _sums(target: Target, one: Any, other: Any) -> np.ndarray:
     return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
 
 
-def _along(per_chain: np.ndarray, leaf: Any, axis: int) -> np.ndarray:
-    shape = [1] * leaf.ndim
-    shape[axis] = -1
-    return per_chain.reshape(shape)
+def _unit(target: Target, tree: Any) -> Any:
+    """Each chain's direction, of length one."""
+    norm = np.maximum(_sums(target, tree, tree), 1e-30) ** 0.5
+
+    def one(leaf: Any) -> Any:
+        shape = [1] * leaf.ndim
+        shape[target.axis] = -1
+        return leaf / norm.reshape(shape)
+
+    return jax.tree.map(one, tree)
+
+
+def _single(at: Any, by: Any) -> Any:
+    return (at + by).astype(np.float32)

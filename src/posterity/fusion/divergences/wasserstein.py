@@ -8,9 +8,10 @@ import numpy as np
 from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ConvergenceWarning
 from posterity.families import ExponentialFamily
+from posterity.families.about import Moments
 from posterity.families.composite import Composite
 from posterity.fusion.divergences.discrepancy import Discrepancy, shares, sums
-from posterity.fusion.divergences.gaussians import Law, about, check_gaussian, counted, law_of
+from posterity.fusion.divergences.gaussians import about_gaussian
 
 Array = np.ndarray
 STEPS = 500
@@ -51,7 +52,7 @@ class Wasserstein(Discrepancy):
             for part in member.parts():
                 self.check(part)
         else:
-            check_gaussian(member)
+            about_gaussian(member)
 
     def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
         """``W₂²(p, q)``, in squared units of the event."""
@@ -59,7 +60,7 @@ class Wasserstein(Discrepancy):
         if isinstance(p, Composite):
             pairs = zip(p.parts(), q.parts(), strict=True)  # pyright: ignore
             return p._total([self.between(mine, theirs) for mine, theirs in pairs])
-        return _squared_distance(law_of(p), law_of(q))
+        return _squared_distance(about_gaussian(p).moments, about_gaussian(q).moments)
 
     def _middle(
         self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]
@@ -74,7 +75,8 @@ def _middle(
 ) -> ExponentialFamily:
     if isinstance(members, Composite):
         return members.rebuild([_middle(part, labels, share) for part in members.parts()])
-    law, counts = law_of(members), counted(members)
+    about = about_gaussian(members)
+    law, beside = about.moments, about.beside_moments
 
     def average(values: Array) -> Array:
         return sums(share.reshape(-1, *(1,) * (values.ndim - 1)) * values, labels)
@@ -83,10 +85,11 @@ def _middle(
         spread = average(np.sqrt(law.spread)) ** 2
     else:
         spread = _covariances(law.spread, labels, share)
-    return about(members, Law(average(law.mean), spread), tuple(map(average, counts)))
+    middle = Moments(average(law.mean), spread)
+    return about.with_moments(middle, tuple(map(average, beside)))
 
 
-def _squared_distance(p: Law, q: Law) -> Float[Real, "*batch"]:
+def _squared_distance(p: Moments, q: Moments) -> Float[Real, "*batch"]:
     apart = ((p.mean - q.mean) ** 2).sum(-1)
     if p.diagonal:
         return apart + ((np.sqrt(p.spread) - np.sqrt(q.spread)) ** 2).sum(-1)

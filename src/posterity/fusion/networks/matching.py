@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.errors import StructureError
-from posterity.families.gaussian import DiagonalGaussian
+from posterity.families import DiagonalGaussian
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
 from posterity.fusion.networks.combine import Labels

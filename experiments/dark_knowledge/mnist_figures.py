@@ -1,0 +1,85 @@
+"""Two pictures: where errors are going, and how unsure networks are of strange images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+import posterity
+from experiments.dark_knowledge.mnist_run import Seed
+
+COLORS = {"plug-in": "#777777", "SGLD": "#1d70b8", "distilled": "#c1121f"}
+KINDS = {"MNIST": "#222222", "font digits": "#e08e0b", "Fashion-MNIST": "#2a9d4b"}
+
+
+def curves(summary: Mapping[str, Any], folder: Path) -> None:
+    """Write `mnist-curve.png`: test errors and log likelihoods over steps of the chain."""
+    canvas, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    paper = summary["paper"]["test error in %"]
+    for row in summary["runs"]:
+        steps = [point["chain steps"] / 1000 for point in row["curve"]]
+        for place, method in enumerate(("SGLD", "distilled")):
+            first = method if row is summary["runs"][0] else None
+            color = COLORS[method]
+            errors = [point[method] for point in row["curve"]]
+            levels = [point["log likelihoods"][place] for point in row["curve"]]
+            axes[0].plot(steps, errors, color=color, label=first, linewidth=1.2)
+            axes[1].plot(steps, levels, color=color, label=first, linewidth=1.2)
+        own = row["plug-in"]
+        axes[0].axhline(own["error"], color=COLORS["plug-in"], linewidth=0.8)
+        axes[1].axhline(own["log likelihood"], color=COLORS["plug-in"], linewidth=0.8)
+    for method, (error, _) in paper.items():
+        axes[0].axhline(error, color=COLORS[method], linestyle=":", linewidth=1)
+    axes[0].plot([], [], ":", color="black", label="the paper, a million steps")
+    axes[0].plot([], [], color=COLORS["plug-in"], label="plug-in")
+    axes[0].set_ylim(1.0, 3.0)
+    axes[1].set_ylim(-0.11, -0.03)
+    for axis, label in zip(axes, ("test error, %", "test log likelihood, nats"), strict=True):
+        axis.set_xlabel("thousand steps of the chain, with those of burn-in")
+        axis.set_ylabel(label)
+    axes[0].legend(frameon=False)
+    canvas.savefig(folder / "mnist-curve.png", dpi=130)
+    plt.close(canvas)
+
+
+def strange(seed: Seed, folder: Path) -> None:
+    """Write `mnist-strange.png`: what the student of one seed makes of images of three kinds."""
+    path = seed.file("student.safetensors")
+    if not path.exists():
+        return
+    said = posterity.load(path).predict(seed.images.asked)
+    rows = {"MNIST": slice(0, len(seed.images.y_test)), **seed.rows()}
+    canvas, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for axis, values, label in zip(
+        axes,
+        (said.entropy, said.mutual_information),
+        ("entropy of the predictive, nats", "mutual information, nats"),
+        strict=True,
+    ):
+        _histograms(axis, np.asarray(values), rows)
+        axis.set_xlabel(label)
+        axis.set_ylabel("density")
+    axes[0].legend(frameon=False)
+    canvas.suptitle("the distilled network on images of three kinds")
+    canvas.savefig(folder / "mnist-strange.png", dpi=130)
+    plt.close(canvas)
+
+
+def _histograms(axis: Axes, values: np.ndarray, rows: Mapping[str, slice]) -> None:
+    edges = np.linspace(0, np.quantile(values, 0.999), 40)
+    for (name, own), color in zip(rows.items(), _colors(rows), strict=True):
+        axis.hist(values[own], edges, density=True, histtype="step", color=color, label=name)
+    axis.set_yscale("log")
+
+
+def _colors(rows: Mapping[str, slice]) -> list[str]:
+    return [KINDS.get(name, "#7b2cbf") for name in rows]

@@ -1,0 +1,270 @@
+"""Five sites, fused, then distilled: `python -m experiments.dark_knowledge.pipeline`.
+
+Each site trains a network of 150 units on its own share of MNIST; only their posteriors travel.
+They are fused, and the fused network is distilled into one of 150 units, with no image of any
+site: the student listens on generated inputs, or on digits of computer fonts without labels.
+Held against it is what the units of all five side by side predict (750 units). Writes
+`pipeline.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import posterity
+from experiments.data import Array, Digits, Images, font_digits, mnist
+from experiments.klfusion.networks import methods
+from experiments.klfusion.networks.local_fits import DEFAULT_CACHE, Case, local_fits
+from experiments.klfusion.networks.metrics import scores
+from experiments.klfusion.networks.predictions import alone
+from posterity.distillation import Box, Draws, Inputs, Mixup, Perturbed, Student
+from posterity.errors import ConvergenceWarning
+from posterity.families import Network
+from posterity.models import NeuralNetwork
+from posterity.networks import Layers
+
+RESULTS = Path(__file__).parent / "results"
+CACHE = Path(tempfile.gettempdir()) / "posterity-dark-pipeline"
+UNITS = 150
+GOAL = "concatenation"
+
+
+class Moved(Inputs):
+    """Public images at random sizes, slants and places, without a label.
+
+    Computer fonts are upright, all of one size; people write neither way. ``x`` (n, side, side).
+    """
+
+    x: Any
+    turn: float = 0.25
+    slant: float = 0.4
+    stretch: float = 0.2
+    move: float = 1.5
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """Images bent by a linear map each, flat (n, side²)."""
+        keys = jax.random.split(key, 5)
+        x = jnp.asarray(self.x)[jax.random.randint(keys[0], (n,), 0, len(self.x))]
+        between = lambda k, size, shape: jax.random.uniform(k, shape, minval=-size, maxval=size)
+        turn = between(keys[1], self.turn, (n,))
+        slant = between(keys[2], self.slant, (n,))
+        stretch = 1 + between(keys[3], self.stretch, (n, 2))
+        move = between(keys[4], self.move, (n, 2))
+        bent = jax.vmap(_bent)(x, turn, slant, stretch, move)
+        return bent.reshape(n, -1)
+
+
+def _bent(image: Any, turn: Any, slant: Any, stretch: Any, move: Any) -> Any:
+    side = image.shape[0]
+    middle = (side - 1) / 2
+    grid = jnp.stack(jnp.meshgrid(*2 * [jnp.arange(side) - middle], indexing="ij"))
+    cos, sin = jnp.cos(turn), jnp.sin(turn)
+    rotation = jnp.array([[cos, -sin], [sin, cos]])
+    shear = jnp.array([[1.0, 0.0], [slant, 1.0]])
+    places = jnp.tensordot(rotation @ shear * stretch[:, None], grid, 1) + move[:, None, None]
+    return jax.scipy.ndimage.map_coordinates(image, list(places + middle), order=1)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is done.
+
+    Attributes:
+        steps: of a student.
+        batch: inputs of a step.
+        rate: of Adam.
+        samples: draws of the fused weights that are kept to teach.
+    """
+
+    steps: int = 20_000
+    batch: int = 100
+    rate: float = 1e-3
+    samples: int = 20
+
+
+def kinds(public: Images) -> dict[str, Inputs]:
+    """Where a student can listen without any site's data; ``public`` (n, side, side)."""
+    flat = public.reshape(len(public), -1)
+    width = flat.shape[1]
+    return {
+        "uniform noise": Box(np.zeros(width), np.ones(width)),
+        "fonts": Perturbed(flat, noise=0.0),
+        "fonts, perturbed": Perturbed(flat, noise=0.1),
+        "fonts, mixed": Mixup(flat),
+        "fonts, bent": Moved(public),
+    }
+
+
+def reference(x: Images) -> dict[str, Inputs]:
+    """What may not be had, for comparison: the sites' own images (n, side, side)."""
+    return {"the sites' images, perturbed (not allowed)": Perturbed(x.reshape(len(x), -1), 0.1)}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One partition."""
+
+    case: Case
+    digits: Digits
+    public: Images
+    effort: Effort
+    cache: Path
+
+    def run(self, fits: Path) -> dict[str, Any]:
+        """Everything about it, from the cache where it is there."""
+        path = self.cache / f"{self.case.name}.json"
+        rows = json.loads(path.read_text()) if path.exists() else {}
+        todo = {**kinds(self.public), **reference(self.digits.x_train)}
+        if set(todo) <= set(rows):
+            return rows
+        sites = local_fits(fits, self.case, self.digits)
+        fused = methods.capped(sites)
+        if not rows:
+            together = methods.together(sites)
+            rows = {name: self._row(predict, units) for name, (predict, units) in together.items()}
+            rows[FUSED] = self._row(alone(fused), sum(fused.layers.widths))
+        for name, inputs in todo.items():
+            if name not in rows:
+                rows[name] = self._distilled(fused, inputs)
+                print(f"partition {self.case.number}, {name}: {rows[name]}", flush=True)
+            self.cache.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(rows, indent=1) + "\n")
+            partial.replace(path)
+        return rows
+
+    def _distilled(self, fused: Network, inputs: Inputs) -> dict[str, Any]:
+        own, wall, cpu = self.effort, time.monotonic(), time.process_time()
+        layers = fused.layers
+        student = Layers.dense(layers.inputs, min(UNITS, *layers.widths), layers.outputs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the status is kept
+            found = posterity.distill(
+                teacher(fused), student, key=jax.random.key(self.case.number), inputs=inputs,
+                steps=own.steps, batch=own.batch, learning_rate=own.rate,
+            )  # fmt: skip
+        row = self._row(predictor(found.student), sum(student.widths))
+        return row | {
+            "steps": own.steps,
+            "status": str(found.status),
+            "wall seconds": round(time.monotonic() - wall, 1),
+            "CPU seconds": round(time.process_time() - cpu, 1),
+        }
+
+    def _row(self, predict: Callable[[Images], Array], units: int) -> dict[str, Any]:
+        x, y = self.digits.x_test, self.digits.y_test
+        own = scores(predict(x.reshape(len(x), -1)), y)
+        return {
+            "units": units,
+            "accuracy": round(own.accuracy, 3),
+            "log likelihood": round(own.log_likelihood, 5),
+        }
+
+
+FUSED = "fused (product)"
+
+
+def teacher(fused: Network) -> Draws:
+    """The fused network at the mean of its weights, which predicts best."""
+    return Draws(NeuralNetwork.of_layers(fused.layers), np.asarray(fused.mean)[None])
+
+
+def predictor(student: Student) -> Callable[[Images], Array]:
+    """Class probabilities."""
+    return lambda x: student.predict(x).mean
+
+
+def summarise(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over partitions, and which inputs meet the goal on average."""
+    names = list(trials[0])
+    table = {
+        name: {
+            "units": trials[0][name]["units"],
+            **{
+                kind: _spread([rows[name][kind] for rows in trials])
+                for kind in ("accuracy", "log likelihood")
+            },
+        }
+        for name in names
+    }
+    return {
+        "partitions": len(trials),
+        "spread": "standard deviation over partitions",
+        "teacher": "the fused network at the mean of its weights",
+        "table": table,
+        "goals": [_goal(name, trials) for name in names if "steps" in trials[0][name]],
+        "by partition": list(trials),
+    }
+
+
+def _goal(name: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    ahead = {
+        kind: [rows[name][kind] - rows[GOAL][kind] for rows in trials]
+        for kind in ("accuracy", "log likelihood")
+    }
+    return {
+        "goal": f"{UNITS} units at least as good as the concatenation of all, on average: {name}",
+        "ahead by": {kind: _spread(values) for kind, values in ahead.items()},
+        "met": bool(all(np.mean(values) >= 0 for values in ahead.values())),
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    found = {"mean": round(float(np.mean(values)), 4)}
+    if len(values) > 1:
+        found["sd"] = round(float(np.std(values, ddof=1)), 4)
+    return found
+
+
+def run(
+    partitions: Sequence[int],
+    digits: Digits,
+    public: Images,
+    *,
+    case: Case,
+    effort: Effort,
+    fits: Path,
+    cache: Path,
+    results: Path,
+) -> dict[str, Any]:
+    """Train, fuse, distil, measure, judge and write; returns what `pipeline.json` holds."""
+    cases = [
+        Case(case.concentration, number, case.sites, case.setting, case.widths, case.steps)
+        for number in partitions
+    ]
+    trials = [Trial(own, digits, public, effort, cache).run(fits) for own in cases]
+    summary = summarise(trials) | {"effort": repr(effort)}
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "pipeline.json").write_text(json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--fits", type=Path, default=DEFAULT_CACHE, help="folder of local fits")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what was measured")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    own = parser.parse_args(arguments)
+    summary = run(
+        own.partitions, mnist(), font_digits(one_per_family=False).x, case=Case(),
+        effort=Effort(), fits=own.fits, cache=own.cache, results=own.results,
+    )  # fmt: skip
+    print(json.dumps(summary["table"], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The layers of a student as runtimes with channels first have them: ONNX and torch.
+
+Images are ``(channels, height, width)`` there, and flattened in that order, so the rows of a dense
+layer behind a convolution change places; kernels are ``(outputs, inputs, height, width)`` and
+``(outputs, inputs)``. A padding of ``"same"`` is said side by side, because with strides the two
+differ and runtimes disagree about which is the greater: here, as in JAX, the last.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from posterity.distillation.student import Student
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.networks.layers import Conv, Layer, Layers
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelsFirst:
+    """A layer, its arrays in float32 and its padding.
+
+    ``pads`` are top, left, bottom, right; ``flattens`` says whether images become rows before it.
+    """
+
+    layer: Layer
+    kernel: np.ndarray
+    bias: np.ndarray | None
+    pads: tuple[int, int, int, int]
+    flattens: bool
+
+
+def check_layers(student: Student) -> Layers:
+    """The layers of a student that other runtimes can be told of.
+
+    Raises:
+        UsageError: for a network that is a function, which nobody can look into.
+        ParameterError: for weights that are not finite.
+        StructureError: for a network that ends in a convolution.
+    """
+    if not isinstance(student.network, Layers):
+        raise UsageError(
+            found=f"{student!r}, whose network is a {type(student.network).__name__}",
+            expected="a student whose network is posterity.networks.Layers",
+            fix="Distill into Layers.dense(...) or other Layers: what a function of one's own "
+            "does cannot be written down; export it by the tools of its library.",
+        )
+    if not np.isfinite(student.parameters).all():
+        raise ParameterError(
+            found="NaN or infinity among the weights of the student",
+            expected="finite numbers",
+            fix="Distill again, with smaller steps.",
+        )
+    if isinstance(student.network.layers[-1], Conv):
+        raise StructureError(
+            found=f"a convolution as the last layer of {student.network.summary}",
+            expected="a dense one: outputs of a head are numbers, not images",
+            fix="Add Dense(outputs, head.size, 'identity').",
+        )
+    return student.network
+
+
+def channels_first(student: Student) -> Iterator[ChannelsFirst]:
+    """Layer after layer."""
+    layers = check_layers(student)
+    arrays: Any = layers.unravel(np.asarray(student.parameters, np.float32))
+    images = isinstance(layers.layers[0], Conv)  # whether images come in here
+    for layer, own, image in zip(layers.layers, arrays, layers.images[:-1], strict=True):
+        kernel, pads = own["kernel"], (0, 0, 0, 0)
+        flattens = images and not isinstance(layer, Conv)
+        if isinstance(layer, Conv):
+            pads = _pads(layer, image)
+            kernel = kernel.transpose(3, 2, 0, 1)
+        else:
+            if flattens:
+                kernel = kernel.reshape(*image, -1).transpose(2, 0, 1, 3)
+            kernel = kernel.reshape(layer.inputs, layer.outputs).T
+            images = False
+        kernel = np.ascontiguousarray(kernel)
+        yield ChannelsFirst(layer, kernel, own.get("bias"), pads, flattens)
+
+
+def _pads(layer: Conv, image: tuple[int, ...]) -> tuple[int, int, int, int]:
+    if layer.padding == "valid":
+        return (0, 0, 0, 0)
+    both = []
+    for size, window in zip(image[:2], layer.window, strict=True):
+        total = max((-(-size // layer.stride) - 1) * layer.stride + window - size, 0)
+        both.append((total // 2, total - total // 2))
+    (top, bottom), (left, right) = both
+    return top, left, bottom, right

@@ -1,0 +1,279 @@
+"""ONNX: a student as a graph that any runtime serves, without Python or posterity.
+
+The graph takes ``x``, a batch of inputs ``(n, …)`` of the shape of one input that the network has
+(``Layers.image``; ``(n, d)`` for a perceptron), with ``n`` any number. What comes out has names:
+
+====================  ==========================================================================
+categorical,          ``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,), and of
+bernoulli (K = 2)     a student that tells them apart ``mutual_information`` (n,); in nats
+gaussian              ``mean`` (n, k), ``variance`` (n, k) of the function and ``noise_variance``
+                      (n, k), as a :class:`~posterity.networks.prediction.Prediction` has them
+====================  ==========================================================================
+
+Everything is float32 but for what is in units that the student rescales: its input then, or its
+mean and its variances, are float64, because a float32 has no digits left of seconds since 1970.
+Results are those of ``Student.predict`` to 1e-5 (chances, entropies; values relative to their
+spread) as far as a float32 reaches: variances above 3e38 are infinite.
+
+The operators are those of opset 17 (ONNX 1.12, of 2022), in its first and oldest forms: runtimes of
+that year and later have them all. ``Gelu`` and ``Swish``, which came later, are written out.
+"""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posterity import __version__
+from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
+from posterity.distillation.heads import FLOOR
+from posterity.distillation.student import Student
+from posterity.errors import MissingExtraError, StructureError
+from posterity.files import write_file
+from posterity.networks.layers import Conv
+
+OPSET = 17
+IR = 8
+"""The version of the format that came with this opset."""
+BYTES = 2**31 - 2**20
+"""Of weights; a graph with more cannot be one message of protocol buffers."""
+
+
+def to_onnx(student: Student, path: str | os.PathLike[str] | None = None) -> Any:
+    """A student as an ONNX graph, written to ``path`` if there is one.
+
+    Its metadata name the ``likelihood``, whether it tells uncertainties apart (``split``), the
+    ``noise_variance`` where it is known, and the version of posterity.
+
+    Args:
+        student: whose network is :class:`~posterity.networks.Layers`.
+        path: of the file, conventionally ``*.onnx``; written whole or not at all.
+
+    Returns:
+        An ``onnx.ModelProto``.
+
+    Raises:
+        MissingExtraError: onnx is not installed.
+        UsageError: a student whose network is a function, and what is no student.
+        ParameterError: weights that are not finite.
+        StructureError: a network of more than 2 GiB, which one such file cannot hold, or one
+            that ends in a convolution.
+        ArtifactError: if the file cannot be written; what was there is then as it was.
+
+    >>> from posterity.distillation.heads import Head
+    >>> from posterity.networks import Layers
+    >>> layers = Layers.dense(2, 8, 3)
+    >>> model = to_onnx(Student(layers, np.zeros(layers.size), Head("categorical", 3)))
+    >>> [output.name for output in model.graph.output]
+    ['probabilities', 'log_probabilities', 'entropy']
+    """
+    onnx = _onnx()
+    layers = check_layers(student)
+    if 4 * layers.size > BYTES:
+        raise StructureError(
+            found=f"{4 * layers.size} bytes of weights",
+            expected=f"at most {BYTES}: one file of ONNX holds no more",
+            fix="Distill into a smaller network, or export by to_torch.",
+        )
+    graph = _Graph(onnx)
+    flow = _inputs(graph, student)
+    if isinstance(layers.layers[0], Conv):
+        flow = graph.add("Transpose", flow, perm=[0, 3, 1, 2])
+    elif len(layers.image) > 1:
+        flow = graph.add("Flatten", flow, axis=1)
+    for index, layer in enumerate(channels_first(student)):
+        flow = _layer(graph, flow, layer, index)
+    outputs = _values if student.head.likelihood == "gaussian" else _classes
+    outputs(graph, flow, student)
+    model = _model(graph, student)
+    if path is not None:
+        write_file(Path(path), model.SerializeToString())
+    return model
+
+
+def _onnx() -> Any:
+    """The package, if it is installed."""
+    try:
+        import onnx
+        import onnx.checker
+        import onnx.helper
+        import onnx.numpy_helper
+    except ImportError as error:
+        raise MissingExtraError.of("onnx", "onnx") from error
+    return onnx
+
+
+# --- a graph that grows ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Graph:
+    """Nodes, constants, inputs and outputs so far; arrays on their way go by their names."""
+
+    onnx: Any
+    nodes: list[Any] = dataclasses.field(default_factory=list)
+    constants: list[Any] = dataclasses.field(default_factory=list)
+    inputs: list[Any] = dataclasses.field(default_factory=list)
+    outputs: list[Any] = dataclasses.field(default_factory=list)
+
+    def add(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """A node; the name of what comes out of it."""
+        name = name or f"{kind.lower()}_{len(self.nodes)}"
+        node = self.onnx.helper.make_node(kind, inputs, [name], name=f"{name}:node", **attributes)
+        self.nodes.append(node)
+        return name
+
+    def constant(self, value: Any, dtype: Any = np.float32, name: str = "") -> str:
+        """An array that the graph brings along."""
+        name = name or f"constant_{len(self.constants)}"
+        array = np.asarray(value, dtype, order="C")
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def takes(self, name: str, dtype: Any, *shape: int) -> str:
+        """An input of the graph."""
+        self.inputs.append(self._described(name, dtype, shape))
+        return name
+
+    def gives(self, name: str, what: str, dtype: Any, *shape: int) -> None:
+        """An output of the graph: ``what``, by another name."""
+        self.add("Identity", what, name=name)
+        self.outputs.append(self._described(name, dtype, shape))
+
+    def cast(self, what: str, dtype: Any) -> str:
+        """The same in another precision."""
+        return self.add("Cast", what, to=self._kind(dtype))
+
+    def columns(self, what: str, start: int, stop: int) -> str:
+        """Some columns of a table."""
+        ends = [self.constant([end], np.int64) for end in (start, stop, 1)]
+        return self.add("Slice", what, *ends)
+
+    def _described(self, name: str, dtype: Any, shape: tuple[int, ...]) -> Any:
+        kind = self._kind(dtype)
+        return self.onnx.helper.make_tensor_value_info(name, kind, ["n", *shape])
+
+    def _kind(self, dtype: Any) -> int:
+        return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+
+def _model(graph: _Graph, student: Student) -> Any:
+    helper, head = graph.onnx.helper, student.head
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, "student", graph.inputs, graph.outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR,
+        producer_name="posterity",
+        producer_version=__version__,
+        doc_string=repr(student),
+    )
+    about = {"likelihood": head.likelihood, "split": str(head.split), "posterity": __version__}
+    if head.noise_variance is not None:
+        about["noise_variance"] = repr(head.noise_variance)
+    helper.set_model_props(model, about)
+    graph.onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+# --- inputs, layers, outputs ----------------------------------------------------------------------
+
+
+def _inputs(graph: _Graph, student: Student) -> str:
+    image, scaling = student.network.image, student.scaling
+    if scaling.x_shift is None or scaling.x_scale is None:
+        return graph.takes("x", np.float32, *image)
+    flow = graph.takes("x", np.float64, *image)
+    shift = graph.constant(scaling.x_shift.reshape(image), np.float64, "x_shift")
+    scale = graph.constant(scaling.x_scale.reshape(image), np.float64, "x_scale")
+    flow = graph.add("Div", graph.add("Sub", flow, shift), scale)
+    return graph.cast(flow, np.float32)
+
+
+def _layer(graph: _Graph, flow: str, own: ChannelsFirst, index: int) -> str:
+    layer, arrays = own.layer, [graph.constant(own.kernel, name=f"layer_{index}.kernel")]
+    if own.bias is not None:
+        arrays.append(graph.constant(own.bias, name=f"layer_{index}.bias"))
+    if not isinstance(layer, Conv):
+        if own.flattens:
+            flow = graph.add("Flatten", flow, axis=1)
+        return _activation(graph, graph.add("Gemm", flow, *arrays, transB=1), layer.activation)
+    strides = [layer.stride, layer.stride]
+    flow = graph.add("Conv", flow, *arrays, strides=strides, pads=list(own.pads))
+    flow = _activation(graph, flow, layer.activation)
+    if layer.pool > 1:
+        kind = "MaxPool" if layer.pooling == "max" else "AveragePool"
+        sides = [layer.pool, layer.pool]
+        flow = graph.add(kind, flow, kernel_shape=sides, strides=sides)
+    return flow
+
+
+SIMPLE = {"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "softplus": "Softplus"}
+"""Activations that are one operator."""
+
+
+def _activation(graph: _Graph, x: str, name: str) -> str:
+    if name in SIMPLE:
+        return graph.add(SIMPLE[name], x)
+    if name == "silu":
+        return graph.add("Mul", x, graph.add("Sigmoid", x))
+    if name == "gelu":  # as JAX has it unless told otherwise, by the hyperbolic tangent
+        cube = graph.add("Mul", graph.add("Mul", x, x), x)
+        cube = graph.add("Mul", cube, graph.constant(0.044715))
+        inner = graph.add("Mul", graph.add("Add", x, cube), graph.constant(np.sqrt(2 / np.pi)))
+        gate = graph.add("Add", graph.add("Tanh", inner), graph.constant(1))
+        return graph.add("Mul", graph.add("Mul", x, gate), graph.constant(0.5))
+    return x  # the identity
+
+
+def _classes(graph: _Graph, flow: str, student: Student) -> None:
+    head = student.head
+    classes = max(head.targets, 2)
+    logits = graph.columns(flow, 0, head.targets) if head.split else flow
+    if head.likelihood == "categorical":
+        logs = graph.add("LogSoftmax", logits, axis=1)
+    else:
+        both = [graph.add("Softplus", part) for part in (logits, graph.add("Neg", logits))]
+        logs = graph.add("Neg", graph.add("Concat", *both, axis=1))
+    # As in `posterity.distillation.heads`: zero times a logarithm is zero.
+    logs = graph.add("Max", logs, graph.constant(-1e30))
+    chances = graph.add("Exp", logs)
+    last = graph.constant([1], np.int64)
+    total = graph.add("ReduceSum", graph.add("Mul", chances, logs), last, keepdims=0)
+    entropy = graph.add("Neg", total)
+    graph.gives("probabilities", chances, np.float32, classes)
+    graph.gives("log_probabilities", logs, np.float32, classes)
+    graph.gives("entropy", entropy, np.float32)
+    if head.split:
+        logit = graph.add("Squeeze", graph.columns(flow, head.targets, head.size), last)
+        share = graph.add("Sigmoid", logit)
+        within = graph.add("Mul", share, graph.constant(np.log(classes)))
+        known = graph.add("Max", graph.add("Sub", entropy, within), graph.constant(0))
+        graph.gives("mutual_information", known, np.float32)
+
+
+def _values(graph: _Graph, flow: str, student: Student) -> None:
+    head, scaling = student.head, student.scaling
+    k, dtype = head.targets, np.float32 if scaling.y_shift is None else np.float64
+    parts = [graph.columns(flow, start, start + k) for start in range(0, head.size, k)]
+    if dtype is np.float64:
+        parts = [graph.cast(part, dtype) for part in parts]
+    mean = parts[0]
+    if scaling.y_shift is not None and scaling.y_scale is not None:
+        mean = graph.add("Mul", mean, graph.constant(scaling.y_scale, dtype, "y_scale"))
+        mean = graph.add("Add", mean, graph.constant(scaling.y_shift, dtype, "y_shift"))
+    variances = []
+    for part in parts[1:]:
+        part = graph.add("Add", graph.add("Exp", part), graph.constant(FLOOR, dtype))
+        if scaling.y_scale is not None:
+            part = graph.add("Mul", part, graph.constant(scaling.y_scale**2, dtype))
+        variances.append(part)
+    if head.noise_variance is not None:
+        known = graph.constant(head.noise_variance, dtype)
+        variances.append(graph.add("Expand", known, graph.add("Shape", mean)))
+    graph.gives("mean", mean, dtype, k)
+    # A plain student that does not know its noise has both in one.
+    names = ["variance", "noise_variance"][-len(variances) :]
+    for name, part in zip(names, variances, strict=True):
+        graph.gives(name, part, dtype, k)

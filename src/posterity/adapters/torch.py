@@ -1,0 +1,131 @@
+"""torch: a student as a module, or as the state dict of one.
+
+The module is a ``torch.nn.Sequential`` of three parts, by these names:
+
+* ``inputs`` rescales and reshapes, with buffers ``inputs.shift`` and ``inputs.scale`` where the
+  student rescales;
+* ``layers`` is a ``Sequential`` of torch's own modules and nothing else (``Conv2d``, ``Linear``,
+  activations, ``ZeroPad2d``, pooling, ``Flatten``), so that what begins with ``layers.`` in the
+  state dict loads into such a network without posterity; images have channels first there;
+* ``head`` makes of the outputs what they mean: a dictionary of the names that
+  :mod:`posterity.adapters.onnx` gives, of tensors shaped as there.
+
+Results are those of ``Student.predict`` to 1e-5, in float32 but for what is in units that the
+student rescales, which is float64.
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
+from posterity.distillation.student import Student
+from posterity.errors import MissingExtraError
+from posterity.networks.layers import Conv
+
+ACTIVATIONS = {
+    "relu": "ReLU",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "silu": "SiLU",
+    "softplus": "Softplus",
+}
+"""Modules of torch that need no arguments."""
+
+
+def to_torch(student: Student) -> Any:
+    """A student as a module that takes inputs (n, …) and gives a dictionary of tensors.
+
+    Of classes ``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,) and, of a
+    student that tells them apart, ``mutual_information`` (n,), in nats; of values ``mean``,
+    ``variance`` and ``noise_variance`` (n, k). It is in evaluation mode, a copy of the student's
+    weights, and may be moved, traced, exported, saved and trained further.
+
+    Args:
+        student: whose network is :class:`~posterity.networks.Layers`.
+
+    Returns:
+        A ``torch.nn.Sequential`` of ``inputs``, ``layers`` and ``head``.
+
+    Raises:
+        MissingExtraError: torch is not installed.
+        UsageError: a student whose network is a function.
+        ParameterError: weights that are not finite.
+        StructureError: a network that ends in a convolution.
+
+    To serve one, with ``x`` a tensor of inputs::
+
+        module = to_torch(student)
+        with torch.no_grad():
+            chances = module(x)["probabilities"]
+    """
+    torch = _torch()
+    from posterity.adapters import torch_modules as modules
+
+    layers, head = check_layers(student), student.head
+    images = isinstance(layers.layers[0], Conv)
+    parts: list[Any] = []
+    for own in channels_first(student):
+        parts += _layer(torch, own)
+    gaussian = head.likelihood == "gaussian"
+    return torch.nn.Sequential(
+        OrderedDict(
+            inputs=modules.Inputs(student.scaling, layers.image, images),
+            layers=torch.nn.Sequential(*parts),
+            head=modules.Values(head, student.scaling) if gaussian else modules.Classes(head),
+        )
+    ).eval()
+
+
+def to_state_dict(student: Student) -> dict[str, Any]:
+    """The tensors of :func:`to_torch` by their names there: plain contiguous copies, on the CPU.
+
+    ``torch.save`` writes it, and ``torch.load(path, weights_only=True)`` reads it, without
+    posterity. Keys that begin with ``layers.`` are those of a plain ``Sequential``. Arguments and
+    errors are those of :func:`to_torch`.
+    """
+    return {name: value.clone() for name, value in to_torch(student).state_dict().items()}
+
+
+def _torch() -> Any:
+    """The package, if it is installed."""
+    try:
+        import torch  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingExtraError.of("torch", "torch") from error
+    return torch
+
+
+def _layer(torch: Any, own: ChannelsFirst) -> list[Any]:
+    """Torch's modules of one layer, in order."""
+    layer, found = own.layer, []
+    biased = own.bias is not None
+    if isinstance(layer, Conv):
+        top, left, bottom, right = own.pads
+        pads: tuple[int, int] = (top, left)
+        if (top, left) != (bottom, right):
+            found.append(torch.nn.ZeroPad2d((left, right, top, bottom)))
+            pads = (0, 0)
+        main = torch.nn.Conv2d(
+            layer.inputs, layer.outputs, layer.window, layer.stride, pads, bias=biased
+        )
+    else:
+        if own.flattens:
+            found.append(torch.nn.Flatten())
+        main = torch.nn.Linear(layer.inputs, layer.outputs, bias=biased)
+    with torch.no_grad():
+        main.weight.copy_(torch.tensor(own.kernel))
+        if biased:
+            main.bias.copy_(torch.tensor(own.bias))
+    found.append(main)
+    if layer.activation != "identity":
+        found.append(_activation(torch, layer.activation))
+    if isinstance(layer, Conv) and layer.pool > 1:
+        kinds = {"max": torch.nn.MaxPool2d, "mean": torch.nn.AvgPool2d}
+        found.append(kinds[layer.pooling](layer.pool))
+    return found
+
+
+def _activation(torch: Any, name: str) -> Any:
+    if name == "gelu":  # as JAX has it unless told otherwise
+        return torch.nn.GELU(approximate="tanh")
+    return getattr(torch.nn, ACTIVATIONS[name])()

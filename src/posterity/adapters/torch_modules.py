@@ -1,0 +1,96 @@
+"""What torch lacks for a student: its units and its head, as modules that can be saved and traced.
+
+The only file that imports torch; see :mod:`posterity.adapters.torch`.
+"""
+
+import math
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from posterity.distillation.heads import FLOOR, Head
+from posterity.distillation.scaling import Scaling
+
+
+class Inputs(torch.nn.Module):
+    """Inputs ``(n, …)`` in the units and the shape that the layers take, in float32.
+
+    Buffers ``shift`` and ``scale`` (d,), in float64, where the student rescales inputs.
+    """
+
+    def __init__(self, scaling: Scaling, shape: tuple[int, ...], images: bool):
+        super().__init__()
+        self.shape, self.size, self.images = shape, math.prod(shape), images
+        for name, value in {"shift": scaling.x_shift, "scale": scaling.x_scale}.items():
+            self.register_buffer(name, None if value is None else torch.tensor(value))
+
+    def forward(self, x: Any) -> Any:
+        """Flattened; images with channels first."""
+        shift: Any = self.shift
+        x = x.reshape(-1, self.size)
+        if shift is not None:
+            x = (x.double() - shift) / self.scale
+        x = x.to(torch.float32)
+        return x.reshape(-1, *self.shape).permute(0, 3, 1, 2) if self.images else x
+
+
+class Classes(torch.nn.Module):
+    """Chances and uncertainties of classes from logits."""
+
+    def __init__(self, head: Head):
+        super().__init__()
+        self.targets, self.split = head.targets, head.split
+
+    def forward(self, outputs: Any) -> Any:
+        """By the names of :func:`posterity.adapters.torch.to_torch`."""
+        logits = outputs[:, : self.targets]
+        if self.targets == 1:
+            logits = torch.cat([-logits, logits], 1)
+            logs = torch.nn.functional.logsigmoid(logits)
+        else:
+            logs = torch.log_softmax(logits, 1)
+        # As in `posterity.distillation.heads`: zero times a logarithm is zero.
+        logs = logs.clamp(min=-1e30)
+        chances = logs.exp()
+        entropy = -(chances * logs).sum(1)
+        found = {"probabilities": chances, "log_probabilities": logs, "entropy": entropy}
+        if self.split:
+            within = torch.sigmoid(outputs[:, self.targets]) * math.log(max(self.targets, 2))
+            found["mutual_information"] = (entropy - within).clamp(min=0)
+        return found
+
+
+class Values(torch.nn.Module):
+    """Means and variances from the outputs of a Gaussian head.
+
+    Buffers ``shift`` and ``scale`` (k,), in float64, where the student rescales them, and
+    ``noise_variance`` where it is known.
+    """
+
+    def __init__(self, head: Head, scaling: Scaling):
+        super().__init__()
+        self.targets = head.targets
+        # A plain student that does not know its noise has both variances in one.
+        alone = not head.split and head.noise_variance is None
+        self.names = ["noise_variance"] if alone else ["variance", "noise_variance"]
+        for name, value in {"shift": scaling.y_shift, "scale": scaling.y_scale}.items():
+            self.register_buffer(name, None if value is None else torch.tensor(value))
+        known = None if head.noise_variance is None else torch.tensor(head.noise_variance).double()
+        self.register_buffer("noise_variance", known)
+
+    def forward(self, outputs: Any) -> Any:
+        """By the names of :func:`posterity.adapters.torch.to_torch`."""
+        shift: Any = self.shift
+        scale: Any = self.scale
+        known: Any = self.noise_variance
+        parts: Any = list(torch.split(outputs, self.targets, 1))
+        if shift is not None:
+            parts = [part.double() for part in parts]
+        variances = [part.exp() + FLOOR for part in parts[1:]]
+        mean = parts[0]
+        if shift is not None:
+            mean = shift + scale * mean
+            variances = [part * scale**2 for part in variances]
+        if known is not None:
+            variances.append(known.to(mean).expand(mean.shape))
+        return {"mean": mean, **dict(zip(self.names, variances, strict=True))}

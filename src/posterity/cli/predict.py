@@ -1,0 +1,198 @@
+"""``posterity predict``: what a student, or a network, says of new inputs."""
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from posterity.cli import files
+from posterity.cli.app import app, example
+from posterity.cli.streams import Json, bar, present
+from posterity.errors import StructureError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FORMATS = (".csv", ".npz", ".json")
+PARTS = ("entropy", "mutual_information", "variance", "noise_variance")
+"""What is told beside the mean or the probabilities, where it is known."""
+
+
+@app.command(
+    epilog=example(
+        "posterity predict student.safetensors new.csv -o predictions.csv",
+        "posterity predict network.safetensors new.npz -o predictions.npz --samples 200",
+    )
+)
+def predict(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A student, or a posterior or ledger of a network."),
+    ],
+    inputs: Annotated[
+        Path, typer.Argument(metavar="INPUTS", help="Records: .csv with a header, .npz or .npy.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write: .csv, .npz or .json."),
+    ],
+    array: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which array of an .npz, if several.")
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Draws of a network's weights; 100 if left out, 0: its mean."
+        ),
+    ] = None,
+    likelihood: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[categorical|bernoulli|gaussian]",
+            help="What a network's outputs mean; classes if left out.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Of the draws; 0 if left out.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict, and say how unsure of what: a row a record.
+
+    Columns of the output: p0, p1, ... are probabilities of the classes, p that of the label 1,
+    mean an expected value; entropy is all uncertainty of a label and mutual_information the part
+    that more data would take away, in nats; variance is that of the mean, noise_variance that of
+    what is observed about it.
+    """
+    files.check_outputs([output], [file, inputs])
+    _check_format(output)
+    asked = {"samples": samples, "likelihood": likelihood, "seed": seed}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    present(lambda: _predict(file, inputs, output, array, asked), "predict", as_json)
+
+
+def _predict(
+    file: Path, inputs: Path, output: Path, array: str | None, asked: dict[str, Any]
+) -> dict[str, Any]:
+    from posterity.artifact.columns import unnamed
+    from posterity.cli.input_files import in_order, read_inputs
+
+    with bar("Predicting"):
+        predictor, names, kind = _predictor(file, asked)
+        found = read_inputs(inputs, array)
+        x = in_order(found, names, str(inputs), str(file))
+        try:
+            prediction = predictor(x)
+        except StructureError as error:
+            raise error.at(f"inputs {str(inputs)!r}") from error
+    parts = {name: getattr(prediction, name) for name in ("mean", *PARTS)}
+    parts = {name: value for name, value in parts.items() if value is not None}
+    table = _columns(parts)
+    _write(output, parts, table)
+    missing = {str(inputs): found.names} if names else {}
+    return {
+        "output": str(output),
+        "file": str(file),
+        "kind": kind,
+        "records": len(x),
+        "columns": list(table),
+        "means": {name: float(parts[name].mean()) for name in PARTS if name in parts},
+        "notes": unnamed(missing, names),
+    }
+
+
+def _predictor(file: Path, asked: dict[str, Any]) -> tuple[Any, tuple[str, ...], str]:
+    """What predicts, the names of the columns that it takes, and what it is."""
+    from posterity.distillation import Student
+    from posterity.families import Network
+    from posterity.ledger import Ledger
+
+    found, inspection = files.read_any(file)
+    if isinstance(found, Student):
+        if asked:
+            raise UsageError(
+                found=f"--{' --'.join(asked)} for the student in {str(file)!r}",
+                expected="none of them: a student knows what it predicts, and draws nothing",
+                fix="Leave them out.",
+            )
+        return found.predict, _names(found, inspection), inspection.kind
+    network: Any = found.posterior if isinstance(found, Ledger) else found
+    if not isinstance(network, Network):
+        raise StructureError(
+            found=f"a {type(network).__name__} in {str(file)!r}",
+            expected="a student, or a posterior or ledger of a network",
+            fix="Make a student of it: posterity distill FILE -o student.safetensors.",
+        )
+    return _described(network, asked, file), (), inspection.kind
+
+
+def _described(network: Any, asked: dict[str, Any], file: Path) -> Any:
+    import jax
+
+    from posterity.networks import describe
+
+    if "likelihood" not in asked and network.layers.outputs == 1:
+        raise UsageError(
+            found=f"a network of one output in {str(file)!r}, and no --likelihood",
+            expected="bernoulli for labels in {0, 1}, or gaussian",
+            fix="Pass the likelihood that it was trained with.",
+        )
+    options = {key: asked[key] for key in ("samples", "likelihood") if key in asked}
+    return lambda x: describe(network, x, key=jax.random.key(asked.get("seed", 0)), **options)
+
+
+def _names(student: Any, inspection: Any) -> tuple[str, ...]:
+    from posterity.artifact.columns import inputs_of
+    from posterity.networks import Layers
+
+    layers = student.network
+    return inputs_of(inspection.provenance, layers.inputs) if isinstance(layers, Layers) else ()
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def _columns(parts: "Mapping[str, np.ndarray]") -> "dict[str, np.ndarray]":
+    """Columns of one number a record: p0, p1 of classes, mean_0, mean_1 of several values."""
+    table = {}
+    for name, value in parts.items():
+        label, joint = ("p", "") if name == "mean" and "entropy" in parts else (name, "_")
+        flat = value.reshape(len(value), -1)
+        for place, column in enumerate(flat.T):
+            table[f"{label}{joint}{place}" if flat.shape[1] > 1 else label] = column
+    return table
+
+
+def _write(
+    output: Path, parts: "Mapping[str, np.ndarray]", table: "Mapping[str, np.ndarray]"
+) -> None:
+    """A table as text, or whole arrays as NumPy has them."""
+    import numpy as np
+
+    from posterity.files import write_file
+
+    ending = output.suffix.lower()
+    if ending == ".npz":
+        held = io.BytesIO()
+        np.savez(held, **parts)  # pyright: ignore[reportArgumentType]
+        write_file(output, held.getvalue())
+    elif ending == ".json":
+        rows = {name: column.tolist() for name, column in table.items()}
+        write_file(output, (json.dumps(rows, allow_nan=False) + "\n").encode())
+    else:
+        text = io.StringIO()
+        np.savetxt(text, np.column_stack(list(table.values())), delimiter=",", fmt="%.9g",
+                   header=",".join(table), comments="")  # fmt: skip
+        write_file(output, text.getvalue().encode())
+
+
+def _check_format(output: Path) -> None:
+    if output.suffix.lower() not in FORMATS:
+        raise UsageError(
+            found=f"output {str(output)!r}, whose ending names no format",
+            expected="a path that ends in " + ", ".join(FORMATS[:-1]) + f" or {FORMATS[-1]}",
+            fix="Choose another output.",
+        )

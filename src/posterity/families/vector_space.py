@@ -1,0 +1,246 @@
+"""The vector space that everything else lives in: natural parameters of one family.
+
+Natural parameters add, subtract and scale; a difference of two posteriors, a *factor*, is an
+element of the same space that need not be a distribution.
+"""
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from posterity.arrays.leaves import as_leaf, as_leaves, frozen
+from posterity.arrays.namespace import Namespace, is_traced, namespace
+from posterity.arrays.tree import Node, leaves, map_leaves
+from posterity.arrays.typing import Float, Int, Real
+from posterity.errors import ParameterError, StructureError
+from posterity.families.batches import batch_index, broadcasts, place
+from posterity.families.coordinates import (
+    Coordinates,
+    checked,
+    common_batch,
+    common_size,
+    symmetrized,
+)
+from posterity.families.distribution import Distribution
+
+
+class VectorSpace(Distribution):
+    """Arrays named in ``coordinates``, of shape ``batch + own``: made, shaped, added, flattened.
+
+    Flat vectors hold a symmetric matrix as its upper triangle, scaled so that inner products are
+    kept.
+    """
+
+    coordinates: ClassVar[Coordinates]
+    standard: ClassVar[Coordinates]
+
+    __array_ufunc__ = None  # a NumPy scalar or array on the left leaves the product to us
+
+    # --- making one --------------------------------------------------------------------------
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        made = as_leaves({name: self.__dict__[name] for name in self.coordinates})
+        common_size(self.coordinates, made, owner)
+        common_batch(self.coordinates, made, owner)
+        for name, leaf in made.items():
+            leaf = symmetrized(leaf, self.coordinates[name], f"{name} of a {owner}")
+            object.__setattr__(self, name, leaf)
+
+    @classmethod
+    def _of(cls, **parts: Real) -> Self:
+        """From fresh arrays of fitting shapes, which nobody else holds: unchecked."""
+        return cls.of_children([frozen(parts[name]) for name in cls.coordinates])
+
+    def _with(self, **parts: Real) -> Self:
+        """As :meth:`_of`, a member like this one."""
+        return type(self).of_children([frozen(parts[n]) for n in self.coordinates], self.kept())
+
+    @classmethod
+    def _checked(cls, **values: Any) -> dict[str, Real]:
+        """Textbook parameters as arrays; errors as :func:`checked`."""
+        return checked(cls.standard, values, cls.__name__)
+
+    def _held(self) -> Self:
+        """Itself, once natural parameters were found to hold the distribution asked for."""
+        if not any(map(is_traced, leaves(self))) and not np.all(self.is_proper()):
+            raise ParameterError(
+                found=f"parameters of a {type(self).__name__} so large or small that its natural "
+                "parameters are improper once rounded",
+                expected="magnitudes that floating point can hold together",
+                fix="Change units or, where it has a location, move the origin nearer.",
+            )
+        return self
+
+    # --- shapes ------------------------------------------------------------------------------
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The axes before those of one member."""
+        name, coordinate = next(iter(self.coordinates.items()))
+        shape = np.shape(getattr(self, name))
+        return shape[: len(shape) - coordinate.axes]
+
+    @property
+    def own_size(self) -> int:
+        """``d``, the length of a member's own axes; 1 where there are none."""
+        name = _with_own_axes(type(self))
+        return 1 if name is None else np.shape(self.__dict__[name])[-1]
+
+    @property
+    def dimension(self) -> int:
+        """Length of the flat vector of natural parameters."""
+        return sum(coordinate.length(self.own_size) for coordinate in self.coordinates.values())
+
+    def outline(self, *, plates: bool = True) -> Any:
+        """What two members must share to be added, the batch aside; comparable by ``==``.
+
+        With ``plates=False`` the number of members of a plate is left open.
+        """
+        del plates
+        return (type(self), self.own_size)
+
+    @property
+    def xp(self) -> Namespace:
+        """The array functions that fit the leaves."""
+        if self.coordinates:
+            return namespace(*(self.__dict__[name] for name in self.coordinates))
+        return namespace(*leaves(self))
+
+    def __getitem__(self, index: Any) -> Self:
+        """Members of the batch, by NumPy's indexing rules."""
+        index = batch_index(index, self.batch_shape)
+        return map_leaves(lambda leaf: leaf[index], self)
+
+    # --- the vector space --------------------------------------------------------------------
+
+    def __add__(self, other: Self) -> Self:
+        return self._zip(operator.add, other)
+
+    def __sub__(self, other: Self) -> Self:
+        return self._zip(operator.sub, other)
+
+    def __mul__(self, scalar: int | float | Real) -> Self:
+        return self._scale(operator.mul, scalar)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, scalar: int | float | Real) -> Self:
+        return self._scale(operator.truediv, scalar)
+
+    def __neg__(self) -> Self:
+        return map_leaves(operator.neg, self)
+
+    def zero(self) -> Self:
+        """The factor that changes nothing."""
+        return map_leaves(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
+
+    def _zip(self, operation: Any, other: Any) -> Any:
+        if type(self) is not type(other):
+            return NotImplemented
+        self._check_alike(other)
+        return map_leaves(operation, self, other)
+
+    def _check_alike(self, other: Any) -> None:
+        """Batches broadcast, own axes never."""
+        if type(self) is type(other):
+            mine, theirs = self.batch_shape, other.batch_shape
+            if self.outline() == other.outline() and (mine == theirs or broadcasts(mine, theirs)):
+                return
+        raise StructureError(
+            found=f"{self!r} and {other!r}",
+            expected="members of one family, blocks and dimensions, whose batch shapes broadcast",
+            fix="Compare and add members of one model only.",
+        )
+
+    def _scale(self, operation: Any, scalar: Any) -> Any:
+        if isinstance(scalar, Node):
+            return NotImplemented
+        # An array of scalars goes along the batch, never along a member's own axes.
+        batch, axes = len(self.batch_shape), np.ndim(scalar)
+
+        def one(leaf: Real) -> Real:
+            own = (1,) * (np.ndim(leaf) - batch) if axes else ()
+            return operation(leaf, scalar.reshape(scalar.shape + own) if own else scalar)
+
+        return map_leaves(one, self)
+
+    def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
+        """A factor whose entries ``k`` along ``axes`` are called ``labels[k]`` instead.
+
+        Several axes move together, as the rows and columns of transitions between states do. Axes
+        are counted from the first of the batch on, a member's own after these. Afterwards each has
+        ``size`` entries; those that nobody goes to are zero, which adds nothing; what is labelled
+        -1 is left out.
+
+        Raises:
+            StructureError: if an axis is none of the member's, or has other than ``k`` entries.
+        """
+        relabelled = self
+        for axis in axes:
+            relabelled = relabelled._relabel_axis(np.asarray(labels), size, axis)
+        return relabelled
+
+    def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
+        batch = len(self.batch_shape)
+        shape = (*self.batch_shape, self.own_size)
+        own = any(coordinate.axes for coordinate in self.coordinates.values())
+        if not 0 <= axis < batch + own or shape[axis] != len(labels):
+            raise StructureError(
+                found=f"{len(labels)} labels for axis {axis} of {self!r}",
+                expected=f"a label for each entry of one of the axes of {shape[: batch + own]}",
+                fix="Count axes from the first of the batch on.",
+            )
+        parts = {}
+        for name, coordinate in self.coordinates.items():
+            # A matrix has its own axis twice.
+            moved = [axis] if axis < batch else [batch + n for n in range(coordinate.axes)]
+            parts[name] = getattr(self, name)
+            for one in moved:
+                parts[name] = place(parts[name], labels, size, one)
+        return self._with(**parts)
+
+    @property
+    def natural_parameters(self) -> Float[Real, "*batch dim"]:
+        """``eta``, flat."""
+        return self.flatten(**{name: getattr(self, name) for name in self.coordinates})
+
+    def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+        """A member of the same family from a flat vector: inverse of ``natural_parameters``."""
+        self._check_length(vector)
+        return self._with(**self.unflatten(as_leaf(vector)))
+
+    def _check_length(self, vector: Any) -> None:
+        if np.shape(vector)[-1:] != (self.dimension,):
+            raise StructureError(
+                found=f"a flat vector of shape {np.shape(vector)} for {self!r}",
+                expected=f"{self.dimension} numbers on its last axis",
+                fix="Take it from a member of the same family and dimensions.",
+            )
+
+    def flatten(self, **parts: Real) -> Float[Real, "*batch dim"]:
+        """One flat vector from arrays named and shaped like the leaves."""
+        xp = namespace(*parts.values()).np
+        columns = [kind.to_columns(parts[name]) for name, kind in self.coordinates.items()]
+        if len({column.shape[:-1] for column in columns}) > 1:
+            batch = np.broadcast_shapes(*(column.shape[:-1] for column in columns))
+            columns = [xp.broadcast_to(column, batch + column.shape[-1:]) for column in columns]
+        return xp.concatenate(columns, axis=-1)
+
+    def unflatten(self, vector: Float[Real, "*batch dim"]) -> dict[str, Real]:
+        """Arrays named and shaped like the leaves from one flat vector."""
+        parts, start, size = {}, 0, self.own_size
+        for name, coordinate in self.coordinates.items():
+            length = coordinate.length(size)
+            parts[name] = coordinate.from_columns(vector[..., start : start + length], size)
+            start += length
+        return parts
+
+
+@functools.cache
+def _with_own_axes(family: type[VectorSpace]) -> str | None:
+    """The first coordinate that is no number."""
+    return next((name for name, kind in family.coordinates.items() if kind.axes), None)

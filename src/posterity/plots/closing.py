@@ -1,0 +1,56 @@
+"""How a student closes in on its teacher."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posterity.plots.canvas import INK, PALE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GAP, ERROR = "#1b4f8f", "#ee7d11"
+"""Told apart without red and green, and in print by their lightness."""
+DECADES = 6
+"""Of the axis of nats, at most: what is nearer is as good as equal."""
+
+
+def draw(
+    ax: "Axes", steps: np.ndarray, gap: np.ndarray, tolerance: float | None, error: float | None
+) -> None:
+    """The gap in nats over steps on log axes; ``error`` is the teacher's own."""
+    lines = [value for value in (tolerance, error) if value is not None and value > 0]
+    top = max(gap.max(), *lines) if lines else gap.max()
+    floor = max(min([gap[gap > 0].min(initial=np.inf), *lines]), top * 10.0**-DECADES)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.plot(steps, np.maximum(gap, floor), color=GAP, linewidth=2, solid_capstyle="round")
+    ax.plot(steps[-1:], np.maximum(gap[-1:], floor), "o", color=GAP, markersize=6)
+    left = steps[0]
+    if tolerance is not None:
+        ax.axhline(tolerance, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+        _label(ax, left, tolerance, f"tolerance, {tolerance:.2g} nats", INK, above=True)
+    if error is not None and error > 0:
+        shown = max(error, floor)
+        ax.axhline(shown, color=ERROR, linewidth=1)
+        told = f"error of the teacher's own average, {error:.1g} nats"
+        _label(ax, left, shown, told, "#a14d00", above=tolerance is not None and error > tolerance)
+    ax.set_ylim(floor / 2.2, top * 2)
+    _finish(ax)
+
+
+def _label(ax: "Axes", x: float, y: float, text: str, colour: str, *, above: bool) -> None:
+    ax.annotate(
+        text, (x, y), (0, 3 if above else -3), textcoords="offset points", fontsize=8,
+        color=colour, ha="left", va="bottom" if above else "top",
+    )  # fmt: skip
+
+
+def _finish(ax: Any) -> None:
+    ax.set_xlabel("steps of the student", fontsize=9, color=INK)
+    ax.set_ylabel("KL(teacher ‖ student), nats", fontsize=9, color=INK)
+    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, which="both")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(PALE)
+    ax.grid(axis="y", color="#ececea", linewidth=0.8)
+    ax.set_axisbelow(True)

@@ -1,0 +1,158 @@
+"""Students in torch, where it is installed (make test-adapters): the same predictions."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from posterity.adapters.torch import to_state_dict, to_torch
+from posterity.distillation.heads import Head
+from posterity.distillation.scaling import Scaling
+from posterity.distillation.student import Student
+from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
+from posterity.networks.layers import ACTIVATIONS, Conv, Dense, Layers
+from tests.adapters.students import HEADS, agree, inputs, students, weights
+from tests.test_docs import ROOT, run, script
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    """Heavy, and no part of the test extra."""
+    return pytest.importorskip("torch", reason="torch is not installed: make test-adapters")
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def served(torch: Any, module: Any, x: np.ndarray) -> dict[str, np.ndarray]:
+    with torch.no_grad():
+        return {name: value.numpy() for name, value in module(torch.tensor(x)).items()}
+
+
+@given(students())
+@settings(max_examples=60, deadline=None)
+def test_any_student_predicts_the_same(torch: Any, drawn: Any) -> None:
+    student, random = drawn
+    module = to_torch(student)
+    for n in (1, 7):
+        x = inputs(student, n, random)
+        agree(served(torch, module, x), student, x)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_far_out(torch: Any, activation: str) -> None:
+    layers = Layers((Dense(1, 1, activation), Dense(1, 2, "identity")))
+    student = Student(layers, np.array([0, 1, 0, 0, 1e-3, -1e-3]), Head("categorical", 2))
+    x = np.array([-1e4, -100, -20, -5, -1e-3, 0, 1e-3, 5, 20, 100, 1e4], np.float32)[:, None]
+    agree(served(torch, to_torch(student), x), student, x)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 7])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_the_same_padding_is_on_the_same_sides(torch: Any, size: int, stride: int) -> None:
+    image = (size, size + 1, 1)
+    conv = Conv((2, 4), 1, 2, "identity", stride=stride, padding="same")
+    layers = Layers((conv, Dense(int(np.prod(conv.image(image))), 4, "identity")), image)
+    student = Student(layers, weights(layers, rng()), Head("categorical", 4))
+    x = inputs(student, 2, rng())
+    agree(served(torch, to_torch(student), x), student, x)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_state_dict_goes_through_a_file(torch: Any, head: Head, tmp_path: Path) -> None:
+    layers = Layers.dense(3, 5, head.size)
+    units = {"x_shift": np.ones(3), "x_scale": np.full(3, 2.0)}
+    if head.likelihood == "gaussian":
+        units |= {"y_shift": np.full(head.targets, 1e6), "y_scale": np.full(head.targets, 3.0)}
+    student = Student(layers, weights(layers, rng()), head, Scaling(**units))
+    torch.save(to_state_dict(student), tmp_path / "student.pt")
+    found = torch.load(tmp_path / "student.pt", weights_only=True)
+    other = to_torch(Student(layers, np.zeros(layers.size), head, Scaling(
+        **{name: np.ones_like(value) for name, value in units.items()}
+    )))  # fmt: skip
+    other.load_state_dict(found)
+    x = inputs(student, 4, rng())
+    agree(served(torch, other, x), student, x)
+
+
+def test_layers_load_into_a_network_without_posterity(torch: Any) -> None:
+    layers = Layers(
+        (Conv((3, 3), 1, 4, pool=2, padding="same"), Dense(36, 5, "tanh"),
+         Dense(5, 3, "identity")), (6, 6, 1),
+    )  # fmt: skip
+    student = Student(layers, weights(layers, rng()), Head("categorical", 3))
+    nn = torch.nn
+    plain = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(36, 5), nn.Tanh(), nn.Linear(5, 3),
+    )  # fmt: skip
+    state = to_state_dict(student)
+    assert all(name.startswith("layers.") for name in state)
+    plain.load_state_dict({name.removeprefix("layers."): value for name, value in state.items()})
+    x = inputs(student, 4, rng())
+    with torch.no_grad():
+        logits = plain(torch.tensor(x).permute(0, 3, 1, 2)).numpy()
+    np.testing.assert_allclose(logits, student.outputs(x), atol=1e-5)
+
+
+def test_modules_are_saved_and_exported(torch: Any, tmp_path: Path) -> None:
+    layers = Layers.dense(3, 5, 4)
+    student = Student(layers, weights(layers, rng()), Head("categorical", 3, split=True))
+    module, x = to_torch(student), inputs(student, 4, rng())
+    torch.save(module, tmp_path / "module.pt")
+    again = torch.load(tmp_path / "module.pt", weights_only=False)
+    agree(served(torch, again, x), student, x)
+    exported = torch.export.export(module, (torch.tensor(x),)).module()
+    agree(served(torch, exported, x), student, x)
+
+
+def test_weights_are_copies(torch: Any) -> None:
+    layers = Layers.dense(3, 5, 3)
+    student = Student(layers, weights(layers, rng()), Head("categorical", 3))
+    before = student.parameters.copy()
+    for value in to_state_dict(student).values():
+        value.zero_()
+    for parameter in to_torch(student).parameters():
+        assert parameter.requires_grad
+        with torch.no_grad():
+            parameter.zero_()
+    np.testing.assert_array_equal(student.parameters, before)
+    nothing = torch.zeros((0, 3))
+    assert to_torch(student)(nothing)["probabilities"].shape == (0, 3)
+
+
+def test_what_cannot_be_exported(torch: Any) -> None:
+    student = Student(lambda p, x: x @ p, np.zeros((3, 2)), Head("categorical", 2))
+    with pytest.raises(UsageError, match="Layers"):
+        to_state_dict(student)
+    layers = Layers((Conv((3, 3), 1, 2),), (3, 3, 1))
+    student = Student(layers, weights(layers, rng()), Head("categorical", 2))
+    with pytest.raises(StructureError, match="convolution as the last layer"):
+        to_torch(student)
+    layers = Layers.dense(2, 2)
+    with pytest.raises(ParameterError, match="NaN"):
+        to_torch(Student(layers, np.full(layers.size, np.nan), Head("categorical", 2)))
+
+
+def test_the_page_runs(torch: Any, tmp_path: Path) -> None:
+    """With its blocks for torch, which the tests of the documentation leave out."""
+    page = (ROOT / "docs/serving.md").read_text(encoding="utf-8").replace("```py\n", "```python\n")
+    path = tmp_path / "page.py"
+    path.write_text(script(page), encoding="utf-8")
+    (tmp_path / "reader").mkdir()
+    run(tmp_path / "reader", "Python of docs/serving.md", str(path))
+    assert (tmp_path / "reader" / "student.pt").exists()
+
+
+def test_torch_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which runs without torch, too."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "torch"] or ["torch"]:
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+    layers = Layers.dense(2, 2)
+    student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
+    with pytest.raises(MissingExtraError, match=r"posterity\[torch\]"):
+        to_state_dict(student)

@@ -1,0 +1,338 @@
+"""``posterity distill``, as a user calls it."""
+
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from cli.commands import call, contents, document, fail, refuse, succeed
+
+import posterity
+from posterity.distillation import Box, Langevin, Mixup, Perturbed, Pool, Student, online
+from posterity.distillation.sampling.kernels import SGHMC, SGLD
+from posterity.distillation.sampling.schedules import Polynomial
+from posterity.families import Gamma, Gaussian, Network
+from posterity.networks import Layers
+
+LAYERS = Layers.dense(2, 3, 2)
+DISTILL = "distill net.safetensors -o s.safetensors --inputs pool.npz"
+LOGISTIC = """
+seed = 2
+[data]
+file = "sick.csv"
+[model]
+kind = "logistic-regression"
+target = "sick"
+intercept = true
+[prior]
+variance = 4.0
+[sampler]
+chains = 8
+[inputs]
+noise = 0.5
+[student]
+hidden = [8]
+steps = 400
+batch = 32
+tolerance = 0.5
+[output]
+student = "out.safetensors"
+plot = "out.png"
+"""
+NETWORK = """
+[data]
+file = "sick.csv"
+[model]
+target = "sick"
+hidden = [4, 3]
+activation = "tanh"
+classes = 3
+[prior]
+variance = [1.0, 0.5, 0.25]
+[sampler]
+kernel = "sghmc"
+friction = 0.2
+step_size = {kind = "polynomial", a = 1e-3, b = 10}
+noise = "normal"
+chains = 3
+batch = 10
+thin = 2
+burn_in = 7
+[inputs]
+kind = "box"
+low = -1
+high = [1.0, 2.0]
+[student]
+split = true
+[output]
+student = "out.safetensors"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A network's posterior, a regression's, records with and without labels."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    mean, variance = 0.3 * rng.normal(size=LAYERS.size), np.full(LAYERS.size, 0.05)
+    network, prior = Network.from_standard(mean, variance, LAYERS), Network.prior(LAYERS, 1.0)
+    ledger = posterity.Ledger.of_site("north", prior=prior, posterior=network)
+    posterity.save(ledger, "net.safetensors")
+    single = Layers.dense(2, 1)
+    posterity.save(Network.prior(single, 1.0), "single.safetensors")
+    coefficients = Gaussian.from_standard([1.0, 0.0, 2.0], np.diag([0.1, 0.2, 0.3]))
+    names = {"columns": '["intercept", "age", "dose"]'}
+    posterity.save(coefficients, "logit.safetensors", provenance=names)
+    posterity.save(Gamma.from_standard(1.0, 1.0), "gamma.safetensors")
+    student = Student(LAYERS, np.zeros(LAYERS.size), posterity.distillation.Head("categorical", 2))
+    posterity.save(student, "student.safetensors")
+    x = rng.normal(size=(40, 2))
+    np.savez("pool.npz", x=x)
+    np.savez("wide.npz", x=np.zeros((5, 3)))
+    np.savez("two.npz", a=x, b=x)
+    np.save("nan.npy", np.where(np.arange(2) > 0, np.nan, x))
+    sick = (x[:, 0] + rng.normal(size=40) > 0).astype(int)
+    table("pool.csv", {"dose": x[:, 1], "age": x[:, 0]})
+    table("sick.csv", {"age": x[:, 0], "sick": sick, "dose": x[:, 1]})
+    table("other.csv", {"age": x[:, 0], "height": x[:, 1]})
+    Path("logistic.toml").write_text(LOGISTIC)
+    Path("network.toml").write_text(NETWORK)
+    return tmp_path
+
+
+def table(path, columns):
+    lines = [
+        ",".join(columns),
+        *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True)),
+    ]
+    Path(path).write_text("\n".join(lines) + "\n")
+
+
+def same(one, other):
+    return np.array_equal(one.parameters, other.parameters) and one.head == other.head
+
+
+def test_distilling_is_what_the_library_does(folder):
+    line = (*DISTILL.split(), "--noise", 0.3, "--split", "--steps", 1500, "--seed", 3)
+    data = document(*line, "--plot", "closing.png")
+    x = np.load("pool.npz")["x"]
+    found = posterity.distill(
+        posterity.load("net.safetensors"), inputs=Perturbed(x, np.full(2, 0.3)), split=True,
+        steps=1500, key=jax.random.key(3),
+    )  # fmt: skip
+    assert same(posterity.load("s.safetensors"), found.student)
+    assert data["status"]["state"] == "converged"
+    assert data["status"]["gap"] == found.status.gap < data["status"]["tolerance"] == 0.01
+    assert data["student"] == {
+        "network": "2-3 relu-3", "weights": 21, "likelihood": "categorical", "targets": 2,
+        "split": True,
+    }  # fmt: skip
+    assert (data["steps"], data["resumed"], data["plot"]) == (1500, 0, "closing.png")
+    about = posterity.inspect("s.safetensors")
+    assert about.digest == data["digest"]
+    assert about.provenance["teacher digest"] == posterity.inspect("net.safetensors").digest
+    assert Path("closing.png").read_bytes().startswith(b"\x89PNG")
+    assert not Path("s.safetensors.checkpoint").exists(), "of what is done nothing is left"
+
+
+def test_what_has_not_converged_is_written_and_said(folder):
+    result = call(*DISTILL.split(), "--steps", 5)
+    assert result.exit_code == 9
+    assert "The student has not converged" in result.stdout
+    assert "too few steps" in result.stdout
+    assert posterity.inspect("s.safetensors").provenance["status"].startswith("not converged")
+    data = document(*DISTILL.split(), "--steps", 5, code=9)
+    assert data["status"]["reasons"]
+    assert contents().keys() >= {Path("s.safetensors")}
+
+
+def test_an_interrupted_run_goes_on_to_the_same_student(folder, monkeypatch):
+    line = (*DISTILL.split(), "--steps", 1500)
+    document(*line)
+    whole, chunk, checkpoint = posterity.load("s.safetensors"), online.chunk, "k.safetensors"
+    Path("s.safetensors").unlink()
+
+    def interrupted(plan, constants, state, sizes):
+        if int(state.step) == 600:
+            signal.raise_signal(signal.SIGINT)
+        return chunk(plan, constants, state, sizes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(online, "chunk", interrupted)
+        result = call(*line, "--checkpoint", checkpoint)
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert not Path("s.safetensors").exists()
+    assert (
+        "another distillation" in fail(5, *line, "--seed", 1, "--checkpoint", checkpoint)["found"]
+    )
+    data = document(*line, "--checkpoint", checkpoint)
+    assert 600 <= data["resumed"] < 1500
+    assert same(posterity.load("s.safetensors"), whole)
+    assert not Path(checkpoint).exists()
+
+
+def test_a_regression_of_named_columns(folder):
+    """The pool has its columns in another order, and no intercept."""
+    line = "distill logit.safetensors -o s.safetensors --model logistic --inputs pool.csv --noise 2"
+    data = document(*line.split(), "--steps", 3000, "--hidden", "8")
+    assert data["columns"] == ["intercept", "age", "dose"]
+    assert data["student"]["network"] == "3-8 relu-1"
+    student = posterity.load("s.safetensors")
+    x = np.array([[1.0, 0.0, 1.0], [1.0, 0.0, -2.0]])
+    # E[σ(f)] of a Gaussian f by its probit approximation, which is right within 0.02.
+    mean, variance = x @ [1.0, 0.0, 2.0], (x**2) @ [0.1, 0.2, 0.3]
+    odds = mean / np.sqrt(1 + np.pi * variance / 8)
+    assert np.allclose(student.predict(x).mean, 1 / (1 + np.exp(-odds)), atol=0.07)
+
+
+def test_a_configuration_of_a_regression(folder):
+    data = document("distill", "logistic.toml")
+    assert data["columns"] == ["intercept", "age", "dose"]
+    assert data["output"] == "out.safetensors"
+    assert data["status"]["tolerance"] == 0.5
+    assert data["student"]["network"] == "3-8 relu-1"
+    assert abs(data["status"]["temperature"] - 1) < 0.1
+    assert Path("out.png").exists()
+    assert "Temperature of the chains" in succeed("distill", "logistic.toml").stdout
+
+
+def test_a_configuration_says_all_there_is(folder):
+    from posterity.cli.config.distillation import load_job
+
+    job = load_job(Path("network.toml"))
+    teacher = job.teacher
+    assert isinstance(teacher, Langevin)
+    assert teacher.kernel == SGHMC(Polynomial(a=1e-3, b=10), friction=0.2, noise="normal")
+    assert (teacher.chains, teacher.thin, teacher.burn_in) == (3, 2, 7)
+    assert teacher.target.batch == 10
+    assert teacher.layers == Layers.dense(2, 4, 3, 3, activation="tanh")
+    precisions = [float(layer["kernel"].min()) for layer in teacher.target.prior[1]]
+    assert precisions == [1.0, 2.0, 4.0]
+    assert isinstance(job.inputs, Box)
+    assert (job.inputs.low.tolist(), job.inputs.high.tolist()) == ([-1, -1], [1, 2])
+    assert job.options == {"split": True}
+    Path("network.toml").write_text(
+        '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nstudent = "a.safetensors"\n'
+    )
+    plain = load_job(Path("network.toml"))
+    assert plain.teacher.kernel == SGLD()
+    assert plain.teacher.layers == Layers.dense(2, 50, 2)
+    assert isinstance(plain.inputs, Perturbed)
+
+
+@pytest.mark.parametrize("way, kind", [("--mixup", Mixup), ("", Pool), ("--noise 0.1", Perturbed)])
+def test_ways_to_make_inputs(way, kind, folder):
+    from posterity.cli.jobs import Options, of_posterior
+
+    options = {"mixup": {"mixup": True}, "noise": {"noise": 0.1}}.get(way[2:].split(" ")[0], {})
+    wanted = Options(output=Path("s.safetensors"), pool=Path("pool.npz"), **options)
+    assert isinstance(of_posterior(Path("net.safetensors"), wanted).inputs, kind)
+
+
+def test_a_constant_column_is_not_perturbed(folder):
+    from posterity.cli.jobs import Options, of_posterior
+
+    options = Options(Path("s"), Path("pool.csv"), noise=0.5, model="logistic")
+    x = np.asarray(of_posterior(Path("logit.safetensors"), options).inputs.sample(
+        50, key=jax.random.key(0)
+    ))  # fmt: skip
+    assert (x[:, 0] == 1).all() and x[:, 1:].std() > 0.5
+
+
+@pytest.mark.parametrize(
+    "line, code, words",
+    [
+        ("distill net.safetensors --inputs pool.npz", 2, "no --output"),
+        ("distill net.safetensors -o s.safetensors", 2, "neither --inputs nor --box"),
+        (f"{DISTILL} --box -1 1", 2, "--box beside --inputs"),
+        (f"{DISTILL} --noise 0.1 --mixup", 2, "--noise and --mixup"),
+        (f"{DISTILL} --noise -1", 2, "--help"),
+        (f"{DISTILL} --steps 0", 2, "--help"),
+        (f"{DISTILL} --hidden 3,x", 2, "--hidden 3,x; --hidden 150"),
+        (f"{DISTILL} --hidden 0", 2, "--hidden 0"),
+        (f"{DISTILL} --model logistic", 2, "--model logistic; Leave --model out"),
+        (f"{DISTILL} --noise-variance 1", 2, "--noise-variance 1.0 of labels"),
+        (f"{DISTILL} --likelihood gaussian", 2, "no --noise-variance"),
+        (f"{DISTILL} --likelihood poisson", 2, "poisson"),
+        (f"{DISTILL} --likelihood bernoulli", 4, "outputs of shape"),
+        (f"{DISTILL} --plot closing.gif", 2, "closing.gif; .png"),
+        (f"{DISTILL} --plot s.safetensors", 2, "another output"),
+        (f"{DISTILL} --checkpoint pool.npz", 2, "one of the inputs"),
+        (f"{DISTILL} --array z", 5, "none is 'z'"),
+        ("distill net.safetensors -o net.safetensors --inputs pool.npz", 2, "one of the inputs"),
+        ("distill net.safetensors -o no/s.safetensors --inputs pool.npz", 5, "does not exist"),
+        ("distill none.safetensors -o s.safetensors --inputs pool.npz", 5, "none.safetensors"),
+        ("distill net.safetensors -o s.safetensors --inputs none.npz", 5, "none.npz"),
+        ("distill net.safetensors -o s.safetensors --inputs nan.npy", 3, "NaN; record 0"),
+        ("distill net.safetensors -o s.safetensors --inputs two.npz", 5, "['a', 'b']; --array"),
+        ("distill net.safetensors -o s.safetensors --inputs wide.npz", 4, "3 numbers; 2, as"),
+        ("distill net.safetensors -o s.safetensors --inputs pool.csv --array x", 2, ".npz"),
+        ("distill single.safetensors -o s.safetensors --inputs pool.npz", 2, "--likelihood"),
+        ("distill student.safetensors -o s.safetensors --inputs pool.npz", 4, "a Student"),
+        ("distill gamma.safetensors -o s.safetensors --inputs pool.npz", 2, "Gamma; --model"),
+        ("distill logit.safetensors -o s.safetensors --inputs pool.csv", 2, "logistic"),
+        (
+            "distill logit.safetensors -o s.safetensors --inputs pool.csv --model probit",
+            2,
+            "--model probit; linear or logistic",
+        ),
+        (
+            "distill logit.safetensors -o s.safetensors --inputs pool.csv --model linear",
+            2,
+            "no --noise-variance",
+        ),
+        (
+            "distill logit.safetensors -o s.safetensors --inputs other.csv --model logistic",
+            4,
+            "['dose'] missing; ['height'] unknown",
+        ),
+        ("distill logistic.toml --steps 3 --inputs pool.npz", 2, "--inputs, --steps; there"),
+    ],
+)
+def test_refusals(line, code, words, folder):
+    refuse(line, code, words)
+
+
+@pytest.mark.parametrize(
+    "old, new, code, words",
+    [
+        ("[output]", "[outputs]", 2, "outputs; docs/distill.md"),
+        ("hidden = [8]", "hidden = 8", 2, "student.hidden; an array"),
+        ("steps = 400", "steps = 0", 2, "student.steps"),
+        ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; logistic.toml"),
+        ('target = "sick"', 'target = "well"', 4, "'well'; model.target"),
+        ('target = "sick"', "", 4, "without labels"),
+        ('kind = "logistic-regression"', 'kind = "tree"', 2, "model.kind = 'tree'; network"),
+        ('kind = "logistic-regression"', 'kind = "network"', 2, "model.intercept; biases"),
+        ("intercept = true", "hidden = [3]", 2, "hidden in table [model]"),
+        ("variance = 4.0", "", 2, "prior.variance"),
+        ("chains = 8", 'kernel = "hmc"', 2, "sampler.kernel = 'hmc'; sgld"),
+        ("chains = 8", "friction = 0.1", 2, "friction; [sampler]; docs/distill.md"),
+        ("chains = 8", "step_size = {a = 1}", 2, "sampler.step_size.kind"),
+        ("chains = 8", 'step_size = {kind = "halving"}', 2, "[sampler.step_size]"),
+        ("noise = 0.5", 'kind = "box"\nlow = 0', 2, "[inputs]; high"),
+        ("noise = 0.5", 'kind = "box"\nlow = 0\nhigh = 0', 3, "box; [inputs]"),
+        ("noise = 0.5", 'kind = "grid"', 2, "inputs.kind = 'grid'"),
+        ("noise = 0.5", 'file = "other.csv"', 4, "['height'] unknown"),
+        ('student = "out.safetensors"', 'student = "sick.csv"', 2, "one of the inputs"),
+    ],
+)
+def test_configurations_that_make_no_sense(old, new, code, words, folder):
+    assert old in LOGISTIC
+    Path("logistic.toml").write_text(LOGISTIC.replace(old, new))
+    refuse("distill logistic.toml", code, words)
+
+
+def test_inspect_and_diff_know_a_student(folder):
+    told = document("inspect", "student.safetensors")
+    assert told["kind"] == "Student"
+    assert told["student"] == {
+        "likelihood": "categorical", "targets": 2, "split": False, "noise_variance": None,
+        "weights": LAYERS.size, "network": "2-3 relu-2",
+        "rescaled": {"inputs": False, "outputs": False},
+    }  # fmt: skip
+    text = succeed("inspect", "student.safetensors").stdout
+    assert "2-3 relu-2" in text and "categorical" in text and "Dense(inputs=2" in text
+    for pair in ("student.safetensors net.safetensors", "student.safetensors student.safetensors"):
+        refuse(f"diff {pair}", 4, "a Student; posterity predict")

@@ -1,0 +1,199 @@
+"""Kernels are their formulas; the chain's law is in tests/statistical/test_noise.py."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posterity.distillation.sampling import noise
+from posterity.distillation.sampling.kernels import SGHMC, SGLD, PreconditionedSGLD
+from posterity.distillation.sampling.schedules import Halving, Polynomial
+from posterity.errors import StructureError, UsageError
+
+KERNELS = [SGLD, PreconditionedSGLD, SGHMC]
+POSITION = {"a": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(())}
+GRADIENT = {"a": jnp.full((2, 3), 2.0), "b": jnp.asarray(-4.0)}
+SCALE = {"a": jnp.linspace(0.5, 3.0, 6).reshape(2, 3), "b": jnp.asarray(2.0)}
+
+
+def close(ours, theirs):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-7), ours, theirs)
+
+
+def steps(kernel, count, *, scale=None, gradient=GRADIENT):
+    state, info = kernel.init(POSITION, scale), None
+    for index in range(count):
+        state, info = kernel.step(state, gradient, key=jax.random.key(index))
+    return state, info
+
+
+def white(index, kind="binomial"):
+    return noise.normal(jax.random.key(index), POSITION, kind)
+
+
+@pytest.mark.parametrize("kind", ["binomial", "normal"])
+@pytest.mark.parametrize("scale", [None, SCALE])
+def test_langevin_step_is_the_papers(kind, scale):
+    state, _ = steps(SGLD(0.3, noise=kind, temperature=0.5), 1, scale=scale)
+    s = jax.tree.map(jnp.ones_like, SCALE) if scale is None else scale
+    move = lambda x, g, z, s: x + 0.3 * s / 2 * g + jnp.sqrt(0.3 * s * 0.5) * z
+    close(state.position, jax.tree.map(move, POSITION, GRADIENT, white(0, kind), s))
+    assert int(state.step) == 1 and state.step.dtype == jnp.int32
+
+
+def test_preconditioned_step_divides_by_the_root_mean_square():
+    kernel = PreconditionedSGLD(0.3, decay=0.9, floor=0.1, records=10)
+    state, _ = steps(kernel, 2, scale=SCALE)
+    # with one gradient throughout, the mean of its squares is its square from the first step on
+    s = jax.tree.map(lambda s, g: s / (0.1 + abs(g) / 10), SCALE, GRADIENT)
+    close(kernel.scale_of(state), s)
+    move = lambda x, g, z, s: x + 0.3 * s / 2 * g + jnp.sqrt(0.3 * s) * z
+    expected = POSITION
+    for index in range(2):
+        expected = jax.tree.map(move, expected, GRADIENT, white(index), s)
+    close(state.position, expected)
+
+
+def test_preconditioner_forgets_at_its_rate():
+    kernel = PreconditionedSGLD(0.3, decay=0.75)
+    state = kernel.init(jnp.zeros(1))
+    for slope in (1.0, 3.0):
+        state, _ = kernel.step(state, jnp.full(1, slope), key=jax.random.key(0))
+    square = (0.75 * 0.25 * 1 + 0.25 * 9) / (1 - 0.75**2)
+    np.testing.assert_allclose(kernel.scale_of(state), 1 / (1e-5 + square**0.5), rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [None, SCALE])
+def test_momentum_blends_langevin_steps(scale):
+    state, _ = steps(SGHMC(0.3, friction=0.25), 2, scale=scale)
+    s = jax.tree.map(jnp.ones_like, SCALE) if scale is None else scale
+    lang = lambda g, z, s: 0.3 * s / 2 * g + jnp.sqrt(0.3 * s) * z
+    first = jax.tree.map(lambda *own: 0.25 * lang(*own), GRADIENT, white(0), s)
+    second = jax.tree.map(
+        lambda v, *own: 0.75 * v + 0.25 * lang(*own), first, GRADIENT, white(1), s
+    )
+    close(state.memory, second)
+    close(state.position, jax.tree.map(lambda *own: sum(own), POSITION, first, second))
+
+
+@pytest.mark.parametrize("scale", [None, SCALE])
+def test_full_friction_is_langevin_exactly(scale):
+    ours, told = steps(SGHMC(0.3, friction=1), 3, scale=scale)
+    theirs, said = steps(SGLD(0.3), 3, scale=scale)
+    assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), ours.position, theirs.position))
+    close(told, said)
+
+
+@pytest.mark.parametrize("make", KERNELS)
+def test_no_temperature_is_no_noise(make):
+    ours, theirs = (
+        steps(make(0.3, noise=kind, temperature=0), 2)[0] for kind in ("binomial", "normal")
+    )
+    close(ours.position, theirs.position)
+
+
+@pytest.mark.parametrize("make", KERNELS)
+def test_scans_jits_and_vmaps_to_the_same(make):
+    kernel = make(Polynomial(0.1, 5, 0.5))
+    keys = jnp.stack([jax.random.key(index) for index in range(4)])
+
+    def run(position, keys):
+        slope = lambda own: jax.tree.map(jnp.negative, own)
+        step = lambda state, key: kernel.step(state, slope(state.position), key=key)
+        return jax.lax.scan(step, kernel.init(position), keys)
+
+    state, info = jax.jit(run)(POSITION, keys)
+    np.testing.assert_allclose(info.size, 0.1 * (5 + np.arange(4.0)) ** -0.5, rtol=1e-6)
+    loop = kernel.init(POSITION)
+    for key in keys:
+        loop, _ = kernel.step(loop, jax.tree.map(jnp.negative, loop.position), key=key)
+    close(state.position, loop.position)
+    two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1]), POSITION)
+    both, _ = jax.vmap(run, (0, None))(two, keys)
+    close(jax.tree.map(lambda leaf: leaf[0], both.position), state.position)
+
+
+def test_schedule_and_temperature_follow_the_step():
+    kernel = SGLD(Halving(1.0, every=2), temperature=lambda step: jnp.where(step < 2, 0.0, 1.0))
+    state, sizes, moved = kernel.init(jnp.zeros(1)), [], []
+    for index in range(4):
+        before = state.position
+        state, info = kernel.step(state, jnp.zeros(1), key=jax.random.key(index + 1))
+        sizes.append(float(info.size))
+        moved.append(bool((state.position != before).all()))
+    assert sizes == [1.0, 1.0, 0.5, 0.5] and moved == [False, False, True, True]
+
+
+@pytest.mark.parametrize("scale", [None, SCALE])
+def test_info_says_how_large_the_steps_were(scale):
+    state, info = steps(SGLD(0.3), 1, scale=scale)
+    s = jax.tree.map(jnp.ones_like, SCALE) if scale is None else scale
+    mean = lambda tree: sum(float(leaf.sum()) for leaf in jax.tree.leaves(tree)) / 7
+    drift = mean(jax.tree.map(lambda g, s: 0.3 * s * g**2 / 4, GRADIENT, s))
+    moved = jax.tree.map(lambda a, b, s: (a - b) ** 2 / (0.3 * s), state.position, POSITION, s)
+    np.testing.assert_allclose(info.drift, drift, rtol=1e-5)
+    np.testing.assert_allclose(info.kinetic, mean(moved), rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [SGLD, SGHMC])
+def test_kinetic_temperature_is_that_of_the_noise_where_all_is_flat(make):
+    kernel, still = make(0.01, temperature=0.7), jnp.zeros(20_000)
+    step = lambda state, key: kernel.step(state, still, key=key)
+    keys = jax.random.split(jax.random.key(8), 200)
+    kinetic = jax.lax.scan(step, kernel.init(still), keys)[1].kinetic[-1]
+    # momentum, normal by then, has a square of relative variance two an entry
+    assert abs(kinetic / 0.7 - 1) < 4 * (2 / 20_000) ** 0.5
+
+
+@pytest.mark.parametrize("make", KERNELS)
+def test_double_precision_stays_double(make):
+    with jax.enable_x64(True):
+        kernel, start = make(0.1), jnp.zeros(3, jnp.float64)
+        state, _ = kernel.step(kernel.init(start, 2.0 + start), start + 1, key=jax.random.key(0))
+        assert state.position.dtype == jnp.float64
+
+
+@pytest.mark.parametrize("make", KERNELS)
+def test_a_kernel_without_a_size_can_be_made_but_not_run(make):
+    kernel = make()
+    assert kernel == make(None) and hash(kernel) == hash(make(None))
+    with pytest.raises(UsageError, match="still to be found"):
+        kernel.step(kernel.init(POSITION), GRADIENT, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SGLD(-1.0),
+        lambda: SGLD(0.1, noise="none"),
+        lambda: SGLD(0.1, temperature=-1.0),
+        lambda: SGHMC(0.1, friction=0.0),
+        lambda: SGHMC(0.1, friction=1.5),
+        lambda: PreconditionedSGLD(0.1, decay=1.0),
+        lambda: PreconditionedSGLD(0.1, floor=0.0),
+        lambda: PreconditionedSGLD(0.1, records=0),
+    ],
+)
+def test_kernels_that_make_no_sense_are_refused(make):
+    with pytest.raises(UsageError):
+        make()
+
+
+def test_trees_that_do_not_fit_are_refused():
+    kernel = SGLD(0.1)
+    with pytest.raises(StructureError, match="structure"):
+        kernel.step(kernel.init(POSITION), {"a": jnp.zeros((2, 3))}, key=jax.random.key(0))
+    with pytest.raises(StructureError, match=r"shape \(3,\)"):
+        kernel.step(kernel.init(jnp.ones((2, 3))), jnp.ones(3), key=jax.random.key(0))
+    for shape in [(3, 2), (2, 2, 3), (4,)]:
+        with pytest.raises(StructureError, match="a scale of shape"):
+            kernel.init(jnp.ones((2, 3)), jnp.ones(shape))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1), (2, 3)])
+def test_a_scale_may_stand_for_several_entries(shape):
+    kernel, key = SGHMC(0.1), jax.random.key(0)
+    start, scale = jnp.ones((2, 3)), jnp.full(shape, 0.5)
+    short, _ = kernel.step(kernel.init(start, scale), start, key=key)
+    full, _ = kernel.step(kernel.init(start, jnp.full((2, 3), 0.5)), start, key=key)
+    close(short.position, full.position)

@@ -1,0 +1,229 @@
+"""Chains sample what they should: against exact posteriors; and say when they do not."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+from posterity.distillation import SGHMC, SGLD, Langevin, PreconditionedSGLD
+from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, NormalWishart
+from posterity.models import (
+    BetaBernoulli,
+    DirichletCategorical,
+    FunctionModel,
+    GammaPoisson,
+    GaussianMeanCovariance,
+    LogisticRegression,
+    Model,
+    NeuralNetwork,
+    Records,
+)
+from posterity.networks import GaussianPrior, Layers
+from tests.distillation.examples import KEY, LINE, NET, line, network_teacher, points
+
+DRAWS = 1500
+HEAT = 0.06
+"""A chain at the step that is found is so much too warm, by design."""
+
+
+def quietly(teacher: Langevin, draws: int = DRAWS) -> np.ndarray:
+    """Draws (chains, draws, ...) of a teacher that has nothing to complain of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        samples = np.asarray(teacher.sample(draws, key=KEY).samples, np.float64)
+    return samples.reshape(draws, teacher.chains, *samples.shape[1:]).swapaxes(0, 1)
+
+
+def agree(draws: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> None:
+    """Means and variances over independent chains, within five standard errors."""
+    chains = len(draws)
+    own = draws.mean(1)
+    error = own.std(0, ddof=1) / chains**0.5
+    assert (np.abs(own.mean(0) - mean) < 5 * error + 1e-3 * sd).all()
+    spread = ((draws - mean) ** 2).mean(1) / sd**2
+    error = spread.std(0, ddof=1) / chains**0.5
+    assert (np.abs(spread.mean(0) - 1) < 5 * error + HEAT).all()
+
+
+@pytest.mark.parametrize("scale", [(1.0, 1.0), (1e3, 1e-4)])
+def test_linear_regression_in_any_units(scale) -> None:
+    data, prior, exact = line(scale)
+    draws = quietly(Langevin(LINE, prior, data, chains=32))
+    covariance = np.linalg.inv(np.asarray(exact.precision))
+    agree(draws, np.asarray(exact.mean), np.diagonal(covariance) ** 0.5)
+
+
+def test_minibatches_and_momentum_leave_the_posterior_what_it_is() -> None:
+    data, prior, exact = line(count=400)
+    sd = np.diagonal(np.linalg.inv(np.asarray(exact.precision))) ** 0.5
+    for kernel in (SGLD(0.01), SGHMC(0.02, friction=0.2), SGLD(0.01, noise="normal")):
+        teacher = Langevin(LINE, prior, data, chains=32, kernel=kernel, batch=100, burn_in=2000,
+                           thin=10)  # fmt: skip
+        draws = np.asarray(teacher.sample(600, key=KEY).samples, np.float64)
+        agree(draws.reshape(600, 32, 2).swapaxes(0, 1), np.asarray(exact.mean), sd)
+
+
+@pytest.mark.parametrize(
+    ("model", "prior", "data"),
+    [
+        (BetaBernoulli(), Beta.from_standard(1.0, 1.0), np.array([1.0] * 30 + [0.0] * 3)),
+        (GammaPoisson(), Gamma.from_standard(2.0, 1.0), np.array([3.0, 900.0, 1200.0])),
+        (
+            DirichletCategorical(3),
+            Dirichlet.from_standard(np.ones(3)),
+            np.array([0] * 20 + [1] * 5 + [2]),
+        ),
+    ],
+)
+def test_constrained_parameters(model: Model, prior, data) -> None:
+    """Conjugate pairs, whose posterior is known."""
+    exact = prior + model.factor(Records.of(data))  # type: ignore[attr-defined]
+    draws = quietly(Langevin(model, prior, data, chains=32))
+    reference = np.asarray(exact.sample(jax.random.key(1), (200_000,)), np.float64)
+    agree(draws, reference.mean(0), reference.std(0))
+
+
+def test_trees_of_parameters() -> None:
+    """A mean and a precision matrix together."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 2)) * [1.0, 3.0]
+    prior = NormalWishart.from_standard(np.zeros(2), 1.0, 4.0, np.eye(2))
+    model = GaussianMeanCovariance()
+    exact = prior + model.factor(Records.of(x))
+    teacher = Langevin(model, prior, x, chains=16)
+    mean, precision = teacher.sample(500, key=KEY).samples
+    reference = exact.sample(jax.random.key(1), (50_000,))
+    for own, known in zip((mean, precision), reference, strict=True):
+        own = np.asarray(own, np.float64).reshape(500, 16, -1).swapaxes(0, 1)
+        known = np.asarray(known, np.float64).reshape(50_000, -1)
+        agree(own, known.mean(0), known.std(0))
+
+
+def test_a_network_of_no_hidden_units_is_a_logistic_regression() -> None:
+    """Two roads to one posterior: chains over a tree of weights, and over a flat vector."""
+    x, y = points(100)
+    single = NeuralNetwork.of_layers(Layers.dense(2, 1), likelihood="bernoulli")
+    prior = single.prior(variance=4.0)
+    roads = [
+        Langevin(single, prior, (x, y), chains=32, burn_in=2000, climb=500),
+        Langevin(
+            LogisticRegression(),
+            Gaussian.from_standard(np.zeros(3), 4.0 * np.eye(3)),
+            (np.c_[np.ones(100), x], y),
+            chains=32,
+        ),
+    ]
+    one, other = (quietly(road, 800) for road in roads)
+    sd = other.std((0, 1))
+    error = np.hypot(*(road.mean(1).std(0, ddof=1) / 32**0.5 for road in (one, other)))
+    assert (np.abs(one.mean((0, 1)) - other.mean((0, 1))) < 5 * error).all()
+    np.testing.assert_allclose(one.std((0, 1)), sd, rtol=2 * HEAT)
+
+
+def test_chains_last_and_chains_first_agree() -> None:
+    """One chain of a small network lies along the first axis, several along the last."""
+    x, y = points()
+    own = Langevin(NET, NET.prior(variance=1.0), (x, y), chains=2).target
+    other = Langevin(NET, NET.prior(variance=1.0), (x, y), chains=1).target
+    assert (own.axis, other.axis) == (-1, 0)
+    at = own.start(2, key=KEY)
+    first = jax.tree.map(lambda leaf: leaf[..., :1].transpose(-1, *range(leaf.ndim - 1)), at)
+    batch = own.minibatch(2, key=KEY)
+    np.testing.assert_allclose(
+        own.log_densities(at, batch)[0], other.log_densities(first, batch)[0], rtol=1e-5
+    )
+    np.testing.assert_allclose(own.outputs(at, x)[0], other.outputs(first, x)[0], rtol=1e-4)
+    np.testing.assert_array_equal(own.constrained(at)[0], other.constrained(first)[0])
+
+
+def test_minibatches_estimate_the_density_without_bias() -> None:
+    data, prior, _ = line(count=50)
+    whole = Langevin(LINE, prior, data, chains=4, batch=50).target
+    part = Langevin(LINE, prior, data, chains=4, batch=10).target
+    at = whole.start(4, key=KEY)
+    exact = np.asarray(whole.log_densities(at, whole.minibatch(4, key=KEY)))
+    batches = [part.minibatch(4, key=jax.random.key(n)) for n in range(400)]
+    found = np.array([part.log_densities(at, batch) for batch in batches])
+    error = found.std(0, ddof=1) / 400**0.5
+    assert (np.abs(found.mean(0) - exact) < 4 * error).all()
+    # Each record is as likely as any other.
+    seen = np.concatenate([np.asarray(batch[1]).ravel() for batch in batches])
+    counts = np.unique(seen, return_counts=True)[1]
+    assert scipy.stats.chisquare(counts).pvalue > 1e-3
+
+
+# --- what is said --------------------------------------------------------------------------------
+
+
+def test_a_step_that_is_too_large_is_said() -> None:
+    data, prior, _ = line()
+    teacher = Langevin(LINE, prior, data, kernel=SGLD(1.5), chains=16)
+    with pytest.warns(ConvergenceWarning, match="too warm"):
+        teacher.sample(2000, key=KEY)
+
+
+def test_chains_that_have_not_spread_are_said() -> None:
+    data, prior, _ = line()
+    teacher = Langevin(LINE, prior, data, kernel=SGLD(1e-5), chains=16, burn_in=0)
+    # Whitened chains begin as wide as the posterior; of a network they begin at one place.
+    quietly(teacher, 300)
+    single = NeuralNetwork.of_layers(Layers.dense(2, 5, 2))
+    teacher = Langevin(single, single.prior(variance=1.0), points(), chains=16, burn_in=0,
+                       kernel=SGLD(1e-6))  # fmt: skip
+    with pytest.warns(ConvergenceWarning, match="still spread"):
+        teacher.sample(600, key=KEY)
+
+
+def test_a_chain_that_diverges_is_an_error() -> None:
+    with pytest.raises(ParameterError, match="diverged"):
+        network_teacher(kernel=SGLD(100.0)).sample(10, key=KEY)
+
+
+def test_the_same_key_gives_the_same_draws() -> None:
+    data, prior, _ = line()
+    teacher = Langevin(LINE, prior, data, chains=4)
+    one, other = (teacher.sample(50, key=KEY).samples for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+    assert not np.array_equal(one, teacher.sample(50, key=jax.random.key(1)).samples)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"kernel": 0.1}, UsageError),
+        ({"kernel": PreconditionedSGLD()}, UsageError),
+        ({"chains": 0}, UsageError),
+        ({"thin": 0}, UsageError),
+        ({"batch": 2.5}, UsageError),
+        ({"burn_in": -1}, UsageError),
+    ],
+)
+def test_options_that_make_no_sense(options, error) -> None:
+    with pytest.raises(error):
+        network_teacher(**options)
+
+
+def test_priors_and_data_that_do_not_fit() -> None:
+    x, y = points()
+    with pytest.raises(UsageError, match="prior"):
+        Langevin(NET, GaussianPrior(), (x, y))
+    with pytest.raises(UsageError, match="improper"):
+        Langevin(NET, DiagonalGaussian(np.zeros(NET.size), -np.ones(NET.size)), (x, y))
+    with pytest.raises(StructureError, match="weights"):
+        Langevin(NET, DiagonalGaussian.from_standard(np.zeros(3), np.ones(3)), (x, y))
+    with pytest.raises(ParameterError):
+        Langevin(NET, NET.prior(variance=1.0), (x * np.nan, y))
+    with pytest.raises(StructureError):
+        Langevin(NET, NET.prior(variance=1.0), (x[:0], y[:0]))
+
+
+def test_a_model_that_does_not_predict_can_be_sampled_but_does_not_teach() -> None:
+    model = FunctionModel(lambda z, x: -((x - z[0]) ** 2) / 2)
+    prior = DiagonalGaussian.from_standard(np.zeros(1), np.array([100.0]))
+    teacher = Langevin(model, prior, np.array([1.0, 2.0, 3.0]), chains=32)
+    agree(quietly(teacher), np.array([2.0 * 3 / 3.01]), np.array([3.01**-0.5]))
+    with pytest.raises(UsageError, match="predict"):
+        teacher.predictive(np.zeros((1, 1)))

@@ -1,0 +1,125 @@
+"""Noise is shaped as asked, the same for the same key, and other for any other."""
+
+import doctest
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posterity.distillation.sampling import kernels, noise, schedules
+from posterity.errors import UsageError
+from posterity.networks import chains
+
+LIKE = {"bias": jnp.zeros(7), "kernel": jnp.zeros((5, 7)), "scale": jnp.zeros(())}
+
+
+@pytest.mark.parametrize("module", [noise, schedules, kernels, chains], ids=lambda m: m.__name__)
+def test_examples_say_what_they_print(module):
+    found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+    assert found.attempted > 0 and found.failed == 0
+
+
+@pytest.mark.parametrize("kind", ["binomial", "normal"])
+def test_noise_is_shaped_and_typed_as_what_it_is_for(kind):
+    drawn = noise.normal(jax.random.key(1), LIKE, kind)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), drawn) == {
+        "bias": ((7,), "float32"),
+        "kernel": ((5, 7), "float32"),
+        "scale": ((), "float32"),
+    }
+    with jax.enable_x64(True):
+        double = noise.normal(jax.random.key(1), jnp.zeros(3, jnp.float64), kind)
+        assert double.dtype == jnp.float64
+
+
+def test_double_precision_has_the_same_bits():
+    single = np.asarray(noise.normal(jax.random.key(2), jnp.zeros(100)), float)
+    with jax.enable_x64(True):
+        double = np.asarray(noise.normal(jax.random.key(2), jnp.zeros(100, jnp.float64)))
+    np.testing.assert_allclose(single, double, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["binomial", "normal"])
+def test_a_key_gives_its_own_numbers_always(kind):
+    draw = lambda key: noise.normal(key, jnp.zeros(100), kind)
+    one = draw(jax.random.key(3))
+    assert (one == draw(jax.random.key(3))).all()
+    assert (one == jax.jit(draw)(jax.random.key(3))).all()
+    keys = jax.random.split(jax.random.key(3), 4)
+    together = jax.vmap(draw)(keys)
+    for key, row in zip(keys, together, strict=True):
+        assert (row == draw(key)).all()
+    assert len(np.unique(together, axis=0)) == 4
+
+
+def test_every_word_of_a_key_counts():
+    def bits(*words):
+        key = jax.random.wrap_key_data(jnp.array(words, jnp.uint32))
+        return np.asarray(noise.bits(key, (64,)))
+
+    first = bits(0, 0)
+    for bit in (0, 7, 31):
+        for words in ((1 << bit, 0), (0, 1 << bit)):
+            assert 0.4 < np.mean(np.unpackbits((first ^ bits(*words)).view(np.uint8))) < 0.6
+    assert (bits(5, 9) != bits(9, 5)).all()
+
+
+def test_keys_of_other_generators():
+    for name in ("threefry2x32", "rbg"):
+        drawn = noise.normal(jax.random.key(0, impl=name), jnp.zeros(10_000))
+        assert abs(float(drawn.mean())) < 4 / 100
+
+
+def test_the_hash_is_what_it_always_was():
+    """Runs that go on from a file draw the same noise after an upgrade."""
+    key = jax.random.wrap_key_data(jnp.array([1, 2], jnp.uint32))
+    assert np.asarray(noise.bits(key, (3,))).tolist() == HASHED
+    assert np.asarray(noise.indices(key, (3,), 1000)).tolist() == PLACES
+
+
+HASHED = [420628414, 384564043, 4242186294]
+PLACES = [941, 141, 905]
+
+
+@pytest.mark.parametrize("kind", ["binomial", "normal"])
+@pytest.mark.parametrize("below", [1, 2, 10, 70_001, 2**24, 2**31 - 1])
+def test_places_lie_where_they_are_to(kind, below):
+    found = np.asarray(noise.indices(jax.random.key(4), (50, 20), below, kind))
+    assert found.dtype == np.int32 and found.shape == (50, 20)
+    assert found.min() >= 0 and found.max() < below
+    if below > 100:
+        assert found.max() > 0.98 * below and found.min() < 0.02 * below
+
+
+def test_places_are_the_upper_words_of_products():
+    key = jax.random.key(5)
+    words = np.asarray(noise.bits(key, (4096,), stream=noise.PLACES)).astype(object)
+    for below in (3, 65_535, 65_536, 12_345_678, 2**31 - 1):
+        found = np.asarray(noise.indices(key, (4096,), below))
+        assert found.tolist() == [(word * below) >> 32 for word in words]
+
+
+def test_hash_and_sum_are_one_loop():
+    """Nothing the size of the noise is stored: on a CPU no buffer is, beside inputs and outputs."""
+    size = 100_000
+
+    def step(key, x):
+        return x + 0.1 * noise.normal(key, x)
+
+    compiled = jax.jit(step).lower(jax.random.key(0), jnp.zeros(size)).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < size
+
+
+def test_what_makes_no_sense_is_said():
+    key = jax.random.key(0)
+    with pytest.raises(UsageError, match="'binomial' or 'normal'"):
+        noise.normal(key, jnp.zeros(2), "cauchy")
+    with pytest.raises(UsageError, match="floating point"):
+        noise.normal(key, jnp.zeros(2, jnp.int32))
+    with pytest.raises(UsageError, match="typed key"):
+        noise.normal(jax.random.key_data(key), jnp.zeros(2))
+    with pytest.raises(UsageError, match="at least 1"):
+        noise.indices(key, (2,), 0)
+    with pytest.raises(UsageError, match="int32"):
+        noise.indices(key, (2,), 2**31)

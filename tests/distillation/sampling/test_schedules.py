@@ -1,0 +1,89 @@
+"""Step sizes follow their formulas, compiled or not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from posterity.distillation.sampling.schedules import (
+    Cyclical,
+    Halving,
+    Polynomial,
+    check,
+    size_at,
+)
+from posterity.errors import UsageError
+
+STEPS = np.array([0, 1, 7, 99, 100, 101, 12_345, 1_000_000], np.int32)
+FORMULAS = {
+    Polynomial(0.3, 10, 0.55): lambda t: 0.3 * (10.0 + t) ** -0.55,
+    Polynomial(2): lambda t: 2.0 * (1.0 + t) ** -0.55,
+    Halving(1e-5, 100): lambda t: 1e-5 * 0.5 ** (t // 100),
+    Cyclical(0.1, 100): lambda t: 0.05 * (1 + np.cos(np.pi * (t % 100) / 100)),
+    Cyclical(0.1, 100, least=0.04): lambda t: 0.04 + 0.03 * (1 + np.cos(np.pi * (t % 100) / 100)),
+    0.25: lambda t: 0.25 + 0 * t,
+    3: lambda t: 3.0 + 0 * t,
+    optax.exponential_decay(0.1, 50, 0.9): lambda t: 0.1 * 0.9 ** (t / 50),
+}
+
+
+@pytest.mark.parametrize("schedule", FORMULAS, ids=str)
+def test_sizes_are_the_formulas(schedule):
+    sizes = jax.jit(jax.vmap(lambda step: size_at(schedule, step)))(STEPS)
+    assert sizes.dtype == jnp.float32
+    # least sizes of a cycle are differences of numbers near its largest
+    expected = FORMULAS[schedule](STEPS.astype(float))
+    np.testing.assert_allclose(sizes, expected, rtol=2e-4, atol=1e-8)
+    one = size_at(schedule, jnp.int32(7))
+    np.testing.assert_allclose(one, FORMULAS[schedule](7.0), rtol=1e-5)
+
+
+def test_sizes_are_single_where_all_else_is_double():
+    with jax.enable_x64(True):
+        assert {size_at(s, jnp.int32(3)).dtype.name for s in FORMULAS} == {"float32"}
+
+
+def test_schedules_of_the_same_numbers_are_one_key_of_a_cache():
+    assert Polynomial(0.3, 10, 0.55) == Polynomial(0.3, 10, 0.55)
+    assert len({Cyclical(0.1, 100), Cyclical(0.1, 100), Cyclical(0.1, 101)}) == 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Polynomial(0.0),
+        lambda: Polynomial(1.0, b=-1.0),
+        lambda: Polynomial(1.0, gamma=-0.1),
+        lambda: Halving(-1.0, 10),
+        lambda: Halving(1.0, 0),
+        lambda: Cyclical(1.0, 0),
+        lambda: Cyclical(1.0, 10, least=-0.1),
+        lambda: Cyclical(1.0, 10, least=2.0),
+        lambda: check(float("nan")),
+        lambda: check(-1.0),
+    ],
+)
+def test_schedules_that_make_no_sense_are_refused(make):
+    with pytest.raises(UsageError):
+        make()
+
+
+def test_a_size_that_is_still_to_be_found():
+    check(None)
+    with pytest.raises(UsageError, match="still to be found"):
+        size_at(None, 0)
+
+
+def test_a_schedule_gives_one_number_and_has_a_hash():
+    with pytest.raises(UsageError, match=r"shape \(2,\)"):
+        size_at(lambda step: jnp.ones(2), 0)
+
+    class Loose:
+        __hash__ = None
+
+        def __call__(self, step):
+            return 0.1
+
+    with pytest.raises(UsageError, match="not hashable"):
+        check(Loose())
