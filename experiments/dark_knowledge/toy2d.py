@@ -294,21 +294,32 @@ SPLIT = "ours, split"
 STYLES: dict[str, dict[str, bool]] = {OURS: {}, SPLIT: {"split": True}, PAPERS: {"paper": True}}
 
 
-def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[str, Any]:
-    """Measure, judge, draw and write; returns what `toy2d.json` holds."""
-    draws = truth_draws(effort.reference, cache=cache)
-    flat = draws.reshape(-1, TEACHER.size)
-    truth = {place: averaged(flat, x) for place, x in places(effort).items()}
+def run(
+    effort: Effort, results: Path = RESULTS, cache: Path = CACHE, *, only: str = ""
+) -> dict[str, Any]:
+    """Measure, judge, draw and write; returns what `toy2d.json` holds.
+
+    ``only`` runs the methods whose names end so, to be kept, and writes nothing: so that several
+    processes can share the work.
+    """
     paper = PAPER_STEP, PAPER_BURN_IN, PAPER_RATE, PAPER_DECAY, PAPER_TIMES
     settings = dataclasses.replace(effort, seeds=1, reference=Reference()), THIN, paper
     rows = []
     for seed in range(effort.seeds):
         row = {}
         for name, make in methods(effort).items():
+            if not name.endswith(only):
+                continue
             place = f"toy2d-{seed}-{name.replace(', ', '-').replace(' ', '_')}"
             own = functools.partial(make, seed)
             row[name] = summary.kept(place, own, settings, cache=cache)
         rows.append(row)
+        print("seed", seed, *row, sep="; ", flush=True)
+    if only:
+        return {}
+    draws = truth_draws(effort.reference, cache=cache)
+    flat = draws.reshape(-1, TEACHER.size)
+    truth = {place: averaged(flat, x) for place, x in places(effort).items()}
     found = {
         "paper": {"KL, table 2": PAPER, "how": "mean over inputs; that they are those of the grid "
                   "on which students learn is our reading"},
@@ -433,11 +444,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
+    parser.add_argument("--only", default="", help="methods whose names end so; writes nothing")
+    parser.add_argument("--seeds", type=int, default=None, help="how many")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its divergence below
     warnings.simplefilter("ignore", ConvergenceWarning)
-    found = run(QUICK if chosen.quick else FULL, chosen.results, chosen.cache)
-    for goal in found["goals"]:
+    effort = QUICK if chosen.quick else FULL
+    effort = dataclasses.replace(effort, seeds=chosen.seeds or effort.seeds)
+    found = run(effort, chosen.results, chosen.cache, only=chosen.only)
+    for goal in found.get("goals", []):
         print("met " if goal["met"] else "not met ", goal["goal"], goal["measured"]["mean"])
 
 
