@@ -15,7 +15,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,19 +114,21 @@ def reference(x: Images) -> dict[str, Inputs]:
 
 @dataclass(frozen=True)
 class Trial:
-    """One partition."""
+    """One partition; ``inputs`` are names of where students listen, none for all there are."""
 
     case: Case
     digits: Digits
     public: Images
     effort: Effort
     cache: Path
+    inputs: tuple[str, ...] = ()
 
     def run(self, fits: Path) -> dict[str, Any]:
         """Everything about it, from the cache where it is there."""
         path = self.cache / f"{self.case.name}.json"
         rows = json.loads(path.read_text()) if path.exists() else {}
         todo = {**kinds(self.public), **reference(self.digits.x_train)}
+        todo = {name: own for name, own in todo.items() if name in self.inputs or not self.inputs}
         if set(todo) <= set(rows):
             return rows
         sites = local_fits(fits, self.case, self.digits)
@@ -238,13 +240,11 @@ def run(
     fits: Path,
     cache: Path,
     results: Path,
+    inputs: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Train, fuse, distil, measure, judge and write; returns what `pipeline.json` holds."""
-    cases = [
-        Case(case.concentration, number, case.sites, case.setting, case.widths, case.steps)
-        for number in partitions
-    ]
-    trials = [Trial(own, digits, public, effort, cache).run(fits) for own in cases]
+    cases = [replace(case, number=number) for number in partitions]
+    trials = [Trial(own, digits, public, effort, cache, inputs).run(fits) for own in cases]
     summary = summarise(trials) | {"effort": repr(effort)}
     results.mkdir(parents=True, exist_ok=True)
     (results / "pipeline.json").write_text(json.dumps(summary, indent=1) + "\n")
@@ -255,6 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--inputs", nargs="+", default=[], help="names of some of them")
     parser.add_argument("--fits", type=Path, default=DEFAULT_CACHE, help="folder of local fits")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what was measured")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
@@ -262,6 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     summary = run(
         own.partitions, mnist(), font_digits(one_per_family=False).x, case=Case(),
         effort=Effort(), fits=own.fits, cache=own.cache, results=own.results,
+        inputs=tuple(own.inputs),
     )  # fmt: skip
     print(json.dumps(summary["table"], indent=1))
 
