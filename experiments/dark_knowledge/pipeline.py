@@ -45,6 +45,8 @@ class Moved(Inputs):
     """Public images at random sizes, slants and places, without a label.
 
     Computer fonts are upright, all of one size; people write neither way. ``x`` (n, side, side).
+    With ``mixed`` every other input is a point between two of these images, and all have noise of
+    a standard deviation of 0.1.
     """
 
     x: Any
@@ -52,9 +54,18 @@ class Moved(Inputs):
     slant: float = 0.4
     stretch: float = 0.2
     move: float = 1.5
+    mixed: bool = False
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Images bent by a linear map each, flat (n, side²)."""
+        if not self.mixed:
+            return self._images(n, key)
+        first, second, third, last = jax.random.split(key, 4)
+        one, other = self._images(n, first), self._images(n, second)
+        u = jnp.where(jnp.arange(n) % 2 == 0, 1.0, jax.random.uniform(third, (n,)))[:, None]
+        return u * one + (1 - u) * other + 0.1 * jax.random.normal(last, one.shape)
+
+    def _images(self, n: int, key: jax.Array) -> Any:
         keys = jax.random.split(key, 5)
         x = jnp.asarray(self.x)[jax.random.randint(keys[0], (n,), 0, len(self.x))]
         between = lambda k, size, shape: jax.random.uniform(k, shape, minval=-size, maxval=size)
@@ -104,6 +115,7 @@ def kinds(public: Images) -> dict[str, Inputs]:
         "fonts, perturbed": Perturbed(flat, noise=0.1),
         "fonts, mixed": Mixup(flat),
         "fonts, bent": Moved(public),
+        "fonts, bent and mixed": Moved(public, mixed=True),
     }
 
 
@@ -137,6 +149,10 @@ class Trial:
             together = methods.together(sites)
             rows = {name: self._row(predict, units) for name, (predict, units) in together.items()}
             rows[FUSED] = self._row(alone(fused), sum(fused.layers.widths))
+        if SMALLER not in rows:
+            width = min(UNITS, *fused.layers.widths)
+            smaller = posterity.fuse(sites, components=width, rule="product").posterior
+            rows[SMALLER] = self._row(alone(smaller), width)
         for name, inputs in todo.items():
             if name not in rows:
                 rows[name] = self._distilled(fused, inputs)
@@ -176,6 +192,7 @@ class Trial:
 
 
 FUSED = "fused (product)"
+SMALLER = "fused at once into the student's units"
 
 
 def teacher(fused: Network) -> Draws:
@@ -190,34 +207,35 @@ def predictor(student: Student) -> Callable[[Images], Array]:
 
 def summarise(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over partitions, and which inputs meet the goal on average."""
-    names = list(trials[0])
+    names = list(dict.fromkeys(name for rows in trials for name in rows))
+    having = {name: [rows for rows in trials if name in rows] for name in names}
     table = {
         name: {
-            "units": trials[0][name]["units"],
-            **{
-                kind: _spread([rows[name][kind] for rows in trials])
-                for kind in ("accuracy", "log likelihood")
-            },
+            "units": own[0][name]["units"],
+            "partitions": len(own),
+            **{kind: _spread([rows[name][kind] for rows in own]) for kind in KINDS},
         }
-        for name in names
+        for name, own in having.items()
     }
     return {
         "partitions": len(trials),
         "spread": "standard deviation over partitions",
         "teacher": "the fused network at the mean of its weights",
         "table": table,
-        "goals": [_goal(name, trials) for name in names if "steps" in trials[0][name]],
+        "goals": [_goal(name, own) for name, own in having.items() if "steps" in own[0][name]],
         "by partition": list(trials),
     }
 
 
+KINDS = ("accuracy", "log likelihood")
+
+
 def _goal(name: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    ahead = {
-        kind: [rows[name][kind] - rows[GOAL][kind] for rows in trials]
-        for kind in ("accuracy", "log likelihood")
-    }
+    """Of partitions that have these inputs, each against its own concatenation."""
+    ahead = {kind: [rows[name][kind] - rows[GOAL][kind] for rows in trials] for kind in KINDS}
     return {
         "goal": f"{UNITS} units at least as good as the concatenation of all, on average: {name}",
+        "partitions": len(trials),
         "ahead by": {kind: _spread(values) for kind, values in ahead.items()},
         "met": bool(all(np.mean(values) >= 0 for values in ahead.values())),
     }
