@@ -119,7 +119,7 @@ class Seed:
             rows[:] = [old for old in rows if old["draws"] < row["draws"]] + [row]
             _replace(self.file("curve.json"), json.dumps(rows, indent=1))
             say(
-                f"seed {self.number}: {row['chain steps']} steps, {row['wall seconds']:.0f} s, "
+                f"seed {self.number}: {self._steps(row)} steps, {row['wall seconds']:.0f} s, "
                 f"chain {row['SGLD']['error']:.2f} %, student {row['distilled']['error']:.2f} %"
             )
 
@@ -147,7 +147,6 @@ class Seed:
         student = found.student.predict(self.images.asked)
         return {
             "draws": found.steps,
-            "chain steps": self.setting.burn_in + self.setting.thin * found.steps,
             "SGLD": self.measured(found.teacher.mean, found.teacher),
             "distilled": self.measured(student.mean, student),
             "status": str(found.status),
@@ -188,20 +187,21 @@ class Seed:
 
     def _summary(self, rows: list[Row]) -> Row:
         last = rows[-1]
+        steps = self._steps(last)
         return {
             "SGLD": last["SGLD"],
             "distilled": last["distilled"],
             "status": last["status"],
-            "chain steps": last["chain steps"],
+            "chain steps": steps,
             "of": self.setting.burn_in + self.setting.chain_steps,
             "student steps": last["draws"],
             "wall seconds": last["wall seconds"],
             "CPU seconds": last["CPU seconds"],
-            "chain steps a wall second": round(last["chain steps"] / last["wall seconds"], 1),
-            "chain steps a CPU second": round(last["chain steps"] / last["CPU seconds"], 1),
+            "chain steps a wall second": round(steps / last["wall seconds"], 1),
+            "chain steps a CPU second": round(steps / last["CPU seconds"], 1),
             "curve": [
                 {
-                    "chain steps": row["chain steps"],
+                    "chain steps": self._steps(row),
                     **{name: row[name]["error"] for name in ("SGLD", "distilled")},
                     "log likelihoods": [
                         row[name]["log likelihood"] for name in ("SGLD", "distilled")
@@ -211,6 +211,10 @@ class Seed:
                 for row in rows
             ],
         }
+
+    def _steps(self, row: Row) -> int:
+        """Those of the chain, with burn-in."""
+        return self.setting.burn_in + self.setting.thin * row["draws"]
 
     # --- files -------------------------------------------------------------------------------
 

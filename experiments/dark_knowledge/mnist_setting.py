@@ -41,8 +41,9 @@ class Setting:
         variances: of the prior, a layer each.
         temperature: of the chain: 1 is the posterior, less is a colder law.
         friction: of the chain's momentum.
-        first: step size at the start of burn-in, in nats' units (see the kernels).
-        last: from the end of burn-in on.
+        first: step size at the start of burn-in (see the kernels).
+        last: the one it falls to.
+        fall: over so many steps.
         batch: records of a minibatch, and inputs of a student's step.
         climb: steps of Adam before the chain begins.
         burn_in: steps of the chain that do not count.
@@ -60,9 +61,10 @@ class Setting:
     friction: float = 0.1
     first: float = 6e-5
     last: float = 3e-5
+    fall: int = 3000
     batch: int = 100
     climb: int = 600
-    burn_in: int = 3000
+    burn_in: int = 6000
     thin: int = 2
     draws: int = 8000
     rate: float = 1e-3
@@ -81,7 +83,7 @@ class Setting:
 
     def teacher(self, layers: Layers, data: Any) -> Langevin:
         """The chain."""
-        sizes = Falling(self.first, self.last, self.burn_in)
+        sizes = Falling(self.first, self.last, self.fall)
         kernel = SGHMC(sizes, friction=self.friction, temperature=self.temperature)
         return self._chain(layers, data, kernel, self.burn_in, self.thin)
 

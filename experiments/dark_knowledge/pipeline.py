@@ -15,7 +15,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class Moved(Inputs):
     """Public images at random sizes, slants and places, without a label.
 
     Computer fonts are upright, all of one size; people write neither way. ``x`` (n, side, side).
+    With ``mixed`` every other input is a point between two of these images, and all have noise of
+    a standard deviation of 0.1.
     """
 
     x: Any
@@ -52,9 +54,18 @@ class Moved(Inputs):
     slant: float = 0.4
     stretch: float = 0.2
     move: float = 1.5
+    mixed: bool = False
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Images bent by a linear map each, flat (n, side²)."""
+        if not self.mixed:
+            return self._images(n, key)
+        first, second, third, last = jax.random.split(key, 4)
+        one, other = self._images(n, first), self._images(n, second)
+        u = jnp.where(jnp.arange(n) % 2 == 0, 1.0, jax.random.uniform(third, (n,)))[:, None]
+        return u * one + (1 - u) * other + 0.1 * jax.random.normal(last, one.shape)
+
+    def _images(self, n: int, key: jax.Array) -> Any:
         keys = jax.random.split(key, 5)
         x = jnp.asarray(self.x)[jax.random.randint(keys[0], (n,), 0, len(self.x))]
         between = lambda k, size, shape: jax.random.uniform(k, shape, minval=-size, maxval=size)
@@ -104,6 +115,7 @@ def kinds(public: Images) -> dict[str, Inputs]:
         "fonts, perturbed": Perturbed(flat, noise=0.1),
         "fonts, mixed": Mixup(flat),
         "fonts, bent": Moved(public),
+        "fonts, bent and mixed": Moved(public, mixed=True),
     }
 
 
@@ -114,19 +126,21 @@ def reference(x: Images) -> dict[str, Inputs]:
 
 @dataclass(frozen=True)
 class Trial:
-    """One partition."""
+    """One partition; ``inputs`` are names of where students listen, none for all there are."""
 
     case: Case
     digits: Digits
     public: Images
     effort: Effort
     cache: Path
+    inputs: tuple[str, ...] = ()
 
     def run(self, fits: Path) -> dict[str, Any]:
         """Everything about it, from the cache where it is there."""
         path = self.cache / f"{self.case.name}.json"
         rows = json.loads(path.read_text()) if path.exists() else {}
         todo = {**kinds(self.public), **reference(self.digits.x_train)}
+        todo = {name: own for name, own in todo.items() if name in self.inputs or not self.inputs}
         if set(todo) <= set(rows):
             return rows
         sites = local_fits(fits, self.case, self.digits)
@@ -135,6 +149,10 @@ class Trial:
             together = methods.together(sites)
             rows = {name: self._row(predict, units) for name, (predict, units) in together.items()}
             rows[FUSED] = self._row(alone(fused), sum(fused.layers.widths))
+        if SMALLER not in rows:
+            width = min(UNITS, *fused.layers.widths)
+            smaller = posterity.fuse(sites, components=width, rule="product").posterior
+            rows[SMALLER] = self._row(alone(smaller), width)
         for name, inputs in todo.items():
             if name not in rows:
                 rows[name] = self._distilled(fused, inputs)
@@ -174,6 +192,7 @@ class Trial:
 
 
 FUSED = "fused (product)"
+SMALLER = "fused at once into the student's units"
 
 
 def teacher(fused: Network) -> Draws:
@@ -188,34 +207,35 @@ def predictor(student: Student) -> Callable[[Images], Array]:
 
 def summarise(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over partitions, and which inputs meet the goal on average."""
-    names = list(trials[0])
+    names = list(dict.fromkeys(name for rows in trials for name in rows))
+    having = {name: [rows for rows in trials if name in rows] for name in names}
     table = {
         name: {
-            "units": trials[0][name]["units"],
-            **{
-                kind: _spread([rows[name][kind] for rows in trials])
-                for kind in ("accuracy", "log likelihood")
-            },
+            "units": own[0][name]["units"],
+            "partitions": len(own),
+            **{kind: _spread([rows[name][kind] for rows in own]) for kind in KINDS},
         }
-        for name in names
+        for name, own in having.items()
     }
     return {
         "partitions": len(trials),
         "spread": "standard deviation over partitions",
         "teacher": "the fused network at the mean of its weights",
         "table": table,
-        "goals": [_goal(name, trials) for name in names if "steps" in trials[0][name]],
+        "goals": [_goal(name, own) for name, own in having.items() if "steps" in own[0][name]],
         "by partition": list(trials),
     }
 
 
+KINDS = ("accuracy", "log likelihood")
+
+
 def _goal(name: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    ahead = {
-        kind: [rows[name][kind] - rows[GOAL][kind] for rows in trials]
-        for kind in ("accuracy", "log likelihood")
-    }
+    """Of partitions that have these inputs, each against its own concatenation."""
+    ahead = {kind: [rows[name][kind] - rows[GOAL][kind] for rows in trials] for kind in KINDS}
     return {
         "goal": f"{UNITS} units at least as good as the concatenation of all, on average: {name}",
+        "partitions": len(trials),
         "ahead by": {kind: _spread(values) for kind, values in ahead.items()},
         "met": bool(all(np.mean(values) >= 0 for values in ahead.values())),
     }
@@ -238,13 +258,11 @@ def run(
     fits: Path,
     cache: Path,
     results: Path,
+    inputs: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Train, fuse, distil, measure, judge and write; returns what `pipeline.json` holds."""
-    cases = [
-        Case(case.concentration, number, case.sites, case.setting, case.widths, case.steps)
-        for number in partitions
-    ]
-    trials = [Trial(own, digits, public, effort, cache).run(fits) for own in cases]
+    cases = [replace(case, number=number) for number in partitions]
+    trials = [Trial(own, digits, public, effort, cache, inputs).run(fits) for own in cases]
     summary = summarise(trials) | {"effort": repr(effort)}
     results.mkdir(parents=True, exist_ok=True)
     (results / "pipeline.json").write_text(json.dumps(summary, indent=1) + "\n")
@@ -255,6 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--inputs", nargs="+", default=[], help="names of some of them")
     parser.add_argument("--fits", type=Path, default=DEFAULT_CACHE, help="folder of local fits")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what was measured")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
@@ -262,6 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     summary = run(
         own.partitions, mnist(), font_digits(one_per_family=False).x, case=Case(),
         effort=Effort(), fits=own.fits, cache=own.cache, results=own.results,
+        inputs=tuple(own.inputs),
     )  # fmt: skip
     print(json.dumps(summary["table"], indent=1))
 

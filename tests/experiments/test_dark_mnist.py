@@ -17,8 +17,8 @@ from experiments.data import Digits
 from experiments.klfusion.networks.local_fits import Case
 
 SMALL = Setting(
-    hidden=(40, 40), variances=(0.1, 0.1, 0.2), first=1e-3, last=5e-4, climb=200, burn_in=500,
-    thin=2, draws=1500, reservoir=2, plug_in=1000,
+    hidden=(40, 40), variances=(0.1, 0.1, 0.2), first=1e-3, last=5e-4, fall=500, climb=200,
+    burn_in=500, thin=2, draws=1500, reservoir=2, plug_in=1000,
 )  # fmt: skip
 
 
@@ -151,7 +151,10 @@ def test_a_fused_network_is_distilled_without_the_sites_images(
     sites = dataclasses.replace(digits, x_train=digits.x_train[300:], y_train=digits.y_train[300:])
     effort = pipeline.Effort(steps=3000, rate=3e-3)
     case = Case(sites=3, widths=(20,), steps=600)
-    arguments = {"case": case, "effort": effort, "fits": tmp_path, "cache": tmp_path / "rows"}
+    arguments = {
+        **{"case": case, "effort": effort, "fits": tmp_path, "cache": tmp_path / "rows"},
+        "inputs": ("uniform noise", "fonts, perturbed"),
+    }
     summary = pipeline.run([0], sites, digits.x_train[:300], **arguments, results=tmp_path)
     table = summary["table"]
     assert table["concatenation"]["units"] == 60

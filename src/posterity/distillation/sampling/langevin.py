@@ -166,8 +166,9 @@ class Langevin(Teacher):
                 )
             scale, size = self._scale(positions, key=third)
             state = self._counted(self._moving.init(positions, scale))
-            for number in range(-(-self._burns(size) // CHUNK)):
-                state = _several(self, state, CHUNK, jax.random.fold_in(last, number))
+            draws = max(CHUNK // self.thin, 1)
+            for number in range(-(-self._burns(size) // (draws * self.thin))):
+                state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
             return self._counted(state.kernel)
 
