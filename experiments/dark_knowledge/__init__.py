@@ -1,0 +1,1 @@
+"""Bayesian dark knowledge: tables 2, 3 and 5 and figures 1 and 2 of korattikara2015, and beyond."""
