@@ -92,7 +92,7 @@ def test_trees_of_parameters() -> None:
     """A mean and a precision matrix together."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 2)) * [1.0, 3.0]
-    prior = NormalWishart.from_standard(np.zeros(2), 1.0, 4.0, np.eye(2))
+    prior = NormalWishart.from_standard(np.zeros(2), 1.0, np.eye(2), 4.0)
     model = GaussianMeanCovariance()
     exact = prior + model.factor(Records.of(x))
     teacher = Langevin(model, prior, x, chains=16)
@@ -200,7 +200,7 @@ def test_the_same_key_gives_the_same_draws() -> None:
         ({"kernel": PreconditionedSGLD()}, UsageError),
         ({"chains": 0}, UsageError),
         ({"thin": 0}, UsageError),
-        ({"batch": 2.5}, UsageError),
+        ({"batch": 0}, UsageError),
         ({"burn_in": -1}, UsageError),
     ],
 )
