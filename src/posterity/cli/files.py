@@ -47,6 +47,19 @@ def read_any(path: Path) -> "tuple[Any, Inspection]":
     return open_artifact(path)
 
 
+def inputs_of(student: Any, inspection: "Inspection") -> tuple[str, ...]:
+    """The names of the columns that a student takes; none where its file has none."""
+    from posterity.artifact.columns import inputs_of
+    from posterity.networks.layers import Layers
+
+    if not isinstance(student.network, Layers):
+        return ()
+    try:
+        return inputs_of(inspection.provenance, student.network.inputs)
+    except ArtifactError as error:
+        raise error.at(f"file {inspection.path!r}") from error
+
+
 def read_ledger(path: Path) -> "tuple[Ledger, Inspection]":
     """The ledger in a file; a StructureError if there is something else in it."""
     from posterity.ledger import Ledger

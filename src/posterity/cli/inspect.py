@@ -61,7 +61,6 @@ def _inspect(file: Path) -> dict[str, Any]:
 
 def _student(student: Any, found: Any) -> dict[str, Any]:
     """What it predicts, by what, and which columns it takes."""
-    from posterity.artifact.columns import inputs_of
     from posterity.networks.layers import Layers
 
     head, layers = student.head, student.network
@@ -76,7 +75,7 @@ def _student(student: Any, found: Any) -> dict[str, Any]:
         "rescaled": {"inputs": student.scaling.x_shift is not None,
                      "outputs": student.scaling.y_shift is not None},
     }  # fmt: skip
-    names = inputs_of(found.provenance, layers.inputs) if known else ()
+    names = files.inputs_of(student, found)
     return {"student": told, "family": _outline(layers), "inputs": list(names)}
 
 

@@ -118,7 +118,7 @@ def _predictor(file: Path, asked: dict[str, Any]) -> tuple[Any, tuple[str, ...],
                 expected="none of them: a student knows what it predicts, and draws nothing",
                 fix="Leave them out.",
             )
-        return found.predict, _names(found, inspection), inspection.kind
+        return found.predict, files.inputs_of(found, inspection), inspection.kind
     network: Any = found.posterior if isinstance(found, Ledger) else found
     if not isinstance(network, Network):
         raise StructureError(
@@ -142,14 +142,6 @@ def _described(network: Any, asked: dict[str, Any], file: Path) -> Any:
         )
     options = {key: asked[key] for key in ("samples", "likelihood") if key in asked}
     return lambda x: describe(network, x, key=jax.random.key(asked.get("seed", 0)), **options)
-
-
-def _names(student: Any, inspection: Any) -> tuple[str, ...]:
-    from posterity.artifact.columns import inputs_of
-    from posterity.networks import Layers
-
-    layers = student.network
-    return inputs_of(inspection.provenance, layers.inputs) if isinstance(layers, Layers) else ()
 
 
 # --- what is written ------------------------------------------------------------------------------

@@ -26,15 +26,15 @@ def draw(
     ax.set_yscale("log")
     ax.plot(steps, np.maximum(gap, floor), color=GAP, linewidth=2, solid_capstyle="round")
     ax.plot(steps[-1:], np.maximum(gap[-1:], floor), "o", color=GAP, markersize=6)
-    left = steps[0]
+    left, beyond = steps[0], error is not None and tolerance is not None and error > tolerance
     if tolerance is not None:
         ax.axhline(tolerance, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-        _label(ax, left, tolerance, f"tolerance, {tolerance:.2g} nats", INK, above=True)
+        _label(ax, left, tolerance, f"tolerance, {tolerance:.2g} nats", INK, above=not beyond)
     if error is not None and error > 0:
         shown = max(error, floor)
         ax.axhline(shown, color=ERROR, linewidth=1)
-        told = f"error of the teacher's own average, {error:.1g} nats"
-        _label(ax, left, shown, told, "#a14d00", above=tolerance is not None and error > tolerance)
+        told = f"error of the teacher's own average, {error:.2g} nats"
+        _label(ax, left, shown, told, "#a14d00", above=beyond)
     ax.set_ylim(floor / 2.2, top * 2)
     _finish(ax)
 
