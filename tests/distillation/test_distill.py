@@ -168,7 +168,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch
 
     def cut(progress: Progress) -> None:
         seen.append(progress)
-        if len(seen) == 30:
+        if len(seen) == 7:
             raise Stop
 
     options: dict[str, Any] = {"key": KEY, "steps": 1000, "reservoir": 2, "tolerance": 1.0}

@@ -55,6 +55,15 @@ def test_every_stored_sample_is_heard() -> None:
     np.testing.assert_array_equal(few.draws(few.begin(key=KEY)), samples[:3])
 
 
+def test_stored_samples_predict_together() -> None:
+    samples = np.random.default_rng(1).normal(size=(25, LAYERS.size))
+    found = Draws(NET, samples, together=10).predict(X)
+    each = [np.asarray(jax.nn.softmax(NET.outputs(z.astype(np.float32), X))) for z in samples]
+    np.testing.assert_allclose(found.mean, np.mean(each, 0), rtol=1e-5)
+    entropy = -np.mean([(p * np.log(p)).sum(1) for p in each], 0)
+    np.testing.assert_allclose(found.entropy - found.mutual_information, entropy, rtol=1e-4)
+
+
 def test_a_regression_teaches() -> None:
     law = Gaussian.from_standard(np.zeros(2), np.eye(2))
     teacher = as_teacher(law, LogisticRegression())

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,7 @@ class Kept:
     """Gives the tree of shapes of a state, for one that is read."""
     saved: float = -float("inf")
     step: int = -1
+    lock: Any = dataclasses.field(default_factory=threading.Lock)
 
     def loaded(self) -> tuple[Any, tuple[Any, ...]]:
         """The state and the trace that were saved; None and nothing if none were.
@@ -92,13 +94,14 @@ class Kept:
         Raises:
             ArtifactError: if it cannot be written; what was there before stays.
         """
-        if self.path is None or int(state.step) == self.step:
-            return
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
-        position = json.dumps({"fingerprint": self.fingerprint, "step": int(state.step)})
-        rows = [[float(n) for n in row] for row in trace]
-        save({"leaves": leaves, "trace": rows}, self.path, provenance={KEY: position})
-        self.saved, self.step = time.monotonic(), int(state.step)
+        with self.lock:  # who ends a run in a hurry saves from a thread of its own
+            if self.path is None or int(state.step) == self.step:
+                return
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+            position = json.dumps({"fingerprint": self.fingerprint, "step": int(state.step)})
+            rows = [[float(n) for n in row] for row in trace]
+            save({"leaves": leaves, "trace": rows}, self.path, provenance={KEY: position})
+            self.saved, self.step = time.monotonic(), int(state.step)
 
 
 @contextlib.contextmanager

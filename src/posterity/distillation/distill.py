@@ -36,6 +36,8 @@ LOOKS = 10
 """Times in a chunk that the teacher is asked about the probe."""
 CHUNKS = 200
 """Chunks of a run, after each of which it can be interrupted."""
+LEAST = 50
+"""Steps of a chunk, however short the run: looking takes time, too."""
 UNITS = 2048
 """Inputs from which the units of a student are found."""
 
@@ -178,7 +180,7 @@ class Run:
 
         A long probe is looked at no oftener than the student has seen as many inputs.
         """
-        whole, looks = max(round(self.plan.steps / CHUNKS), LOOKS), LOOKS
+        whole, looks = max(round(self.plan.steps / CHUNKS), LEAST), LOOKS
         if len(self.constants.probe) > PROBE:
             alike = -(-len(self.constants.probe) // self.plan.batch)
             whole = max(whole, min(alike, self.plan.steps // LOOKS))

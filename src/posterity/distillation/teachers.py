@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.arguments import COUNT
+from posterity.distillation import heads, said
 from posterity.distillation.predictive import Predictive, in_columns
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, Network
 from posterity.models import Model, NeuralNetwork
 from posterity.networks.layers import Layers
+from posterity.networks.prediction import Prediction
 
 TOGETHER = 16
 """Draws that a student hears at each step, unless told otherwise."""
@@ -145,6 +147,33 @@ class Draws(_OfModel):
     def count(self) -> int:
         """How many samples there are."""
         return len(jax.tree.leaves(self.samples)[0])
+
+    def predict(self, x: Any) -> Prediction:
+        """What all samples say of inputs (n, ...) on average, and how far they agree.
+
+        Raises:
+            UsageError, StructureError: as of :meth:`predictive`.
+
+        >>> from posterity.models import LogisticRegression
+        >>> Draws(LogisticRegression(), [[0.0], [0.0]]).predict(np.ones((1, 1))).mean
+        array([0.5])
+        """
+        with jax.enable_x64(False):
+            x = jnp.asarray(np.asarray(x, np.float32))
+            own, found, heard = self.predictive(x), None, 0
+            for begin in range(0, self.count, self.together):
+                some = jax.tree.map(
+                    lambda leaf, at=begin: leaf[at : at + self.together], self.samples
+                )
+                now = heads.expectations_of(
+                    own.likelihood, self.outputs(some, x), own.noise_variance
+                )
+                now = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), now)
+                count = len(jax.tree.leaves(some)[0])
+                found = now if found is None else heads.merge(found, now, (heard, count))
+                heard += count
+        assert found is not None, "there is one sample at least"
+        return said.prediction(own, found)
 
     def begin(self, *, key: jax.Array) -> Any:
         """Some of them."""

@@ -329,7 +329,7 @@ class Langevin(Teacher):
             health = self.health(state)
         for reason in health.reasons:
             warnings.warn(f"Draws may not be the posterior's: {reason}.", ConvergenceWarning,
-                          stacklevel=2)  # fmt: skip
+                          stacklevel=3)  # fmt: skip  # an equinox module calls its methods itself
         samples = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
         merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples)
         return Draws(self.target.model, merged, x=self.inputs())
