@@ -292,8 +292,10 @@ def _driven(
         with interrupts.rescued_by(save):
             while int(state.step) < run.plan.steps:
                 interrupts.check()
-                state = online.chunk(run.plan, run.constants, state, run.sizes(int(state.step)))
-                trace = (*trace, _progress(run, state))
+                sizes = run.sizes(int(state.step))
+                reached = online.chunk(run.plan, run.constants, state, sizes)
+                # What diverged is not kept: who calls again is told so again.
+                state, trace = reached, (*trace, _progress(run, reached))
                 kept.save_now_and_then(state, trace)
                 if progress is not None:
                     progress(trace[-1])
