@@ -130,6 +130,32 @@ def test_a_student_that_diverges_is_an_error() -> None:
         distill(POSTERIOR, key=KEY, inputs=BOX, steps=50, optimiser=optax.sgd(1e12))
 
 
+def _quiet(steps: int, **options: Any) -> Distillation:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return distill(POSTERIOR, key=KEY, inputs=BOX, steps=steps, **options)
+
+
+def test_steps_that_fill_no_whole_chunk() -> None:
+    """The last chunk has blocks without steps; of one step, both halves of the run are not there.
+
+    Its loss is that of its last steps, not zero.
+    """
+    found = _quiet(13)
+    assert [row.step for row in found.trace] == [10, 13]
+    assert found.trace[1].loss > found.trace[0].loss / 2 > 0
+    one = _quiet(1).status
+    assert one.drift == np.inf
+    assert "not asked in both halves" in str(one)
+
+
+def test_a_student_that_diverged_at_the_end_is_an_error_again(tmp_path) -> None:
+    options: dict[str, Any] = {"optimiser": optax.sgd(1e30), "checkpoint": tmp_path / "run"}
+    for _ in range(2):
+        with pytest.raises(ParameterError, match="learning rate"):
+            _quiet(10, **options)
+
+
 def test_nothing_grows_with_the_number_of_steps() -> None:
     sizes = []
     for steps in (100, 1_000_000):

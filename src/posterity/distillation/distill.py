@@ -294,8 +294,10 @@ def _driven(
         with interrupts.rescued_by(save):
             while int(state.step) < run.plan.steps:
                 interrupts.check()
-                moved = online.chunk(run.plan, run.constants, state, run.sizes(int(state.step)))
-                # Together, once it is there: who is in a hurry saves what was before, at once.
+                sizes = run.sizes(int(state.step))
+                moved = online.chunk(run.plan, run.constants, state, sizes)
+                # Together: who is in a hurry saves what was before. What diverged is not kept:
+                # who calls again is told so again.
                 state, trace = moved, (*trace, _progress(run, moved))
                 kept.save_now_and_then(state, trace)
                 if progress is not None:

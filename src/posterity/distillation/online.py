@@ -142,7 +142,9 @@ def _block(plan: Plan, constants: Constants, state: State, size: Any) -> State:
     state, total = jax.lax.while_loop(
         lambda carry: carry[0].step < last, more, (state, jnp.float32(0))
     )
-    return _looked(plan, constants, state._replace(loss=total / jnp.maximum(size, 1)), size)
+    # Blocks beyond the last step are empty: what the student's loss was is still what it is.
+    loss = jnp.where(size > 0, total / jnp.maximum(size, 1), state.loss)
+    return _looked(plan, constants, state._replace(loss=loss), size)
 
 
 def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, Any]:
@@ -243,12 +245,15 @@ def scaling_of(parts: Any) -> Scaling:
 
 
 def overall(state: State) -> tuple[Any, Any]:
-    """The teacher's expectations at the probe over both halves, and those of either: in float64."""
+    """The teacher's expectations at the probe over both halves, and those of either: in float64.
+
+    None for the latter while one of the halves is empty.
+    """
     counts = np.asarray(state.counts)
     halves = [
         jax.tree.map(lambda leaf, half=half: np.asarray(leaf[half], np.float64), state.expectations)
         for half in (0, 1)
     ]
-    if not counts[1]:
-        return halves[0], None
+    if not counts.all():
+        return halves[int(counts[0] == 0)], None
     return heads.merge(halves[0], halves[1], tuple(counts.astype(float))), halves

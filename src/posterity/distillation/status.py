@@ -14,8 +14,9 @@ class Status:
     ``gap`` is ``KL(teacher's predictive ‖ student's)`` in nats, the mean over the probe, where the
     teacher's is the average over all its draws. ``drift`` is the divergence between what the two
     halves of the run say of the teacher, which a quarter of is about the error of their average;
-    it counts against the gap no further than that. ``temperature`` is the chains', 1 where they
-    sample what they should; None without chains.
+    from four times the tolerance on it counts, and it is infinite where one of the halves is empty.
+    ``temperature`` is the chains', 1 where they sample what they should; None without chains, for
+    one that changes with the steps, and where too few draws tell.
     """
 
     state: Literal["converged", "not converged"]
@@ -52,7 +53,9 @@ def judged(
             if drift / 4 <= tolerance
             else "the teacher's own average is not known better"
         )
-    if not drift <= 4 * tolerance:
+    if drift == float("inf"):
+        found.append("the teacher was not asked in both halves of the run: it had too few steps")
+    elif not drift <= 4 * tolerance:
         found.append(
             f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
             "chains have not explored the posterior"
