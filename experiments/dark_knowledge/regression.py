@@ -54,7 +54,7 @@ class Settings:
     thin: int = 40
     teacher_burn_in: int = 8000
     """Steps of each chain before the student listens."""
-    spread: float = 0.3
+    spread: float = 0.1
     """Of the noise on the inputs that the student learns on, in standard deviations of columns."""
     steps: int = 10_000
     """Of the student; the teacher makes ``listen`` for each."""
