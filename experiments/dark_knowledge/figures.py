@@ -23,23 +23,24 @@ def plane(truth: Any, row: Mapping[str, Any], data: Any, effort: Any, folder: Pa
 
     names = list(effort.students)
     above = {
-        "plug-in (SGD)": row[SGD],
+        "plug-in (SGD)": row.get(SGD),
         "NUTS": {"grid": {"chances": truth.chances[:, 1]}},
-        "SGLD": row[f"SGLD, {OURS}"],
-        **{f"student {name}": row[f"{name}, {OURS}"] for name in names},
+        "SGLD": row.get(f"SGLD, {OURS}"),
+        **{f"student {name}": row.get(f"{name}, {OURS}") for name in names},
     }
     below = {
-        "SGLD, one chain": row[f"SGLD, {PAPERS}"],
-        **{f"student {name}, by SGD": row[f"{name}, {PAPERS}"] for name in names},
+        "SGLD, one chain": row.get(f"SGLD, {PAPERS}"),
+        **{f"student {name}, by SGD": row.get(f"{name}, {PAPERS}") for name in names},
     }
-    rows = [list(above.items()), [None, None, *below.items()]]
+    # a method that has not run leaves its place empty
+    rows = [list(above.items()), [("", None), ("", None), *below.items()]]
     canvas, axes = plt.subplots(
         2, len(above), figsize=(2.6 * len(above), 5.6), layout="constrained", squeeze=False
     )
     image = None
     for line, cells in zip(axes, rows, strict=True):
         for axis, cell in zip(line, cells, strict=True):
-            if cell is None:
+            if cell[1] is None:
                 axis.set_axis_off()
                 continue
             image = surface(axis, cell[1]["grid"]["chances"], effort.side, "RdBu_r", 1.0)
@@ -48,6 +49,8 @@ def plane(truth: Any, row: Mapping[str, Any], data: Any, effort: Any, folder: Pa
     save(canvas, folder / "figure1.png")
 
     last = names[-1]
+    if f"{last}, {SPLIT}" not in row:
+        return
     own = row[f"{last}, {SPLIT}"]["grid"]
     entropies = [_entropy(truth.chances[:, 1]), _entropy(np.asarray(own["chances"]))]
     epistemic = [np.asarray(truth.mutual_information), np.asarray(own["mutual information"])]

@@ -332,10 +332,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
+    parser.add_argument("--seeds", type=int, default=None, help="how many")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its divergence below
     warnings.simplefilter("ignore", ConvergenceWarning)
-    found = run(QUICK if chosen.quick else FULL, chosen.results, chosen.cache)
+    effort = QUICK if chosen.quick else FULL
+    effort = dataclasses.replace(effort, seeds=chosen.seeds or effort.seeds)
+    found = run(effort, chosen.results, chosen.cache)
     for goal in found["goals"]:
         print("met " if goal["met"] else "not met ", goal["goal"], goal["measured"])
 
