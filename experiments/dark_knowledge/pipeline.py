@@ -137,8 +137,7 @@ class Trial:
 
     def run(self, fits: Path) -> dict[str, Any]:
         """Everything about it, from the cache where it is there."""
-        path = self.cache / f"{self.case.name}.json"
-        rows = json.loads(path.read_text()) if path.exists() else {}
+        path, rows = self._path, self.known()
         todo = {**kinds(self.public), **reference(self.digits.x_train)}
         todo = {name: own for name, own in todo.items() if name in self.inputs or not self.inputs}
         if set(todo) <= set(rows):
@@ -162,6 +161,14 @@ class Trial:
             partial.write_text(json.dumps(rows, indent=1) + "\n")
             partial.replace(path)
         return rows
+
+    @property
+    def _path(self) -> Path:
+        return self.cache / f"{self.case.name}.json"
+
+    def known(self) -> dict[str, Any]:
+        """What the cache has."""
+        return json.loads(self._path.read_text()) if self._path.exists() else {}
 
     def _distilled(self, fused: Network, inputs: Inputs) -> dict[str, Any]:
         own, wall, cpu = self.effort, time.monotonic(), time.process_time()
@@ -259,10 +266,16 @@ def run(
     cache: Path,
     results: Path,
     inputs: tuple[str, ...] = (),
+    report: bool = False,
 ) -> dict[str, Any]:
-    """Train, fuse, distil, measure, judge and write; returns what `pipeline.json` holds."""
+    """Train, fuse, distil, measure, judge and write; returns what `pipeline.json` holds.
+
+    With ``report`` nothing is done anew: what the cache has is judged.
+    """
     cases = [replace(case, number=number) for number in partitions]
-    trials = [Trial(own, digits, public, effort, cache, inputs).run(fits) for own in cases]
+    each = [Trial(own, digits, public, effort, cache, inputs) for own in cases]
+    trials = [trial.known() if report else trial.run(fits) for trial in each]
+    trials = [rows for rows in trials if rows]
     summary = summarise(trials) | {"effort": repr(effort)}
     results.mkdir(parents=True, exist_ok=True)
     (results / "pipeline.json").write_text(json.dumps(summary, indent=1) + "\n")
@@ -277,11 +290,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fits", type=Path, default=DEFAULT_CACHE, help="folder of local fits")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what was measured")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    parser.add_argument("--report", action="store_true", help="of what the cache has, no more")
     own = parser.parse_args(arguments)
     summary = run(
         own.partitions, mnist(), font_digits(one_per_family=False).x, case=Case(),
         effort=Effort(), fits=own.fits, cache=own.cache, results=own.results,
-        inputs=tuple(own.inputs),
+        inputs=tuple(own.inputs), report=own.report,
     )  # fmt: skip
     print(json.dumps(summary["table"], indent=1))
 
