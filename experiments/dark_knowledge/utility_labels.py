@@ -138,7 +138,8 @@ def run(method: str, seed: int, plan: Labels) -> dict[str, Any]:
             break
         then = time.process_time()
         with warnings.catch_warnings():
-            # A student as short as this is not yet its teacher: what it asks for is judged below.
+            # Chains as short as these still spread, a student as short is not yet its teacher:
+            # what they ask for is judged below.
             warnings.simplefilter("ignore", ConvergenceWarning)
             score, note = asked(method, data, own.x, plan, seed, len(labelled))
         asking += time.process_time() - then
@@ -172,9 +173,9 @@ def timed(plan: Labels) -> dict[str, Any]:
     """Processor time of scoring the pool once the model is there, and what it takes to hold it."""
     own = problem(0, plan)
     data = networks.filled(own.x[own.first], own.y[own.first], plan.sizes)
-    draws = networks.kept(NET, VARIANCE, data, plan.effort, jax.random.key(0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        draws = networks.kept(NET, VARIANCE, data, plan.effort, jax.random.key(0))
         brief = dataclasses.replace(plan, effort=dataclasses.replace(plan.effort, steps=50))
         student = taught(data, own.x, brief, jax.random.key(0)).student
     one = networks.seconds(lambda: informed(networks.each(draws, own.x)), 1)
