@@ -45,7 +45,9 @@ QUICK = Plan(
 )
 
 
-def rows(part: str, plan: Plan, cache: Path) -> list[dict[str, Any]]:
+def rows(
+    part: str, plan: Plan, cache: Path, methods: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
     """Runs of all methods, seed by seed; those that are kept are not run again."""
     own = getattr(plan, part)
     parts = repr((own, PARTS[part].VARIANCE, PARTS[part].NET))
@@ -55,7 +57,7 @@ def rows(part: str, plan: Plan, cache: Path) -> list[dict[str, Any]]:
     found = list(map(json.loads, path.read_text().splitlines())) if path.exists() else []
     done = {(row["method"], row["seed"]) for row in found}
     for seed in plan.seeds:
-        for method in PARTS[part].METHODS:
+        for method in methods or PARTS[part].METHODS:
             if (method, seed) in done:
                 continue
             row = PARTS[part].run(method, seed, own)
@@ -95,6 +97,7 @@ def run(plan: Plan, results: Path = RESULTS, cache: Path = CACHE) -> dict[str, A
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, a few rounds")
+    parser.add_argument("--longer", action="store_true", help="only run students of more steps")
     parser.add_argument("--part", choices=sorted(PARTS), help="only run it; nothing is written")
     parser.add_argument("--seeds", type=int, nargs="+", help="0 to 4 by default")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
@@ -103,6 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = QUICK if chosen.quick else Plan()
     if chosen.seeds is not None:
         plan = dataclasses.replace(plan, seeds=tuple(chosen.seeds))
+    if chosen.longer:
+        rows("labels", plan, chosen.cache, (labels.LONGER,))
+        return
     if chosen.part is not None:
         rows(chosen.part, plan, chosen.cache)
         return

@@ -165,7 +165,8 @@ def run(method: str, seed: int, plan: Decisions) -> dict[str, Any]:
         data = networks.filled(features(x[:at], arms), paid[:, None], plan.sizes)
         then = time.process_time()
         with warnings.catch_warnings():
-            # A student as short as this is not yet its teacher: its decisions are judged below.
+            # Chains as short as these still spread, a student as short is not yet its teacher:
+            # their decisions are judged below.
             warnings.simplefilter("ignore", ConvergenceWarning)
             # Filled up, so that few programs are compiled.
             block = np.zeros((BLOCK, 2))
@@ -195,9 +196,9 @@ def timed(plan: Decisions) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     x, arms = contexts(50, rng), rng.integers(ARMS, size=50)
     data = networks.filled(features(x, arms), pays(x)[np.arange(50), arms][:, None], plan.sizes)
-    draws = networks.kept(NET, VARIANCE, data, plan.effort, jax.random.key(0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        draws = networks.kept(NET, VARIANCE, data, plan.effort, jax.random.key(0))
         brief = dataclasses.replace(plan, effort=dataclasses.replace(plan.effort, steps=50))
         student = taught(data, brief, jax.random.key(0)).student
     one = choices(x[:1])

@@ -75,11 +75,37 @@ def of_labels(rows: Rows) -> dict[str, Any]:
         },
         "CPU s of a question": {m: cost(by[m], "CPU s of a question") for m in by},
         "student against its own teacher, on images of the pool": noted(by[labels.STUDENT]),
-        "goals": verdicts("active learning: accuracy, mean over rounds", mean["accuracy"],
-                          labels.STUDENT, labels.TEACHER, (labels.PLUGIN,))
-        + verdicts("active learning: log likelihood, mean over rounds", mean["log likelihood"],
-                   labels.STUDENT, labels.TEACHER, (labels.PLUGIN,)),
+        **longer(rows, by, seeds),
+        "goals": [
+            goal
+            for score in scores
+            for goal in verdicts(
+                f"active learning: {score}, mean over rounds", mean[score],
+                labels.STUDENT, labels.TEACHER, (labels.PLUGIN, labels.RANDOM),
+            )
+        ],
     }  # fmt: skip
+
+
+def longer(rows: Rows, by: Mapping[str, Any], seeds: list[int]) -> dict[str, Any]:
+    """What more steps of the student change, on the seeds they were run for; no verdict."""
+    found = {row["seed"]: row for row in rows if row["method"] == labels.LONGER}
+    common = sorted(set(found) & set(seeds))
+    if not common:
+        return {}
+    own = [found[seed] for seed in common]
+    over = lambda rows: [np.mean([at["accuracy"] for at in row["rounds"][1:]]) for row in rows]
+    return {
+        labels.LONGER: {
+            "seeds": common,
+            "accuracy, mean over rounds, of the same seeds": {
+                labels.LONGER: statistics(over(own)),
+                **{m: statistics(over([by[m][seeds.index(s)] for s in common])) for m in by},
+            },
+            "against its own teacher": noted(own),
+            "CPU s of a question": cost(own, "CPU s of a question"),
+        }
+    }
 
 
 def along(curves: Any) -> dict[str, list[float]]:

@@ -74,7 +74,8 @@ def test_a_few_rounds_run_and_are_kept(tmp_path, monkeypatch):
     for own in asks["accuracy"].values():
         assert own["mean"][-1] > 0.3  # chance is 0.1
     # The student says of images what its own teacher says of them, as far as so few steps go.
-    assert asks["student against its own teacher, on images of the pool"]["correlation"] > 0.3
+    own = asks["student against its own teacher, on images of the pool"]
+    assert own["correlation"] > 0.3
     assert asks["time"]["ratio"] > 3
     share = {m: own["mean"] for m, own in decides["regret at the end, % of uniform's"].items()}
     assert share[bandit.STUDENT] < 90 and share[bandit.TEACHER] < 90
