@@ -248,6 +248,7 @@ def _set_up(teacher: Any = POSTERIOR, student: Any = None, **options: Any) -> An
         ({"reservoir": -1}, UsageError),
         ({"learning_rate": 0.0}, UsageError),
         ({"tolerance": -1.0}, UsageError),
+        ({"optimiser": optax.adam}, UsageError),
         ({"inputs": None}, UsageError),
         ({"inputs": "data.npz"}, UsageError),
         ({"inputs": Box([0.0], [1.0])}, PosterityError),
@@ -271,6 +272,11 @@ def test_models_whose_outputs_are_not_what_they_say() -> None:
     line = NeuralNetwork(lambda p, x: (x @ p["w"])[:, 0], {"w": np.ones((2, 1))})
     with pytest.raises(StructureError, match="logits"):
         _set_up(Independent(line.prior(variance=1.0), line))
+    named = FunctionModel(
+        lambda z, d: d[1] * 0.0, predict=lambda z, x: {"logits": x}, likelihood="bernoulli"
+    )
+    with pytest.raises(StructureError, match="logits"):
+        _set_up(Independent(Gaussian.from_standard(np.zeros(2), np.eye(2)), named))
     silent = FunctionModel(lambda z, d: d[1] * 0.0)
     with pytest.raises(UsageError, match="predict"):
         _set_up(Independent(Gaussian.from_standard(np.zeros(2), np.eye(2)), silent))

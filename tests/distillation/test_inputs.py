@@ -94,3 +94,20 @@ def test_what_is_taken_for_inputs() -> None:
 def test_inputs_that_make_no_sense(make, error) -> None:
     with pytest.raises(error):
         make()
+
+
+def test_random_numbers_that_are_not_of_the_key_are_refused() -> None:
+    """Compiled, they would be the same at every step."""
+    rng = np.random.default_rng(0)
+    with pytest.raises(UsageError, match="same key"):
+        as_inputs(lambda key, n: rng.normal(size=(n, 2)))
+
+
+def test_sizes_and_noise_of_another_shape() -> None:
+    moved = Adversarial(Box([0.0, 0.0], [1.0, 1.0]), np.ones(3))
+    with pytest.raises(StructureError, match="one a column"):
+        moved.harder(jnp.zeros((4, 2)), lambda x: x.sum(1))
+    with pytest.raises(UsageError):
+        Adversarial(Pool(X), np.zeros(0))
+    with pytest.raises(ParameterError):
+        Perturbed(X, noise=np.zeros(0))

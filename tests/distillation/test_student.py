@@ -163,3 +163,11 @@ def test_a_registered_architecture_can_be_traced() -> None:
     slope = jax.grad(lambda p: applied(network)(p, jnp.asarray(X)).sum())(parameters)
     np.testing.assert_allclose(slope["b"], 9.0)
     assert dataclasses.replace(network, parameters=parameters).name == "one dense layer"
+
+
+def test_inputs_of_other_columns_than_a_function_was_scaled_for() -> None:
+    scaling = Scaling(np.zeros(2), np.ones(2))
+    apply = lambda parameters, x: x @ parameters
+    student = Student(apply, np.ones((2, 2)), Head("categorical", 2), scaling)
+    with pytest.raises(StructureError, match="2 numbers each"):
+        student.predict(np.zeros((3, 5)))

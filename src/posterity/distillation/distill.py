@@ -210,6 +210,12 @@ def set_up(
     COUNT.check(steps=steps, batch=batch)
     NATURAL.check(reservoir=reservoir)
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
+    if optimiser is not None and not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+        raise UsageError(
+            found=f"optimiser={optimiser!r}",
+            expected="one of optax's, with its rate",
+            fix="Pass optax.sgd(0.01), or leave it out for Adam.",
+        )
     teacher = as_teacher(teacher, model)
     inputs = _inputs(inputs, teacher)
     first, second, third, last = jax.random.split(key, 4)

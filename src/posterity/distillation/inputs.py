@@ -58,7 +58,7 @@ class Perturbed(Inputs):
         noise = _numbers(noise, "noise", rows=False)
         if (noise < 0).any() or noise.shape not in ((), (1,), x.shape[1:]):
             raise ParameterError(
-                found=f"noise of shape {noise.shape}, the least {noise.min()}",
+                found=f"noise {noise} of shape {noise.shape}",
                 expected=f"a standard deviation, or one a column: shape {x.shape[1:]}",
                 fix="Leave it out for a tenth of each column's own.",
             )
@@ -138,9 +138,23 @@ class Pool(Inputs):
 
 
 class Generated(Inputs):
-    """A user's own: a traceable function of a key and a number of inputs."""
+    """A user's own: a traceable function of a key and a number of inputs.
+
+    Raises:
+        UsageError: for a function whose random numbers are not of its key.
+    """
 
     function: Callable[[jax.Array, int], Any] = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        # Compiled, numbers of NumPy's would be drawn once, and be the same at every step.
+        one, other = (np.asarray(self.function(jax.random.key(0), 2)) for _ in range(2))
+        if not np.array_equal(one, other, equal_nan=True):
+            raise UsageError(
+                found="a function that gives other inputs for the same key",
+                expected="one whose random numbers come from its key",
+                fix="Draw by jax.random with the key; of inputs that you have, pass Pool(x).",
+            )
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """What the function gives."""
@@ -160,9 +174,9 @@ class Adversarial(Inputs):
     size: Any
 
     def __init__(self, inputs: Any, size: Any):
-        """Raises a ParameterError for a size that is negative."""
+        """Raises a UsageError for a size that is negative."""
         size = _numbers(size, "size", rows=False)
-        NOT_NEGATIVE.check(size=size.min())
+        NOT_NEGATIVE.check(size=size.min(initial=np.inf))
         self.inputs, self.size = as_inputs(inputs), _single(size)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
@@ -170,7 +184,17 @@ class Adversarial(Inputs):
         return self.inputs.sample(n, key=key)
 
     def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
-        """Half of the inputs moved."""
+        """Half of the inputs moved.
+
+        Raises:
+            StructureError: for a size that is neither one number nor one a column.
+        """
+        if self.size.shape not in ((), (1,), x.shape[1:]):
+            raise StructureError(
+                found=f"a size of shape {self.size.shape}",
+                expected=f"one number, or one a column: shape {x.shape[1:]}",
+                fix="Pass Adversarial(inputs, 0.1).",
+            )
         slope = jnp.sign(jax.grad(lambda x: gap(x).sum())(x))
         moved = jnp.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1)) % 2 == 0
         return jnp.where(moved & jnp.isfinite(slope), x + self.size * slope, x)

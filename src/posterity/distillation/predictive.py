@@ -50,12 +50,18 @@ class Predictive:
                 fix="Check the inputs' shape, and that `outputs(z, x)` takes a batch of them.",
             ) from error
         shapes = jax.tree.map(lambda leaf: leaf.shape, found)
-        own = model.noise_variance if kind == "gaussian" else None
+        own = getattr(model, "noise_variance", None) if kind == "gaussian" else None
         pair = isinstance(shapes, tuple) and len(shapes) == 2 and isinstance(shapes[0], tuple)
         shape = shapes[0] if pair else shapes
         axes = {"categorical": (2,), "bernoulli": (1, 2), "gaussian": (1, 2)}[kind]
-        single = kind == "bernoulli" and shape[1:] not in ((), (1,))
-        if len(shape) not in axes or single or pair != (kind == "gaussian" and own is None):
+        one = isinstance(shape, tuple) and all(isinstance(axis, int) for axis in shape)
+        single = one and kind == "bernoulli" and shape[1:] not in ((), (1,))
+        if (
+            not one
+            or len(shape) not in axes
+            or single
+            or pair != (kind == "gaussian" and own is None)
+        ):
             raise StructureError(
                 found=f"outputs of shape {shapes} for {len(x)} inputs",
                 expected="logits (n, K) of classes, (n,) of labels in {0, 1}, or means (n,) or "

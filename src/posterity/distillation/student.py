@@ -126,6 +126,13 @@ class Student:
                 expected="finite numbers",
                 fix="Impute missing values as for training.",
             )
+        units = self.scaling.x_shift
+        if units is not None and int(np.prod(x.shape[1:])) != units.size:
+            raise StructureError(
+                found=f"inputs of shape {x.shape}",
+                expected=f"{units.size} numbers each, as the student was scaled for",
+                fix="Pass the columns that it was distilled on.",
+            )
         return self.scaling.inputs(x)
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from posterity.distillation import SGHMC, SGLD, Langevin, PreconditionedSGLD
-from posterity.distillation.sampling.target import WeightsTarget
+from posterity.distillation.sampling.target import WeightsTarget, _single
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, NormalWishart
 from posterity.models import (
@@ -221,6 +221,12 @@ def test_priors_and_data_that_do_not_fit() -> None:
         Langevin(NET, NET.prior(variance=1.0), (x * np.nan, y))
     with pytest.raises(StructureError):
         Langevin(NET, NET.prior(variance=1.0), (x[:0], y[:0]))
+
+
+def test_whole_numbers_that_an_int32_does_not_hold_stay_what_they_are() -> None:
+    when = np.array([[1, 3_000_000_000], [2, 3_000_001_000]])
+    np.testing.assert_allclose(_single(when), when, rtol=1e-6)
+    assert _single(when % 10).dtype == np.int32
 
 
 def test_a_model_that_does_not_predict_can_be_sampled_but_does_not_teach() -> None:

@@ -28,7 +28,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("schedule", FORMULAS, ids=str)
+@pytest.mark.parametrize("schedule", FORMULAS, ids=lambda own: type(own).__name__)
 def test_sizes_are_the_formulas(schedule):
     sizes = jax.jit(jax.vmap(lambda step: size_at(schedule, step)))(STEPS)
     assert sizes.dtype == jnp.float32

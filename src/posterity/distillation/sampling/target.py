@@ -319,4 +319,7 @@ def check_prior(prior: Any, what: str = "a prior") -> None:
 def _single(leaf: Any) -> jax.Array:
     """In single precision, where compiled code finds it: not copied again at every call."""
     leaf = np.asarray(leaf)
-    return jnp.asarray(leaf.astype(np.float32 if leaf.dtype.kind == "f" else np.int32))
+    # Whole numbers beyond an int32, as milliseconds since 1970, would come out as others.
+    ends = (leaf.min(), leaf.max()) if leaf.size and leaf.dtype.kind in "iu" else (0, 0)
+    held = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
+    return jnp.asarray(leaf.astype(np.int32 if held else np.float32))
