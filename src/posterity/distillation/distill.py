@@ -15,6 +15,7 @@ from posterity.distillation import online, said
 from posterity.distillation.heads import Head
 from posterity.distillation.inputs import Inputs, Perturbed, as_inputs
 from posterity.distillation.online import Adam, Constants, Plan, State
+from posterity.distillation.sampling.noise import check_key
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.status import TOLERANCE, Status, judged
 from posterity.distillation.student import Student, applied, begun, finished
@@ -207,6 +208,7 @@ def set_up(
     tolerance: float | int,
 ) -> Run:
     """All that a run is made of, checked; arguments and errors as of :func:`distill`."""
+    check_key(key)
     COUNT.check(steps=steps, batch=batch)
     NATURAL.check(reservoir=reservoir)
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)

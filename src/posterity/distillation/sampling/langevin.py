@@ -16,6 +16,7 @@ from posterity.arguments import COUNT, NATURAL
 from posterity.distillation.predictive import Predictive
 from posterity.distillation.sampling import tuning
 from posterity.distillation.sampling.kernels import SGLD, PreconditionedSGLD
+from posterity.distillation.sampling.noise import check_key
 from posterity.distillation.sampling.tally import Tally
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
 from posterity.distillation.teachers import Draws, Health, Teacher
@@ -59,15 +60,16 @@ class Langevin(Teacher):
         data: of the posterior, as the model takes them.
         kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGLD,
             scaled in each coordinate to the posterior's width. Where its ``step_size`` is None it
-            is found, as large as leaves the chain at most five per cent too warm in its worst
-            direction, once for the curvature and once for the noise of minibatches.
+            is found, as large as leaves the chain at most five per cent too warm, once for the
+            curvature of its worst direction and once for the minibatch noise of its worst
+            coordinate.
         chains: how many; by default 16 of small networks, one of large ones.
         batch: records of a minibatch; all where there are fewer.
         thin: steps from one draw to the next.
         climb: steps of Adam by which a network's chains first climb to the posterior's mass; other
             models start at the mode, spread as the curvature says.
         burn_in: steps that do not count; by default five times the time in which a chain forgets
-            a direction as wide as the scale, from 1,000 to 20,000.
+            a direction as wide as the scale, from 1,000 to 20,000. Rounded up to 250s.
         scaled: whether to scale coordinates; by default where no step size is given.
 
     Raises:
@@ -314,6 +316,7 @@ class Langevin(Teacher):
             ParameterError: if a chain diverged.
         """
         COUNT.check(draws=draws)
+        check_key(key)
         first, second = jax.random.split(key)
         kept = []
         with jax.enable_x64(False):

@@ -54,7 +54,7 @@ def normal(key: jax.Array, like: Any, kind: str = "binomial") -> Any:
     ((3,), 1.0)
     """
     KINDS.check(kind=kind)
-    _check(key)
+    check_key(key)
     leaves, tree = jax.tree.flatten(like)
     for leaf in leaves:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -94,7 +94,7 @@ def indices(
     """
     KINDS.check(kind=kind)
     COUNT.check(below=below)
-    _check(key)
+    check_key(key)
     if below > np.iinfo(np.int32).max:
         raise UsageError(
             found=f"below={below}", expected="a number that an int32 holds", fix="Take parts."
@@ -152,7 +152,8 @@ def _word(value: int) -> Any:
     return np.uint32(value & 0xFFFFFFFF)
 
 
-def _check(key: Any) -> None:
+def check_key(key: Any) -> None:
+    """Raise a UsageError unless it is a typed key."""
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise UsageError(
             found=f"key={key!r}", expected="a typed key", fix="Pass jax.random.key(0)."
