@@ -146,7 +146,7 @@ class Effort:
     """Of each chain, for the teacher's own score."""
     steps: int | None = None
     """Of students; by default the library's."""
-    paper_steps: int = 200_000
+    paper_steps: int = 400_000
     side: int = SIDE
     reference: Reference = Reference()
     brief: bool = False
@@ -165,7 +165,7 @@ QUICK = Effort(
 )  # fmt: skip
 
 THIN = 25
-PAPER_STEP, PAPER_BURN_IN, PAPER_DRAWS = 0.02, 5000, 1000
+PAPER_STEP, PAPER_BURN_IN, PAPER_DRAWS = 0.05, 5000, 1000
 """SGLD as in the paper: one chain, a thousand samples; the step size is not stated there."""
 PAPER_RATE, PAPER_DECAY, PAPER_TIMES = 0.1, 0.8, 25
 """The student's SGD: the rate falls by a fifth, so many times a run."""
@@ -308,8 +308,8 @@ def run(
     processes can share the work. ``only_kept`` writes down what earlier runs kept; methods that
     have not run with every seed are left out, and goals that need them say so.
     """
-    paper = PAPER_STEP, PAPER_BURN_IN, PAPER_RATE, PAPER_DECAY, PAPER_TIMES
-    settings = dataclasses.replace(effort, seeds=1, reference=Reference()), THIN, paper
+    plain = dataclasses.replace(effort, seeds=1, reference=Reference(), paper_steps=0), THIN
+    paper = effort.paper_steps, PAPER_STEP, PAPER_BURN_IN, PAPER_RATE, PAPER_DECAY, PAPER_TIMES
     rows = []
     for seed in range(effort.seeds):
         row = {}
@@ -318,7 +318,8 @@ def run(
                 continue
             place = f"toy2d-{seed}-{name.replace(', ', '-').replace(' ', '_')}"
             own = functools.partial(make, seed)
-            found = summary.kept(place, None if only_kept else own, settings, cache=cache)
+            settings = (plain, paper) if name.endswith(PAPERS) else (plain,)
+            found = summary.kept(place, None if only_kept else own, *settings, cache=cache)
             if found is not None:
                 row[name] = found
         rows.append(row)
