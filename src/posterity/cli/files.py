@@ -9,6 +9,7 @@ from posterity.errors import ArtifactError, StructureError, UsageError
 
 if TYPE_CHECKING:
     from posterity.artifact import Inspection, Posterior
+    from posterity.distillation import Student
     from posterity.families import ExponentialFamily
     from posterity.ledger import Ledger
 
@@ -91,7 +92,7 @@ def read_prior(path: Path) -> "tuple[ExponentialFamily, Inspection]":
 
 
 def write(
-    posterior: "Posterior", path: Path, verb: str, provenance: Mapping[str, str]
+    posterior: "Posterior | Student", path: Path, verb: str, provenance: Mapping[str, str]
 ) -> "Inspection":
     """Save what ``posterity VERB`` made, and say what was written."""
     from posterity import __version__

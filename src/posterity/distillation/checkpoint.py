@@ -137,5 +137,5 @@ def _fingerprint(run: Any) -> dict[str, str]:
 
 def _plain(part: Any) -> Any:
     """With typed keys as their words."""
-    is_key = lambda leaf: jnp.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key)
+    is_key = lambda leaf: hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, part)

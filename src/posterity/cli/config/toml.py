@@ -32,8 +32,8 @@ def read(path: Path, kind: type[T] = Federation) -> T:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        kind = ArtifactError if isinstance(error, OSError) else UsageError
-        raise kind(
+        refusal = ArtifactError if isinstance(error, OSError) else UsageError
+        raise refusal(
             found=f"text that cannot be read ({error})",
             expected="a TOML file",
             fix="Mend the path or the line.",

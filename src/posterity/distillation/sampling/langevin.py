@@ -226,15 +226,15 @@ class Langevin(Teacher):
         number = lambda state, place: (self._step(state, jax.random.fold_in(key, place)), None)
         if self.thin > 1:
             state, _ = jax.lax.scan(number, state, jnp.arange(self.thin - 1))
-        return self._step(state, jax.random.fold_in(key, self.thin - 1), tally=True)
+        return self._step(state, jax.random.fold_in(key, self.thin - 1), looked=True)
 
-    def _step(self, state: State, key: jax.Array, tally: bool = False) -> State:
+    def _step(self, state: State, key: jax.Array, looked: bool = False) -> State:
         first, second = jax.random.split(key)
         at = state.kernel.position
         minibatch = self.target.minibatch(self.chains, key=first)
         level, gradient = self.target.value_and_gradient(at, minibatch)
         kernel, _ = self._moving.step(state.kernel, gradient, key=second)
-        if not tally:
+        if not looked:
             return state._replace(kernel=kernel)
         looks = state.kernel.step // self.thin % EVERY == 0
         tally = jax.lax.cond(
