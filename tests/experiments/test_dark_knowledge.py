@@ -198,6 +198,8 @@ SMALL = regression.Settings(
 )  # fmt: skip
 
 
+# Few steps: what has not converged is said, and judged by the divergence below.
+@pytest.mark.filterwarnings("ignore::posterity.errors.ConvergenceWarning")
 def test_regression_small() -> None:
     """The 442 patients of scikit-learn's diabetes table stand for a UCI one."""
     from sklearn.datasets import load_diabetes
