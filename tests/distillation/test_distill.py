@@ -20,7 +20,7 @@ from posterity.distillation import (
     Pool,
     distill,
 )
-from posterity.distillation.distill import PROBE, Distillation, Progress, set_up
+from posterity.distillation.distill import LEAST, PROBE, Distillation, Progress, set_up
 from posterity.distillation.online import _offered
 from posterity.errors import (
     ArtifactError,
@@ -141,8 +141,8 @@ def test_steps_that_fill_no_whole_chunk() -> None:
 
     Its loss is that of its last steps, not zero.
     """
-    found = _quiet(13)
-    assert [row.step for row in found.trace] == [10, 13]
+    found = _quiet(LEAST + 13)
+    assert [row.step for row in found.trace] == [LEAST, LEAST + 13]
     assert found.trace[1].loss > found.trace[0].loss / 2 > 0
     one = _quiet(1).status
     assert one.drift == np.inf
@@ -211,11 +211,11 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch
         np.testing.assert_array_equal(other.student.parameters, whole.student.parameters)
         assert other.trace == whole.trace
         assert other.status == whole.status
-    with pytest.raises(ArtifactError, match=r"other settings"):
+    with pytest.raises(ArtifactError, match=r"other .*settings"):
         distill(teacher, checkpoint=path, **{**options, "steps": 1001})
     with pytest.raises(ArtifactError, match=r"other teacher"):
         distill(network_teacher(thin=2), checkpoint=path, **options)
-    with pytest.raises(ArtifactError, match=r"other key"):
+    with pytest.raises(ArtifactError, match=r"other .*key"):
         distill(teacher, checkpoint=path, **{**options, "key": jax.random.key(1)})
 
 
