@@ -47,7 +47,7 @@ def test_the_component_step_is_entropy_and_the_tempered_ratio(temper: float) -> 
         )
     log_l, log_q = parts(X)
     entropy = scipy.stats.norm.entropy(1, 2)
-    assert found == pytest.approx(entropy + temper * expected(log_l - log_q, 1, 2), abs=2e-3)
+    assert found == pytest.approx(entropy + temper * expected(log_l - log_q, 1, 2), abs=5e-3 * temper)
 
 
 def test_at_one_it_is_variational_inference_with_a_penalty_on_similarity() -> None:
@@ -67,7 +67,7 @@ def test_at_one_it_is_variational_inference_with_a_penalty_on_similarity() -> No
     log_l, log_q = parts(X)
     bound = expected(log_l - scipy.stats.norm.logpdf(X, 1, 2), 1, 2)
     assert values[0] == pytest.approx(bound, abs=2e-3)
-    assert values[1] == pytest.approx(bound - expected(log_q, 1, 2), abs=2e-3)
+    assert values[1] == pytest.approx(bound - expected(log_q, 1, 2), abs=5e-3)
 
 
 def test_the_joint_objective_is_the_bound_of_the_mixture() -> None:
