@@ -1,4 +1,4 @@
-"""Pictures of what fusion, distillation and pursuit found; matplotlib is imported only when one is drawn."""
+"""Pictures of what was found; matplotlib is imported only when one is drawn."""
 
 import os
 import textwrap

@@ -1,4 +1,4 @@
-"""A pursuit described in a TOML file: data, model and prior as of a distillation, and how to grow."""
+"""A pursuit described in a TOML file: data, model and prior, and how the mixture grows."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ class Table(schema.Table):
 
 
 class Pursuit(Table):
-    """As :func:`posterity.pursue`; ``base`` is the kind of the components, ``batch`` the joint's."""
+    """As :func:`posterity.pursue`; ``base`` is a kind of component, ``batch`` the joint's."""
 
     base: Literal["diagonal", "full", "low-rank"] = "diagonal"
     components: Count | None = None

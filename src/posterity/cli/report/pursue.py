@@ -10,16 +10,20 @@ from rich.text import Text
 from posterity.cli.failures import printable
 from posterity.cli.report.numbers import MOST_ROWS
 
+COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
+
 
 def text(data: dict[str, Any]) -> RenderableType:
     """Of what, a row a component, what was refused, and the status."""
     trace, status = data["trace"], data["status"]
-    table = Table("components", "ELBO", "gain", "α", "λ", "effective", "gradients", box=None)
+    table = Table(
+        "components", "ELBO", "gain", "α", "λ", "effective", "gradients", box=None, pad_edge=False
+    )
     for row in trace[-MOST_ROWS:]:
         table.add_row(
             str(row["components"]),
             _estimate(row["elbo"], row["standard_error"]),
-            _estimate(row["gain"], row["gain_error"]),
+            "" if row is trace[0] else _estimate(row["gain"], row["gain_error"]),
             "polish" if row["alpha"] is None else _shown(row["alpha"], ".3f"),
             "" if row["alpha"] is None else _shown(row["temper"], ".2f"),
             _shown(row["effective"], ".2f"),
