@@ -158,7 +158,9 @@ def test_a_guide_is_the_law_that_it_draws_from(kind: str, tmp_path: Any) -> None
     assert type(q.law) is GUIDES[kind]
     assert q.event_shape == {"mix": (3,), "scale": (), "share": (), "w": (2,)}
     drawn = guide.sample_posterior(jax.random.key(2), params, sample_shape=(4000,))
-    u = q.bijection.inverse({name: np.asarray(drawn[name], float) for name in q.event_shape})
+    event = {name: np.asarray(drawn[name], float) for name in q.event_shape}
+    event["mix"] /= event["mix"].sum(-1, keepdims=True)  # to the last digit, after float32
+    u = q.bijection.inverse(event)
     flat = q.bijection.ravel(u)
     law: Any = q.law
     covariance = np.diag(law.variance) if kind in list(GUIDES)[:2] else law.covariance
@@ -189,8 +191,7 @@ def test_a_guides_density(kind: str) -> None:
     u = q.bijection.inverse(event)
     latent = [s["value"] for n, s in trace.items() if n == "_auto_latent"]
     assert not latent or np.allclose(q.bijection.ravel(u), latent[0], atol=1e-3)
-    own = float(q.log_prob(event)) + (float(q.bijection.log_det(u)) if latent else 0.0)
-    assert np.isclose(own, theirs, atol=2e-2), "float32 of the guide"
+    assert np.isclose(float(q.log_prob(event)), theirs, atol=2e-2), "float32 of the guide"
 
 
 def test_a_guide_is_a_base() -> None:

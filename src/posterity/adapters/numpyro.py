@@ -249,30 +249,23 @@ def from_guide(guide: Any, params: Mapping[str, Any]) -> Transformed:
             expected="an automatic guide that knows the sites of its model",
             fix="Fit it first, and pass what SVI.get_params(state) gives.",
         )
-    supports = _supports(dict(sorted(guide.prototype_trace.items())))  # as they lie in the vector
+    kinds = {
+        guides.AutoNormal: _of_sites,
+        guides.AutoDiagonalNormal: _diagonal,
+        guides.AutoMultivariateNormal: _full,
+        guides.AutoLowRankMultivariateNormal: _low_rank,
+    }
+    if type(guide) not in kinds:
+        raise UsageError(
+            found=f"a guide of type {type(guide).__name__}",
+            expected=f"one of {[kind.__name__ for kind in kinds]}",
+            fix="Of others take draws, with guide.sample_posterior.",
+        )
+    supports = _supports(guide.prototype_trace)
     try:
-        if type(guide) is guides.AutoNormal:
-            law = _of_sites(guide, params, supports)
-        elif type(guide) is guides.AutoDiagonalNormal:
-            normal = guide.get_posterior(params)
-            law = DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
-        elif type(guide) is guides.AutoMultivariateNormal:
-            normal = guide.get_posterior(params)
-            root = _wide(normal.scale_tril)
-            law = Gaussian.from_standard(_wide(normal.mean), root @ root.T)
-        elif type(guide) is guides.AutoLowRankMultivariateNormal:
-            normal = guide.get_posterior(params)
-            law = LowRankGaussian.from_standard(
-                _wide(normal.mean), _wide(normal.cov_factor), _wide(normal.cov_diag)
-            )
-        else:
-            raise UsageError(
-                found=f"a guide of type {type(guide).__name__}",
-                expected="AutoNormal, AutoDiagonalNormal, AutoMultivariateNormal or "
-                "AutoLowRankMultivariateNormal",
-                fix="Of others take draws, with guide.sample_posterior.",
-            )
-        medians = guide.median(params)
+        if type(guide) is not guides.AutoNormal:
+            supports = _in_order(guide, params, supports)
+        law, medians = kinds[type(guide)](guide, params, supports), guide.median(params)
     except KeyError as error:
         raise UsageError(
             found=f"no parameter {error} for {type(guide).__name__}",
@@ -292,6 +285,37 @@ def _of_sites(guide: Any, params: Mapping[str, Any], supports: Supports) -> Diag
     }
     mean, scale = np.concatenate(parts["loc"]), np.concatenate(parts["scale"])
     return DiagonalGaussian.from_standard(mean, scale**2)
+
+
+def _diagonal(guide: Any, params: Mapping[str, Any], supports: Supports) -> DiagonalGaussian:
+    normal = guide.get_posterior(params)
+    return DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
+
+
+def _full(guide: Any, params: Mapping[str, Any], supports: Supports) -> Gaussian:
+    normal = guide.get_posterior(params)
+    root = _wide(normal.scale_tril)
+    return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
+
+
+def _low_rank(guide: Any, params: Mapping[str, Any], supports: Supports) -> LowRankGaussian:
+    normal = guide.get_posterior(params)
+    parts = (_wide(part) for part in (normal.mean, normal.cov_factor, normal.cov_diag))
+    return LowRankGaussian.from_standard(*parts)
+
+
+def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supports:
+    """The sites as they lie in the guide's vector, which it says by the medians of a rising one."""
+    loc = f"{guide.prefix}_loc"
+    rising = np.linspace(-1.0, 1.0, np.size(params[loc]), dtype=np.float32)
+    medians = guide.median({**params, loc: jnp.asarray(rising)})
+    heights = {
+        name: float(np.mean(support.inverse(namespace(values := _wide(medians[name])), values)))
+        for name, support in supports.tree.items()
+    }
+    return Supports.of(
+        {name: supports.tree[name] for name in sorted(heights, key=heights.__getitem__)}
+    )
 
 
 def _check_map(found: Transformed, medians: Mapping[str, Any]) -> None:
