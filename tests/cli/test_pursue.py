@@ -163,7 +163,7 @@ def test_a_schedule_and_everything_else(folder):
         ("temper = 1.0", "temper = -1.0", 2, "pursuit.temper"),
         ("temper = 1.0", 'temper = "warm"', 2, "pursuit.temper.kind = 'warm'; flatness"),
         ("temper = 1.0", "temper = {share = 0.1}", 2, "no pursuit.temper.kind"),
-        ("temper = 1.0", 'temper = "fixed"\nweights = "all"', 2, "weights='all'"),
+        ("temper = 1.0", 'temper = "fixed"\nweights = "all"', 2, "pursuit.weights = 'all'"),
         ("temper = 1.0", 'temper = {kind = "best", values = []}', 2, "table [pursuit.temper]"),
         ("temper = 1.0", 'temper = {kind = "best", share = 1}', 2, "share; docs/pursue.md"),
         ("temper = 1.0", 'temper = {kind = "schedule", values = [0]}', 2, "a positive number"),

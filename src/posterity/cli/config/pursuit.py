@@ -12,6 +12,7 @@ from posterity.cli.config.toml import made, one_of, read
 from posterity.errors import PosterityError, UsageError
 from posterity.pursuit import Best, Fixed, Flatness, Joint, Schedule, Temper
 from posterity.pursuit.tempers import SEVERAL
+from posterity.pursuit.weights import Rule
 
 PAGE = "docs/pursue.md"
 PARTIAL = ".partial"
@@ -31,7 +32,7 @@ class Pursuit(Table):
     base: Literal["diagonal", "full", "low-rank"] = "diagonal"
     components: Count | None = None
     temper: str | Positive | dict[str, Any] | None = None
-    weights: str | None = None
+    weights: Rule | None = None
     polish: str = "each"
     batch: Count | None = None
     attempts: Count | None = None
@@ -133,11 +134,11 @@ def _job(about: Config, path: Path) -> Job:
 # --- λ --------------------------------------------------------------------------------------------
 
 
-def _best(*, values: list[float] | None = None) -> Best:
+def _best(*, values: list[Any] | None = None) -> Best:
     return Best() if values is None else Best(tuple(values))
 
 
-def _schedule(*, values: list[float]) -> Schedule:
+def _schedule(*, values: list[Any]) -> Schedule:
     """Of the first component, the second …, and the last of them for all that follow."""
     if not SEVERAL.allows(values):
         raise UsageError(

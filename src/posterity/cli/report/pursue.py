@@ -10,6 +10,11 @@ from rich.text import Text
 from posterity.cli.failures import printable
 from posterity.cli.report.numbers import MOST_ROWS
 
+STATES = {
+    "converged": "has converged",
+    "cut short": "was cut short",
+    "not converged": "has not converged",
+}
 COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
 
 
@@ -48,10 +53,10 @@ def text(data: dict[str, Any]) -> RenderableType:
 
 
 def _status(status: dict[str, Any]) -> Text:
-    added = _estimate(status["gain"], status["gain_error"])
-    state = {"cut short": "was cut short", "converged": "has converged"}
-    told = f"The mixture {state.get(status['state'], 'has not converged')}: the last step added "
-    lines = [f"{told}{added} nats."]
+    told = f"The mixture {STATES[status['state']]}"
+    if status["gain"] is not None:
+        told += f": the last component added {_estimate(status['gain'], status['gain_error'])} nats"
+    lines = [f"{told}."]
     lines += [printable(f"{why[:1].upper()}{why[1:]}.") for why in status["reasons"]]
     return Text("\n".join(lines), style="" if status["state"] == "converged" else "red")
 
