@@ -22,7 +22,15 @@ def text(data: dict[str, Any]) -> RenderableType:
     """Of what, a row a component, what was refused, and the status."""
     trace, status = data["trace"], data["status"]
     table = Table(
-        "components", "ELBO", "gain", "α", "λ", "effective", "gradients", box=None, pad_edge=False
+        "components",
+        "ELBO",
+        "gain",
+        "α",
+        "λ",
+        "effective",
+        "gradients",
+        box=None,
+        padding=(0, 1, 0, 0),
     )
     for row in trace[-MOST_ROWS:]:
         table.add_row(
