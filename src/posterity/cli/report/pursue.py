@@ -21,17 +21,7 @@ COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
 def text(data: dict[str, Any]) -> RenderableType:
     """Of what, a row a component, what was refused, and the status."""
     trace, status = data["trace"], data["status"]
-    table = Table(
-        "components",
-        "ELBO",
-        "gain",
-        "α",
-        "λ",
-        "effective",
-        "gradients",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
+    table = Table(*COLUMNS, box=None, padding=(0, 1, 0, 0))
     for row in trace[-MOST_ROWS:]:
         table.add_row(
             str(row["components"]),
