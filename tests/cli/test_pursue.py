@@ -85,7 +85,7 @@ def test_what_people_read(folder):
     result = call("pursue", "pursuit.toml")
     assert result.exit_code == 0, result.stderr
     assert "Pursued the posterior of a logistic-regression by full components" in result.stdout
-    assert "components  ELBO" in result.stdout and "The mixture has converged" in result.stdout
+    assert "components ELBO" in result.stdout and "The mixture has converged" in result.stdout
     assert "Wrote the mixture of 1 component to out.safetensors" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert Path("grown.png").exists() and not Path("out.partial.safetensors").exists()
