@@ -19,11 +19,13 @@ from posterity.families import (
     Gamma,
     Gaussian,
     HiddenMarkov,
+    LowRankGaussian,
     Mixture,
     Network,
     NormalWishart,
     Plate,
     Product,
+    Transformed,
 )
 from posterity.families.coordinates import Coordinate
 from posterity.networks.layers import Layers
@@ -125,6 +127,19 @@ def mixture(rng: Rng, batch: Batch, size: int) -> Mixture:
     return Mixture.from_standard(rng.dirichlet(np.full(3, 2.0)), gaussian(rng, (3,), size))
 
 
+def low_rank_gaussian(rng: Rng, batch: Batch, size: int) -> LowRankGaussian:
+    return LowRankGaussian.from_standard(
+        rng.normal(size=(*batch, size)),
+        rng.normal(size=(*batch, size, 2)),
+        rng.uniform(0.5, 2.0, (*batch, size)),
+    )
+
+
+def transformed(rng: Rng, batch: Batch, size: int) -> Transformed:
+    like = Product({"scale": gamma(rng, (), 1), "place": gaussian(rng, (), size)})
+    return Transformed.onto(like, diagonal_gaussian(rng, batch, size + 1))
+
+
 class Row(NamedTuple):
     """One family: how to draw a proper member, as NumPy float64, from batch shape and size."""
 
@@ -148,11 +163,13 @@ TABLE: dict[str, Row] = {
     "Product-Plate": Row(Product, product_of_plates),
     "HiddenMarkov": Row(HiddenMarkov, hidden_markov),
     "Mixture": Row(Mixture, mixture),
+    "LowRankGaussian": Row(LowRankGaussian, low_rank_gaussian),
+    "Transformed": Row(Transformed, transformed),
 }
 """Families whose textbook parameters are arrays, and that list them, enrol themselves."""
 
 NAMES = [name for name, row in TABLE.items() if issubclass(row.family, ExponentialFamily)]
-"""Rows that are exponential families: all but mixtures."""
+"""Rows that are exponential families: all but mixtures, and what adds up to none of its kind."""
 
 
 def located() -> list[str]:

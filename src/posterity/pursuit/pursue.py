@@ -9,7 +9,7 @@ Source: egorov2019; guo2016 and locatello2018 for the boosting of variational in
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +29,10 @@ from posterity.families.unconstrained import unconstrained
 from posterity.pursuit import bank as banks
 from posterity.pursuit import objectives
 from posterity.pursuit import weights as rules
-from posterity.pursuit.bank import Bank
+from posterity.pursuit.bank import Bank, Estimate
 from posterity.pursuit.component import grown
 from posterity.pursuit.polish import polished
-from posterity.pursuit.result import ALIKE, FEW, SHORT, Pursuit, Refused, Row, Status
+from posterity.pursuit.result import FEW, SHORT, Pursuit, Refused, Row, Status
 from posterity.pursuit.search import Search, State
 from posterity.pursuit.shapes import shape_of
 from posterity.pursuit.target import Target, as_target, check_at, free_of
@@ -55,14 +55,14 @@ class Progress(NamedTuple):
 
 
 def pursue(
-    target: Callable[[Any], Any] | Target,
-    base: Distribution | Literal["diagonal", "full", "low-rank"],
+    target: Any,
+    base: Any,
     *,
     components: int = 8,
     key: jax.Array,
-    temper: Temper | None = None,
-    weights: rules.Rule = "corrective",
-    polish: Literal["each", "end"] | None = "each",
+    temper: Any = None,
+    weights: str = "corrective",
+    polish: str | None = "each",
     attempts: int = 8,
     finalists: int = 3,
     samples: int | None = None,
@@ -140,7 +140,8 @@ def pursue(
             samples=samples or (SAMPLES if free.records is None else SAMPLES // 10),
             nodes=nodes or max(NODES, 4 * shape.noise_size), steps=steps,
         )  # fmt: skip
-        state = _resumed(search, go_on, components)
+        # One place more, to see at the end whether another component would help.
+        state = _resumed(search, go_on, components + 1)
         return _driven(search, state, components, progress)
 
 
@@ -177,8 +178,8 @@ def _base(given: Any, target: Target) -> Distribution:
     return Transformed.onto(prior, law)
 
 
-def _resumed(search: Search, before: Pursuit | None, components: int) -> State:
-    shape, count = search.shape, components
+def _resumed(search: Search, before: Pursuit | None, count: int) -> State:
+    shape = search.shape
     if before is None:
         parameters = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), search.base
@@ -192,9 +193,9 @@ def _resumed(search: Search, before: Pursuit | None, components: int) -> State:
             fix="Pass the same base; to go on from a file, begin anew.",
         )
     used = np.flatnonzero(known[2] > 0)
-    if len(used) > count:
+    if len(used) > count - 1:
         raise UsageError(
-            found=f"components={components} to go on from {len(used)}",
+            found=f"components={count - 1} to go on from {len(used)}",
             expected="as many as there are, at least",
             fix="Raise components.",
         )
@@ -242,7 +243,7 @@ def _driven(
             fix="Check the log density at draws of the base, and the base's place and width; for "
             "events with bounds take posterity.families.Transformed.",
         )
-    status = judged(state, bool(ended))
+    status = judged(state, _next(search, state, ended))
     if not status.converged:
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 3)
     places = (search.shape, state.parameters, state.weights, state.number, state.evaluations)
@@ -256,22 +257,36 @@ def _told(search: Search, state: State, progress: Callable[[Progress], Any] | No
         progress(Progress(state.trace[-1], posterior))
 
 
-def judged(state: State, ended: bool) -> Status:
-    """Whether there was more to gain; ``ended`` if another component added nothing."""
+def _next(search: Search, state: State, ended: str) -> Estimate | None:
+    """What another component would add, where there is no place for it; None where nothing.
+
+    A mixture that misses a mode cannot tell by its own draws: so it is looked for.
+    """
+    rows = [row for row in state.trace if not np.isnan(row.alpha)]
+    added = Estimate(rows[-1].gain, rows[-1].gain_error)
+    if ended or (len(rows) > 1 and added.value < max(SHORT, 2 * added.standard_error)):
+        return None
+    more = grown(dataclasses.replace(search, polish=None), state)
+    if isinstance(more, str):
+        return None
+    return Estimate(more.trace[-1].gain, more.trace[-1].gain_error)
+
+
+def judged(state: State, more: Estimate | None) -> Status:
+    """Whether there was more to gain; ``more`` is what another component would add."""
     evidence, effective = state.bank.importance(state.weights)
     gap = evidence - state.trace[-1].elbo
-    grown = [row for row in state.trace if not np.isnan(row.alpha)][-1]
-    gain, error = (grown.gain, grown.gain_error) if grown.components > 1 else (np.nan, np.nan)
-    # Draws that weigh all the same say that there is nothing left, however much was gained.
-    alike = effective > ALIKE and abs(gap) < SHORT
-    short = not ended and gain > max(SHORT, 2 * error) and not alike
-    reasons = []
-    if short:
-        reasons.append("components ran out while they still helped: raise components")
+    gain, reasons = 0.0, []
+    if more is not None and more.value > max(SHORT, 2 * more.standard_error):
+        gain = more.value
+        reasons.append(
+            f"another component would add {more.value:.2g} ± {more.standard_error:.2g} nats: raise "
+            "components"
+        )
     if effective < FEW:
         reasons.append(
             f"only {100 * effective:.2g} % of its draws count when weighted to the target: it is "
             "narrower than the target somewhere"
         )
-    kind = "cut short" if short else "not converged" if reasons else "converged"
-    return Status(kind, gain, error, gap, effective, tuple(reasons))
+    kind = "cut short" if gain else "not converged" if reasons else "converged"
+    return Status(kind, gain, gap, effective, tuple(reasons))

@@ -1,15 +1,12 @@
 """What a pursuit found: the mixture, how it grew, and whether there was more to gain."""
 
 import dataclasses
-import math
 from typing import Any, Literal, NamedTuple
 
 from posterity.families import Mixture
 
 SHORT = 0.01
-"""Nats: what the last component may still have added before the pursuit is said to be cut short."""
-ALIKE = 0.9
-"""The share of effective draws from which on a mixture is said to be the target."""
+"""Nats: what another component may still add before a pursuit is said to be cut short."""
 FEW = 0.1
 """The share of effective draws below which a mixture is said to miss something."""
 
@@ -57,15 +54,15 @@ class Refused(NamedTuple):
 class Status:
     """Whether there is more to gain.
 
-    ``gain`` is what the last component added to the ELBO, with its standard error; NaN where there is
-    one alone. ``effective`` is the share of the mixture's draws that count when they are weighted to the target: 1 where they
-    are the same, and small where the mixture is narrower than the target somewhere. ``gap`` is what
-    the weighted draws say of ``KL(q ‖ p)``, in nats: too little where they miss a part of it.
+    ``gain`` is what another component would have added to the ELBO, in nats, where components ran
+    out; zero where it would have been no more than can be told from noise. ``gap`` is what draws of
+    the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats; they see nothing of a mode
+    that the mixture misses. ``effective`` is the share of draws that count then: 1 where both laws
+    are the same, and small where the mixture is narrower than the target somewhere.
     """
 
     state: Literal["converged", "cut short", "not converged"]
     gain: float
-    gain_error: float
     gap: float
     effective: float
     reasons: tuple[str, ...] = ()
@@ -77,11 +74,7 @@ class Status:
 
     def __str__(self) -> str:
         why = "".join(f"; {reason}" for reason in self.reasons)
-        last = f"the last component added {self.gain:.2g} ± {self.gain_error:.2g} nats"
-        return (
-            f"{self.state}: {'one component' if math.isnan(self.gain) else last}, about "
-            f"{max(self.gap, 0.0):.2g} nats are left{why}"
-        )
+        return f"{self.state}: {max(self.gap, 0.0):.2g} nats from the target by its own draws{why}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,6 @@ from posterity.pursuit.result import Refused, Row
 from posterity.pursuit.shapes import Shape
 from posterity.pursuit.target import Target
 from posterity.pursuit.tempers import Temper
-from posterity.pursuit.weights import Rule
 
 TAIL = 1e-3
 """The share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio."""
@@ -36,7 +35,7 @@ class Search:
     """Its parameters."""
     key: jax.Array
     temper: Temper
-    rule: Rule
+    rule: str
     polish: str | None
     attempts: int
     finalists: int

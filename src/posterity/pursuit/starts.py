@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from posterity.pursuit import climb, objectives
 from posterity.pursuit.objectives import Ratio
@@ -60,9 +60,7 @@ def scouted(shape: Shape, target: Target, base: Any, ratio: Ratio, *, key: jax.A
     return Scouted(z, np.asarray(objectives.ratios(shape, target, z, ratio), np.float64))
 
 
-def promising(
-    found: Scouted, number: int, rng: np.random.Generator
-) -> Float[np.ndarray, " number"]:
+def promising(found: Scouted, number: int, rng: np.random.Generator) -> Int[np.ndarray, " number"]:
     """Places of points: the best, and others at random where the ratio is high.
 
     Tempered, so that a few nats do not decide between places that were only looked at once.

@@ -4,8 +4,6 @@
 densities it costs neither a log density nor a gradient.
 """
 
-from typing import Literal
-
 import numpy as np
 import scipy.optimize
 import scipy.special
@@ -14,7 +12,6 @@ from jaxtyping import Float
 from posterity.arguments import one_of
 from posterity.pursuit.bank import Bank
 
-Rule = Literal["corrective", "line", "harmonic"]
 RULE = one_of("corrective", "line", "harmonic")
 DEAD = 1e-4
 """A weight below which a component is taken out."""

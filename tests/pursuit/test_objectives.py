@@ -1,0 +1,128 @@
+"""What is maximised is what the formulas say."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from posterity.families import DiagonalGaussian
+from posterity.pursuit import objectives
+from posterity.pursuit.climb import lbfgs
+from posterity.pursuit.objectives import Components, Ratio
+from posterity.pursuit.shapes import Diagonal
+from posterity.pursuit.target import Function
+
+SHAPE = Diagonal(1)
+X = np.linspace(-30, 30, 60_001)
+WIDTH = X[1] - X[0]
+TARGET = Function(lambda z: -jnp.log1p(z[0] ** 2))
+NODES = 4096
+
+
+def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``log L`` and ``log q_t``, by NumPy."""
+    normal = scipy.stats.norm.logpdf
+    log_q = np.logaddexp(np.log(0.3) + normal(x, -2, 1), np.log(0.7) + normal(x, 3, 2))
+    return -np.log1p(x**2), log_q
+
+
+def mixture() -> Components:
+    parameters = (jnp.array([[-2.0], [3.0], [9.0]]), jnp.log(jnp.array([[1.0], [2.0], [1.0]])))
+    return Components(parameters, jnp.log(jnp.array([0.3, 0.7, 0.0])))
+
+
+def expected(of: np.ndarray, mean: float, deviation: float) -> float:
+    return float((scipy.stats.norm.pdf(X, mean, deviation) * of).sum() * WIDTH)
+
+
+@pytest.mark.parametrize("temper", [0.5, 1.0, 2.0])
+def test_the_component_step_is_entropy_and_the_tempered_ratio(temper: float) -> None:
+    with jax.enable_x64(True):
+        ratio = Ratio(mixture(), jnp.asarray(-1e9), jnp.asarray(1.0))
+        start = SHAPE.of(DiagonalGaussian.from_standard([1.0], [4.0]))
+        nodes = jnp.asarray(SHAPE.nodes(NODES))
+        found = float(
+            objectives.component(SHAPE, jnp.zeros(2), TARGET, start, nodes, ratio, temper)
+        )
+    log_l, log_q = parts(X)
+    entropy = scipy.stats.norm.entropy(1, 2)
+    assert found == pytest.approx(entropy + temper * expected(log_l - log_q, 1, 2), abs=2e-3)
+
+
+def test_at_one_it_is_variational_inference_with_a_penalty_on_similarity() -> None:
+    """``ELBO(h) - E_h[log q_t]``, and at the first component the ELBO itself."""
+    with jax.enable_x64(True):
+        start = SHAPE.of(DiagonalGaussian.from_standard([1.0], [4.0]))
+        nodes = jnp.asarray(SHAPE.nodes(NODES))
+        values = [
+            float(
+                objectives.component(
+                    SHAPE, jnp.zeros(2), TARGET, start, nodes,
+                    Ratio(mixture(), jnp.asarray(-1e9), jnp.asarray(begun)), 1.0,
+                )
+            )
+            for begun in (0.0, 1.0)
+        ]  # fmt: skip
+    log_l, log_q = parts(X)
+    bound = expected(log_l - scipy.stats.norm.logpdf(X, 1, 2), 1, 2)
+    assert values[0] == pytest.approx(bound, abs=2e-3)
+    assert values[1] == pytest.approx(bound - expected(log_q, 1, 2), abs=2e-3)
+
+
+def test_the_joint_objective_is_the_bound_of_the_mixture() -> None:
+    """By quadrature; places without weight do not count, whatever they hold."""
+    with jax.enable_x64(True):
+        nodes = jnp.asarray(SHAPE.nodes(NODES))
+        found = float(objectives.joint(SHAPE, jnp.zeros((3, 3)), TARGET, mixture(), nodes))
+        slope = jax.grad(objectives.joint, argnums=1)(
+            SHAPE, jnp.zeros((3, 3)), TARGET, mixture(), nodes
+        )
+    log_l, log_q = parts(X)
+    assert found == pytest.approx(float((np.exp(log_q) * (log_l - log_q)).sum() * WIDTH), abs=2e-3)
+    assert np.isfinite(slope).all()
+    np.testing.assert_array_equal(np.asarray(slope)[2], 0.0)
+
+
+def test_adding_at_weight_zero_or_one_is_the_one_or_the_other() -> None:
+    q = mixture()
+    with jax.enable_x64(True):
+        nodes = jnp.asarray(SHAPE.nodes(NODES))
+        z = jax.vmap(lambda own: jax.vmap(lambda e: SHAPE.draw(own, e))(nodes))(q.parameters)
+        log_l = jax.vmap(jax.vmap(TARGET.log_density))(z)
+        log_q = jax.vmap(jax.vmap(lambda z: objectives.log_mixture(SHAPE, q, z)))(z)
+        start = SHAPE.of(DiagonalGaussian.from_standard([1.0], [4.0]))
+        before = (z, log_l, log_q, q)
+        ends = [
+            float(
+                objectives.addition(
+                    SHAPE, jnp.array([0.0, 0.0, odds]), TARGET, start, nodes, before
+                )
+            )
+            for odds in (-40.0, 40.0)
+        ]
+        whole = float(objectives.joint(SHAPE, jnp.zeros((3, 3)), TARGET, q, nodes))
+    bound = expected(parts(X)[0] - scipy.stats.norm.logpdf(X, 1, 2), 1, 2)
+    assert ends == pytest.approx([whole, bound], abs=2e-3)
+
+
+def rosenbrock(shape: int, v: jax.Array) -> jax.Array:
+    del shape
+    return -((1 - v[0]) ** 2) - 100 * (v[1] - v[0] ** 2) ** 2
+
+
+def walled(shape: int, v: jax.Array) -> jax.Array:
+    """Nothing beyond one; the most is just before."""
+    del shape
+    return jnp.where(v[0] < 1, jnp.log(1 - jnp.minimum(v[0], 1.0)) + 50 * v[0], jnp.nan)
+
+
+def test_searches_end_where_functions_are_most() -> None:
+    with jax.enable_x64(True):
+        found = lbfgs(rosenbrock, 0, jnp.array([-1.2, 1.0]), ())
+        np.testing.assert_allclose(found.v, [1.0, 1.0], atol=1e-4)
+        found = lbfgs(walled, 0, jnp.array([0.0]), ())
+        np.testing.assert_allclose(found.v, [1 - 1 / 50], atol=1e-4)
+        assert float(found.value) >= 0
+        nothing = lbfgs(walled, 0, jnp.array([2.0]), ())
+        assert not np.isfinite(float(nothing.value))

@@ -1,0 +1,291 @@
+"""Mixtures that are grown: against quadrature, closed forms and what must not be believed."""
+
+import dataclasses
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+import posterity
+from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.families import (
+    DiagonalGaussian,
+    Gamma,
+    Gaussian,
+    LowRankGaussian,
+    Mixture,
+    Product,
+    Transformed,
+)
+from posterity.fusion.diff import diff
+from posterity.models import FunctionModel, LinearRegression
+from posterity.pursuit import Fixed, Flatness, Joint, Progress, Pursuit, pursue
+
+KEY = jax.random.key(0)
+X = np.linspace(-40, 40, 400_001)
+WEIGHTS, MEANS = np.array([0.2, 0.5, 0.3]), np.array([-9.0, 0.0, 7.0])
+DEVIATIONS, SCALE = np.array([0.5, 1.0, 2.0]), 1e3
+BASE = DiagonalGaussian.from_standard([0.0], [100.0 * SCALE**2])
+
+
+def three(z: Any) -> Any:
+    """Three modes of different sizes, in units of a thousand, of mass ``exp(5)``."""
+    joint = -(((z[0] / SCALE - MEANS) / DEVIATIONS) ** 2) / 2 + jnp.log(WEIGHTS / DEVIATIONS)
+    return jax.nn.logsumexp(joint) - jnp.log(2 * jnp.pi) / 2 - jnp.log(SCALE) + 5.0
+
+
+def log_three(x: Any) -> Any:
+    """The normalised density, by SciPy."""
+    return np.log(
+        sum(
+            weight * scipy.stats.norm.pdf(x / SCALE, mean, deviation) / SCALE
+            for weight, mean, deviation in zip(WEIGHTS, MEANS, DEVIATIONS, strict=True)
+        )
+    )
+
+
+def divergences(q: Any) -> tuple[float, float]:
+    """KL both ways, by quadrature."""
+    log_p, log_q, width = (
+        log_three(SCALE * X),
+        q.log_prob(SCALE * X[:, None]),
+        SCALE * (X[1] - X[0]),
+    )
+    p, q = np.exp(log_p), np.exp(log_q)
+    there = np.where(q > 0, q * (log_q - log_p), 0.0).sum() * width
+    return float(there), float(np.where(p > 0, p * (log_p - log_q), 0.0).sum() * width)
+
+
+def pursued(**options: Any) -> Pursuit:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return pursue(three, BASE, **{"key": KEY, "components": 5, **options})
+
+
+@pytest.fixture(scope="module")
+def told() -> list[Progress]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def found(told: list[Progress]) -> Pursuit:
+    return pursue(three, BASE, key=KEY, components=5, progress=told.append)
+
+
+def test_three_modes_are_found(found: Pursuit) -> None:
+    """Within a thousandth of a nat, whatever the units, and no component more."""
+    assert max(divergences(found.posterior)) < 1e-3
+    assert found.posterior.size == 3
+    order = np.argsort(found.posterior.components.mean[:, 0])
+    # Fitted at 2,048 draws a component.
+    np.testing.assert_allclose(found.posterior.weights[order], WEIGHTS, atol=0.03)
+    assert found.status.converged
+    assert found.refused
+
+
+def test_the_bound_is_honest(found: Pursuit) -> None:
+    """It is the log normaliser less the divergence, within what the draws can tell."""
+    there, _ = divergences(found.posterior)
+    assert abs(found.elbo - (5.0 - there)) < 5 * found.standard_error + 1e-6
+    assert abs(found.status.gap - there) < 1e-3
+
+
+def test_the_trace_says_what_happened(found: Pursuit, told: list[Progress]) -> None:
+    assert found.trace[0].components == 1
+    assert np.all(np.diff([row.elbo for row in found.trace]) > -1e-6)
+    assert np.all(np.diff([row.evaluations for row in found.trace]) >= 0)
+    assert 1 <= found.trace[-1].effective <= 3
+    assert len(told) >= 3
+    assert told[0].posterior.size == 1
+    for text in (str(found), repr(found), str(found.status)):
+        assert "converged" in text
+    assert "refused" in str(found)
+
+
+def test_the_mixture_is_a_law_like_any_other(found: Pursuit, tmp_path: Any) -> None:
+    posterity.save(found.posterior, tmp_path / "found.safetensors")
+    loaded = posterity.load(tmp_path / "found.safetensors")
+    assert loaded == found.posterior
+    z = np.asarray(loaded.sample(KEY, (4000,)))
+    assert abs(z.mean() / SCALE - WEIGHTS @ MEANS) < 5 * z.std() / SCALE / np.sqrt(4000) + 0.3
+    assert np.ravel(diff(found.posterior, loaded, key=KEY).kl.ab) == 0
+
+
+def test_the_same_key_gives_the_same_mixture(found: Pursuit) -> None:
+    again = pursued()
+    assert again.posterior == found.posterior
+    assert str(again) == str(found)
+
+
+def test_the_greedy_steps_alone_are_worse_than_all_weights_anew(found: Pursuit) -> None:
+    """Each on its own, and every rule ends with a mixture that is one."""
+    bounds = {}
+    for rule in ("corrective", "line", "harmonic"):
+        run = pursued(weights=rule, polish=None, temper=Fixed(1.0), components=4)
+        assert run.posterior.weights.sum() == pytest.approx(1)
+        bounds[rule] = run.elbo
+    assert bounds["corrective"] >= bounds["line"] - 0.01
+    assert bounds["line"] > bounds["harmonic"] - 0.01
+    assert found.elbo > max(bounds.values())
+
+
+def test_a_polish_at_the_end_alone(found: Pursuit) -> None:
+    run = pursued(polish="end", temper=Flatness())
+    assert run.elbo == pytest.approx(found.elbo, abs=0.02)
+
+
+def test_a_pursuit_that_was_cut_short_says_so_and_goes_on(found: Pursuit) -> None:
+    with pytest.warns(ConvergenceWarning, match="another component would add"):
+        short = pursue(three, BASE, key=KEY, components=2)
+    assert short.status.state == "cut short"
+    whole = pursued(go_on=short)
+    assert whole.elbo == pytest.approx(found.elbo, abs=1e-3)
+    assert whole.trace[: len(short.trace)] == short.trace
+    with pytest.raises(UsageError, match="Raise components"):
+        pursued(go_on=whole, components=2)
+    with pytest.raises(UsageError, match="other components"):
+        pursue(lambda z: -(z[0] ** 2), Gaussian.from_standard([0.0], [[1.0]]), key=KEY, go_on=short)
+
+
+def test_a_conjugate_posterior_comes_out_and_nothing_is_added() -> None:
+    """Linear regression on columns of a thousandth and a thousand: the closed form."""
+    rng = np.random.default_rng(1)
+    x = np.c_[np.ones(50), 1e-3 * rng.normal(size=50), 130 + 1e3 * rng.normal(size=50)]
+    y = x @ [1.0, 300.0, 0.01] + rng.normal(size=50)
+    prior = Gaussian.from_standard(np.zeros(3), np.diag([100.0, 1e6, 1.0]))
+    run = pursue(Joint(LinearRegression(1.0), prior, (x, y)), "full", key=KEY, components=2)
+    wanted = np.linalg.inv(x.T @ x + np.diag([0.01, 1e-6, 1.0]))
+    assert run.posterior.size == 1
+    law = run.posterior.components[0].law
+    deviations = np.sqrt(np.diag(wanted))
+    assert np.all(abs(law.mean - wanted @ (x.T @ y)) < 1e-4 * deviations)
+    np.testing.assert_allclose(
+        law.covariance / np.outer(deviations, deviations),
+        wanted / np.outer(deviations, deviations),
+        atol=1e-4,
+    )
+    assert run.status.converged
+    assert run.status.effective > 0.99
+
+
+def gammas(z: Any) -> Any:
+    """Two Gamma laws, of shapes 3 and 31."""
+    one = 2 * jnp.log(z) - z - jnp.log(2.0)
+    other = 30 * jnp.log(z) - 3 * z - scipy.special.gammaln(31) + 31 * jnp.log(3.0)
+    return jnp.logaddexp(one, other) - jnp.log(2.0)
+
+
+def test_families_at_large_find_themselves() -> None:
+    """Not Gaussians: a mixture of two Gammas by Gammas, with noisy steps."""
+    base = Gamma.from_standard(2.0, 0.5)
+    run = pursue(
+        gammas, base, key=KEY, components=2, finalists=1, temper=Fixed(1.0), steps=600,
+        polish="end", samples=1000,
+    )  # fmt: skip
+    x = np.linspace(1e-4, 60, 100_001)
+    log_p = np.asarray(jax.vmap(gammas)(x), np.float64)
+    log_q = run.posterior.log_prob(x)
+    assert (np.exp(log_q) * (log_q - log_p)).sum() * (x[1] - x[0]) < 0.1
+
+
+def test_minibatches_and_bounded_events() -> None:
+    """A scale and a mean, from records a few at a time: against the posterior by quadrature."""
+    rng = np.random.default_rng(2)
+    y = 3.0 + 2.0 * rng.normal(size=400)
+    model = FunctionModel(lambda z, y: -((y - z["m"][0]) ** 2) / z["v"] / 2 - jnp.log(z["v"]) / 2)
+    prior = Product(m=Gaussian.from_standard([0.0], [[100.0]]), v=Gamma.from_standard(1.0, 0.1))
+    joint = Joint(model, prior, y, batch=40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        run = pursue(joint, "diagonal", key=KEY, components=1, finalists=1, steps=800, samples=500)
+    z = run.posterior.sample(KEY, (4000,))
+    assert np.all(np.asarray(z["v"]) > 0)
+    assert abs(np.mean(z["m"]) - y.mean()) < 0.05
+    assert np.std(z["m"]) == pytest.approx(y.std() / 20, rel=0.2)
+    assert np.mean(z["v"]) == pytest.approx(y.var(), rel=0.05)
+
+
+def test_a_factor_of_low_rank_is_found() -> None:
+    """A Gaussian of twelve coordinates and two strong directions: its entropy to a hundredth."""
+    rng = np.random.default_rng(3)
+    factor = 3 * rng.normal(size=(12, 2))
+    covariance = factor @ factor.T + np.eye(12)
+    precision = jnp.asarray(np.linalg.inv(covariance))
+    base = LowRankGaussian.from_standard(np.zeros(12), np.zeros((12, 2)), np.full(12, 9.0))
+    run = pursue(lambda z: -z @ precision @ z / 2, base, key=KEY, components=1)
+    assert isinstance(run.posterior.components, LowRankGaussian)
+    wanted = np.linalg.slogdet(2 * np.pi * covariance)[1] / 2
+    assert run.elbo == pytest.approx(wanted, abs=0.01)
+
+
+# --- what must be said ---------------------------------------------------------------------------
+
+ONE = DiagonalGaussian.from_standard([0.0], [1.0])
+
+
+@pytest.mark.parametrize(("target", "reason"), [
+    (lambda z: jnp.where(z[0] > 0, -z[0], -jnp.inf), "bounds"),
+    (lambda z: z[0], "ran away"),
+    (lambda z: jnp.nan * z[0], "finite at none"),
+])  # fmt: skip
+def test_what_no_component_fits(target: Any, reason: str) -> None:
+    with pytest.raises(ParameterError, match=reason):
+        pursue(target, ONE, key=KEY, components=2, attempts=2, finalists=1)
+
+
+def test_a_pole_is_not_believed() -> None:
+    """A density of infinite mass about zero: whatever comes out is not called converged."""
+    pole = lambda z: -1.5 * jnp.log(jnp.abs(z[0])) - z[0] ** 2
+    with pytest.warns(ConvergenceWarning):
+        run = pursue(pole, ONE, key=KEY, components=3)
+    assert not run.status.converged
+
+
+@pytest.mark.parametrize(("changes", "error", "words"), [
+    ({"target": 3}, UsageError, "a function"),
+    ({"target": lambda z: z}, StructureError, "one number"),
+    ({"target": lambda z: float(z[0])}, UsageError, "JAX can trace"),
+    ({"target": lambda z: (z[0] > 0)}, ParameterError, "real number"),
+    ({"base": "diagonal"}, UsageError, "without a prior"),
+    ({"base": "round"}, UsageError, "low-rank"),
+    ({"base": DiagonalGaussian.from_standard([[0.0]], [[1.0]])}, UsageError, "one proper law"),
+    ({"base": DiagonalGaussian(np.zeros(1), -np.ones(1))}, UsageError, "one proper law"),
+    ({"components": 0}, UsageError, "components=0"),
+    ({"temper": 1.0}, UsageError, "rule for λ"),
+    ({"weights": "best"}, UsageError, "harmonic"),
+    ({"polish": "often"}, UsageError, "each"),
+    ({"samples": 1}, UsageError, "at least 2"),
+    ({"nodes": 2}, UsageError, "at least 8"),
+])  # fmt: skip
+def test_bad_arguments(changes: dict[str, Any], error: type[Exception], words: str) -> None:
+    given: dict[str, Any] = {"target": lambda z: -(z[0] ** 2), "base": ONE, "key": KEY, **changes}
+    with pytest.raises(error, match=words):
+        pursue(given.pop("target"), given.pop("base"), **given)
+
+
+def test_joints_are_checked() -> None:
+    x, y = np.ones((4, 2)), np.ones(4)
+    prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
+    with pytest.raises(ParameterError):
+        Joint(LinearRegression(1.0), prior, (x * np.nan, y))
+    with pytest.raises(UsageError, match="proper law"):
+        Joint(LinearRegression(1.0), prior - prior, (x, y))
+    with pytest.raises(UsageError, match="batch"):
+        Joint(LinearRegression(1.0), prior, (x, y), batch=0)
+    with pytest.raises(StructureError, match="no records"):
+        Joint(LinearRegression(1.0), prior, (x[:0], y[:0]))
+
+
+def test_laws_of_bounded_events_are_mixtures_too(found: Pursuit) -> None:
+    """A Transformed law whose coordinates are those of the three modes: the same mixture."""
+    like = Gaussian.from_standard([0.0], [[1.0]])
+    run = pursued(components=5)
+    law = Mixture(run.posterior.log_weights, Transformed.onto(like, run.posterior.components))
+    z = np.array([[1.0], [-9e3]])
+    np.testing.assert_allclose(law.log_prob(z), found.posterior.log_prob(z))
+    assert dataclasses.is_dataclass(run)

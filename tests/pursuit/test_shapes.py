@@ -1,0 +1,117 @@
+"""Components as the search moves them are the laws that come out."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posterity.errors import UsageError
+from posterity.families import (
+    Beta,
+    Categorical,
+    DiagonalGaussian,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    LowRankGaussian,
+    NormalWishart,
+    Plate,
+    Product,
+)
+from posterity.pursuit.shapes import shape_of
+
+RNG = np.random.default_rng(0)
+ROOT = RNG.normal(size=(3, 3))
+LAWS: dict[str, Any] = {
+    "diagonal": DiagonalGaussian.from_standard([1.0, -2.0], [0.3, 5.0]),
+    "full": Gaussian.from_standard([1.0, 2.0, 3.0], ROOT @ ROOT.T + np.eye(3)),
+    "low rank": LowRankGaussian.from_standard(
+        [1.0, 2.0, 3.0], RNG.normal(size=(3, 2)), [0.1, 1.0, 2.0]
+    ),
+    "blocks": Product(
+        a=Gaussian.from_standard([0.5], [[2.0]]), b=DiagonalGaussian.from_standard([0.0], [3.0])
+    ),
+    "with a scale": Product(
+        a=DiagonalGaussian.from_standard([0.5], [2.0]), s=Gamma.from_standard(2.0, 3.0)
+    ),
+    "gamma": Gamma.from_standard(2.0, 0.5),
+    "beta": Beta.from_standard(2.0, 3.0),
+    "dirichlet": Dirichlet.from_standard([1.0, 2.0, 3.0]),
+    "normal-Wishart": NormalWishart.from_standard(np.zeros(2), 2.0, np.eye(2), 5.0),
+    "plate": Plate(Gamma.from_standard([1.0, 2.0], [3.0, 0.5])),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_parameters_are_the_laws(name: str) -> None:
+    """There and back, density and entropy; moved by nothing they stay, and by little they move."""
+    law = LAWS[name]
+    shape = shape_of(law)
+    with jax.enable_x64(True):
+        own = shape.of(law)
+        z = jax.tree.map(jnp.asarray, law).sample(jax.random.key(0))
+        again = shape.law(own)
+        other = shape.move(own, jnp.full(shape.moves, 0.1))
+        moved = shape.law(other)
+        for found, parameters in ((again, own), (moved, other)):
+            known = jax.tree.map(jnp.asarray, found)
+            np.testing.assert_allclose(shape.log_prob(parameters, z), known.log_prob(z), rtol=1e-9)
+            np.testing.assert_allclose(shape.entropy(parameters), known.entropy(), rtol=1e-9)
+        still = shape.move(own, jnp.zeros(shape.moves))
+    for one, two in zip(jax.tree.leaves(again), jax.tree.leaves(law), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
+    for one, two in zip(jax.tree.leaves(still), jax.tree.leaves(own), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-12)
+    assert not all(
+        np.array_equal(np.asarray(one), np.asarray(two))
+        for one, two in zip(jax.tree.leaves(moved), jax.tree.leaves(law), strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in LAWS if shape_of(LAWS[name]).nodal])
+def test_nodes_have_the_moments_of_the_law(name: str) -> None:
+    """As whitened nodes do: the mean and the variances come out to the last digits."""
+    law = LAWS[name]
+    shape = shape_of(law)
+    with jax.enable_x64(True):
+        own = shape.of(law)
+        z = jax.vmap(lambda noise: shape.draw(own, noise))(jnp.asarray(shape.nodes(128)))
+        wanted = shape.draw(own, jnp.zeros(shape.noise_size)), shape.deviation(own)
+    rows = zip(*map(jax.tree.leaves, (z, *wanted)), strict=True)
+    for values, mean, deviation in ([np.asarray(leaf) for leaf in row] for row in rows):
+        np.testing.assert_allclose(values.mean(0), mean, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(values.std(0), deviation, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in LAWS if shape_of(LAWS[name]).nodal])
+def test_components_can_be_placed(name: str) -> None:
+    law = LAWS[name]
+    shape = shape_of(law)
+    with jax.enable_x64(True):
+        own = shape.of(law)
+        deviation = shape.deviation(own)
+        z = shape.draw(own, jnp.ones(shape.noise_size))
+        placed = shape.place(z, deviation)
+        middle = shape.draw(placed, jnp.zeros(shape.noise_size))
+        wide = shape.deviation(placed)
+    for one, two in zip(jax.tree.leaves(middle), jax.tree.leaves(z), strict=True):
+        np.testing.assert_allclose(one, two)
+    for one, two in zip(jax.tree.leaves(wide), jax.tree.leaves(deviation), strict=True):
+        np.testing.assert_allclose(one, two, rtol=0.1)
+
+
+def test_a_whole_covariance_is_kept() -> None:
+    shape = shape_of(LAWS["full"])
+    with jax.enable_x64(True):
+        law = shape.law(shape.fit(jnp.zeros(3), jnp.ones(3), ROOT))
+    np.testing.assert_allclose(law.covariance, ROOT @ ROOT.T, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "base", [Categorical.from_standard([0.5, 0.5]), Gamma.from_standard([1.0, 2.0], [1.0, 2.0])]
+)
+def test_what_has_no_shape(base: Any) -> None:
+    with pytest.raises(UsageError, match="reparameterised"):
+        shape_of(base)

@@ -1,0 +1,99 @@
+"""The weight step against exact densities and an optimiser of its own."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+
+from posterity.pursuit import weights as rules
+from posterity.pursuit.bank import Bank
+
+MEANS, N = np.array([-4.0, 0.0, 4.0, 40.0]), 4000
+WANTED = np.array([0.2, 0.5, 0.3])
+
+
+def bank(target: np.ndarray = WANTED) -> Bank:
+    """Unit Gaussians of which the target mixes three; the fourth has no part in it."""
+    noise = np.random.default_rng(0).normal(size=(4, N))
+    z = MEANS[:, None] + noise
+    densities = scipy.stats.norm.logpdf(z[None], MEANS[:, None, None])
+    log_l = np.log(np.tensordot(target, np.exp(densities[:3]), 1) + 1e-300) + 7.0
+    return Bank(z[..., None], log_l, densities)
+
+
+def test_weights_anew_are_those_of_the_target() -> None:
+    held = bank()
+    found = rules.corrective(held, np.array([0.9, 0.05, 0.05, 0.0]))
+    np.testing.assert_allclose(found[:3], WANTED, atol=3 * np.sqrt(0.25 / N))
+    assert found[3] == 0
+    assert held.elbo(found).value == pytest.approx(7.0, abs=1e-3)
+
+
+def test_weights_anew_are_the_best_there_are() -> None:
+    """No other weights, at these draws, have a greater bound."""
+    held = bank()
+    found = held.elbo(rules.corrective(held, np.array([0.4, 0.3, 0.3, 0.0]))).value
+
+    def least(logits: np.ndarray) -> float:
+        own = np.append(np.exp(logits) / np.exp(logits).sum(), 0.0)
+        return -held.elbo(own).value
+
+    best = scipy.optimize.minimize(least, np.zeros(3), method="Nelder-Mead")
+    assert found >= -best.fun - 1e-6
+
+
+def test_a_line_ends_where_a_grid_says() -> None:
+    held, before = bank(), np.array([0.5, 0.5, 0.0, 0.0])
+    found = rules.line(held, before, 2)
+    grid = np.linspace(0.001, 0.999, 999)
+    bounds = [held.elbo(np.array([*(1 - a) * before[:2], a, 0.0])).value for a in grid]
+    assert found[2] == pytest.approx(grid[np.argmax(bounds)], abs=0.02)
+    assert found.sum() == pytest.approx(1)
+
+
+def test_a_component_that_is_nowhere_gets_nothing() -> None:
+    held = bank()
+    far = dataclasses.replace(held, log_l=np.where(np.arange(4)[:, None] == 3, -1e4, held.log_l))
+    np.testing.assert_array_equal(rules.line(far, np.append(WANTED, 0.0), 3), [*WANTED, 0.0])
+
+
+def test_a_component_that_is_all_gets_all() -> None:
+    held = bank(np.array([0.0, 1.0, 0.0]))
+    found = rules.line(held, np.array([1.0, 0.0, 0.0, 0.0]), 1)
+    assert found[1] > 0.999
+
+
+def test_the_classic_step() -> None:
+    found = rules.harmonic(np.array([1.0, 0.0]), 1, 1)
+    np.testing.assert_allclose(found, [1 / 3, 2 / 3])
+
+
+def test_dead_components_go() -> None:
+    np.testing.assert_array_equal(rules.pruned(np.array([0.5, 1e-9, 0.5])), [0.5, 0.0, 0.5])
+
+
+def test_standard_errors_are_honest() -> None:
+    """Of a mixture that is not the target, over other draws: the spread that is claimed."""
+    values, claimed = [], []
+    weights = np.array([0.3, 0.4, 0.3, 0.0])
+    for seed in range(60):
+        z = MEANS[:, None] + np.random.default_rng(seed + 1).normal(size=(4, 200))
+        densities = scipy.stats.norm.logpdf(z[None], MEANS[:, None, None])
+        log_l = np.log(np.tensordot(WANTED, np.exp(densities[:3]), 1) + 1e-300)
+        found = Bank(z[..., None], log_l, densities).elbo(weights)
+        values.append(found.value)
+        claimed.append(found.standard_error)
+    # A standard deviation of 60 values is known to about 9 %.
+    assert np.std(values) == pytest.approx(np.mean(claimed), rel=0.3)
+
+
+def test_importance_weights_know_the_normaliser() -> None:
+    held = bank()
+    total, share = held.importance(np.append(WANTED, 0.0))
+    assert total == pytest.approx(7.0)
+    assert share == pytest.approx(1.0)
+    total, share = held.importance(np.array([0.98, 0.01, 0.01, 0.0]))
+    assert total == pytest.approx(7.0, abs=0.1)
+    assert share < 0.1
