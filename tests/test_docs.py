@@ -28,6 +28,7 @@ PAGES = [
     "docs/forget.md",
     "docs/families.md",
     "docs/networks.md",
+    "docs/pursue.md",
     "docs/distill.md",
     "docs/serving.md",
     "docs/new-family.md",

@@ -15,13 +15,15 @@ from posterity import DiagonalGaussian, Dirichlet, Distillation, Fusion, Plate, 
 from posterity.distillation import Head, Progress, Student
 from posterity.distillation.status import judged
 from posterity.errors import MissingExtraError, UsageError
+from posterity.families import Mixture
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import Rule
 from posterity.networks import Layers
-from posterity.plots import closing, crowd, plot_distillation, plot_matching
+from posterity.plots import closing, crowd, plot_distillation, plot_matching, plot_pursuit
 from posterity.plots.canvas import COLOURS, INK, PALE
 from posterity.plots.matches import Kind, read
+from posterity.pursuit import Pursuit, Row, Status
 
 MEANS = {"north": [0.0, 9.0], "south": [9.1, 4.0, 0.1], "west": [9.05, 25.0]}
 SIZE = 4
@@ -370,3 +372,48 @@ def test_no_picture_without_a_trace(trace):
 def test_no_picture_of_closing_in_where_none_can_be_written(tmp_path):
     with pytest.raises(UsageError, match="its ending names no format"):
         plot_distillation(distilled([1.0]), tmp_path / "closing.gif")
+
+
+def grown(*gains, polished=False, state="converged"):
+    """A pursuit of which the trace and the status are known."""
+    rows, elbo = [Row(1, -3.0, 0.1, -3.0, 0.1, 1.0, 1.0, 1.4, 1.0, 100)], -3.0
+    for count, gain in enumerate(gains, 2):
+        elbo += gain
+        rows.append(Row(count, elbo, 0.05, gain, 0.01, 0.3, 1.7, 1.9, 0.8 * count, 100 * count))
+        if polished:
+            rows.append(rows[-1]._replace(gain=0.02, alpha=np.nan))
+    posterior = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
+    return Pursuit(posterior, Status(state, 0.1, 0.01, 0.2, 0.9), tuple(rows))
+
+
+def test_a_picture_of_growth_shows_the_trace():
+    figure = plot_pursuit(grown(1.0, 0.2, polished=True))
+    assert figure.get_suptitle() == "Converged: ELBO -1.8 ± 0.05 nats with 3 components"
+    elbo, gain, alpha, effective = figure.axes
+    drawn = {line.get_marker(): line.get_data() for line in elbo.get_lines()}
+    assert np.allclose(drawn["o"], [[1, 2, 3], [-3.0, -2.0, -1.8]])
+    assert np.allclose(drawn["D"], [[2, 3], [-2.0, -1.8]])
+    drawn = {line.get_marker(): line.get_data() for line in gain.get_lines()}
+    assert np.allclose(drawn["o"], [[2, 3], [1.0, 0.2]]), "there was nothing before the first"
+    assert np.allclose(drawn["D"], [[2, 3], [0.02, 0.02]])
+    assert gain.get_yscale() == "log"
+    assert [text.get_text() for text in alpha.texts] == ["λ 1", "λ 1.7", "λ 1.7"]
+    (points,) = [line for line in alpha.get_lines() if line.get_marker() == "o"]
+    assert np.allclose(points.get_data(), [[1, 2, 3], [1.0, 0.3, 0.3]])
+    (points,) = [line for line in effective.get_lines() if line.get_marker() == "o"]
+    assert np.allclose(points.get_data(), [[1, 2, 3], [1.0, 1.6, 2.4]])
+
+
+@pytest.mark.parametrize("gains", [(), (-0.1,), (1e-9, 0.0), (50.0, 1e-12)])
+def test_growth_of_nothing_can_be_drawn(gains, tmp_path):
+    path = tmp_path / "grown.png"
+    figure = plot_pursuit(grown(*gains, state="not converged"), path)
+    assert figure.get_suptitle().startswith("Not converged: ")
+    assert path.stat().st_size > 1000
+    assert plot_pursuit(grown(*gains).trace, title="so far").get_suptitle() == "so far"
+
+
+@pytest.mark.parametrize("trace", [[], [Row(1, np.nan, 0.1, 1.0, 0.1, 1.0, 1.0, 1.0, 1.0, 1)]])
+def test_no_picture_of_growth_without_a_trace(trace):
+    with pytest.raises(UsageError, match="a trace of"):
+        plot_pursuit(trace)

@@ -20,6 +20,7 @@ COMMANDS = (
     "fuse",
     "inspect",
     "predict",
+    "pursue",
     "verify",
 )
 

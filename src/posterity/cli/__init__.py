@@ -9,6 +9,7 @@ from posterity.cli import (  # noqa: F401
     fuse,
     inspect,
     predict,
+    pursue,
     verify,
 )
 from posterity.cli.app import app, main

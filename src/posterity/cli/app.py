@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from posterity.cli.failures import guarded
 
-HELP = "Fuse, federate, forget and distill: Bayesian posteriors that are kept as files."
+HELP = "Fuse, federate, forget, pursue and distill: Bayesian posteriors that are kept as files."
 EPILOG = """\
 \b
 Examples:
@@ -25,6 +25,7 @@ Examples:
   posterity diff north.safetensors both.safetensors --json
   posterity federate federation.toml
   posterity forget shared.safetensors --site north -o left.safetensors --receipt receipt.json
+  posterity pursue pursuit.toml
   posterity distill both.safetensors -o student.safetensors --inputs pool.csv
   posterity predict student.safetensors new.csv -o predictions.csv
 

@@ -143,10 +143,13 @@ def _outline(value: Any) -> Any:
     """A family as a tree: its type, the shapes of its parameters, what is in its blocks."""
     import numpy as np
 
+    from posterity.families.transformed import Supports
     from posterity.networks.layers import Layers
 
     if value is None or isinstance(value, Mapping):
         return value and {name: _outline(child) for name, child in value.items()}
+    if isinstance(value, Supports):
+        return _lies(value.tree)
     if not dataclasses.is_dataclass(value):
         return list(np.shape(value))
     if isinstance(value, Layers):
@@ -158,14 +161,25 @@ def _outline(value: Any) -> Any:
     return {"type": type(value).__name__, **_summary(value), "parameters": fields}
 
 
+def _lies(tree: Any) -> Any:
+    """Where events lie: supports by what they are called, with their shapes."""
+    if isinstance(tree, Mapping):
+        return {name: _lies(child) for name, child in tree.items()}
+    if isinstance(tree, tuple):
+        return {str(number): _lies(child) for number, child in enumerate(tree)}
+    return tree and {"type": type(tree).__name__, "parameters": {"shape": list(tree.shape)}}
+
+
 def _summary(value: Any) -> dict[str, Any]:
-    from posterity.families import ExponentialFamily, Plate
+    from posterity.families import Distribution, Mixture, Plate
 
     if isinstance(value, Plate) and not value.batch_shape:
         size, weights = value.size, None if value.weights is None else value.mean_weights()
-    elif isinstance(value, ExponentialFamily):
+    elif isinstance(value, Mixture):
+        size, weights = value.size, value.weights
+    elif isinstance(value, Distribution):
         return {"batch": list(value.batch_shape)} if value.batch_shape else {}
     else:
-        size, weights = len(value.log_weights), value.weights
+        return {}
     told = {} if weights is None else {"expected_weights": list(map(number, weights))}
     return {"components": size, **told}

@@ -139,7 +139,7 @@ class Transformed(Distribution):
             axes = tuple(range(-len(support.outer), 0))
             inside = inside & (holds.all(axes) if axes else holds)
             return xp.np.where(
-                holds.reshape(*holds.shape, *(1,) * support.axes), part, _inner(support, part)
+                holds.reshape((*holds.shape, *(1,) * support.axes)), part, _inner(support, part)
             )
 
         u = bijection.inverse(map_supports(one, self.supports.tree, z))

@@ -113,7 +113,7 @@ class Bijection:
         def one(support: Continuous) -> Real:
             begin = taken[0]
             taken[0] = begin + math.prod(support.free_shape)
-            return flat[..., begin : taken[0]].reshape(*flat.shape[:-1], *support.free_shape)
+            return flat[..., begin : taken[0]].reshape((*flat.shape[:-1], *support.free_shape))
 
         return map_supports(one, self.support)
 

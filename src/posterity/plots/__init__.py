@@ -1,4 +1,4 @@
-"""Pictures of what fusion and distillation found; matplotlib is imported only when one is drawn."""
+"""Pictures of what was found; matplotlib is imported only when one is drawn."""
 
 import os
 import textwrap
@@ -14,6 +14,7 @@ from posterity.fusion import Fusion
 from posterity.fusion.confidence import DOUBTFUL
 from posterity.fusion.paths import blocks
 from posterity.plots import cells, closing, crowd
+from posterity.plots import pursuit as growing
 from posterity.plots.canvas import INK, Canvas, check_format, longest, new_axes, save
 from posterity.plots.matches import Matches, read
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posterity.distillation import Distillation, Progress
+    from posterity.pursuit import Pursuit
+    from posterity.pursuit.result import Row
 
-__all__ = ["check_format", "plot_distillation", "plot_matching"]
+__all__ = ["check_format", "plot_distillation", "plot_matching", "plot_pursuit"]
 
 Array = np.ndarray
 MOST_ROWS = 20
@@ -152,6 +155,59 @@ def plot_distillation(
     if path is not None:
         save(axes.figure, path)
     return axes.figure  # type: ignore[return-value]
+
+
+def plot_pursuit(
+    pursuit: "Pursuit | Sequence[Row]",
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
+    """How a mixture grew: four pictures over its number of components.
+
+    They are the ELBO and what each step added to it, in nats, with standard errors; the weight α
+    that each component was given when it came, beside its λ; and how many components count, the
+    exponential of the entropy of the weights. Where all components were polished together, that
+    is a point of its own above the same number.
+
+    Args:
+        pursuit: what :func:`posterity.pursue` returned, or its ``trace`` alone.
+        path: where to save the picture, if anywhere; its ending names the format.
+        title: what is written above, instead of whether it has converged.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        UsageError: a trace without a component, or a path that cannot be written.
+
+    >>> from posterity.pursuit import Row
+    >>> first = Row(1, -2.0, 0.1, -2.0, 0.1, 1.0, 1.0, 1.4, 1.0, 100)
+    >>> second = Row(2, -1.5, 0.05, 0.5, 0.05, 0.4, 1.7, 1.9, 1.96, 300)
+    >>> figure = plot_pursuit([first, second])
+    >>> figure.get_suptitle()
+    'ELBO -1.5 ± 0.05 nats with 2 components'
+    """
+    status = getattr(pursuit, "status", None)
+    trace: Any = getattr(pursuit, "trace", pursuit)
+    if not len(trace) or not all(np.isfinite(row.elbo) for row in trace):
+        raise UsageError(
+            found=f"a trace of {len(trace)} rows" + (", not all finite" if len(trace) else ""),
+            expected="a row at least, each with a finite ELBO",
+            fix="Pass what posterity.pursue returned.",
+        )
+    if title is None:
+        last = trace[-1]
+        many = "component" + ("s" if last.components > 1 else "")
+        told = f"ELBO {last.elbo:.4g} ± {last.standard_error:.2g} nats"
+        title = f"{told} with {last.components} {many}"
+        title = title if status is None else f"{status.state.capitalize()}: {title}"
+    blank = new_axes(equal=False, inches=(8.4, 5.4))
+    figure: Any = blank.figure
+    blank.remove()
+    growing.draw(figure, trace)
+    figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
+    if path is not None:
+        save(figure, path)
+    return figure
 
 
 def _path(fusion: Fusion, plate: str | None) -> str:

@@ -149,7 +149,7 @@ def load_job(path: Path) -> Job:
 def _job(about: Distillation, path: Path) -> Job:
     folder, output, kind, student = path.parent, about.output, about.model, about.student
     data = folder / about.data.file
-    x, y, names, notes = _records(kind, data)
+    x, y, names, notes = records(kind, data)
     make = one_of(MODELS, kind.kind, "model.kind")
     model, prior = make(kind, about.prior, x, y)
     teacher = _sampler(about.sampler, model, prior, (x, y))
@@ -170,7 +170,7 @@ def _job(about: Distillation, path: Path) -> Job:
     )
 
 
-def _records(
+def records(
     kind: Model, path: Path
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Inputs, labels, the names of the columns of inputs, and what is odd about them."""

@@ -1,0 +1,117 @@
+"""How a mixture grew: what each component and each polish added, and how much of them counts."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posterity.plots.canvas import INK, PALE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GROWN, POLISHED = "#1b4f8f", "#ee7d11"
+"""Told apart without red and green, and in print by their shape."""
+MOST_TICKS = 10
+DECADES = 6
+"""Of the axis of gains, at most: what is less is as good as nothing."""
+
+
+def draw(figure: "Figure", trace: Any) -> None:
+    """Four pictures of rows of a trace, over the number of components."""
+    axes = figure.subplots(2, 2, sharex=True)
+    rows = {
+        name: np.array([getattr(row, name) for row in trace], float) for name in trace[0]._fields
+    }
+    count, polished = rows["components"], np.isnan(rows["alpha"])
+    _elbo(axes[0, 0], rows, polished)
+    _gain(axes[0, 1], rows, polished)
+    _weights(axes[1, 0], rows, polished)
+    _effective(axes[1, 1], rows, polished)
+    for ax in axes[1]:
+        ax.set_xlabel("components", fontsize=9, color=INK)
+        ax.set_xlim(0.5, count.max() + 0.5)
+        ax.set_xticks(np.arange(1, count.max() + 1, max(1, np.ceil(count.max() / MOST_TICKS))))
+    for ax in axes.flat:
+        _finish(ax)
+    if polished.any():
+        _legend(axes[0, 0])
+
+
+def _elbo(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
+    ax.plot(rows["components"], rows["elbo"], color=GROWN, linewidth=1, alpha=0.5)
+    _points(ax, rows["components"], rows["elbo"], polished, rows["standard_error"])
+    ax.set_ylabel("ELBO, nats", fontsize=9, color=INK)
+
+
+def _gain(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
+    """On a log axis; the first component's is left out, since there was nothing before it."""
+    ax.set_ylabel("gain in ELBO, nats", fontsize=9, color=INK)
+    later = (rows["components"] > 1) | polished
+    count, gain, error = (rows[name][later] for name in ("components", "gain", "gain_error"))
+    if not (gain > 0).any():
+        ax.set_yticks([])
+        ax.text(0.5, 0.5, "nothing but the first", transform=ax.transAxes, fontsize=8, color=PALE,
+                ha="center", va="center")  # fmt: skip
+        return
+    top = (gain + error).max()
+    floor = max(gain[gain > 0].min() / 3, top * 10.0**-DECADES)
+    ax.set_yscale("log")
+    below = gain - np.maximum(gain - error, floor)
+    _points(ax, count, np.maximum(gain, floor), polished[later],
+            np.stack([np.maximum(below, 0.0), error]))  # fmt: skip
+    ax.set_ylim(floor / 1.5, top * 2)
+
+
+def _weights(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
+    """α of each component when it came, with its λ in writing."""
+    count, alpha, temper = (rows[name][~polished] for name in ("components", "alpha", "temper"))
+    ax.vlines(count, 0, alpha, color=GROWN, linewidth=2)
+    _points(ax, count, alpha, np.zeros(len(count), bool), None)
+    for x, y, value in zip(count, alpha, temper, strict=True):
+        ax.annotate(
+            f"λ {value:.2g}", (x, y), (0, 5), textcoords="offset points", fontsize=7.5,
+            color=PALE, ha="center", va="bottom",
+        )  # fmt: skip
+    ax.set_ylim(0, 1.15 * max(alpha.max(), 1e-3))
+    ax.set_ylabel("weight α when it came", fontsize=9, color=INK)
+
+
+def _effective(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
+    most = rows["components"].max()
+    if most > 1:
+        ax.plot([1, most], [1, most], color=PALE, linewidth=1, linestyle=(0, (4, 3)))
+        ax.annotate(
+            "if all weighed the same", ((1 + most) / 2, (1 + most) / 2), (-6, 2),
+            textcoords="offset points", fontsize=8, color=PALE, ha="right", va="bottom",
+        )  # fmt: skip
+    ax.set_ylim(0, most + 0.4)
+    _points(ax, rows["components"], rows["effective"], polished, None)
+    ax.set_ylabel("components that count", fontsize=9, color=INK)
+
+
+def _points(ax: Any, x: np.ndarray, y: np.ndarray, polished: np.ndarray, error: Any) -> None:
+    for chosen, colour, mark in ((~polished, GROWN, "o"), (polished, POLISHED, "D")):
+        if chosen.any():
+            ax.errorbar(
+                x[chosen], y[chosen], None if error is None else error[..., chosen], fmt=mark,
+                color=colour, markersize=5 if mark == "o" else 4, elinewidth=1.2, capsize=2,
+            )  # fmt: skip
+
+
+def _legend(ax: Any) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=colour, marker=mark, linestyle="", markersize=5, label=label)
+        for colour, mark, label in ((GROWN, "o", "one more"), (POLISHED, "D", "all polished"))
+    ]
+    ax.legend(handles=handles, loc="lower right", fontsize=8, frameon=False, labelcolor=INK)
+
+
+def _finish(ax: "Axes") -> None:
+    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, which="both")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(PALE)
+    ax.grid(axis="y", color="#ececea", linewidth=0.8)
+    ax.set_axisbelow(True)

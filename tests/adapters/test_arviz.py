@@ -1,0 +1,93 @@
+"""Draws for ArviZ: as many, by name, and of the law that they are said of."""
+
+import sys
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from posterity.adapters.arviz import to_arviz
+from posterity.errors import MissingExtraError, UsageError
+from posterity.families import (
+    DiagonalGaussian,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    Mixture,
+    Product,
+    Transformed,
+)
+from posterity.families.supports import PositiveNumbers, RealNumbers
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def arviz() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it says of its own future when it is imported
+        return pytest.importorskip("arviz", reason="arviz is not installed: the extra arviz")
+
+
+def test_draws_of_a_mixture_by_name(arviz: Any) -> None:
+    """ArviZ's own summary finds mean and spread, and no sign of chains that do not mix."""
+    law = DiagonalGaussian.from_standard([[0.0, -1.0], [0.0, 1.0]], [[0.25, 0.01]] * 2)
+    supports = {"scale": PositiveNumbers(), "shift": RealNumbers()}
+    posterior = Mixture.from_standard([1.0, 3.0], Transformed.from_standard(law, supports))
+    data = to_arviz(posterior, key=KEY)
+    found = data.posterior
+    assert set(found.data_vars) == {"scale", "shift"}
+    assert found["scale"].dims == ("chain", "draw") and found["scale"].shape == (4, 1000)
+    told = arviz.summary(data, round_to="none", kind="stats")
+    sd = (0.01 + 0.75) ** 0.5  # 1 - .5² between the modes
+    assert abs(told.loc["shift", "mean"] - 0.5) < 5 * sd / 4000**0.5
+    assert abs(float(told.loc["shift", "sd"]) / sd - 1) < 0.05
+    assert (arviz.rhat(data)["shift"] < 1.01).all()
+    assert abs(np.log(found["scale"].values).mean()) < 5 * 0.5 / 4000**0.5
+    again = to_arviz(posterior, key=KEY).posterior
+    assert found.equals(again)
+
+
+def test_events_without_names_and_within_others(arviz: Any) -> None:
+    gaussian = Gaussian.from_standard([0.0, 5.0], np.eye(2))
+    found = to_arviz(gaussian, key=KEY, chains=2, draws=7).posterior
+    assert found["z"].shape == (2, 7, 2)
+    blocks = Product(
+        {"noise": Gamma.from_standard(2.0, 1.0),
+         "inner": Product({"pi": Dirichlet.from_standard(np.ones(3)), "m": gaussian})}
+    )  # fmt: skip
+    found = to_arviz(blocks, key=KEY, chains=1, draws=5).posterior
+    assert {name: part.shape for name, part in found.data_vars.items()} == {
+        "noise": (1, 5), "inner/pi": (1, 5, 3), "inner/m": (1, 5, 2)
+    }  # fmt: skip
+    assert np.allclose(found["inner/pi"].values.sum(-1), 1)
+
+
+def test_columns_have_names(arviz: Any) -> None:
+    gaussian = Gaussian.from_standard([0.0, 5.0], np.eye(2))
+    found = to_arviz(gaussian, key=KEY, names=["age", "dose"]).posterior
+    assert abs(float(found["dose"].mean()) - 5) < 5 / 4000**0.5
+    with pytest.raises(UsageError, match=r"3 names, .* for events of shape \(2,\)"):
+        to_arviz(gaussian, key=KEY, names=["a", "b", "c"])
+    with pytest.raises(UsageError, match="1 of them distinct"):
+        to_arviz(gaussian, key=KEY, names=["a", "a"])
+    with pytest.raises(UsageError, match="several blocks"):
+        to_arviz(Product({"m": gaussian}), key=KEY, names=["a", "b"])
+
+
+def test_what_is_refused(arviz: Any) -> None:
+    with pytest.raises(UsageError, match="expected one law"):
+        to_arviz(DiagonalGaussian.from_standard(np.zeros((2, 1)), np.ones((2, 1))), key=KEY)
+    factor = DiagonalGaussian.from_standard([0.0], [1.0])
+    with pytest.raises(UsageError, match="an improper DiagonalGaussian"):
+        to_arviz(factor - factor, key=KEY)
+    with pytest.raises(UsageError, match="draws=0"):
+        to_arviz(factor, key=KEY, draws=0)
+
+
+def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(MissingExtraError, match=r"posterity\[arviz\]"):
+        to_arviz(Gamma.from_standard(2.0, 1.0), key=KEY)

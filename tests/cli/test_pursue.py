@@ -1,0 +1,184 @@
+"""``posterity pursue``, as a user calls it."""
+
+import json
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from cli.commands import call, contents, document, refuse
+
+import posterity
+from posterity.cli.config.pursuit import load_job
+from posterity.families import Mixture
+from posterity.models import LogisticRegression
+from posterity.pursuit import Best, Fixed, Flatness, Joint
+
+CONFIG = """
+seed = 2
+[data]
+file = "sick.csv"
+[model]
+kind = "logistic-regression"
+target = "sick"
+intercept = true
+[prior]
+variance = 4.0
+[pursuit]
+base = "diagonal"
+components = 2
+temper = 1.0
+polish = "none"
+attempts = 2
+finalists = 1
+samples = 256
+[output]
+posterior = "out.safetensors"
+"""
+SHORT = CONFIG.replace("components = 2", "components = 1").replace('"diagonal"', '"full"')
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Records whose columns say nearly the same, so that single coefficients are not known."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    age = 3 * rng.normal(size=40)
+    dose, sick = age + 0.3 * rng.normal(size=40), (age + rng.normal(size=40) > 0).astype(int)
+    rows = [f"{a},{s},{d}" for a, s, d in zip(age, sick, dose, strict=True)]
+    Path("sick.csv").write_text("\n".join(["age,sick,dose", *rows]) + "\n")
+    Path("pursuit.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def test_pursuing_is_what_the_library_does(folder):
+    """And a posterior that is full of correlations is cut short by two diagonal components."""
+    data = document("pursue", "pursuit.toml", "--plot", "grown.png", code=9)
+    job = load_job(Path("pursuit.toml"))
+    target, base = job.target, job.base
+    assert isinstance(target, Joint) and isinstance(target.model, LogisticRegression)
+    found = posterity.pursue(
+        target, base, key=jax.random.key(2), components=2, temper=Fixed(1.0), polish=None,
+        attempts=2, finalists=1, samples=256,
+    )  # fmt: skip
+    saved = posterity.load("out.safetensors")
+    assert isinstance(saved, Mixture) and saved == found.posterior
+    assert data["status"]["state"] == found.status.state != "converged"
+    assert data["status"]["reasons"] == list(found.status.reasons)
+    assert (data["components"], data["base"], data["plot"]) == (2, "diagonal", "grown.png")
+    assert [row["elbo"] for row in data["trace"]] == [row.elbo for row in found.trace]
+    assert data["trace"][-1]["components"] == 2 and data["elbo"] == found.elbo
+    assert Path("grown.png").read_bytes().startswith(b"\x89PNG")
+    about = posterity.inspect("out.safetensors")
+    assert about.digest == data["digest"]
+    assert json.loads(about.provenance["coefficients"]) == ["intercept", "age", "dose"]
+    assert about.provenance["status"] == str(found.status)
+    assert not Path("out.partial.safetensors").exists()
+    told = document("inspect", "out.safetensors")["family"]
+    assert told["components"] == 2 and sum(told["expected_weights"]) == pytest.approx(1)
+
+
+def test_what_people_read(folder):
+    Path("pursuit.toml").write_text(SHORT + 'plot = "grown.png"\n')
+    Path("out.partial.safetensors").write_text("of an earlier call")
+    result = call("pursue", "pursuit.toml")
+    assert result.exit_code == 0, result.stderr
+    assert "Pursued the posterior of a logistic-regression by full components" in result.stdout
+    assert "components ELBO" in result.stdout and "The mixture has converged" in result.stdout
+    assert "Wrote the mixture of 1 component to out.safetensors" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert Path("grown.png").exists() and not Path("out.partial.safetensors").exists()
+
+
+def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
+    real = posterity.pursue
+
+    def interrupted(*arguments, progress, **options):
+        def noted(now):
+            if now.row.components == 2:
+                signal.raise_signal(signal.SIGINT)
+            progress(now)
+
+        return real(*arguments, progress=noted, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(posterity, "pursue", interrupted)
+        result = call("pursue", "pursuit.toml")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert "2 components that were found are in out.partial.safetensors" in result.stderr
+    assert not Path("out.safetensors").exists()
+    assert posterity.load("out.partial.safetensors").size == 2
+    assert posterity.inspect("out.partial.safetensors").provenance["status"] == "interrupted"
+    assert not list(Path().glob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    "said, temper",
+    [
+        ("1.7", Fixed(1.7)),
+        ("2", Fixed(2.0)),
+        ('"best"', Best()),
+        ('{kind = "best", values = [0.7, 1.0]}', Best((0.7, 1.0))),
+        ('{kind = "fixed", value = 0.5}', Fixed(0.5)),
+        ('"flatness"', Flatness()),
+        ('{kind = "flatness", share = 0.2}', Flatness(0.2)),
+    ],
+)
+def test_rules_by_name(said, temper, folder):
+    Path("pursuit.toml").write_text(CONFIG.replace("temper = 1.0", f"temper = {said}"))
+    assert load_job(Path("pursuit.toml")).options["temper"] == temper
+
+
+def test_a_schedule_and_everything_else(folder):
+    schedule = 'temper = {kind = "schedule", values = [1.0, 0.8]}\nbatch = 10\nweights = "line"'
+    changed = CONFIG.replace("temper = 1.0", schedule).replace('"none"', '"end"')
+    Path("pursuit.toml").write_text(changed)
+    job = load_job(Path("pursuit.toml"))
+    temper = job.options.pop("temper")
+    assert [temper.options(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
+        (1.0,),
+        (0.8,),
+        (0.8,),
+        (0.8,),
+    ]
+    assert job.target.records == 40 and job.target.batch == 10
+    assert job.options == {
+        "components": 2, "weights": "line", "polish": "end", "attempts": 2, "finalists": 1,
+        "samples": 256,
+    }  # fmt: skip
+    plain = '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nposterior = "a.st"\n'
+    Path("pursuit.toml").write_text(plain)
+    job = load_job(Path("pursuit.toml"))
+    assert (job.base, job.options) == ("diagonal", {"polish": "each"})
+    assert job.partial.name == "a.partial.st"
+
+
+@pytest.mark.parametrize(
+    "old, new, code, words",
+    [
+        ("[pursuit]", "[pursue]", 2, "pursue; docs/pursue.md"),
+        ('base = "diagonal"', 'base = "round"', 2, "pursuit.base = 'round'"),
+        ("components = 2", "components = 0", 2, "pursuit.components = 0"),
+        ("temper = 1.0", "temper = -1.0", 2, "pursuit.temper"),
+        ("temper = 1.0", 'temper = "warm"', 2, "pursuit.temper.kind = 'warm'; flatness"),
+        ("temper = 1.0", "temper = {share = 0.1}", 2, "no pursuit.temper.kind"),
+        ("temper = 1.0", 'temper = "fixed"\nweights = "all"', 2, "pursuit.weights = 'all'"),
+        ("temper = 1.0", 'temper = {kind = "best", values = []}', 2, "table [pursuit.temper]"),
+        ("temper = 1.0", 'temper = {kind = "best", share = 1}', 2, "share; docs/pursue.md"),
+        ("temper = 1.0", 'temper = {kind = "schedule", values = [0]}', 2, "a positive number"),
+        ('polish = "none"', 'polish = "often"', 2, "pursuit.polish = 'often'; each"),
+        ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; pursuit.toml"),
+        ('target = "sick"', 'target = "well"', 4, "'well'; model.target"),
+        ("variance = 4.0", "", 2, "prior.variance"),
+        ('posterior = "out.safetensors"', 'posterior = "sick.csv"', 2, "one of the inputs"),
+        ('posterior = "out.safetensors"', "", 2, "output.posterior"),
+        ("[output]", '[output]\nplot = "grown.gif"', 2, "grown.gif; .png"),
+    ],
+)
+def test_configurations_that_make_no_sense(old, new, code, words, folder):
+    assert old in CONFIG
+    Path("pursuit.toml").write_text(CONFIG.replace(old, new))
+    before = contents()
+    refuse("pursue pursuit.toml", code, words)
+    assert contents() == before
