@@ -16,10 +16,11 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any, Self, get_args, get_type_hints
 
-from beartype import beartype
+from beartype import BeartypeConf, beartype
 from jaxtyping import jaxtyped
 
 NAME = "_checked_by_the_tests"
+CHECKS = BeartypeConf(violation_type=TypeError)
 
 
 def install(package: str) -> None:
@@ -63,7 +64,7 @@ def _made(function: Any) -> tuple[bool, Callable[..., Any]]:
     hints = {name: _known(function, name) for name in function.__annotations__}
     function.__annotations__ = hints
     arrays = any(_is_array(part) for hint in hints.values() for part in _parts(hint))
-    return arrays, beartype(function)
+    return arrays, beartype(function, conf=CHECKS)
 
 
 def _known(function: Any, name: str) -> Any:
