@@ -65,7 +65,7 @@ def quick(limit: int) -> Plan:
     small = [dataclasses.replace(SMALL, records=50, chains=3, steps=20)]
     large = Problem((16, 32, 3), records=100, batch=10, chains=1, steps=20)
     memory = [dataclasses.replace(SMALL, records=50, chains=2, steps=s) for s in (20, 200)]
-    effort = Effort(runs=2, budget=1.0, limit=limit)
+    effort = Effort(runs=2, budget=0.2, limit=limit)
     return Plan((large,), tuple(small), (large,), tuple(memory), effort)
 
 

@@ -1,8 +1,9 @@
-"""What must be set before JAX is imported, and how hypothesis tries examples."""
+"""What must be set before JAX is imported, checks of annotations, how hypothesis tries examples."""
 
 import importlib.metadata
 import os
 
+import typechecker
 from hypothesis import settings
 
 # Two cores and two independent batched factorisations in one program can deadlock XLA's thread
@@ -19,6 +20,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # For the processes that run tests in parallel: more threads than cores make inverses crawl.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+typechecker.install("posterity")
 
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)

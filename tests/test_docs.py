@@ -1,9 +1,11 @@
 """The code of the documentation runs as printed, with warnings as errors.
 
 The ``python`` blocks of a page run in order as one script, whose line numbers are the page's;
-then the ``$ posterity ...`` commands of its ``console`` blocks run, in the same directory.
+then the ``$ posterity ...`` commands of its ``console`` blocks run, one after another in the same
+directory.
 """
 
+import json
 import os
 import re
 import shlex
@@ -41,6 +43,19 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 SECONDS = 240
+# One process for a page's commands: what each needs is imported and compiled once.
+ONE_BY_ONE = """\
+import json, shlex, sys
+from posterity.__main__ import main
+for arguments in json.loads(sys.argv[1]):
+    print("$ posterity", shlex.join(arguments), flush=True)
+    sys.argv = ["posterity", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
 
 
 def blocks(page, language):
@@ -107,8 +122,10 @@ def test_code_of_the_page_runs(name, page, tmp_path):
         path.write_text(code, encoding="utf-8")
         printed = run(directory, f"Python of {name}", str(path))
         assert [line for line in printed if line in promised(code)] == promised(code)
-    for arguments in commands(page):
-        run(directory, shlex.join(["posterity", *arguments]), "-m", "posterity", *arguments)
+    if found := list(commands(page)):
+        printed = run(directory, f"a command of {name}", "-c", ONE_BY_ONE, json.dumps(found))
+        begun = ["$ posterity " + shlex.join(arguments) for arguments in found]
+        assert [line for line in printed if line in begun] == begun
 
 
 def test_a_family_in_the_tree_takes_its_file_and_one_line(tmp_path):

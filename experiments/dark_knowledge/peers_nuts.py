@@ -19,6 +19,8 @@ from posterity.networks import Layers
 from posterity.networks.forward import outputs
 
 Array = NDArray[np.float64]
+DEPTH = 10
+"""NumPyro's own."""
 
 
 def classes(layers: Layers, x: Array, y: NDArray[Any], variance: float) -> Callable[[Any], Any]:
@@ -45,9 +47,17 @@ def values(
 
 
 def nuts(
-    log_density: Callable[[Any], Any], start: Array, *, warmup: int, draws: int, seed: int
+    log_density: Callable[[Any], Any],
+    start: Array,
+    *,
+    warmup: int,
+    draws: int,
+    seed: int,
+    depth: int = DEPTH,
 ) -> Array:
     """(chains, draws, p) weights; one chain a row of ``start`` (chains, p).
+
+    A trajectory has at most 2 ** ``depth`` steps.
 
     Raises:
         MissingExtraError: if numpyro is not installed.
@@ -60,7 +70,7 @@ def nuts(
         raise MissingExtraError.of("numpyro", "test") from error
     with jax.enable_x64(True):
         sampler = MCMC(
-            NUTS(potential_fn=lambda z: -log_density(z)),
+            NUTS(potential_fn=lambda z: -log_density(z), max_tree_depth=depth),
             num_warmup=warmup,
             num_samples=draws,
             num_chains=len(start),

@@ -42,6 +42,8 @@ class Reference:
     warmup: int = 500
     draws: int = 1000
     seed: int = 0
+    # no part of what names the kept: a shallow run has fewer chains and draws too
+    depth: int = dataclasses.field(default=peers_nuts.DEPTH, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +105,9 @@ def truth_draws(reference: Reference, seed: int = 0, cache: Path = CACHE) -> Arr
     def make() -> Array:
         density = peers_nuts.values(LAYERS, x, y, prior, noise_variance())
         draws = peers_nuts.nuts(
-            density, start, warmup=reference.warmup, draws=reference.draws, seed=reference.seed
-        )
+            density, start, warmup=reference.warmup, draws=reference.draws, seed=reference.seed,
+            depth=reference.depth,
+        )  # fmt: skip
         return functions(draws.reshape(-1, LAYERS.size)).reshape(*draws.shape[:2], -1)
 
     parts = LAYERS, x.tobytes(), y.tobytes(), prior.tobytes(), noise_variance(), reference
@@ -151,8 +154,8 @@ class Effort:
 
 FULL = Effort()
 QUICK = Effort(
-    seeds=1, epochs=5, draws=50, thin=20, steps=1000, listen=2, vi_steps=500,
-    reference=Reference(chains=2, warmup=100, draws=100),
+    seeds=1, epochs=3, draws=25, thin=20, steps=300, listen=2, vi_steps=300,
+    reference=Reference(chains=2, warmup=100, draws=60, depth=6),
 )  # fmt: skip
 
 

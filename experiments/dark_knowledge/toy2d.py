@@ -160,8 +160,8 @@ class Effort:
 
 FULL = Effort()
 QUICK = Effort(
-    seeds=1, draws=300, steps=2000, paper_steps=2000, side=21,
-    reference=Reference(chains=2, warmup=200, draws=300), brief=True,
+    seeds=1, draws=100, steps=1500, paper_steps=1500, side=15,
+    reference=Reference(chains=2, warmup=150, draws=300), brief=True,
 )  # fmt: skip
 
 THIN = 25

@@ -37,11 +37,11 @@ class Plan:
     bandit: Decisions = dataclasses.field(default_factory=Decisions)
 
 
-BRIEF = Effort(chains=4, climb=100, burn_in=250, draws=10, apart=5, steps=300, mode_steps=150)
+BRIEF = Effort(chains=4, climb=100, burn_in=150, draws=10, apart=5, steps=200, mode_steps=100)
 QUICK = Plan(
     seeds=(0,),
     labels=Labels(pool=200, rounds=2, evaluated=2, sizes=(64,), effort=BRIEF),
-    bandit=Decisions(count=90, fits=(10, 30, 60), sizes=(64,), effort=BRIEF),
+    bandit=Decisions(count=60, fits=(10, 30), sizes=(64,), effort=BRIEF),
 )
 
 

@@ -204,9 +204,20 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch
             distill(teacher, checkpoint=path, progress=cut, **options)
         again: list[Progress] = []
         resumed = distill(teacher, checkpoint=path, progress=again.append, **options)
-        whole = distill(teacher, **options)
+        watched: list[Distillation] = []
+        whole = distill(teacher, watch=watched.append, **options)
         finished = distill(teacher, checkpoint=path, **options)
     assert 0 < len(again) < len(whole.trace)
+    # Who watches sees all that there is after each chunk, and changes nothing.
+    assert [own.trace for own in watched] == [
+        whole.trace[:rows] for rows in range(1, len(whole.trace) + 1)
+    ]
+    assert [own.status.gap for own in watched] == [row.gap for row in whole.trace]
+    assert [own.steps for own in watched] == [row.step for row in whole.trace]
+    first, last = watched[0].student, watched[-1].student
+    np.testing.assert_array_equal(last.parameters, whole.student.parameters)
+    assert not np.array_equal(first.parameters, last.parameters)
+    np.testing.assert_array_equal(watched[-1].teacher.mean, whole.teacher.mean)
     for other in (resumed, finished):
         np.testing.assert_array_equal(other.student.parameters, whole.student.parameters)
         assert other.trace == whole.trace

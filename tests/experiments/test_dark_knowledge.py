@@ -194,7 +194,7 @@ def test_toy1d_small(tmp_path: Path) -> None:
 
 SMALL = regression.Settings(
     hidden=8, chains=4, rounds=1, burn_in=250, draws=20, thin=5,
-    teacher_burn_in=500, steps=1500, listen=1,
+    teacher_burn_in=500, steps=1000, listen=1,
 )  # fmt: skip
 
 

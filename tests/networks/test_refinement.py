@@ -16,6 +16,7 @@ from posterity.federation import Asynchronous, Run, Sequential, simulate
 from posterity.federation.checkpoint import load_checkpoint, save_checkpoint
 from posterity.federation.federate import start
 from posterity.graphs import complete
+from posterity.inference.update import TrainedApart
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers, Refinement, predict
@@ -139,3 +140,20 @@ def test_what_cannot_be_refined(shared: Ledger) -> None:
             SITES, MODEL, shared.posterior, complete(list(SITES)), visits=2, repetitions=1,
             update=UPDATE, key=jax.random.key(0),
         )  # fmt: skip
+
+
+def test_an_update_that_trains_says_how() -> None:
+    class Silent(TrainedApart):
+        pass
+
+    class Stays(TrainedApart):
+        def trained(self, model: Any, view: Any, records: Any, *, key: Any) -> Any:
+            return view
+
+    with pytest.raises(TypeError, match="trained"):
+        Silent()
+    assert not hasattr(LocalUpdate(), "trained")
+    update = Stays(steps=1)
+    assert update.trains and not update.searches and not update.conjugate
+    with pytest.raises(UsageError, match="a Stays in a simulation"):
+        update()

@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from posterity.artifact.registry import check_names, enrol
-from posterity.errors import ArtifactError, PosterityError
+from posterity.artifact.registry import check_names, enrol, made
 from posterity.networks.layers import Conv, Dense, Layers
 
 
@@ -18,14 +17,8 @@ def _enrol(kind: type) -> None:
 
     def build(fields: dict[str, Any]) -> Any:
         check_names(kind.__name__, fields, names)
-        try:
-            return kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
-        except (PosterityError, TypeError, ValueError) as error:
-            raise ArtifactError(
-                found=f"a {kind.__name__} that is none: {error}",
-                expected="layers as this release of posterity describes them",
-                fix="Read it with the release of posterity that wrote it.",
-            ) from error
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
+        return made(kind, values, "layers as this release of posterity describes them")
 
     enrol(kind, _fields, build)
 

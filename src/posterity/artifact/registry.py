@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arrays.tree import Node, field_names, leaves_with_path, static_names
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, PosterityError
 from posterity.families import Distribution, exported
 from posterity.families.coordinates import common_batch, common_size, symmetrized
 
@@ -41,6 +41,22 @@ def codec_of(name: str) -> Codec | None:
     if name not in CODECS and name in HOMES:
         importlib.import_module(HOMES[name])
     return CODECS.get(name)
+
+
+def made(kind: type, fields: dict[str, Any], described: str) -> Any:
+    """One of ``kind``, which checks its own fields; ``described`` is what was to be in the file.
+
+    Raises:
+        ArtifactError: if the fields make none.
+    """
+    try:
+        return kind(**fields)
+    except (PosterityError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            found=f"a {kind.__name__} that is none: {error}",
+            expected=described,
+            fix="Read it with the release of posterity that wrote it.",
+        ) from error
 
 
 def register(kind: Kind) -> Kind:

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from posterity.artifact.architecture import Architecture
-from posterity.artifact.registry import check_names, check_parameters, enrol
+from posterity.artifact.registry import check_names, check_parameters, enrol, made
 from posterity.distillation.heads import Head
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
-from posterity.errors import ArtifactError, PosterityError
+from posterity.errors import ArtifactError
 from posterity.networks.layers import Layers
+
+DESCRIBED = "a student as this release of posterity describes it"
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -32,23 +34,12 @@ def _student_fields(student: Student) -> dict[str, Any]:
     return found
 
 
-def _made(kind: type, fields: dict[str, Any]) -> Any:
-    try:
-        return kind(**fields)
-    except (PosterityError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            found=f"a {kind.__name__} that is none: {error}",
-            expected="a student as this release of posterity describes it",
-            fix="Read it with the release of posterity that wrote it.",
-        ) from error
-
-
 def _build(kind: type) -> Any:
     names = [field.name for field in dataclasses.fields(kind)]
 
     def build(fields: dict[str, Any]) -> Any:
         check_names(kind.__name__, fields, names)
-        return _made(kind, fields)
+        return made(kind, fields, DESCRIBED)
 
     return build
 
@@ -67,7 +58,7 @@ def _student(fields: dict[str, Any]) -> Student:
             expected="a network, a Head and a Scaling",
             fix="Read it with the release of posterity that wrote it.",
         )
-    return _made(Student, fields)
+    return made(Student, fields, DESCRIBED)
 
 
 def _scaling(fields: dict[str, Any]) -> Scaling:

@@ -11,6 +11,7 @@ import typer
 from posterity.cli import files
 from posterity.cli.app import app, example
 from posterity.cli.failures import stopped
+from posterity.cli.networks import Likelihood
 from posterity.cli.report.numbers import number
 from posterity.cli.streams import Json, bar, present
 from posterity.errors import ConvergenceError, ConvergenceWarning, UsageError
@@ -65,13 +66,7 @@ def distill(
         str | None,
         typer.Option(metavar="[logistic|linear]", help="The regression that a Gaussian is of."),
     ] = None,
-    likelihood: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[categorical|bernoulli|gaussian]",
-            help="What a network's outputs mean; classes if left out.",
-        ),
-    ] = None,
+    likelihood: Likelihood = None,
     noise_variance: Annotated[
         float | None,
         typer.Option(metavar="V", help="Of what is observed about its mean, for values."),

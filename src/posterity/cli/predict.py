@@ -10,6 +10,7 @@ import typer
 
 from posterity.cli import files
 from posterity.cli.app import app, example
+from posterity.cli.networks import Likelihood
 from posterity.cli.streams import Json, bar, present
 from posterity.errors import StructureError, UsageError
 
@@ -48,13 +49,7 @@ def predict(
             metavar="N", min=0, help="Draws of a network's weights; 100 if left out, 0: its mean."
         ),
     ] = None,
-    likelihood: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[categorical|bernoulli|gaussian]",
-            help="What a network's outputs mean; classes if left out.",
-        ),
-    ] = None,
+    likelihood: Likelihood = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Of the draws; 0 if left out.")
     ] = None,

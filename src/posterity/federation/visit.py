@@ -23,7 +23,7 @@ from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.keys import site_key
 from posterity.federation.state import State
 from posterity.inference.step import HALVINGS
-from posterity.inference.update import LocalUpdate
+from posterity.inference.update import LocalUpdate, TrainedApart
 from posterity.ledger import Entry
 from posterity.models import Model, Records
 
@@ -188,7 +188,7 @@ class SiteProblem(Agreement):
             check_same_structure(factor, found, "what the model found")
             check_finite(found, "what the model found")
             return Proposal(_settled(found))
-        if self.update.trains:
+        if isinstance(self.update, TrainedApart):
             found = self.update.trained(self.model, view, self.records, key=key)
             return Proposal(_settled(factor + (found - view) * self.share))
         records = self.records.padded() if self.padding else self.records

@@ -5,6 +5,7 @@ gradient descent is ``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / 
 17; bui2018): a damped fixed-point iteration in natural parameters.
 """
 
+import abc
 import dataclasses
 import math
 from collections.abc import Callable
@@ -175,12 +176,8 @@ class LocalUpdate(eqx.Module):
 
     @property
     def trains(self) -> bool:
-        """Whether a site trains apart from what is shared, and takes its share of the way there."""
+        """Whether it is a :class:`TrainedApart`."""
         return False
-
-    def trained(self, model: Model, view: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
-        """What the site finds from ``view`` on; of updates that train."""
-        raise NotImplementedError
 
     @property
     def searches(self) -> bool:
@@ -287,6 +284,44 @@ class LocalUpdate(eqx.Module):
             key, batch_key = jax.random.split(key)
             records = records.batch(self.batch_size, key=batch_key)
         return self.estimator(model, q, records, key=key) / self.temperature - factor
+
+
+class TrainedApart(LocalUpdate):
+    """What a site does that trains apart from what is shared, and takes its share of the way there.
+
+    It sees no cavity and takes no steps of natural parameters: what all found is averaged.
+    """
+
+    @property
+    def trains(self) -> bool:
+        """It does."""
+        return True
+
+    @property
+    def searches(self) -> bool:
+        """It has a way of its own."""
+        return False
+
+    @property
+    def conjugate(self) -> bool:
+        """What is found hangs on where training starts."""
+        return False
+
+    @abc.abstractmethod
+    def trained(self, model: Model, view: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+        """What the site finds from the shared posterior ``view`` on, having only its records."""
+
+    def __call__(self, *_: Any, **__: Any) -> tuple[Any, UpdateInfo]:
+        """Not to be compiled into another computation.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            found=f"a {type(self).__name__} in a simulation of many walks",
+            expected="an update that can be compiled as a whole",
+            fix="Use `federate`.",
+        )
 
 
 def _floats(tree: Any, dtype: Any) -> Any:

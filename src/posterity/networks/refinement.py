@@ -14,14 +14,14 @@ import jax
 from posterity.arguments import COUNT, POSITIVE
 from posterity.errors import UsageError
 from posterity.families.network import Network
-from posterity.inference.update import LocalUpdate, UpdateInfo
+from posterity.inference.update import TrainedApart
 from posterity.models.base import Model
 from posterity.models.neural import NeuralNetwork
 from posterity.models.records import Records
 from posterity.networks.training import BATCH, RATE, fit
 
 
-class Refinement(LocalUpdate):
+class Refinement(TrainedApart):
     """What a site does in :func:`posterity.federate` with a network that was fused.
 
     Units keep their places: each site trains the network that it was given.
@@ -76,21 +76,6 @@ class Refinement(LocalUpdate):
             f"{self.batch_size}, divergence times {self.temperature}; weighed by records"
         )
 
-    @property
-    def trains(self) -> bool:
-        """It does."""
-        return True
-
-    @property
-    def searches(self) -> bool:
-        """It follows a rate."""
-        return False
-
-    @property
-    def conjugate(self) -> bool:
-        """Of networks nothing is."""
-        return False
-
     def trained(self, model: Model, view: Any, records: Records, *, key: jax.Array) -> Network:
         """What the site finds from ``view`` on, having only its own records."""
         assert isinstance(model, NeuralNetwork) and self.batch_size is not None
@@ -101,15 +86,3 @@ class Refinement(LocalUpdate):
             noise_variance=model.noise_variance, temperature=temperature, steps=self.steps,
             batch=self.batch_size, learning_rate=self.learning_rate, start=view,
         ).posterior  # fmt: skip
-
-    def __call__(self, *_: Any, **__: Any) -> tuple[Any, UpdateInfo]:
-        """Not to be compiled into another computation.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(
-            found="a Refinement in a simulation of many walks",
-            expected="an update that can be compiled as a whole",
-            fix="Use `federate`.",
-        )
