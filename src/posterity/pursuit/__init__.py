@@ -1,0 +1,1 @@
+"""Mixtures grown by maximum entropy, and learning task after task."""
