@@ -32,11 +32,13 @@ class Codec(NamedTuple):
 
 
 CODECS: dict[str, Codec] = {}
-HOMES = dict.fromkeys(("Head", "Scaling", "Student"), "posterity.artifact.students")
-HOMES |= dict.fromkeys(
-    ("ConjugateLearner", "ImageFeatures", "OwnFeatures", "VectorFeatures"),
-    "posterity.pursuit.learning.files",
-)
+HOMES: dict[str, str] = {
+    **dict.fromkeys(("Head", "Scaling", "Student"), "posterity.artifact.students"),
+    **dict.fromkeys(
+        ("ConjugateLearner", "ImageFeatures", "OwnFeatures", "VectorFeatures"),
+        "posterity.pursuit.learning.files",
+    ),
+}
 """Modules that enrol types when one is met first: they need JAX, which other files do without."""
 
 

@@ -336,7 +336,7 @@ def default_features(x: Any) -> Features:
     shape: tuple[int, ...] = np.shape(x)[1:]
     if len(shape) == 1 and shape[0]:
         return VectorFeatures(shape[0])
-    if len(shape) in (2, 3) and min(shape) and (len(shape) == 2 or shape[2] <= 4):
+    if len(shape) in (2, 3) and min(shape) and math.prod(shape[2:]) <= 4:
         return ImageFeatures(shape, cells=min(CELLS, *shape[:2]))
     raise StructureError(
         found=f"inputs of shape {np.shape(x)}",

@@ -22,6 +22,9 @@ MOST_FITTED = 0.8
 CONSTANT = 1e-9
 """Share of a feature's square that varies, below which it is taken for a constant."""
 
+ROUNDING = 1e-10
+"""Share of the greatest variance of a coordinate, below which one is taken for rounding."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Readout:
@@ -107,7 +110,8 @@ def _scale(spread: Any, known: Any, own_units: int) -> Any:
 
 def _chosen(values: Any, target: Any, total: Any, n: Any) -> tuple[float, float]:
     """The ridge, and its degrees of freedom with that of the level."""
-    unit = max(values.sum() / max((values > 0).sum(), 1), np.finfo(float).tiny)
+    rank = (values > ROUNDING * values.max()).sum()
+    unit = max(values.sum() / max(rank, 1), np.finfo(float).tiny)
     best = (np.inf, unit * RIDGES[-1], 1.0)
     for ridge in unit * RIDGES:
         freedom = 1 + (values / (values + ridge)).sum()
