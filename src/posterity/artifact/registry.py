@@ -35,7 +35,10 @@ CODECS: dict[str, Codec] = {}
 HOMES: dict[str, str] = {
     **dict.fromkeys(("Head", "Scaling", "Student"), "posterity.artifact.students"),
     **dict.fromkeys(
-        ("ConjugateLearner", "ImageFeatures", "OwnFeatures", "VectorFeatures"),
+        (
+            *("ConjugateLearner", "GatedLearner", "MixtureLearner", "ReplayLearner"),
+            *("ImageFeatures", "OwnFeatures", "VectorFeatures"),
+        ),
         "posterity.pursuit.learning.files",
     ),
 }

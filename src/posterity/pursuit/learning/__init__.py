@@ -11,24 +11,35 @@ if TYPE_CHECKING:
         OwnFeatures,
         VectorFeatures,
     )
-    from posterity.pursuit.learning.learner import Learner
+    from posterity.pursuit.learning.base import Learner
+    from posterity.pursuit.learning.mixture import GatedLearner, MixtureLearner
+    from posterity.pursuit.learning.replay import ReplayLearner
+    from posterity.pursuit.learning.rules import learner
 
 _HOME = {
     "ConjugateLearner": "conjugate",
     "Features": "features",
+    "GatedLearner": "mixture",
     "ImageFeatures": "features",
-    "Learner": "learner",
+    "Learner": "base",
+    "MixtureLearner": "mixture",
     "OwnFeatures": "features",
+    "ReplayLearner": "replay",
     "VectorFeatures": "features",
+    "learner": "rules",
 }
 
 __all__ = [
     "ConjugateLearner",
     "Features",
+    "GatedLearner",
     "ImageFeatures",
     "Learner",
+    "MixtureLearner",
     "OwnFeatures",
+    "ReplayLearner",
     "VectorFeatures",
+    "learner",
 ]
 
 

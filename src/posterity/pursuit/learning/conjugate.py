@@ -12,7 +12,7 @@ from posterity.ledger import Ledger
 from posterity.networks.prediction import Prediction
 from posterity.pursuit.learning import statistics
 from posterity.pursuit.learning.features import Features, default_features
-from posterity.pursuit.learning.learner import Learner, prediction
+from posterity.pursuit.learning.base import Learner, prediction
 from posterity.pursuit.learning.readout import Readout
 from posterity.pursuit.learning.sharpness import DEGREES, evidence
 
