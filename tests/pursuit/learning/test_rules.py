@@ -12,7 +12,6 @@ from posterity.errors import LedgerError, ParameterError, PosterityError, Struct
 from posterity.networks import Layers
 from posterity.pursuit.learning import (
     ConjugateLearner,
-    GatedLearner,
     Learner,
     MixtureLearner,
     ReplayLearner,
@@ -151,7 +150,7 @@ def test_images_are_learned_from_gradients_and_replayed_deformed() -> None:
     again = deformed(x[:3], 2, seed=1)
     assert again.shape == (9, 16, 16)
     assert np.array_equal(again, deformed(x[:3], 2, seed=1))
-    assert 0 <= again.min() and again.max() <= 1
+    assert again.min() >= 0 and again.max() <= 1
     # Turned by a quarter, strengths are those of directions a quarter on.
     upright = oriented_gradients(x[:3], 4, 8).reshape(3, 8, 4, 4)
     turned = oriented_gradients(np.rot90(x[:3], axes=(1, 2)), 4, 8).reshape(3, 8, 4, 4)

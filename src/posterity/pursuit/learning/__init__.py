@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from posterity.pursuit.learning.base import Learner
     from posterity.pursuit.learning.conjugate import ConjugateLearner
     from posterity.pursuit.learning.features import (
         Features,
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
         OwnFeatures,
         VectorFeatures,
     )
-    from posterity.pursuit.learning.base import Learner
     from posterity.pursuit.learning.mixture import GatedLearner, MixtureLearner
     from posterity.pursuit.learning.replay import ReplayLearner
     from posterity.pursuit.learning.rules import learner

@@ -11,8 +11,8 @@ from posterity.errors import StructureError, UsageError
 from posterity.ledger import Ledger
 from posterity.networks.prediction import Prediction
 from posterity.pursuit.learning import statistics
-from posterity.pursuit.learning.features import Features, default_features
 from posterity.pursuit.learning.base import Learner, prediction
+from posterity.pursuit.learning.features import Features, default_features
 from posterity.pursuit.learning.readout import Readout
 from posterity.pursuit.learning.sharpness import DEGREES, evidence
 

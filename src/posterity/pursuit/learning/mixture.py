@@ -14,8 +14,8 @@ from posterity.families.network import Network
 from posterity.networks.layers import Layers
 from posterity.networks.prediction import Prediction
 from posterity.pursuit.learning import coresets
-from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.base import Learner, prediction
+from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.task_networks import chances, trained
 
 Array = np.ndarray

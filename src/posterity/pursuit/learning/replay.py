@@ -10,10 +10,10 @@ import numpy as np
 from posterity.arguments import COUNT, NATURAL
 from posterity.networks.prediction import Prediction
 from posterity.pursuit.learning import coresets
+from posterity.pursuit.learning.base import Learner
 from posterity.pursuit.learning.conjugate import CLASSES, ConjugateLearner
 from posterity.pursuit.learning.deformations import deformed
 from posterity.pursuit.learning.features import Features, default_features
-from posterity.pursuit.learning.base import Learner
 
 Array = np.ndarray
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from posterity.arguments import one_of
 from posterity.errors import UsageError
-from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.base import Learner
+from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.mixture import GatedLearner, MixtureLearner
 from posterity.pursuit.learning.replay import ReplayLearner
 
