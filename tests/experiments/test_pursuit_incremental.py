@@ -1,7 +1,6 @@
 """A small version of the experiment on tasks in a row: drawn bars for digits, a tiny network."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest

@@ -295,7 +295,7 @@ def _by_divergence(networks: list[Network], variance: float) -> Array:
             densities[k, :, j] = -0.5 * (away + np.log(spreads[j])).sum(1)
     logs = np.full(count, -np.log(count))
     for _ in range(ROUNDS):
-        mixed = logsumexp(densities + logs, axis=2).mean(1)
+        mixed = np.asarray(logsumexp(densities + logs, axis=2), float).mean(1)
         logs = logs + target - mixed
-        logs = np.maximum(logs - logsumexp(logs), -LEAST)
+        logs = np.maximum(logs - float(logsumexp(logs)), -LEAST)
     return softmax(logs)

@@ -64,7 +64,9 @@ def evidence(
 def log_likelihoods(scores: Float[Array, "n k"], y: Int[Array, " n"]) -> Float[Array, " j"]:
     """Of each degree, in nats, summed over records."""
     gaps = scores - scores[np.arange(len(y)), y][:, None]
-    return np.array([-np.sum(logsumexp(degree * gaps, axis=1)) for degree in DEGREES])
+    return np.array(
+        [-np.asarray(logsumexp(degree * gaps, axis=1), float).sum() for degree in DEGREES]
+    )
 
 
 def _halves(labels: Int[Array, " n"]) -> Int[Array, " n"]:

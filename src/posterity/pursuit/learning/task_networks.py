@@ -89,7 +89,8 @@ def step_of(
 
     own, moments = state
     value, slope = jax.value_and_grad(bound)(own, prior, x, y, count, key=key)
-    ascent, moments = optax.scale_by_adam().update(slope, moments)
+    climbed: Any = optax.scale_by_adam().update(slope, moments)
+    ascent, moments = climbed
     own = {
         name: jax.tree.map(
             lambda leaf, up, pace=(rate if name == "mean" else FASTER * rate): leaf + pace * up,
