@@ -16,7 +16,9 @@ SETTING = Setting(
 )  # fmt: skip
 
 
-METHODS = [name for name in incremental.METHODS if name not in ("VCL", "fine-tuning", "mixture, kl")]
+METHODS = [
+    name for name in incremental.METHODS if name not in ("VCL", "fine-tuning", "mixture, kl")
+]
 """Those left out are others with less (a coreset, a penalty), or differ by weights alone."""
 
 
