@@ -4,7 +4,7 @@ Regression on ones and zeros says how near a record is to each class, as numbers
 but are no probabilities. ``softmax(β s)`` of these scores are, for the right ``β``. What is right
 hardly depends on the features, on how many records there were, or on how many classes are told
 apart: measured, from 5 to 13 in all of nine tables and sets of images and their pairs of classes.
-So a task can learn it from its own classes alone, on halves of its records that were not fitted:
+So a task can learn it from its own classes alone, on quarters of its records that were not fitted:
 log likelihoods of a grid of degrees, which add up over tasks as every conjugate factor does.
 
 A task of two classes finds a degree about a quarter below what is right for four or ten, so
@@ -28,8 +28,9 @@ RECORDS = 4000
 """Records of a task that are looked at, evenly spread over it: a few hundred tell a degree."""
 FEATURES = 500
 """Features that are used: the first ones, since the right degree hardly depends on them."""
-FEWEST = 4
-"""Records of a class below which halves of them say nothing."""
+FOLDS = 4
+FEWEST = FOLDS
+"""Records of a class below which parts of them say nothing."""
 
 PRIOR = Categorical(
     -0.5 * (np.log(DEGREES / MIDDLE)[:-1] / SPREAD) ** 2
@@ -40,7 +41,7 @@ PRIOR = Categorical(
 def evidence(
     features: Float[Array, "n d"], y: Int[Array, " n"], classes: int, own_units: int = 0
 ) -> Float[Array, " j"]:
-    """Log likelihood, in nats, of the degrees: each half predicted by a fit of the other.
+    """Log likelihood, in nats, of the degrees: each quarter predicted by a fit of the others.
 
     Zeros, which say nothing, of a task that has fewer than two classes of four records.
     """
@@ -52,12 +53,12 @@ def evidence(
     if len(common) < 2:
         return np.zeros(len(DEGREES))
     own, labels = features[places, :FEATURES], np.searchsorted(common, y[places])
-    half = _halves(labels)
+    part = _parts(labels)
     total = np.zeros(len(DEGREES))
-    for held in (0, 1):
-        fitted = Readout.of_records(own[half != held], labels[half != held], len(common), own_units)
-        scores = fitted.scores(own[half == held])
-        total += log_likelihoods(scores, labels[half == held])
+    for held in range(FOLDS):
+        fitted = Readout.of_records(own[part != held], labels[part != held], len(common), own_units)
+        scores = fitted.scores(own[part == held])
+        total += log_likelihoods(scores, labels[part == held])
     return total
 
 
@@ -69,10 +70,10 @@ def log_likelihoods(scores: Float[Array, "n k"], y: Int[Array, " n"]) -> Float[A
     )
 
 
-def _halves(labels: Int[Array, " n"]) -> Int[Array, " n"]:
-    """Every other record of each class."""
+def _parts(labels: Int[Array, " n"]) -> Int[Array, " n"]:
+    """Every fourth record of each class."""
     found = np.zeros(len(labels), int)
     for label in np.unique(labels):
         own = np.flatnonzero(labels == label)
-        found[own] = np.arange(len(own)) % 2
+        found[own] = np.arange(len(own)) % FOLDS
     return found
