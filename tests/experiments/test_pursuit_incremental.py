@@ -18,8 +18,6 @@ SETTING = Setting(
 
 LEFT_OUT = ("VCL", "fine-tuning", "mixture, kl")
 METHODS = [name for name in incremental.METHODS if name not in LEFT_OUT]
-    name for name in incremental.METHODS if name not in ("VCL", "fine-tuning", "mixture, kl")
-]
 """Those left out are others with less (a coreset, a penalty), or differ by weights alone."""
 
 
