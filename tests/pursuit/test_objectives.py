@@ -47,7 +47,9 @@ def test_the_component_step_is_entropy_and_the_tempered_ratio(temper: float) -> 
         )
     log_l, log_q = parts(X)
     entropy = scipy.stats.norm.entropy(1, 2)
-    assert found == pytest.approx(entropy + temper * expected(log_l - log_q, 1, 2), abs=5e-3 * temper)
+    assert found == pytest.approx(
+        entropy + temper * expected(log_l - log_q, 1, 2), abs=5e-3 * temper
+    )
 
 
 def test_at_one_it_is_variational_inference_with_a_penalty_on_similarity() -> None:

@@ -32,7 +32,16 @@ class Codec(NamedTuple):
 
 
 CODECS: dict[str, Codec] = {}
-HOMES = dict.fromkeys(("Head", "Scaling", "Student"), "posterity.artifact.students")
+HOMES: dict[str, str] = {
+    **dict.fromkeys(("Head", "Scaling", "Student"), "posterity.artifact.students"),
+    **dict.fromkeys(
+        (
+            *("ConjugateLearner", "GatedLearner", "MixtureLearner", "ReplayLearner"),
+            *("ImageFeatures", "OwnFeatures", "VectorFeatures"),
+        ),
+        "posterity.pursuit.learning.files",
+    ),
+}
 """Modules that enrol types when one is met first: they need JAX, which other files do without."""
 
 

@@ -1,0 +1,237 @@
+"""Peers of the learners: one LeNet-5 that goes on from task to task, by five published ways.
+
+Each gives the log chances of test images after each task, over all ten classes. Point networks and
+mean-field ones are trained by Adam, at the same steps and batches as the learners' networks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from posterity.families.network import Network
+from posterity.networks.bound import Bound, as_posterior, started
+from posterity.networks.forward import outputs
+from posterity.networks.layers import Layers
+from posterity.pursuit.learning.coresets import kept
+from posterity.pursuit.learning.task_networks import batches, chances, step_of
+
+Array = np.ndarray
+
+RATE = 1e-3
+FISHER = 200
+"""Images of a task that EWC's Fisher information is averaged over."""
+TUNING = 60
+"""Steps on the coreset before each prediction, of variational continual learning."""
+OTHER = -1e9
+
+
+@dataclass(frozen=True)
+class Training:
+    """What all peers share."""
+
+    layers: Layers
+    steps: int = 300
+    batch: int = 100
+    variance: float = 0.01
+    coreset: int = 20
+    draws: int = 5
+    seed: int = 0
+
+
+Tasks = list[tuple[Array, Array]]
+
+
+def fine_tuned(setting: Training, tasks: Tasks, x: Array) -> Iterator[Array]:
+    """Trained on each task in turn, all ten logits."""
+    yield from _points(setting, tasks, x, masked=False, strength=0.0)
+
+
+def elastic(setting: Training, tasks: Tasks, x: Array) -> Iterator[Array]:
+    """Elastic weight consolidation (kirkpatrick2017), logits of the current task only."""
+    yield from _points(setting, tasks, x, masked=True, strength=1.0)
+
+
+def replayed(setting: Training, tasks: Tasks, x: Array) -> Iterator[Array]:
+    """Half of each batch from the records kept of earlier tasks (chaudhry2019)."""
+    yield from _points(setting, tasks, x, masked=False, strength=0.0, replay=True)
+
+
+def joint(setting: Training, tasks: Tasks, x: Array) -> Array:
+    """The ceiling: as many steps on all tasks at once."""
+    together = [tuple(np.concatenate(part) for part in zip(*tasks, strict=True))]
+    longer = Training(**{**vars(setting), "steps": setting.steps * len(tasks)})
+    return next(iter(_points(longer, together, x, masked=False, strength=0.0)))  # type: ignore[arg-type]
+
+
+def _points(
+    setting: Training,
+    tasks: Tasks,
+    x: Array,
+    *,
+    masked: bool,
+    strength: float,
+    replay: bool = False,
+) -> Iterator[Array]:
+    layers, rng = setting.layers, np.random.default_rng(setting.seed)
+    z = _start(layers, rng)
+    centre, precision = np.zeros_like(z), np.zeros_like(z)
+    linear = np.zeros_like(z)
+    few: list[tuple[Array, Array]] = []
+    for own, y in tasks:
+        mask = np.zeros(layers.outputs, np.float32)
+        if masked:
+            mask[:] = OTHER
+            mask[np.unique(y)] = 0
+        moments = optax.scale_by_adam().init(z)
+        old = [np.concatenate(part) for part in zip(*few, strict=True)] if few else None
+        for places in batches(len(y), min(setting.batch, len(y)), setting.steps, rng):
+            images, labels = own[places], y[places]
+            if replay and old is not None:
+                half = setting.batch // 2
+                again = rng.integers(len(old[1]), size=half)
+                images = np.concatenate([images[:half], old[0][again]])
+                labels = np.concatenate([labels[:half], old[1][again]])
+            z, moments = _descend(
+                layers, z, moments, images, labels.astype(np.int32), mask, centre,
+                np.float32(strength / len(y)) * precision,
+            )  # fmt: skip
+        if strength:
+            z = np.asarray(z)
+            fisher = len(y) * np.asarray(
+                _fisher(layers, z, own[:FISHER], y[:FISHER].astype(np.int32), mask)
+            )
+            linear, precision = linear + fisher * z, precision + fisher
+            centre = linear / np.maximum(precision, np.finfo(np.float32).tiny)
+        few.append(kept(own, y, setting.coreset))
+        yield _log_chances(layers, np.asarray(z), x)
+
+
+def _start(layers: Layers, rng: np.random.Generator) -> Array:
+    arrays = layers.unravel(rng.standard_normal(layers.size).astype(np.float32))
+    for layer, own in zip(layers.layers, arrays, strict=True):
+        own["kernel"] = own["kernel"] * np.float32(np.sqrt(2 / np.prod(layer.kernel[:-1])))
+        own["bias"] = own["bias"] * 0
+    return np.asarray(layers.ravel(arrays), np.float32)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _descend(
+    layers: Layers, z: Any, moments: Any, x: Any, y: Any, mask: Any, centre: Any, precision: Any
+) -> Any:
+    def loss(z: Any) -> Any:
+        logs = jax.nn.log_softmax(outputs(layers, z, x) + mask)
+        fit = -jnp.take_along_axis(logs, y[:, None], 1).mean()
+        return fit + 0.5 * (precision * (z - centre) ** 2).sum()
+
+    down, moments = optax.scale_by_adam().update(jax.grad(loss)(z), moments)
+    return z - RATE * down, moments
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _fisher(layers: Layers, z: Any, x: Any, y: Any, mask: Any) -> Any:
+    def one(image: Any, label: Any) -> Any:
+        value = lambda z: jax.nn.log_softmax(outputs(layers, z, image[None]) + mask)[0, label]
+        return jax.grad(value)(z) ** 2
+
+    return jax.lax.map(lambda pair: one(*pair), (x, y)).mean(0)
+
+
+def _log_chances(layers: Layers, z: Array, x: Array) -> Array:
+    parts = [np.asarray(_logs(layers, z, x[at : at + 500])) for at in range(0, len(x), 500)]
+    return np.concatenate(parts).astype(np.float64)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logs(layers: Layers, z: Any, x: Any) -> Any:
+    return jax.nn.log_softmax(outputs(layers, z, x))
+
+
+# --- variational continual learning --------------------------------------------------------------
+
+
+def variational(setting: Training, tasks: Tasks, x: Array, *, coreset: bool) -> Iterator[Array]:
+    """Each posterior is the next task's prior (nguyen2018); with a coreset as published.
+
+    The coreset is held out of training, and the posterior is tuned on it before each prediction.
+    """
+    layers = setting.layers
+    prior = Network.prior(layers, setting.variance)
+    few: list[tuple[Array, Array]] = []
+    start = None
+    for number, (own, y) in enumerate(tasks):
+        if coreset:
+            few.append(kept(own, y, setting.coreset))
+        start = prior = _fitted(setting, own, y, prior, start, setting.steps, number)
+        found = prior
+        if coreset:
+            again = [np.concatenate(part) for part in zip(*few, strict=True)]
+            found = _fitted(setting, again[0], again[1], prior, prior, TUNING, 100 + number)
+        own_chances, _ = chances(found, x, setting.draws)
+        yield np.log(np.maximum(own_chances, np.finfo(float).tiny))
+
+
+def _fitted(
+    setting: Training,
+    x: Array,
+    y: Array,
+    prior: Network,
+    start: Network | None,
+    steps: int,
+    key: int,
+) -> Network:
+    layers, bound = setting.layers, Bound(setting.layers, "categorical", 1.0, 1.0, None)
+    rng = np.random.default_rng((setting.seed, key))
+    first, run = jax.random.split(jax.random.fold_in(jax.random.key(setting.seed), key))
+    own = jax.tree.map(jnp.asarray, started(bound, start, key=first))
+    state = own, optax.scale_by_adam().init(own)
+    given = (
+        layers.unravel(np.asarray(prior.mean, np.float32)),
+        layers.unravel(np.asarray(np.log(prior.variance) / 2, np.float32)),
+    )
+    for step, places in enumerate(batches(len(y), min(setting.batch, len(y)), steps, rng)):
+        rate = 2e-3 * min(1.0, (steps - step) / (0.3 * steps))
+        state, _ = step_of(
+            bound, state, given, x[places], y[places].astype(np.int32), np.float32(len(y)),
+            np.float32(rate), jax.random.fold_in(run, step),
+        )  # fmt: skip
+    return as_posterior(bound, state[0])
+
+
+# --- the ceiling of fixed features ---------------------------------------------------------------
+
+
+def softmax_regression(
+    features: Array, y: Array, test: Array, classes: int, epochs: int = 30, rate: float = 2e-3
+) -> Array:
+    """Joint logistic regression on all records of the same features: log chances of ``test``."""
+    rng = np.random.default_rng(0)
+    weights = np.zeros((features.shape[1] + 1, classes), np.float32)
+    first, second = np.zeros_like(weights), np.zeros_like(weights)
+    ones = lambda x: np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
+    total = epochs * (len(y) // 500)
+    for step, places in enumerate(batches(len(y), 500, total, rng)):
+        x = ones(features[places])
+        logits = x @ weights
+        logits -= logits.max(1, keepdims=True)
+        wrong = np.exp(logits)
+        wrong /= wrong.sum(1, keepdims=True)
+        wrong[np.arange(500), y[places]] -= 1
+        slope = x.T @ wrong / 500 + 1e-6 * weights
+        first = 0.9 * first + 0.1 * slope
+        second = 0.999 * second + 0.001 * slope**2
+        ahead = np.sqrt(second / (1 - 0.999 ** (step + 1))) + 1e-8
+        weights -= rate * (1 - step / total) * first / (1 - 0.9 ** (step + 1)) / ahead
+    logits = (ones(test) @ weights).astype(np.float64)
+    return (
+        logits
+        - np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True))
+        - (logits.max(1, keepdims=True))
+    )

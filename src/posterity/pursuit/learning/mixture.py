@@ -1,0 +1,301 @@
+"""The slides' rule and the gated one: mixtures of networks, a mean-field posterior a task."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from posterity.arguments import COUNT, NATURAL, POSITIVE, one_of
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families.network import Network
+from posterity.networks.layers import Layers
+from posterity.networks.prediction import Prediction
+from posterity.pursuit.learning import coresets
+from posterity.pursuit.learning.base import Learner, prediction
+from posterity.pursuit.learning.conjugate import ConjugateLearner
+from posterity.pursuit.learning.task_networks import chances, trained
+
+Array = np.ndarray
+
+WEIGHTS = one_of("even", "kl", "coreset")
+VARIANCE = 0.01
+"""Of each weight's prior, by default: the facts' N(0, .1²)."""
+STEPS, BATCH, DRAWS = 300, 100, 10
+ROUNDS = 200
+"""Of the searches for weights."""
+PATHS = 20
+"""Draws of each network that the divergence is estimated from."""
+LEAST = 700.0
+"""Minus the logarithm of the least weight that is told from none."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NetworkLearner(Learner):
+    """A network a task; what is common to the rules that mix them."""
+
+    layers: Layers
+    prior_variance: float | int = VARIANCE
+    steps: int = STEPS
+    batch: int = BATCH
+    draws: int = DRAWS
+    seed: int = 0
+    networks: Mapping[str, Network] = dataclasses.field(default_factory=dict)
+    counts_by_task: Mapping[str, Array] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.layers, Layers) or self.layers.outputs < 2:
+            raise UsageError(
+                found=f"layers={self.layers!r}",
+                expected="Layers with an output for each class, two at least",
+                fix="Pass Layers.dense(inputs, hidden units, classes).",
+            )
+        POSITIVE.check(prior_variance=self.prior_variance)
+        COUNT.check(steps=self.steps, batch=self.batch)
+        NATURAL.check(draws=self.draws, seed=self.seed)
+        for name in ("networks", "counts_by_task"):
+            object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
+
+    @property
+    def classes(self) -> int:  # type: ignore[override]
+        """Outputs of the network."""
+        return self.layers.outputs
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that it knows, sorted."""
+        return tuple(self.networks)
+
+    @property
+    def counts(self) -> Array:
+        """Records of each class, (classes,)."""
+        return sum(self.counts_by_task.values(), np.zeros(self.classes))
+
+    def observe(self, task: str, x: Any, y: Any) -> Self:
+        """As :meth:`Learner.observe`; trains a network on these records alone."""
+        x, y = self._fitting(*self._new(task, x, y))
+        network = trained(
+            self.layers, x, y, task=task, seed=self.seed, variance=float(self.prior_variance),
+            steps=self.steps, batch=self.batch,
+        )  # fmt: skip
+        counts = np.bincount(y, minlength=self.classes).astype(np.float64)
+        return dataclasses.replace(
+            self,
+            networks={**self.networks, task: network},
+            counts_by_task={**self.counts_by_task, task: counts},
+            **self._beside(task, x, y),
+        )
+
+    def _beside(self, task: str, x: Array, y: Array) -> dict[str, Any]:
+        """What a rule learns of a task beside its network, by field."""
+        del task, x, y
+        return {}
+
+    def _left(self, tasks: tuple[str, ...]) -> dict[str, Any]:
+        """What a rule has beside networks without these tasks, by field."""
+        del tasks
+        return {}
+
+    def forget(self, *tasks: str) -> Self:
+        """As :meth:`Learner.forget`, to the last bit: networks of tasks know nothing of others."""
+        self._unknown(tasks)
+        return dataclasses.replace(
+            self,
+            networks={t: q for t, q in self.networks.items() if t not in tasks},
+            counts_by_task={t: n for t, n in self.counts_by_task.items() if t not in tasks},
+            **self._left(tasks),
+        )
+
+    def describe(self, x: Any) -> Prediction:
+        """As :meth:`Learner.predict`."""
+        x, _ = self._fitting(np.asarray(x))
+        weights = self.weights_at(x)
+        total, entropy = np.zeros((len(x), self.classes)), np.zeros(len(x))
+        for weight, network in zip(weights.T, self.networks.values(), strict=True):
+            own, mean_entropy = chances(network, x, self.draws)
+            total += weight[:, None] * own
+            entropy += weight * mean_entropy
+        unseen = self.counts == 0
+        total[:, unseen] = 0
+        total /= np.maximum(total.sum(1, keepdims=True), np.finfo(float).tiny)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.maximum(total, np.finfo(float).tiny))
+        logs[:, unseen] = -np.inf
+        return prediction(logs, entropy)
+
+    def weights_at(self, x: Array) -> Array:
+        """Of each task's network at each input, (n, tasks); rows sum to one."""
+        raise NotImplementedError
+
+    def _fitting(self, x: Array, y: Any = None) -> tuple[Array, Any]:
+        """Inputs that the network takes."""
+        if x.dtype.kind not in "biuf" or x.ndim < 2 or x[:1].size not in (0, self.layers.inputs):
+            raise StructureError(
+                found=f"inputs of shape {x.shape} and type {x.dtype}",
+                expected=f"(n, ...) with {self.layers.inputs} numbers each",
+                fix="Pass x[None] for a single input.",
+            )
+        if not np.isfinite(x).all():
+            raise ParameterError(
+                found="NaN or infinity among the inputs",
+                expected="finite numbers",
+                fix="Impute missing values, in the same way at all sites.",
+            )
+        return x, y
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MixtureLearner(NetworkLearner):
+    """``Σ_t w_t q(θ | task t)`` with constant weights: the slides' rule of incremental learning.
+
+    No constant weight can tell which task an input is of, so what it reaches is far below the
+    rules whose weights depend on ``x``; it is here to be compared with.
+
+    Args:
+        layers: of the network, an output a class.
+        weights: ``"even"`` (``1/T``, the slides' ``α``), ``"kl"`` (the weights that minimise the
+            divergence to ``Π_t q_t / prior^(T-1)``, estimated from draws; nearly always one task
+            takes all), or ``"coreset"`` (the likeliest for a few records kept of each task).
+        coreset: records of each class of a task that are kept for the last; none otherwise.
+        prior_variance, steps, batch, draws, seed: of the training of each task's network, and of
+            draws of weights at prediction.
+
+    Source: egorov2019.
+    """
+
+    weights: str = "even"
+    coreset: int = 0
+    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        WEIGHTS.check(weights=self.weights)
+        NATURAL.check(coreset=self.coreset)
+        if (self.weights == "coreset") != (self.coreset > 0):
+            raise UsageError(
+                found=f"weights={self.weights!r} with coreset={self.coreset}",
+                expected="a coreset of one record a class at least for weights='coreset', and "
+                "none for others",
+                fix="Pass both, as in weights='coreset', coreset=20.",
+            )
+
+    def _beside(self, task: str, x: Array, y: Array) -> dict[str, Any]:
+        few = {task: coresets.kept(x, y, self.coreset)} if self.coreset else {}
+        return {"kept": dict(sorted({**self.kept, **few}.items()))}
+
+    def _left(self, tasks: tuple[str, ...]) -> dict[str, Any]:
+        return {"kept": {task: few for task, few in self.kept.items() if task not in tasks}}
+
+    def weights_at(self, x: Array) -> Array:
+        """The same at all inputs."""
+        return np.broadcast_to(self.constant_weights, (len(x), len(self.tasks)))
+
+    @functools.cached_property
+    def constant_weights(self) -> Array:
+        """One of each task, in the order of their names."""
+        count = len(self.tasks)
+        if self.weights == "kl":
+            return _by_divergence(list(self.networks.values()), float(self.prior_variance))
+        if self.weights == "coreset":
+            return self._by_coreset()
+        return np.full(count, 1 / count)
+
+    def _by_coreset(self) -> Array:
+        x, y = (np.concatenate(part) for part in zip(*self.kept.values(), strict=True))
+        own = np.stack(
+            [chances(q, x, self.draws)[0][np.arange(len(y)), y] for q in self.networks.values()], 1
+        )
+        weights = np.full(own.shape[1], 1 / own.shape[1])
+        for _ in range(ROUNDS):
+            joint = np.maximum(own, np.finfo(float).tiny) * weights
+            weights = (joint / joint.sum(1, keepdims=True)).mean(0)
+        return weights
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GatedLearner(NetworkLearner):
+    """``Σ_t α_t(x) p(y | x, task t)``: networks of tasks, weighed by where an input lies.
+
+    Which task an input is of is said by a conjugate posterior over features of inputs
+    (:class:`ConjugateLearner`, the gate): ``α_t(x)`` is the chance of each class at ``x`` times the
+    share of the class's records that were of task ``t``. Both parts can be forgotten task by task,
+    to the last bit, and come in any order.
+
+    Args:
+        layers: of the network, an output a class.
+        gate: the rule that says where inputs lie, of as many classes; before any task.
+        prior_variance, steps, batch, draws, seed: as of :class:`MixtureLearner`.
+
+    Raises:
+        UsageError: for a gate that is none, or of other classes.
+    """
+
+    gate: ConjugateLearner | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        gate = ConjugateLearner(self.classes) if self.gate is None else self.gate
+        whole = isinstance(gate, ConjugateLearner) and gate.classes == self.classes
+        if not whole or gate.tasks != self.tasks:
+            raise UsageError(
+                found=f"gate={self.gate!r}",
+                expected=f"a ConjugateLearner of {self.classes} classes that knows no task yet",
+                fix="Leave it out, or pass ConjugateLearner(classes, features).",
+            )
+        object.__setattr__(self, "gate", gate)
+
+    def _beside(self, task: str, x: Array, y: Array) -> dict[str, Any]:
+        assert self.gate is not None, "set when it was made"
+        return {"gate": self.gate.observe(task, x, y)}
+
+    def _left(self, tasks: tuple[str, ...]) -> dict[str, Any]:
+        assert self.gate is not None, "set when it was made"
+        return {"gate": self.gate.forget(*tasks)}
+
+    def weights_at(self, x: Array) -> Array:
+        """Chances of classes, shared among the tasks that held them."""
+        assert self.gate is not None, "set when it was made"
+        by_task = np.stack(list(self.counts_by_task.values()), 1)
+        shares = by_task / np.maximum(by_task.sum(1, keepdims=True), 1)
+        return self.gate.predict(x).mean @ shares
+
+
+def _by_divergence(networks: list[Network], variance: float) -> Array:
+    """Weights of the mixture nearest to ``Π_t q_t / prior^(T-1)``, which stands for all data.
+
+    They maximise ``E_q[Σ_t log q_t - (T-1) log prior - log q]``, a concave function of them, by
+    mirror ascent with the step one, that of its relative smoothness. The first two terms are in
+    closed form, the last is from draws, the same at every step.
+    """
+    means = np.stack([np.asarray(q.mean, np.float64) for q in networks])
+    spreads = np.stack([np.asarray(q.variance, np.float64) for q in networks])
+    count = len(networks)
+
+    def expected(k: int, mean: Any, spread: Any) -> float:
+        """``E_{q_k}[log N]``, without its constant."""
+        away = (spreads[k] + (means[k] - mean) ** 2) / spread
+        return -0.5 * float((away + np.log(spread)).sum())
+
+    prior = np.full(means.shape[1], variance)
+    target = np.array(
+        [
+            sum(expected(k, means[j], spreads[j]) for j in range(count))
+            - (count - 1) * expected(k, 0.0, prior)
+            for k in range(count)
+        ]
+    )
+    rng = np.random.RandomState(0)
+    densities = np.empty((count, PATHS, count))
+    for k in range(count):
+        z = means[k] + np.sqrt(spreads[k]) * rng.standard_normal((PATHS, means.shape[1]))
+        for j in range(count):
+            away = (z - means[j]) ** 2 / spreads[j]
+            densities[k, :, j] = -0.5 * (away + np.log(spreads[j])).sum(1)
+    logs = np.full(count, -np.log(count))
+    for _ in range(ROUNDS):
+        mixed = np.asarray(logsumexp(densities + logs, axis=2), float).mean(1)
+        logs = logs + target - mixed
+        logs = np.maximum(logs - float(logsumexp(logs)), -LEAST)
+    return softmax(logs)
