@@ -1,4 +1,6 @@
-"""What others do with a log density, by our own hand: one Gaussian, boosting, a joint mixture, NUTS.
+"""What others do with a log density, by our own hand: one Gaussian, boosting, a joint mixture.
+
+And NUTS, as a reference.
 
 All work in units of the base law (mean zero, standard deviation one), so that their step sizes
 suit every target; all count the points at which the log density or its gradient was taken.
@@ -169,7 +171,10 @@ def grow(
         )  # fmt: skip
         fresh = mean + jax.random.normal(own[2], (DRAWS, size)) @ root.T
         draws = draws.at[number].set(fresh)
-        return (law._replace(weights=weighed(log_density, law, draws, number, how.rule)), draws), None
+        return (
+            law._replace(weights=weighed(log_density, law, draws, number, how.rule)),
+            draws,
+        ), None
 
     first = Mixed(
         jnp.zeros(components), jnp.zeros((components, size)),
@@ -210,7 +215,9 @@ def weighed(
 
     def ascend(_: int, weights: Any) -> Any:
         gain = gains(weights)
-        moved = jnp.where(used, weights * jnp.exp(0.3 * (gain - jnp.where(used, gain, -jnp.inf).max())), 0)
+        moved = jnp.where(
+            used, weights * jnp.exp(0.3 * (gain - jnp.where(used, gain, -jnp.inf).max())), 0
+        )
         return moved / moved.sum()
 
     start = jnp.where(used, 1.0 / (number + 1.0), 0.0)
@@ -238,9 +245,7 @@ def boost(
         how = dataclasses.replace(how, batch=-(-steps // 12_000))
         steps = each // how.batch
     with jax.enable_x64(True):
-        found = _grown(
-            in_units(target), target.size, components, steps, how, full, keys(seeds)
-        )
+        found = _grown(in_units(target), target.size, components, steps, how, full, keys(seeds))
     count = components * (steps * how.batch + spent)
     return [Found(back(target, law), count) for law in apart(found)]
 

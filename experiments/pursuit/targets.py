@@ -125,7 +125,9 @@ def tailed(reach: float = 5.0) -> Grid:
 
 def mixture(weights: Any, means: Any, deviations: Any) -> Callable[[Any], Any]:
     """Normalised, of Gaussians with axes of their own: (K,), (K, d), (K, d)."""
-    weights, means, deviations = (np.asarray(own, np.float64) for own in (weights, means, deviations))
+    weights, means, deviations = (
+        np.asarray(own, np.float64) for own in (weights, means, deviations)
+    )
 
     def log_density(z: Any) -> Any:
         away = (z - means) / deviations
@@ -245,7 +247,7 @@ def skew_normal() -> Target:
 
 
 def log_gamma() -> Target:
-    """The logarithm of a gamma variable of shape one half: a slope on one side, a cliff opposite."""
+    """The logarithm of a gamma variable of shape one half: a slope and a cliff."""
 
     def log_density(z: Any) -> Any:
         return z[0] / 2 - jnp.exp(z[0]) - math.log(math.pi) / 2

@@ -1,0 +1,203 @@
+"""A posterior over parameters, test records, and what mixtures and their rivals say of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from posterity.pursuit import Joint
+
+import posterity
+from experiments.dark_knowledge import summary
+from experiments.pursuit import peers
+from experiments.pursuit.targets import Array
+from posterity.distillation import Langevin
+from posterity.errors import ConvergenceWarning
+from posterity.families import DiagonalGaussian
+from posterity.models import Model
+
+DRAWS = 1000
+"""Of a law, over which predictions are averaged."""
+
+MEAN_FIELD, ENSEMBLE, LANGEVIN, OURS, TRUTH = (
+    *("mean-field VI", "deep ensemble", "SGLD", "pursue", "truth"),
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """A model with its prior, records to learn from, and records to be judged by.
+
+    ``base`` is of the kind that components are, and as wide as the prior: where searches start.
+    """
+
+    model: Model
+    prior: Any
+    base: DiagonalGaussian
+    train: tuple[Array, Array]
+    test: tuple[Array, Array]
+
+    @property
+    def size(self) -> int:
+        """Of the parameters."""
+        return len(self.base.precision)
+
+    def log_joint(self, z: Any) -> Any:
+        """Log density of the posterior, but for a constant; traceable."""
+        return self.prior.log_prob(z) + self.model.log_likelihood(z, self.train).sum()
+
+
+def score(problem: Problem, draws: Array, weights: Array | None = None) -> float:
+    """Mean over test records of log E[p(y | x, z)], in nats, over draws (S, p) of the posterior."""
+    chances = np.full(len(draws), 1 / len(draws)) if weights is None else weights
+    each = np.concatenate([_each(problem, part) for part in np.array_split(draws, _parts(draws))])
+    with np.errstate(divide="ignore"):
+        return float(np.logaddexp.reduce(each + np.log(chances)[:, None], 0).mean())
+
+
+def _parts(draws: Array) -> int:
+    return -(-len(draws) // 500)
+
+
+def _each(problem: Problem, draws: Array) -> Array:
+    with jax.enable_x64(True):
+        data = tuple(map(jnp.asarray, problem.test))
+        one = lambda z, data: problem.model.log_likelihood(z, data)
+        found = jax.vmap(one, (0, None))(jnp.asarray(draws, jnp.float64), data)
+        return np.asarray(found, np.float64)
+
+
+# --- ours ------------------------------------------------------------------------------------
+
+
+def pursued(
+    problem: Problem, components: int, seed: int, *, batch: int | None = None, **options: Any
+) -> Any:
+    """What `posterity.pursue` finds, its components independent coordinates."""
+    target = Joint(problem.model, problem.prior, problem.train, batch=batch)
+    return posterity.pursue(
+        target, problem.base, components=components, key=jax.random.key(seed), **options
+    )
+
+
+def draws_of(law: Any, seed: int, number: int = DRAWS) -> Array:
+    """(number, p)."""
+    with jax.enable_x64(True):
+        return np.asarray(law.sample(jax.random.key(seed), (number,)), np.float64)
+
+
+# --- rivals ----------------------------------------------------------------------------------
+
+
+def mean_field(problem: Problem, seed: int, steps: int = 4000, batch: int = 16) -> Array:
+    """(DRAWS, p) of one Gaussian of independent coordinates, by Adam on sampled gradients."""
+    with jax.enable_x64(True):
+        scale = jnp.asarray(problem.base.precision) ** -0.5
+        mean, shape = _mean_field(problem, steps, batch, jax.random.key(seed))
+        noise = jax.random.normal(jax.random.key(seed + 1), (DRAWS, problem.size))
+        return np.asarray(scale * (mean + jnp.exp(shape) * noise), np.float64)
+
+
+def _mean_field(problem: Problem, steps: int, batch: int, key: Any) -> Any:
+    scale = jnp.asarray(problem.base.precision) ** -0.5
+
+    def bound(at: Any, key: Any) -> Any:
+        mean, shape = at
+        u = jax.random.normal(key, (batch, problem.size))
+        z = scale * (mean + jnp.exp(shape) * u)
+        return jax.vmap(problem.log_joint)(z).mean() + shape.sum()
+
+    start, own = jax.random.split(key)
+    first = jax.random.normal(start, (problem.size,)), jnp.full(problem.size, jnp.log(0.3))
+    return jax.jit(lambda: peers.climb(bound, first, steps, peers.CAREFUL, own))()
+
+
+def modes(problem: Problem, members: int, seed: int, steps: int = 3000) -> Array:
+    """(members, p) ends of climbs to the posterior's modes, from draws of the prior.
+
+    A deep ensemble: the same network trained again and again, each time from another start.
+    """
+    how = dataclasses.replace(peers.CAREFUL, rate=0.02)
+    with jax.enable_x64(True):
+        starts = problem.base.sample(jax.random.key(seed), (members,))
+        # these climbs have no noise: the key is not used
+        climb = lambda z, _: problem.log_joint(z)
+        one = lambda z: peers.climb(climb, z, steps, how, jax.random.key(0))
+        return np.asarray(jax.jit(jax.vmap(one))(jnp.asarray(starts)), np.float64)
+
+
+def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Array:
+    """(S, p) of the library's chains."""
+    with warnings.catch_warnings():
+        # that chains have not met is said by their score
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        chains = Langevin(problem.model, problem.prior, problem.train, **options)
+        found = chains.sample(draws, key=jax.random.key(seed)).samples
+    leaves = jax.tree.leaves(found)
+    return np.concatenate([np.asarray(a, np.float64).reshape(len(a), -1) for a in leaves], 1)
+
+
+# --- over components -------------------------------------------------------------------------
+
+
+def curve(
+    problem: Problem, counts: Sequence[int], seed: int, *, batch: int | None = None,
+    options: Mapping[str, Any] | None = None, chains: Mapping[str, Any] | None = None,
+    rival: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Test log likelihood of each method, in nats a record, against the number of components."""
+    members = modes(problem, max(counts), seed)
+    rival = mean_field(problem, seed) if rival is None else rival
+    ours, used, bounds = {}, {}, {}
+    for count in counts:
+        found = pursued(problem, count, seed, batch=batch, **(options or {}))
+        ours[str(count)] = score(problem, draws_of(found.posterior, seed))
+        weights = np.asarray(found.posterior.weights)
+        used[str(count)] = float(np.exp(-(weights * np.log(weights)).sum()))
+        bounds[str(count)] = float(found.trace[-1].elbo)
+    return {
+        OURS: ours,
+        ENSEMBLE: {str(k): score(problem, members[:k]) for k in counts},
+        MEAN_FIELD: score(problem, rival),
+        LANGEVIN: score(problem, langevin(problem, seed, **(chains or {}))),
+        "effective number of components": used,
+        "evidence lower bound": bounds,
+    }
+
+
+def gain(rows: Sequence[Mapping[str, Any]], most: int) -> dict[str, Any]:
+    """By how much the largest mixture is above mean-field VI, over data sets or splits."""
+    values = [row[OURS][str(most)] - row[MEAN_FIELD] for row in rows]
+    return summary.statistics(values)
+
+
+def verdict(text: str, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """More than two standard errors above nothing."""
+    error = measured["standard error"]
+    met = None if error is None else bool(measured["mean"] > 2 * error)
+    goal = f"{text}: pursue above mean-field VI by more than two standard errors"
+    return {"goal": goal, "measured": measured, "met": met}
+
+
+@functools.cache
+def plane(side: int = 281, reach: float = 7.0) -> Array:
+    """(side², 2) points of a grid on which a posterior of two parameters is summed."""
+    line = np.linspace(-reach, reach, side)
+    return np.stack([own.ravel() for own in np.meshgrid(line, line)], 1)
+
+
+def exact(problem: Problem) -> tuple[Array, Array]:
+    """Points and weights of the posterior of two parameters, but for those of no weight."""
+    points = plane()
+    with jax.enable_x64(True):
+        joint = jax.jit(jax.vmap(problem.log_joint))
+        log_p = np.asarray(joint(jnp.asarray(points)), np.float64)
+    weights = np.exp(log_p - log_p.max())
+    keep = weights > 1e-9
+    return points[keep], weights[keep] / weights[keep].sum()
