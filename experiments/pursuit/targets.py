@@ -130,27 +130,36 @@ def mixture(weights: Any, means: Any, deviations: Any) -> Callable[[Any], Any]:
     )
 
     def log_density(z: Any) -> Any:
-        away = (z - means) / deviations
-        each = -(away**2 + LOG_2PI).sum(1) / 2 - np.log(deviations).sum(1)
-        return jax.nn.logsumexp(each + np.log(weights / weights.sum()))
+        # in the precision of the point: compiled constants of one precision do not serve the other
+        own = lambda numbers: jnp.asarray(numbers, jnp.result_type(z))
+        away = (z - own(means)) / own(deviations)
+        constants = np.log(weights / weights.sum()) - np.log(deviations).sum(1)
+        return jax.nn.logsumexp(-(away**2 + LOG_2PI).sum(1) / 2 + own(constants))
 
     return log_density
 
 
+FOUR_1D = (
+    np.array([0.2, 0.3, 0.3, 0.2]),
+    np.array([[-7.0], [-2.5], [2.0], [7.0]]),
+    np.array([[0.6], [0.5], [0.8], [0.7]]),
+)
+"""Weights, means and standard deviations."""
+FOUR_2D = (
+    np.array([0.3, 0.2, 0.2, 0.3]),
+    np.array([[-3.0, -3.0], [-3.0, 3.5], [3.0, -2.5], [3.5, 3.0]]),
+    np.array([[0.5, 0.9], [0.8, 0.6], [0.6, 0.6], [0.9, 0.5]]),
+)
+
+
 def four_modes_1d() -> Target:
     """Four modes of unequal weight and width."""
-    means = np.array([[-7.0], [-2.5], [2.0], [7.0]])
-    deviations = np.array([[0.6], [0.5], [0.8], [0.7]])
-    density = mixture([0.2, 0.3, 0.3, 0.2], means, deviations)
-    return Target("four modes, 1-d", 1, density, straight(1, -16, 16), 5.0, 10.0)
+    return Target("four modes, 1-d", 1, mixture(*FOUR_1D), straight(1, -16, 16), 5.0, 10.0)
 
 
 def four_modes_2d() -> Target:
     """The same in the plane, at the corners of a square that is not quite one."""
-    means = np.array([[-3.0, -3.0], [-3.0, 3.5], [3.0, -2.5], [3.5, 3.0]])
-    deviations = np.array([[0.5, 0.9], [0.8, 0.6], [0.6, 0.6], [0.9, 0.5]])
-    density = mixture([0.3, 0.2, 0.2, 0.3], means, deviations)
-    return Target("four modes, 2-d", 2, density, straight(2, -12, 12), 4.0, 7.0)
+    return Target("four modes, 2-d", 2, mixture(*FOUR_2D), straight(2, -12, 12), 4.0, 7.0)
 
 
 def two_far_modes() -> Target:
