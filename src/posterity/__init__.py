@@ -15,18 +15,21 @@ if TYPE_CHECKING:
         ExponentialFamily,
         Gamma,
         Gaussian,
+        LowRankGaussian,
         Mixture,
         Network,
         NormalGamma,
         NormalWishart,
         Plate,
         Product,
+        Transformed,
         Wishart,
     )
     from posterity.federation import federate, forget
     from posterity.fusion import Fusion, fuse, kl_matrix
     from posterity.inference import LocalUpdate
     from posterity.ledger import Ledger
+    from posterity.pursuit import Pursuit, pursue
     from posterity.receipt import Receipt, verify
 
 __version__ = "0.1.0"
@@ -44,6 +47,7 @@ __all__ = [
     "Inspection",
     "Ledger",
     "LocalUpdate",
+    "LowRankGaussian",
     "Mixture",
     "Network",
     "NormalGamma",
@@ -51,8 +55,10 @@ __all__ = [
     "Plate",
     "PosterityError",
     "Product",
+    "Pursuit",
     "Receipt",
     "Student",
+    "Transformed",
     "Wishart",
     "__version__",
     "distill",
@@ -62,6 +68,7 @@ __all__ = [
     "inspect",
     "kl_matrix",
     "load",
+    "pursue",
     "save",
     "verify",
 ]
@@ -72,6 +79,7 @@ _HOME = {
     "Inspection": "artifact",
     "Ledger": "ledger",
     "LocalUpdate": "inference",
+    "Pursuit": "pursuit",
     "PosterityError": "errors",
     "Receipt": "receipt",
     "Student": "distillation",
@@ -82,6 +90,7 @@ _HOME = {
     "inspect": "artifact",
     "kl_matrix": "fusion",
     "load": "artifact",
+    "pursue": "pursuit",
     "save": "artifact",
     "verify": "receipt",
 }
@@ -98,6 +107,7 @@ _MODULES = (
     "ledger",
     "models",
     "networks",
+    "pursuit",
 )
 
 

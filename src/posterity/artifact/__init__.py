@@ -1,6 +1,7 @@
 """A posterior as a file: one safetensors file, arrays by path, a manifest in its metadata."""
 
 from posterity.artifact import layers as layers
+from posterity.artifact import supports as supports
 from posterity.artifact.architecture import Architecture, register_architecture
 from posterity.artifact.artifact import (
     Inspection,

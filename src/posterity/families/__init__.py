@@ -12,6 +12,7 @@ from posterity.families.distribution import Distribution as Distribution
 from posterity.families.gamma import Gamma as Gamma
 from posterity.families.gaussian import Gaussian as Gaussian
 from posterity.families.hidden_markov import HiddenMarkov as HiddenMarkov
+from posterity.families.low_rank_gaussian import LowRankGaussian as LowRankGaussian
 from posterity.families.mixture import Mixture as Mixture
 from posterity.families.network import Network as Network
 from posterity.families.normal_gamma import NormalGamma as NormalGamma
@@ -19,6 +20,7 @@ from posterity.families.normal_wishart import NormalWishart as NormalWishart
 from posterity.families.plate import Plate as Plate
 from posterity.families.product import Product as Product
 from posterity.families.tied import Tied as Tied
+from posterity.families.transformed import Transformed as Transformed
 from posterity.families.wishart import Wishart as Wishart
 
 

@@ -1,4 +1,4 @@
-"""Mixture: weighted distributions of one family. Not an exponential family itself."""
+"""Mixture: weighted distributions of one kind. Not an exponential family itself."""
 
 from typing import Any, NamedTuple, Self
 
@@ -7,7 +7,6 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import StructureError
-from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, checked, vector
 from posterity.families.distribution import Distribution
 
@@ -20,7 +19,7 @@ class Estimate(NamedTuple):
 
 
 class Mixture(Distribution):
-    """``Σ_k w_k q_k(z)`` with ``q_k`` of one family, ``components`` of batch shape ``(K,)``.
+    """``Σ_k w_k q_k(z)`` with ``q_k`` of one kind, ``components`` of batch shape ``(K,)``.
 
     ``log_weights`` (K,) need not be normalised. Entropy and KL have no closed form: they are
     Monte Carlo estimates that carry their standard error.
@@ -33,12 +32,12 @@ class Mixture(Distribution):
     """
 
     log_weights: Float[Real, " k"]
-    components: ExponentialFamily
+    components: Any
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_weights", as_leaf(self.log_weights))
         shape = self.log_weights.shape
-        whole = len(shape) == 1 and shape[0] and isinstance(self.components, ExponentialFamily)
+        whole = len(shape) == 1 and shape[0] and isinstance(self.components, Distribution)
         if not whole or self.components.batch_shape != shape:
             raise StructureError(
                 found=f"weights of shape {shape} for components {self.components!r}",
@@ -47,7 +46,7 @@ class Mixture(Distribution):
             )
 
     @classmethod
-    def from_standard(cls, weights: Any, components: ExponentialFamily) -> Self:
+    def from_standard(cls, weights: Any, components: Distribution) -> Self:
         """From weights, all positive, which are normalised, and components."""
         known = checked({"weights": vector(POSITIVE)}, {"weights": weights}, cls.__name__)
         weights = known["weights"]

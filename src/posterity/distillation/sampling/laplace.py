@@ -3,7 +3,6 @@
 Chains in those coordinates see a law of about unit scale, whatever the units of the data.
 """
 
-import math
 from typing import Any
 
 import jax
@@ -13,7 +12,7 @@ import scipy.linalg
 import scipy.optimize
 
 from posterity.families import Distribution
-from posterity.inference.unconstrained import unconstrained
+from posterity.families.unconstrained import unconstrained
 from posterity.models import Model
 
 DENSE = 500
@@ -39,11 +38,10 @@ def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
         share = count / len(jax.tree.leaves(seen)[0])
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), prior)
         bijection = unconstrained(wide)
-        shape = bijection.free_shape
-        size = size_of(shape)
+        size = bijection.size
 
         def energy(u: Any, data: Any) -> Any:
-            tree = unravel(u, shape)
+            tree = bijection.unravel(u)
             z = bijection.forward(tree)
             density = wide.log_prob(z) + bijection.log_det(tree)
             return -density - share * model.log_likelihood(z, data).sum()
@@ -70,26 +68,6 @@ def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
             return at.astype(np.float32), scale.astype(np.float32)
         hessian = np.asarray(jax.jit(jax.hessian(energy))(jnp.asarray(at), seen))
     return at.astype(np.float32), _factor(hessian, scale)
-
-
-def size_of(shape: Any) -> int:
-    """How many numbers a tree of shapes has."""
-    return sum(math.prod(own) for own in _shapes(shape))
-
-
-def unravel(u: Any, shape: Any) -> Any:
-    """The tree of arrays of these shapes that a flat vector holds."""
-    ends = np.cumsum([math.prod(own) for own in _shapes(shape)])[:-1].astype(np.int32)
-    pieces = iter(jnp.split(u, ends))
-    return jax.tree.map(lambda own: next(pieces).reshape(own), shape, is_leaf=_is_shape)
-
-
-def _shapes(shape: Any) -> list[tuple[int, ...]]:
-    return jax.tree.leaves(shape, is_leaf=_is_shape)
-
-
-def _is_shape(tree: Any) -> bool:
-    return isinstance(tree, tuple) and all(isinstance(axis, int) for axis in tree)
 
 
 def _scaled(finite: Any, at: np.ndarray, scale: np.ndarray, v: np.ndarray) -> Any:

@@ -17,11 +17,11 @@ from jaxtyping import Float
 from posterity.arguments import COUNT
 from posterity.arrays.typing import Real
 from posterity.distillation.sampling import noise
-from posterity.distillation.sampling.laplace import laplace, unravel
+from posterity.distillation.sampling.laplace import laplace
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Distribution
 from posterity.families.gaussian import LOG_2PI
-from posterity.inference.unconstrained import unconstrained
+from posterity.families.unconstrained import unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 from posterity.networks import chains as chains_last
 from posterity.networks.likelihoods import log_likelihood
@@ -204,7 +204,7 @@ class ModelTarget(Target):
     """Any model and any prior: positions (c, d) are unconstrained, in the shape of the posterior.
 
     ``u = centre + factor v`` for positions ``v``, and the model's parameters are a smooth function
-    of ``u`` (:func:`~posterity.inference.unconstrained.unconstrained`).
+    of ``u`` (:func:`~posterity.families.unconstrained.unconstrained`).
     """
 
     centre: Any
@@ -226,7 +226,7 @@ class ModelTarget(Target):
         bijection = unconstrained(self.prior)
 
         def one(v: Any) -> Any:
-            u = unravel(self._coordinates(v), bijection.free_shape)
+            u = bijection.unravel(self._coordinates(v))
             return self.prior.log_prob(bijection.forward(u)) + bijection.log_det(u)
 
         return jax.vmap(one)(positions)
@@ -255,7 +255,7 @@ class ModelTarget(Target):
     def event(self, v: Any) -> Any:
         """What the model takes, at one position."""
         bijection = unconstrained(self.prior)
-        return bijection.forward(unravel(self._coordinates(v), bijection.free_shape))
+        return bijection.forward(bijection.unravel(self._coordinates(v)))
 
     def _coordinates(self, v: Any) -> Any:
         factor = jnp.asarray(self.factor)

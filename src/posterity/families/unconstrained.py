@@ -6,6 +6,7 @@ event's times the Jacobian's determinant.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float, Real
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import Distribution
-from posterity.families.distribution import fitted
+from posterity.families.distribution import Distribution, fitted
 from posterity.families.supports import Continuous, Support, map_supports
 
 
@@ -83,6 +83,40 @@ class Bijection:
         map_supports(one, self.support, self._checked(u))
         return sum(total[1:], start=total[0])
 
+    @property
+    def size(self) -> int:
+        """Numbers of one ``u``."""
+        return sum(math.prod(shape) for shape in _shapes(self.free_shape))
+
+    def ravel(self, u: Any) -> Float[Real, "... size"]:
+        """All numbers of ``u`` on one axis, after the leading axes that its parts share."""
+        parts: list[Real] = []
+
+        def one(support: Continuous, part: Real) -> None:
+            shape = np.shape(part)
+            leading = shape[: len(shape) - len(support.free_shape)]
+            parts.append(part.reshape(*leading, math.prod(support.free_shape)))
+
+        map_supports(one, self.support, self._checked(u))
+        return namespace(*parts).np.concatenate(parts, axis=-1)
+
+    def unravel(self, flat: Float[Real, "... size"]) -> Any:
+        """The ``u`` of so many numbers: the inverse of :meth:`ravel`."""
+        if flat.shape[-1:] != (self.size,):
+            raise StructureError(
+                found=f"an array of shape {flat.shape}",
+                expected=f"{self.size} numbers on its last axis",
+                fix="Take it from ravel().",
+            )
+        taken = [0]
+
+        def one(support: Continuous) -> Real:
+            begin = taken[0]
+            taken[0] = begin + math.prod(support.free_shape)
+            return flat[..., begin : taken[0]].reshape(*flat.shape[:-1], *support.free_shape)
+
+        return map_supports(one, self.support)
+
     def _checked(self, u: Any) -> Any:
         return _arrays(u, self.free_shape, "real arrays")
 
@@ -112,6 +146,15 @@ def unconstrained(law: Distribution) -> Bijection:
     support = law.support
     map_supports(lambda own: _check_continuous(own, law), support)
     return Bijection(support)
+
+
+def _shapes(tree: Any) -> list[tuple[int, ...]]:
+    """The shapes in a tree of them."""
+    if isinstance(tree, dict):
+        return [shape for part in tree.values() for shape in _shapes(part)]
+    if any(not isinstance(axis, int) for axis in tree or ()):
+        return [shape for part in tree for shape in _shapes(part)]
+    return [] if tree is None else [tree]
 
 
 def _check_continuous(support: Support, law: Distribution) -> None:

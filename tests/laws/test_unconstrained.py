@@ -36,7 +36,7 @@ from posterity.families.supports import (
     UnitInterval,
     map_supports,
 )
-from posterity.inference.unconstrained import Bijection, unconstrained
+from posterity.families.unconstrained import Bijection, unconstrained
 from tests.laws.table import EPS, TABLE, cast, laws, members, some, to_jax
 
 

@@ -1,0 +1,156 @@
+"""Gaussians of many coordinates whose covariance is a diagonal and a few directions."""
+
+from typing import Any, Self
+
+import numpy as np
+
+from posterity.arrays.leaves import as_leaves
+from posterity.arrays.namespace import Namespace, is_traced, namespace
+from posterity.arrays.tree import map_leaves
+from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.errors import ParameterError, StructureError
+from posterity.families.batches import batch_index
+from posterity.families.distribution import Distribution
+from posterity.families.gaussian import LOG_2PI
+from posterity.families.supports import RealNumbers
+
+
+class LowRankGaussian(Distribution):
+    """``N(z | m, F Fᵀ + diag(v))`` with ``F`` of ``r`` columns; memory grows as ``d r``.
+
+    Not an exponential family: sums of such precisions need more columns. So it can be a component
+    of a :class:`Mixture`, be sampled, saved and distilled, but is no prior of a ledger.
+
+    >>> q = LowRankGaussian.from_standard([0.0, 0.0], factor=[[2.0], [2.0]], variance=[1.0, 1.0])
+    >>> q.covariance
+    array([[5., 4.],
+           [4., 5.]])
+    """
+
+    mean: Float[Real, "*batch d"]
+    factor: Float[Real, "*batch d r"]
+    variance: Float[Real, "*batch d"]
+
+    def __post_init__(self) -> None:
+        made = as_leaves({n: self.__dict__[n] for n in ("mean", "factor", "variance")})
+        shapes = {name: np.shape(leaf) for name, leaf in made.items()}
+        shape = shapes["mean"]
+        alike = len(shape) > 0 and shape[-1] > 0 and shapes["variance"] == shape
+        if not alike or len(shapes["factor"]) != len(shape) + 1 or shapes["factor"][:-1] != shape:
+            raise StructureError(
+                found=f"a LowRankGaussian of parameters of shapes {shapes}",
+                expected="mean and variance of shape (..., d), and a factor of shape (..., d, r)",
+                fix="Check the shapes of the parameters that it was made from.",
+            )
+        for name, leaf in made.items():
+            object.__setattr__(self, name, leaf)
+
+    @classmethod
+    def from_standard(cls, mean: Any, factor: Any, variance: Any) -> Self:
+        """From the mean and the variances (..., d) and the factor (..., d, r).
+
+        Raises:
+            StructureError: if shapes do not fit together.
+            ParameterError: for NaN, infinity, and variances that are not positive.
+        """
+        law = cls(mean, factor, variance)
+        if not is_traced(law.mean) and not np.all(law.is_proper()):
+            raise ParameterError(
+                found="a LowRankGaussian of parameters that are not finite, or variances that are "
+                "not positive",
+                expected="finite numbers, and positive variances",
+                fix="Check the fit that it came from, and its units.",
+            )
+        return law
+
+    def standard_parameters(self) -> dict[str, Any]:
+        """``mean``, ``factor`` and ``variance``."""
+        return {"mean": self.mean, "factor": self.factor, "variance": self.variance}
+
+    @property
+    def xp(self) -> Namespace:
+        """The array functions that fit the leaves."""
+        return namespace(self.mean, self.factor, self.variance)
+
+    @property
+    def rank(self) -> int:
+        """``r``."""
+        return self.factor.shape[-1]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The axes before those of one member."""
+        return np.shape(self.mean)[:-1]
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """``(d,)``."""
+        return np.shape(self.mean)[-1:]
+
+    @property
+    def support(self) -> RealNumbers:
+        """All vectors."""
+        return RealNumbers(self.event_shape)
+
+    @property
+    def covariance(self) -> Float[Real, "*batch d d"]:
+        """``F Fᵀ + diag(v)``."""
+        np_ = self.xp.np
+        diagonal = self.variance[..., None] * np.eye(self.event_shape[0])
+        return self.factor @ np_.swapaxes(self.factor, -1, -2) + diagonal
+
+    def __getitem__(self, index: Any) -> Self:
+        """Members of the batch, by NumPy's indexing rules."""
+        index = batch_index(index, self.batch_shape)
+        return map_leaves(lambda leaf: leaf[index], self)
+
+    def outline(self) -> Any:
+        """What two members must share to be stacked."""
+        return (type(self), *self.event_shape, self.rank)
+
+    def is_proper(self) -> Bool[Real, "*batch"]:
+        """Whether all is finite, and the variances are positive."""
+        np_ = self.xp.np
+        finite = np_.isfinite(self.mean).all(-1) & np_.isfinite(self.factor).all((-2, -1))
+        return finite & (np_.isfinite(self.variance) & (self.variance > 0)).all(-1)
+
+    def entropy(self) -> Float[Real, "*batch"]:
+        """Differential entropy, in nats."""
+        size = self.event_shape[0]
+        return (size * (1 + LOG_2PI) + self._log_determinant(self._capacitance())) / 2
+
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
+        """``m + F ε + sqrt(v) ε'``."""
+        import jax
+        import jax.numpy as jnp
+
+        mean, factor, variance = (jnp.asarray(leaf) for leaf in self.children())
+        first, second = jax.random.split(key)
+        few = jax.random.normal(first, (*shape, *self.batch_shape, self.rank), mean.dtype)
+        many = jax.random.normal(second, shape + mean.shape, mean.dtype)
+        return mean + (factor @ few[..., None])[..., 0] + jnp.sqrt(variance) * many
+
+    def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
+        """By the Woodbury identity: ``r x r`` matrices alone are factorised."""
+        np_, factors = self.xp.np, self._capacitance()
+        scaled = (z - self.mean) / np_.sqrt(self.variance)
+        along = (np_.swapaxes(self._scaled_factor(), -1, -2) @ scaled[..., None])[..., 0]
+        # Lower factors of the capacitance broadcast over the leading axes of z.
+        full = np_.broadcast_to(factors, (*along.shape[:-1], *factors.shape[-2:]))
+        explained = self.xp.solve_lower(full, along[..., None])[..., 0]
+        distance = (scaled**2).sum(-1) - (explained**2).sum(-1)
+        size = self.event_shape[0]
+        return -(size * LOG_2PI + self._log_determinant(factors) + distance) / 2
+
+    def _scaled_factor(self) -> Float[Real, "*batch d r"]:
+        """``diag(v)^(-1/2) F``."""
+        return self.factor / self.xp.np.sqrt(self.variance)[..., None]
+
+    def _capacitance(self) -> Float[Real, "*batch r r"]:
+        """The Cholesky factor of ``I + Fᵀ diag(v)⁻¹ F``."""
+        scaled = self._scaled_factor()
+        identity = np.eye(self.rank, dtype=self.mean.dtype)
+        return self.xp.cholesky(self.xp.np.swapaxes(scaled, -1, -2) @ scaled + identity)
+
+    def _log_determinant(self, factors: Float[Real, "*batch r r"]) -> Float[Real, "*batch"]:
+        return self.xp.logdet(factors) + self.xp.np.log(self.variance).sum(-1)

@@ -1,0 +1,201 @@
+"""What is pursued: a log density that need not be normalised, or a model, a prior and records."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posterity.arguments import COUNT
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families import Distribution, Transformed
+from posterity.families.transformed import Supports
+from posterity.families.unconstrained import Bijection
+from posterity.models import Model, Records
+
+
+class Target(eqx.Module):
+    """``log L(z)`` in nats, up to a constant: a pytree, so that its data are not compiled in."""
+
+    @property
+    def records(self) -> int | None:
+        """Records that a minibatch is drawn from; None where there are no minibatches."""
+        return None
+
+    @abc.abstractmethod
+    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+        """``log L(z)`` of one event; traced."""
+
+    def estimate(self, z: Any, key: jax.Array) -> Float[jax.Array, ""]:
+        """The same from a minibatch, without bias; traced."""
+        del key
+        return self.log_density(z)
+
+
+class Function(Target):
+    """A function of one event."""
+
+    function: Callable[[Any], Any] = eqx.field(static=True)
+
+    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+        """What the function says.
+
+        Raises:
+            StructureError: unless it is one number.
+        """
+        value = jnp.asarray(self.function(z))
+        if value.shape != ():
+            raise StructureError(
+                found=f"a log density of shape {value.shape}",
+                expected="one number for one event",
+                fix="Sum over records and coordinates; events come one at a time.",
+            )
+        return value
+
+
+class Joint(Target):
+    """``log p(z) + Σ log p(record | z)`` of any model and prior of the library.
+
+    Args:
+        model: says the log likelihood of records.
+        prior: one proper law of its parameters.
+        data: as the model takes them.
+        batch: records of a minibatch; None for all records at every step.
+
+    Raises:
+        UsageError: for a prior that is no proper law, or minibatches of a joint model.
+        StructureError, ParameterError: for data that the model cannot take.
+
+    >>> from posterity.families import Gaussian
+    >>> from posterity.models import LogisticRegression
+    >>> data = (np.array([[1.0], [-1.0]]), np.array([1.0, 0.0]))
+    >>> joint = Joint(LogisticRegression(), Gaussian.from_standard([0.0], [[1.0]]), data)
+    >>> round(float(joint.log_density(np.zeros(1))), 3)
+    -2.305
+    """
+
+    model: Model
+    prior: Any
+    data: Records
+    batch: int | None = eqx.field(static=True)
+
+    def __init__(self, model: Model, prior: Distribution, data: Any, *, batch: int | None = None):
+        from posterity.distillation.sampling.target import check_prior
+
+        COUNT.or_none().check(batch=batch)
+        check_prior(prior)
+        model.check(data)
+        records = Records.of(data)
+        if not records.size:
+            raise StructureError(
+                found="no records", expected="one at least", fix="Pass the data of the posterior."
+            )
+        if batch is not None and model.joint:
+            raise UsageError(
+                found=f"batch={batch} for a model whose records tell of each other",
+                expected="all records at every step",
+                fix="Leave out batch.",
+            )
+        self.model, self.prior = model, prior
+        self.data = records.widened()
+        self.batch = None if batch is None or batch >= records.size else int(batch)
+
+    @property
+    def records(self) -> int | None:
+        """How many there are, where minibatches are asked for."""
+        return None if self.batch is None else self.data.size
+
+    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+        """With all records."""
+        return self.prior.log_prob(z) + self.model.total(z, self.data)
+
+    def estimate(self, z: Any, key: jax.Array) -> Float[jax.Array, ""]:
+        """With records drawn with replacement, which stand for all."""
+        if self.batch is None:
+            return self.log_density(z)
+        places = jax.random.randint(key, (self.batch,), 0, self.data.size)
+        pick = lambda leaf: jnp.asarray(leaf)[places]
+        weights = pick(self.data.weights) * (self.data.size / self.batch)
+        some = Records(jax.tree.map(pick, self.data.data), weights)
+        return self.prior.log_prob(z) + self.model.total(z, some)
+
+
+class Free(Target):
+    """Another target, in unconstrained coordinates: flat vectors."""
+
+    inner: Target
+    supports: Supports = eqx.field(static=True)
+
+    @property
+    def records(self) -> int | None:
+        """The other's."""
+        return self.inner.records
+
+    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+        """With the volume that the coordinates take."""
+        u, event = self._event(z)
+        return self.inner.log_density(event) + Bijection(self.supports.tree).log_det(u)
+
+    def estimate(self, z: Any, key: jax.Array) -> Float[jax.Array, ""]:
+        """The same from a minibatch."""
+        u, event = self._event(z)
+        return self.inner.estimate(event, key) + Bijection(self.supports.tree).log_det(u)
+
+    def _event(self, z: Any) -> tuple[Any, Any]:
+        bijection = Bijection(self.supports.tree)
+        u = bijection.unravel(z)
+        return u, bijection.forward(u)
+
+
+def as_target(given: Any) -> Target:
+    """A target as it is; a function of one event as a target.
+
+    Raises:
+        UsageError: for what is neither.
+    """
+    if isinstance(given, Target):
+        return given
+    if callable(given):
+        return Function(given)
+    raise UsageError(
+        found=f"a target that is a {type(given).__name__}",
+        expected="a function from an event to its log density, or Joint(model, prior, data)",
+        fix="Write log_density(z) with jax.numpy.",
+    )
+
+
+def check_at(target: Target, z: Any, base: Any) -> None:
+    """Raise a clear error unless the log density can be had at an event ``z``.
+
+    Raises:
+        StructureError: unless it is one real number.
+        UsageError: for what the user's function raises on tracers.
+    """
+    try:
+        found = jax.eval_shape(target.log_density, z)
+    except StructureError:
+        raise
+    except Exception as error:  # whatever the user's function raises
+        raise UsageError(
+            found=f"{type(error).__name__}: {error} from the log density at an event of {base!r}",
+            expected="a function of one event that JAX can trace and differentiate",
+            fix="Write it with jax.numpy, without branches on values; check what events are: "
+            "base.event_shape.",
+        ) from error
+    if not np.issubdtype(found.dtype, np.floating):
+        raise ParameterError(
+            found=f"a log density of {found.dtype}",
+            expected="a real number in nats",
+            fix="Return log L(z).",
+        )
+
+
+def free_of(target: Target, base: Distribution) -> tuple[Target, Distribution]:
+    """The target and the base in the coordinates that components live in."""
+    if isinstance(base, Transformed):
+        return Free(target, base.supports), base.law
+    return target, base

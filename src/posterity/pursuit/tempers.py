@@ -1,0 +1,129 @@
+"""λ of the component step, by name: how much the ratio ``log L/q_t`` counts against entropy.
+
+The best component is ``h ∝ (L/q_t)^λ``: λ > 1 sharpens what is still missing, λ < 1 flattens it.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+import scipy.special
+from jaxtyping import Float
+
+from posterity.arguments import POSITIVE, SHARE, Constraint
+from posterity.errors import ParameterError
+
+LEAST, MOST = 0.3, 3.0
+"""Below, components are too broad to earn weight; above, they shrink to needles."""
+SEVERAL = Constraint(
+    "one positive number or more",
+    lambda given: len(given) > 0 and all(POSITIVE.allows(one) for one in given),
+)
+
+
+class Temper(abc.ABC):
+    """A rule for λ."""
+
+    @abc.abstractmethod
+    def options(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
+        """The λ to try for component ``t`` (from 1; the first has none), of which the best stays.
+
+        ``log_ratios`` are ``log L/q_t`` at points spread over where the search looks.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed(Temper):
+    """One λ; 1 is variational inference with a penalty on similarity to what is there."""
+
+    value: float | int = 1.0
+
+    def __post_init__(self) -> None:
+        POSITIVE.check(value=self.value)
+
+    def options(self, t: int, log_ratios: Any) -> tuple[float, ...]:
+        """That one."""
+        del t, log_ratios
+        return (float(self.value),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule(Temper):
+    """A function of the number of the component.
+
+    >>> Schedule(lambda t: 1 / t).options(2, np.zeros(3))
+    (0.5,)
+    """
+
+    function: Callable[[int], float | int]
+
+    def options(self, t: int, log_ratios: Any) -> tuple[float, ...]:
+        """What the function says.
+
+        Raises:
+            ParameterError: unless that is a positive number.
+        """
+        del log_ratios
+        value = self.function(t)
+        if not POSITIVE.allows(value):
+            raise ParameterError(
+                found=f"λ = {value!r} of a schedule for component {t}",
+                expected=POSITIVE.expected,
+                fix="Mend the schedule.",
+            )
+        return (float(value),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flatness(Temper):
+    """The slides' heuristic: the tempered ratio is held against the uniform distribution.
+
+    λ is such that ``(L/q_t)^λ`` over the points of the search is as flat as ``share`` says: its
+    entropy is that of a uniform distribution over this share of them. So λ > 1 where the ratio is
+    flatter than that, and λ < 1 where it is sharper, within 0.3 and 3.
+
+    Source: egorov2019.
+    """
+
+    share: float | int = 0.1
+
+    def __post_init__(self) -> None:
+        SHARE.check(share=self.share)
+
+    def options(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
+        """By bisection."""
+        del t
+        finite = log_ratios[np.isfinite(log_ratios)]
+        if len(finite) < 2:
+            return (1.0,)
+        wanted = np.log(max(self.share * len(finite), 1.0))
+
+        def excess(log_temper: float) -> float:
+            logs = np.exp(log_temper) * finite
+            weights = scipy.special.softmax(logs)
+            return float(scipy.special.entr(weights).sum()) - wanted
+
+        low, high = np.log(LEAST), np.log(MOST)
+        if excess(low) <= 0:
+            return (LEAST,)
+        if excess(high) >= 0:
+            return (MOST,)
+        return (float(np.exp(scipy.optimize.brentq(excess, low, high))),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Best(Temper):
+    """Several are tried, and the one whose component adds most to the ELBO stays."""
+
+    values: tuple[float | int, ...] = (0.5, 1.0, 1.7)
+
+    def __post_init__(self) -> None:
+        SEVERAL.check(values=self.values)
+
+    def options(self, t: int, log_ratios: Any) -> tuple[float, ...]:
+        """All of them."""
+        del t, log_ratios
+        return tuple(float(value) for value in self.values)
