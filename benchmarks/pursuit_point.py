@@ -42,7 +42,7 @@ class Problem:
 # --- ours ------------------------------------------------------------------------------------
 
 
-def ours(problem: Problem, seed: int, polish: bool = True) -> Laws:
+def ours(problem: Problem, seed: int, polish: str | None = "end") -> Laws:
     """`posterity.pursue` with more and more components; only the whole call is timed."""
     import jax
 
@@ -120,7 +120,9 @@ def _numpyro_program(problem: Problem) -> Any:
         numpyro.sample("z", dist.Normal(mean, deviation).to_event(1))
 
     optimiser = numpyro.optim.Adam(
-        lambda step: problem.rate * target.reach * 0.5 * (1 + jnp.cos(jnp.pi * step / problem.steps))
+        lambda step: (
+            problem.rate * target.reach * 0.5 * (1 + jnp.cos(jnp.pi * step / problem.steps))
+        )
     )
     svi = SVI(model, guide, optimiser, Trace_ELBO(num_particles=problem.draws))
 
@@ -214,7 +216,7 @@ def _harmonic(weights: np.ndarray, number: int) -> np.ndarray:
 
 LOOPS: dict[str, Callable[..., Laws]] = {
     "pursue": ours,
-    "pursue, not polished": lambda problem, seed: ours(problem, seed, polish=False),
+    "pursue, not polished": lambda problem, seed: ours(problem, seed, polish=None),
     "NumPyro": numpyro_loop,
     "Pyro": pyro_loop,
 }
@@ -274,7 +276,7 @@ def growth(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, A
         stamps = [time.perf_counter()]
         posterity.pursue(
             target.log_density, base, components=problem.components,
-            key=jax.random.key(seed + number), polish=False,
+            key=jax.random.key(seed + number), polish=None,
             progress=lambda *_: stamps.append(time.perf_counter()),
         )  # fmt: skip
         steps.append(np.diff(stamps).tolist())

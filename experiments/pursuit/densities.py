@@ -23,6 +23,7 @@ from experiments.pursuit.quadrature import Gaussians, divergence
 from experiments.pursuit.targets import NEAR, TARGETS, Target, scaled
 from posterity.errors import ConvergenceWarning
 from posterity.families import DiagonalGaussian, Gaussian
+from posterity.pursuit import Fixed
 
 RESULTS = Path(__file__).parent / "results"
 CACHE = REPOSITORY / ".cache" / "pursuit"
@@ -39,12 +40,9 @@ were others. The slides print no numbers."""
 
 OURS = "pursue"
 PLAIN, JOINT, REFERENCE = "plain VI", "joint mixture VI", "NUTS and EM"
-VARIANTS: dict[str, dict[str, Any]] = {
-    OURS: {},
-    "pursue, not polished": {"polish": False},
-    "pursue, λ = 1, not polished": {"polish": False, "temper": 1.0},
-}
-"""What is asked of `posterity.pursue` beside its defaults."""
+GREEDY, PLAINEST = "pursue, not polished", "pursue, λ = 1, not polished"
+LEAST = 100_000
+"""Evaluations that peers have, however few ours took: theirs are spent in advance."""
 ENOUGH = 0.01
 
 
@@ -55,12 +53,12 @@ class Effort:
     targets: tuple[str, ...] = tuple(TARGETS)
     components: tuple[int, ...] = (6, 8)
     seeds: int = 5
-    methods: tuple[str, ...] = (*VARIANTS, PLAIN, *peers.PEERS, JOINT, REFERENCE)
+    methods: tuple[str, ...] = (OURS, PLAIN, *peers.PEERS, JOINT, PLAINEST, REFERENCE)
+    once: tuple[str, ...] = (PLAINEST, REFERENCE)
+    """Methods that are run with the first number of components alone."""
     scales: tuple[float, ...] = (0.01, 100.0)
     evaluations: int | None = None
     """Of peers: as many as ours took at most, where not given."""
-    options: tuple[tuple[str, Any], ...] = ()
-    """Of `posterity.pursue`."""
     draws: int = 1000
     """Of each of the eight chains of NUTS."""
 
@@ -68,7 +66,7 @@ class Effort:
 FULL = Effort()
 QUICK = Effort(
     targets=("two far modes",), components=(2,), seeds=1, scales=(),
-    methods=(OURS, PLAIN, "boosting VI, line search"), evaluations=4000, draws=50,
+    methods=(OURS, PLAIN, "boosting VI, line search"), evaluations=4000, draws=50, once=(),
 )  # fmt: skip
 
 
@@ -77,18 +75,25 @@ QUICK = Effort(
 
 def ours(
     target: Target, *, components: int, seed: int, full: bool = False, **options: Any
-) -> Found:
-    """By the verb, with the base law as everyone has it."""
+) -> tuple[Found, Found]:
+    """By the verb, from the base law that everyone has: the mixture, and that before the polish."""
     zero, variance = np.zeros(target.size), np.full(target.size, target.reach**2)
     base = (
         Gaussian.from_standard(zero, np.diag(variance))
         if full
         else DiagonalGaussian.from_standard(zero, variance)
     )
+    steps: list[Any] = []
     found = posterity.pursue(
-        target.log_density, base, components=components, key=jax.random.key(seed), **options
+        target.log_density, base, components=components, key=jax.random.key(seed),
+        progress=steps.append, **options,
+    )  # fmt: skip
+    # the polish is reported as a component of no weight of its own
+    grown = [step for step in steps if not math.isnan(step.row.alpha)][-1]
+    return (
+        Found(gaussians(found.posterior), evaluations(found)),
+        Found(gaussians(grown.posterior), int(grown.row.evaluations)),
     )
-    return Found(gaussians(found.posterior), evaluations(found))
 
 
 def gaussians(mixture: Any) -> Gaussians:
@@ -103,8 +108,8 @@ def gaussians(mixture: Any) -> Gaussians:
 
 
 def evaluations(found: Any) -> int:
-    """Points at which the log density or its gradient was taken, of the whole run."""
-    return int(found.evaluations)
+    """Gradients of the log density, of the whole run."""
+    return int(found.trace[-1].evaluations)
 
 
 # --- everyone --------------------------------------------------------------------------------
@@ -135,10 +140,15 @@ def run_method(
     """All seeds of a method."""
     seeds = range(effort.seeds)
     budget = {"evaluations": evaluations, "seeds": seeds, "full": full}
-    if name in VARIANTS:
-        options = dict(effort.options) | VARIANTS[name]
+    if name == OURS:
+        pairs = [ours(target, components=components, seed=seed, full=full) for seed in seeds]
+        whole, greedy = (measured(target, own) for own in zip(*pairs, strict=True))
+        return [{**own, GREEDY: before} for own, before in zip(whole, greedy, strict=True)]
+    if name == PLAINEST:
+        options: dict[str, Any] = {"polish": None, "temper": Fixed(1.0)}
         found = [
-            ours(target, components=components, seed=seed, full=full, **options) for seed in seeds
+            ours(target, components=components, seed=seed, full=full, **options)[0]
+            for seed in range(min(effort.seeds, 3))
         ]
     elif name == PLAIN:
         found = peers.joint(target, components=1, batch=16, **budget)
@@ -162,16 +172,18 @@ def one_target(
     table: dict[str, list[dict[str, Any]]] = {}
     budget = effort.evaluations or 0
     for name in effort.methods:
+        if name in effort.once and components != effort.components[0]:
+            continue
         make = functools.partial(run_method, name, target, components, budget, effort, full)
         parts = [target.name, components, name, effort.seeds, kind]
-        if name not in VARIANTS:
+        if name not in (OURS, PLAINEST, REFERENCE):
             parts.append(budget)
-        else:
-            parts += [effort.options, VARIANTS[name]]
         table[name] = summary.kept(f"densities-{kind}", make, *parts, cache=cache)
-        if name == OURS and not effort.evaluations:
-            # seeds stop at different times: everyone gets what ours took in the middle one
-            budget = int(np.median([row["evaluations"] for row in table[name]]))
+        if name == OURS:
+            table[GREEDY] = [row[GREEDY] for row in table[OURS]]
+            if not effort.evaluations:
+                took = int(np.median([row["evaluations"] for row in table[name]]))
+                budget = max(took, LEAST)
         print(f"{target.name:22} {components} {kind} {name:32}", line(table[name]), flush=True)
     return table
 
@@ -237,38 +249,59 @@ def goals(name: str, components: int, table: Mapping[str, Any]) -> list[dict[str
     return found
 
 
-def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[str, Any]:
-    """Measure, judge, draw and write; returns what `densities.json` holds."""
+def run(
+    effort: Effort, results: Path = RESULTS, cache: Path = CACHE, *, wide: bool = True
+) -> dict[str, Any]:
+    """Measure, judge, draw and write; returns what `densities.json` holds.
+
+    It is written whenever a target is done; ``wide`` adds full covariances and other units.
+    """
     tables: dict[str, Any] = {}
     drawn: dict[str, Any] = {}
-    judged = []
-    for name in effort.targets:
-        target = TARGETS[name]()
-        own: dict[str, Any] = {"prototype, six components": PROTOTYPE.get(name, "none")}
-        for components in effort.components:
-            table = one_target(target, components, effort, cache)
-            own[f"{components} components"] = {m: report(rows) for m, rows in table.items()}
-            judged += goals(name, components, table)
-            drawn[name] = (target, table)
-        tables[name] = own
-    found = {
+    judged: list[dict[str, Any]] = []
+    found: dict[str, Any] = {
         "paper": "the slides print no numbers",
         "problem": "components are Gaussians with independent coordinates; the base law is "
         "N(0, reach²), from which searches start; nats; KL by quadrature in double precision",
-        "budget": "peers have as many evaluations of the log density or its gradient as the "
-        "median run of pursue took",
-        "seeds": f"0 to {effort.seeds - 1}; NUTS 0",
+        "budget": "gradients of the log density; peers have as many as the median run of pursue "
+        f"took, and at least {LEAST}",
+        "seeds": f"0 to {effort.seeds - 1}; λ = 1 not polished 0 to 2; NUTS 0",
         "spread": "least and largest over seeds",
         "effort": dataclasses.asdict(effort),
+        "goals met": [],
         "goals": judged,
-        "goals met": [sum(own["met"] for own in judged), len(judged)],
         "targets": tables,
-        "other units": units(effort, cache),
         "made with": summary.versions(),
     }
-    summary.write(results, "densities", found)
+    for components in effort.components:
+        for name in effort.targets:
+            target = TARGETS[name]()
+            table = one_target(target, components, effort, cache)
+            own = tables.setdefault(
+                name, {"prototype, six components": PROTOTYPE.get(name, "none")}
+            )
+            own[f"{components} components"] = {m: report(rows) for m, rows in table.items()}
+            judged += goals(name, components, table)
+            drawn[name] = (target, table)
+            found["goals met"] = [sum(own["met"] for own in judged), len(judged)]
+            summary.write(results, "densities", found)
     pictures.densities(drawn, results / "densities.png", OURS, list(peers.PEERS), median)
+    if wide and effort.scales:
+        found["full covariances"] = covariances(effort, cache)
+        found["other units"] = units(effort, cache)
+        summary.write(results, "densities", found)
     return found
+
+
+def covariances(effort: Effort, cache: Path) -> dict[str, Any]:
+    """In the plane, Gaussians of any covariance."""
+    few = dataclasses.replace(effort, methods=(OURS,), seeds=min(effort.seeds, 3))
+    targets = [TARGETS[name]() for name in effort.targets]
+    return {
+        target.name: report(one_target(target, effort.components[0], few, cache, full=True)[OURS])
+        for target in targets
+        if target.size > 1
+    }
 
 
 def units(effort: Effort, cache: Path) -> dict[str, Any]:

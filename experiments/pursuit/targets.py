@@ -265,13 +265,13 @@ def log_gamma() -> Target:
 
 
 TARGETS: dict[str, Callable[[], Target]] = {
-    make().name: make
+    make().name: functools.cache(make)
     for make in (
         *(four_modes_1d, four_modes_2d, two_far_modes, ring_of_six, banana, funnel, two_moons),
         *(cauchy, student, skew_normal, log_gamma),
     )
 }
-"""By name."""
+"""By name; each is made once, for what is compiled for it serves again."""
 
 NEAR = ("four modes, 1-d", "four modes, 2-d", "two far modes")
 """Those that are mixtures of few Gaussians of the family, where 0.01 nats are to be reached."""
