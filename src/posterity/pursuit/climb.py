@@ -49,7 +49,7 @@ def lbfgs(
     begin = np.asarray(start, np.float64).ravel()
     box = scipy.optimize.Bounds(begin - bound, begin + bound)
     # Units of a step are about one: nothing is to be gained by differences below these.
-    options = {"maxiter": steps, "ftol": 1e-10, "gtol": 1e-6, "maxcor": 20}
+    options = {"maxiter": steps, "ftol": 1e-10, "gtol": 1e-6}
     found = scipy.optimize.minimize(
         least, begin, jac=True, method="L-BFGS-B", bounds=box, options=options
     )

@@ -50,7 +50,7 @@ FAR = 1e4
 """In standard deviations of the base: a component that begins to lie there has run away."""
 COLLAPSED = 1e-8
 """In the same units: a component narrower than this has collapsed."""
-POLISH = one_of("end", "each")
+POLISH = one_of("each", "end")
 KINDS = one_of("diagonal", "full", "low-rank")
 RANK = 4
 
@@ -70,7 +70,7 @@ def pursue(
     key: jax.Array,
     temper: Temper | None = None,
     weights: rules.Rule = "corrective",
-    polish: Literal["end", "each"] | None = "end",
+    polish: Literal["each", "end"] | None = "each",
     attempts: int = 8,
     finalists: int = 3,
     samples: int | None = None,
@@ -92,8 +92,8 @@ def pursue(
         temper: the rule for λ; several are tried by default.
         weights: ``"corrective"`` finds all weights anew after each component, ``"line"`` the new
             one's alone, and ``"harmonic"`` takes 2/(t + 2), whatever it does.
-        polish: improve all components together by the ELBO itself, at the ``"end"`` or after
-            ``"each"`` component; None for what the greedy steps found.
+        polish: improve all components together by the ELBO itself, after ``"each"`` component or at
+            the ``"end"`` alone; None for what the greedy steps found.
         attempts: points from which peaks are sought, for each component.
         finalists: peaks about which components are found, of which the best stays.
         samples: draws of each component that the ELBO is estimated from.
