@@ -41,6 +41,12 @@ were others. The slides print no numbers."""
 OURS = "pursue"
 PLAIN, JOINT, REFERENCE = "plain VI", "joint mixture VI", "NUTS and EM"
 GREEDY, PLAINEST = "pursue, not polished", "pursue, λ = 1, not polished"
+OPTIONS: dict[str, dict[str, Any]] = {
+    OURS: {},
+    GREEDY: {"polish": None},
+    PLAINEST: {"polish": None, "temper": Fixed(1.0)},
+}
+"""What is asked of `posterity.pursue` beside its defaults."""
 LEAST = 100_000
 """Evaluations that peers have, however few ours took: theirs are spent in advance."""
 ENOUGH = 0.01
@@ -53,8 +59,8 @@ class Effort:
     targets: tuple[str, ...] = tuple(TARGETS)
     components: tuple[int, ...] = (6, 8)
     seeds: int = 5
-    methods: tuple[str, ...] = (OURS, PLAIN, *peers.PEERS, JOINT, PLAINEST, REFERENCE)
-    once: tuple[str, ...] = (PLAINEST, REFERENCE)
+    methods: tuple[str, ...] = (OURS, PLAIN, *peers.PEERS, JOINT, GREEDY, PLAINEST, REFERENCE)
+    once: tuple[str, ...] = (GREEDY, PLAINEST, REFERENCE)
     """Methods that are run with the first number of components alone."""
     scales: tuple[float, ...] = (0.01, 100.0)
     evaluations: int | None = None
@@ -75,25 +81,18 @@ QUICK = Effort(
 
 def ours(
     target: Target, *, components: int, seed: int, full: bool = False, **options: Any
-) -> tuple[Found, Found]:
-    """By the verb, from the base law that everyone has: the mixture, and that before the polish."""
+) -> Found:
+    """By the verb, from the base law that everyone has."""
     zero, variance = np.zeros(target.size), np.full(target.size, target.reach**2)
     base = (
         Gaussian.from_standard(zero, np.diag(variance))
         if full
         else DiagonalGaussian.from_standard(zero, variance)
     )
-    steps: list[Any] = []
     found = posterity.pursue(
-        target.log_density, base, components=components, key=jax.random.key(seed),
-        progress=steps.append, **options,
-    )  # fmt: skip
-    # the polish is reported as a component of no weight of its own
-    grown = [step for step in steps if not math.isnan(step.row.alpha)][-1]
-    return (
-        Found(gaussians(found.posterior), evaluations(found)),
-        Found(gaussians(grown.posterior), int(grown.row.evaluations)),
+        target.log_density, base, components=components, key=jax.random.key(seed), **options
     )
+    return Found(gaussians(found.posterior), evaluations(found))
 
 
 def gaussians(mixture: Any) -> Gaussians:
@@ -140,16 +139,10 @@ def run_method(
     """All seeds of a method."""
     seeds = range(effort.seeds)
     budget = {"evaluations": evaluations, "seeds": seeds, "full": full}
-    if name == OURS:
-        pairs = [ours(target, components=components, seed=seed, full=full) for seed in seeds]
-        whole, greedy = (measured(target, own) for own in zip(*pairs, strict=True))
-        return [{**own, GREEDY: before} for own, before in zip(whole, greedy, strict=True)]
-    if name == PLAINEST:
-        options: dict[str, Any] = {"polish": None, "temper": Fixed(1.0)}
-        found = [
-            ours(target, components=components, seed=seed, full=full, **options)[0]
-            for seed in range(min(effort.seeds, 3))
-        ]
+    if name in OPTIONS:
+        few = seeds if name == OURS else range(min(effort.seeds, 3))
+        options = {"components": components, "full": full, **OPTIONS[name]}
+        found = [ours(target, seed=seed, **options) for seed in few]
     elif name == PLAIN:
         found = peers.joint(target, components=1, batch=16, **budget)
     elif name == JOINT:
@@ -176,14 +169,12 @@ def one_target(
             continue
         make = functools.partial(run_method, name, target, components, budget, effort, full)
         parts = [target.name, components, name, effort.seeds, kind]
-        if name not in (OURS, PLAINEST, REFERENCE):
+        if name not in (*OPTIONS, REFERENCE):
             parts.append(budget)
         table[name] = summary.kept(f"densities-{kind}", make, *parts, cache=cache)
-        if name == OURS:
-            table[GREEDY] = [row[GREEDY] for row in table[OURS]]
-            if not effort.evaluations:
-                took = int(np.median([row["evaluations"] for row in table[name]]))
-                budget = max(took, LEAST)
+        if name == OURS and not effort.evaluations:
+            took = int(np.median([row["evaluations"] for row in table[name]]))
+            budget = max(took, LEAST)
         print(f"{target.name:22} {components} {kind} {name:32}", line(table[name]), flush=True)
     return table
 
@@ -265,7 +256,7 @@ def run(
         "N(0, reach²), from which searches start; nats; KL by quadrature in double precision",
         "budget": "gradients of the log density; peers have as many as the median run of pursue "
         f"took, and at least {LEAST}",
-        "seeds": f"0 to {effort.seeds - 1}; λ = 1 not polished 0 to 2; NUTS 0",
+        "seeds": f"0 to {effort.seeds - 1}; not polished 0 to 2; NUTS 0",
         "spread": "least and largest over seeds",
         "effort": dataclasses.asdict(effort),
         "goals met": [],
