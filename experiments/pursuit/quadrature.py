@@ -31,7 +31,7 @@ class Gaussians:
         weights, means, factors = (np.asarray(a, np.float64) for a in (weights, means, factors))
         if factors.ndim == 2:
             factors = factors[:, :, None] * np.eye(factors.shape[1])
-        keep = weights > 0
+        keep = ~(weights <= 0)  # what is no number stays, to be seen
         return cls(weights[keep] / weights[keep].sum(), means[keep], factors[keep])
 
     @property
