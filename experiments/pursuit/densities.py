@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import functools
 import math
+import statistics
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -182,7 +183,7 @@ def one_target(
 def line(rows: Sequence[Mapping[str, Any]]) -> str:
     """Of one method, for the terminal."""
     reverse = peers.spread([row["reverse"] for row in rows])
-    forward = np.median([row["forward"] for row in rows])
+    forward = statistics.median(row["forward"] for row in rows)
     return f"{reverse[1]:9.2g} [{reverse[0]:.2g}, {reverse[2]:.2g}]  forward {forward:.2g}"
 
 
@@ -210,7 +211,7 @@ def three(values: Sequence[float]) -> dict[str, Any]:
 
 def median(rows: Sequence[Mapping[str, Any]]) -> float:
     """Of KL(q ‖ p) over seeds."""
-    return float(np.median([row["reverse"] for row in rows]))
+    return statistics.median(row["reverse"] for row in rows)
 
 
 def goals(name: str, components: int, table: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ import numpy as np
 import optax
 
 from experiments.pursuit.quadrature import Gaussians
-from experiments.pursuit.targets import LOG_2PI, Array, Target
+from experiments.pursuit.targets import LOG_2PI, Target
 
 DRAWS = 256
 """Of each component, on which weights are found."""
@@ -364,6 +365,6 @@ def stretched(law: Gaussians, by: float) -> Gaussians:
     return Gaussians(law.weights, by * law.means, by * law.factors)
 
 
-def spread(values: Any) -> Array:
-    """Least, median and largest."""
-    return np.quantile(np.asarray(values, np.float64), [0.0, 0.5, 1.0])
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Least, median and largest; some may be infinite."""
+    return min(values), statistics.median(values), max(values)

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from posterity.pursuit import Joint
 
 import posterity
 from experiments.dark_knowledge import summary
@@ -21,6 +20,7 @@ from posterity.distillation import Langevin
 from posterity.errors import ConvergenceWarning
 from posterity.families import DiagonalGaussian
 from posterity.models import Model
+from posterity.pursuit import Joint
 
 DRAWS = 1000
 """Of a law, over which predictions are averaged."""
@@ -78,12 +78,18 @@ def _each(problem: Problem, draws: Array) -> Array:
 
 def pursued(
     problem: Problem, components: int, seed: int, *, batch: int | None = None, **options: Any
-) -> Any:
-    """What `posterity.pursue` finds, its components independent coordinates."""
+) -> list[Any]:
+    """What `posterity.pursue` has after each component: rows of its trace, and mixtures.
+
+    It stops by itself, so there may be fewer.
+    """
     target = Joint(problem.model, problem.prior, problem.train, batch=batch)
-    return posterity.pursue(
-        target, problem.base, components=components, key=jax.random.key(seed), **options
-    )
+    steps: list[Any] = []
+    posterity.pursue(
+        target, problem.base, components=components, key=jax.random.key(seed),
+        progress=steps.append, **options,
+    )  # fmt: skip
+    return steps
 
 
 def draws_of(law: Any, seed: int, number: int = DRAWS) -> Array:
@@ -154,18 +160,18 @@ def curve(
     """Test log likelihood of each method, in nats a record, against the number of components."""
     members = modes(problem, max(counts), seed)
     rival = mean_field(problem, seed) if rival is None else rival
-    ours, used, bounds = {}, {}, {}
-    for count in counts:
-        found = pursued(problem, count, seed, batch=batch, **(options or {}))
-        ours[str(count)] = score(problem, draws_of(found.posterior, seed))
-        weights = np.asarray(found.posterior.weights)
-        used[str(count)] = float(np.exp(-(weights * np.log(weights)).sum()))
-        bounds[str(count)] = float(found.trace[-1].elbo)
+    steps = pursued(problem, max(counts), seed, batch=batch, **(options or {}))
+    # where it stopped by itself, what it had stays
+    at = {str(count): steps[min(count, len(steps)) - 1] for count in counts}
+    ours = {name: score(problem, draws_of(step.posterior, seed)) for name, step in at.items()}
+    used = {name: float(step.row.effective) for name, step in at.items()}
+    bounds = {name: float(step.row.elbo) for name, step in at.items()}
     return {
         OURS: ours,
         ENSEMBLE: {str(k): score(problem, members[:k]) for k in counts},
         MEAN_FIELD: score(problem, rival),
         LANGEVIN: score(problem, langevin(problem, seed, **(chains or {}))),
+        "components found": len(steps),
         "effective number of components": used,
         "evidence lower bound": bounds,
     }
