@@ -19,6 +19,9 @@ from posterity.pursuit.objectives import Components
 from posterity.pursuit.shapes import Shape
 from posterity.pursuit.target import Target
 
+LEAST = -1e300
+"""That keeps the logarithm of no density at all from becoming NaN."""
+
 
 class Estimate(NamedTuple):
     """A Monte Carlo estimate, and its standard error."""
@@ -44,7 +47,7 @@ class Bank:
         return _log_mixture(weights, self.densities)
 
     def terms(self, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k n"]:
-        """``w_j (log L - log q)`` at the draws of each place: the ELBO is the sum of their means."""
+        """``w_j (log L - log q)`` at the draws of each place; the ELBO is the sum of their means."""
         gaps = self.log_l - self.log_q(weights)
         return np.where(weights[:, None] > 0, weights[:, None] * gaps, 0.0)
 
@@ -64,7 +67,7 @@ class Bank:
         return float(total), float(np.exp(2 * total - second))
 
     def tail(self, weights: Float[np.ndarray, " k"], share: float) -> float:
-        """The quantile of ``log q`` at the mixture's own draws below which ``share`` of them lie."""
+        """What ``log q`` is less than at this share of the mixture's own draws."""
         used = weights > 0
         found = self.log_q(weights)[used]
         mass = np.repeat(weights[used][:, None], found.shape[1], 1).ravel() / found.shape[1]
@@ -135,6 +138,6 @@ def _log_mixture(
 ) -> Float[np.ndarray, "..."]:
     used = weights > 0
     logs = np.log(weights[used])
-    return scipy.special.logsumexp(
-        densities[used] + logs.reshape(-1, *(1,) * (densities.ndim - 1)), axis=0
-    )
+    joint = densities[used] + logs.reshape(-1, *(1,) * (densities.ndim - 1))
+    most = np.maximum(joint.max(axis=0), LEAST)
+    return most + np.log(np.exp(joint - most).sum(axis=0))

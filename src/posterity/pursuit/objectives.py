@@ -15,6 +15,8 @@ from jaxtyping import Float
 from posterity.pursuit.shapes import Shape
 from posterity.pursuit.target import Target
 
+compiled = functools.partial(jax.jit, static_argnums=0)
+"""For functions of a shape first."""
 TOGETHER = 256
 """Draws at which a log density is asked at a time, where there may be many."""
 
@@ -65,7 +67,7 @@ def _asked(target: Target, z: Any, key: Any) -> Float[jax.Array, ""]:
 
 
 def component(
-    shape: Shape, target: Target, start: Any, v: Any, noise: Any, ratio: Ratio, temper: Any,
+    shape: Shape, v: Any, target: Target, start: Any, noise: Any, ratio: Ratio, temper: Any,
     key: Any = None,
 ) -> Float[jax.Array, ""]:  # fmt: skip
     """``H[h] + λ E_h[log L/q_t]``, in nats: egorov2019's component step.
@@ -83,7 +85,7 @@ def component(
 
 
 def addition(
-    shape: Shape, target: Target, start: Any, move: Any, noise: Any, before: Any
+    shape: Shape, move: Any, target: Target, start: Any, noise: Any, before: Any
 ) -> Float[jax.Array, ""]:  # fmt: skip
     """The ELBO of ``(1 - α) q_t + α h`` as a function of ``h`` and the log odds of ``α``.
 
@@ -109,7 +111,7 @@ def addition(
 
 
 def joint(
-    shape: Shape, target: Target, start: Components, moves: Any, noise: Any, key: Any = None
+    shape: Shape, moves: Any, target: Target, start: Components, noise: Any, key: Any = None
 ) -> Float[jax.Array, ""]:
     """The ELBO as a function of all components (K, p) and all log weights, the last column.
 
@@ -134,18 +136,13 @@ def joint(
     return (jnp.where(used, jnp.exp(log_weights), 0.0) * values).sum()
 
 
-component_slope = jax.jit(jax.value_and_grad(component, argnums=3), static_argnums=0)
-addition_slope = jax.jit(jax.value_and_grad(addition, argnums=3), static_argnums=0)
-joint_slope = jax.jit(jax.value_and_grad(joint, argnums=3), static_argnums=0)
-
-
-@functools.partial(jax.jit, static_argnums=0)
+@compiled
 def draws(shape: Shape, parameters: Any, noise: Any) -> Any:
     """Events (n, ...) of one component."""
     return jax.vmap(lambda noise: shape.draw(parameters, noise))(noise)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@compiled
 def densities(shape: Shape, parameters: Any, z: Any) -> Float[jax.Array, "k n"]:
     """``log h_k`` at events (n, ...)."""
     return jax.vmap(lambda z: log_probs(shape, parameters, z), out_axes=1)(z)
@@ -157,14 +154,36 @@ def values(target: Target, z: Any) -> Float[jax.Array, " n"]:
     return jax.lax.map(target.log_density, z, batch_size=TOGETHER)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@compiled
 def ratios(shape: Shape, target: Target, z: Any, ratio: Ratio) -> Float[jax.Array, " n"]:
     """``log L/q_t`` at events (n, ...)."""
     one = lambda z: ratio(shape, target.log_density(z), z)
     return jax.lax.map(one, z, batch_size=TOGETHER)
 
 
-move_all = jax.jit(
-    lambda shape, parameters, v: jax.vmap(shape.move)(parameters, v), static_argnums=0
-)
-entropies = jax.jit(lambda shape, parameters: jax.vmap(shape.entropy)(parameters), static_argnums=0)
+@compiled
+def moved(shape: Shape, parameters: Any, v: Any) -> Any:
+    """The parameters of one component moved."""
+    return shape.move(parameters, v)
+
+
+@compiled
+def moved_all(shape: Shape, parameters: Any, v: Any) -> Any:
+    """Of several (K,), each by its own."""
+    return jax.vmap(shape.move)(parameters, v)
+
+
+@compiled
+def outline(shape: Shape, parameters: Any) -> tuple[Any, Any]:
+    """Deviations of a component, and its middle, shaped as events."""
+    return shape.deviation(parameters), shape.draw(parameters, jnp.zeros(shape.noise_size))
+
+
+@compiled
+def picked(shape: Shape, parameters: Any, labels: Any, noise: Any) -> Any:
+    """Events (n, ...) of the components (K,) that labels name."""
+
+    def one(label: Any, noise: Any) -> Any:
+        return shape.draw(jax.tree.map(lambda leaf: leaf[label], parameters), noise)
+
+    return jax.vmap(one)(labels, noise)

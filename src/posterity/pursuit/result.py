@@ -5,8 +5,10 @@ from typing import Any, Literal, NamedTuple
 
 from posterity.families import Mixture
 
-SHORT = 0.05
+SHORT = 0.01
 """Nats: what the last component may still have added before the pursuit is said to be cut short."""
+ALIKE = 0.9
+"""The share of effective draws from which on a mixture is said to be the target."""
 FEW = 0.1
 """The share of effective draws below which a mixture is said to miss something."""
 
@@ -54,7 +56,7 @@ class Refused(NamedTuple):
 class Status:
     """Whether there is more to gain.
 
-    ``gain`` is what the last step added to the ELBO, with its standard error. ``effective`` is the
+    ``gain`` is what the last component added to the ELBO, with its standard error. ``effective`` is the
     share of the mixture's draws that count when they are weighted to the target: 1 where they are
     the same, and small where the mixture is narrower than the target somewhere. ``gap`` is what the
     weighted draws say of ``KL(q ‖ p)``, in nats: too little where they miss a part of the target.
@@ -75,8 +77,8 @@ class Status:
     def __str__(self) -> str:
         why = "".join(f"; {reason}" for reason in self.reasons)
         return (
-            f"{self.state}: the last step added {self.gain:.2g} ± {self.gain_error:.2g} nats, about "
-            f"{max(self.gap, 0.0):.2g} are left{why}"
+            f"{self.state}: the last component added {self.gain:.2g} ± {self.gain_error:.2g} nats, "
+            f"about {max(self.gap, 0.0):.2g} are left{why}"
         )
 
 

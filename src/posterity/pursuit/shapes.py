@@ -96,8 +96,15 @@ class Shape(abc.ABC):
         """Standard deviations of the coordinates, shaped as an event; only where ``nodal``."""
 
     def noise(self, key: jax.Array, number: int) -> Any:
-        """Fresh noise for so many draws."""
+        """Fresh noise for so many draws; traced."""
         return jax.random.normal(key, (number, self.noise_size))
+
+    def fixed_noise(self, key: jax.Array, number: int) -> Any:
+        """The same outside of compiled code."""
+        if not self.nodal:
+            return self.noise(key, number)
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
+        return jnp.asarray(rng.standard_normal((number, self.noise_size)))
 
     def nodes(self, number: int, seed: int = 0) -> np.ndarray:
         """Noise that does not change (n, noise size): a quasi-random sample in mirrored pairs."""

@@ -23,6 +23,8 @@ SCOUTS = 256
 """Points of each kind at which the ratio is looked at."""
 WIDER = 3.0
 """How much further than the mixture's draws the search looks."""
+CLIMB = 60
+"""Looks of a climb."""
 DENSE = 100
 """Coordinates up to which the whole curvature is computed."""
 WIDEST = 10.0
@@ -44,17 +46,17 @@ class Scouted(NamedTuple):
 
 def scouted(shape: Shape, target: Target, base: Any, ratio: Ratio, *, key: jax.Array) -> Scouted:
     """Points over the base, and about each component of the mixture."""
-    first, second, third = jax.random.split(key, 3)
-    z = objectives.draws(shape, base, shape.noise(first, SCOUTS))
-    if ratio.begun and shape.nodal:
-        weights = np.exp(np.asarray(ratio.q.log_weights))
-        labels = jax.random.choice(second, len(weights), (SCOUTS,), p=jnp.asarray(weights))
-        noise = WIDER * shape.noise(third, SCOUTS)
-        one = lambda label, noise: shape.draw(
-            jax.tree.map(lambda leaf: leaf[label], ratio.q.parameters), noise
-        )
-        about = jax.vmap(one)(labels, noise)
-        z = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), z, about)
+    if not shape.nodal:
+        z = objectives.draws(shape, base, shape.noise(key, 2 * SCOUTS))
+    else:
+        noise = shape.fixed_noise(key, 2 * SCOUTS)
+        z = objectives.draws(shape, base, noise)
+        if ratio.begun:
+            rng = np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
+            weights = np.exp(np.asarray(ratio.q.log_weights))
+            labels = rng.choice(len(weights), 2 * SCOUTS, p=weights / weights.sum())
+            about = objectives.picked(shape, ratio.q.parameters, jnp.asarray(labels), WIDER * noise)
+            z = jax.tree.map(lambda a, b: jnp.concatenate([a[:SCOUTS], b[SCOUTS:]]), z, about)
     return Scouted(z, np.asarray(objectives.ratios(shape, target, z, ratio), np.float64))
 
 
@@ -72,7 +74,8 @@ def promising(
     chances[best] = 0.0
     more = min(number - 1, int((chances > 0).sum()))
     others = rng.choice(len(logs), more, replace=False, p=chances / chances.sum()) if more else []
-    return np.array([best, *others], int)
+    # As many whatever is known, so that one program serves.
+    return np.array([best, *others, *[best] * (number - 1 - more)], int)
 
 
 class Start(NamedTuple):
@@ -87,29 +90,30 @@ def tops(
     shape: Shape, target: Target, base: Any, ratio: Ratio, found: Scouted, places: Any
 ) -> tuple[list[Start], int]:
     """From points to peaks, the best first and each once; and the gradients that it took."""
-    wide = shape.deviation(base)
+    wide = objectives.outline(shape, base)[0]
     leaves, structure = jax.tree.flatten(wide)
     rebuild = _rebuilder(structure, tuple(leaf.shape for leaf in leaves))
-    unit, starts, evaluations = np.asarray(_flat(wide)), [], 0
+    unit, begin = _flat(wide), _flat(jax.tree.map(lambda leaf: leaf[places], found.z), 1)
+    risen, curvatures = _climbed(shape, rebuild, target, begin, unit, ratio)
+    values = np.asarray(risen.value)
+    starts: list[Start] = []
     middles: list[tuple[np.ndarray, np.ndarray]] = []
-    for place in places:
-        at = np.asarray(_flat(jax.tree.map(lambda leaf, n=place: leaf[n], found.z)))
-        slope = lambda v, at=at: _slope(shape, target, rebuild, at, unit, v, ratio)
-        risen = climb.lbfgs(slope, np.zeros(len(at)), steps=50, bound=100.0)
-        evaluations += risen.evaluations
-        if not np.isfinite(risen.value):
+    for number in np.argsort(-values, kind="stable"):
+        if not np.isfinite(values[number]):
             continue
-        top = at + unit * risen.v
-        hessian = _curvature(target, rebuild, top, unit)
-        parameters, deviation = _placed(shape, rebuild, top, unit, hessian)
-        near = [
+        top = begin[number] + unit * np.asarray(risen.v)[number]
+        curvature = None if curvatures is None else np.asarray(curvatures)[number]
+        parameters, deviation = _placed(shape, rebuild, top, unit, curvature)
+        if any(
             (np.abs(top - other) < APART * np.minimum(deviation, own)).all()
             for other, own in middles
-        ]
-        if not any(near):
-            middles.append((top, deviation))
-            starts.append(Start(parameters, risen.value + float(np.log(deviation / unit).sum())))
-    return sorted(starts, key=lambda start: -start.score), evaluations
+        ):
+            continue
+        middles.append((top, deviation))
+        score = float(values[number] + np.log(deviation / unit).sum())
+        starts.append(Start(parameters, score))
+    ordered = sorted(starts, key=lambda start: -start.score)
+    return ordered, int(np.asarray(risen.evaluations).sum())
 
 
 def scattered(shape: Shape, base: Any, found: Scouted, places: Any) -> list[Start]:
@@ -122,8 +126,10 @@ def scattered(shape: Shape, base: Any, found: Scouted, places: Any) -> list[Star
     ]
 
 
-def _flat(event: Any) -> Any:
-    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(event)])
+def _flat(event: Any, leading: int = 0) -> np.ndarray:
+    """The numbers of an event, after some leading axes."""
+    rows = [np.asarray(leaf) for leaf in jax.tree.leaves(event)]
+    return np.concatenate([row.reshape(*row.shape[:leading], -1) for row in rows], axis=-1)
 
 
 @functools.lru_cache(maxsize=64)
@@ -140,41 +146,38 @@ def _rebuilder(structure: Any, shapes: tuple[tuple[int, ...], ...]) -> Any:
     return rebuild
 
 
-def _slope(
-    shape: Shape, target: Target, rebuild: Any, at: Any, unit: Any, v: Any, ratio: Ratio
-) -> Any:
-    return _climbing(shape, rebuild, target, jnp.asarray(at), jnp.asarray(unit), v, ratio)
+def _height(
+    kinds: Any, v: Any, target: Target, at: Any, unit: Any, ratio: Ratio
+) -> Float[jax.Array, ""]:
+    shape, rebuild = kinds
+    z = rebuild(at + unit * v)
+    return ratio(shape, target.log_density(z), z)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _climbing(
-    shape: Shape, rebuild: Any, target: Target, at: Any, unit: Any, v: Any, ratio: Ratio
-) -> Any:
-    def value(v: Any) -> Any:
-        z = rebuild(at + unit * v)
-        return ratio(shape, target.log_density(z), z)
+def _climbed(
+    shape: Shape, rebuild: Any, target: Target, begin: Any, unit: Any, ratio: Ratio
+) -> tuple[climb.Climbed, Any]:
+    """Peaks of the ratio from points (n, d), in units from there; and minus the Hessians of
+    ``log L`` there in these units, unless there are many coordinates.
+    """
 
-    return jax.value_and_grad(value)(v)
+    def one(at: Any) -> tuple[climb.Climbed, Any]:
+        arguments = (target, at, unit, ratio)
+        found = climb.lbfgs(_height, (shape, rebuild), jnp.zeros_like(at), arguments, CLIMB)
+        if len(unit) > DENSE:
+            return found, None
+        of = lambda v: -target.log_density(rebuild(at + unit * v))
+        return found, jax.hessian(of)(found.v)
 
-
-def _curvature(target: Target, rebuild: Any, top: Any, unit: Any) -> np.ndarray | None:
-    """Minus the Hessian of ``log L``, in units of the base; None where there are many."""
-    if len(top) > DENSE:
-        return None
-    found = -np.asarray(_hessian(rebuild, target, jnp.asarray(top), jnp.asarray(unit)))
-    return found if np.isfinite(found).all() else None
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _hessian(rebuild: Any, target: Target, top: Any, unit: Any) -> Any:
-    return jax.hessian(lambda v: target.log_density(rebuild(top + unit * v)))(jnp.zeros_like(top))
+    return jax.vmap(one)(begin)
 
 
 def _placed(
     shape: Shape, rebuild: Any, top: np.ndarray, unit: np.ndarray, hessian: np.ndarray | None
 ) -> tuple[Any, np.ndarray]:
     """Parameters about a top, and the deviations there."""
-    if hessian is None:
+    if hessian is None or not np.isfinite(hessian).all():
         deviation = NARROW * unit
         return shape.place(rebuild(jnp.asarray(top)), rebuild(jnp.asarray(deviation))), deviation
     least = WIDEST**-2

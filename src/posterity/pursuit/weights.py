@@ -27,14 +27,15 @@ def line(bank: Bank, weights: Float[np.ndarray, " k"], place: int) -> Float[np.n
 
     By bracketing the slope, which falls in α. Where it is negative from the beginning on, α is 0.
     """
+    # Two laws alone: the mixture as it is, and the one at the place.
+    log_q, log_h = bank.log_q(weights), bank.densities[place]
+    used = np.append(np.flatnonzero(weights > 0), place)
+    log_l, log_q, log_h = (array[used] for array in (bank.log_l, log_q, log_h))
 
     def slope(odds: float) -> float:
-        alpha = scipy.special.expit(odds)
-        now = (1 - alpha) * weights
-        now[place] = alpha
-        gaps = bank.log_l - bank.log_q(now) - 1
-        means = gaps.mean(1)
-        return float(means[place] - np.sum(np.where(weights > 0, weights * means, 0.0)))
+        less, more = -np.logaddexp(0, odds), -np.logaddexp(0, -odds)  # log(1 - α), log α
+        means = (log_l - np.logaddexp(less + log_q, more + log_h)).mean(1)
+        return float(means[-1] - weights[used[:-1]] @ means[:-1])
 
     if slope(-SURE) <= 0:
         alpha = 0.0
