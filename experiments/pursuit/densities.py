@@ -60,9 +60,9 @@ class Effort:
     targets: tuple[str, ...] = tuple(TARGETS)
     components: tuple[int, ...] = (6, 8)
     seeds: int = 5
-    methods: tuple[str, ...] = (OURS, PLAIN, *peers.PEERS, JOINT, GREEDY, PLAINEST, REFERENCE)
+    methods: tuple[str, ...] = (OURS, PLAIN, *peers.PEERS, JOINT)
     once: tuple[str, ...] = (GREEDY, PLAINEST, REFERENCE)
-    """Methods that are run with the first number of components alone."""
+    """Methods that are run last, with the first number of components alone."""
     scales: tuple[float, ...] = (0.01, 100.0)
     evaluations: int | None = None
     """Of peers: as many as ours took at most, where not given."""
@@ -166,8 +166,6 @@ def one_target(
     table: dict[str, list[dict[str, Any]]] = {}
     budget = effort.evaluations or 0
     for name in effort.methods:
-        if name in effort.once and components != effort.components[0]:
-            continue
         make = functools.partial(run_method, name, target, components, budget, effort, full)
         parts = [target.name, components, name, effort.seeds, kind]
         if name not in (*OPTIONS, REFERENCE):
@@ -265,16 +263,20 @@ def run(
         "targets": tables,
         "made with": summary.versions(),
     }
-    for components in effort.components:
+    last = dataclasses.replace(effort, methods=effort.once)
+    passes = [(number, effort) for number in effort.components]
+    for components, these in [*passes, (effort.components[0], last)]:
         for name in effort.targets:
             target = TARGETS[name]()
-            table = one_target(target, components, effort, cache)
+            table = one_target(target, components, these, cache)
             own = tables.setdefault(
                 name, {"prototype, six components": PROTOTYPE.get(name, "none")}
             )
-            own[f"{components} components"] = {m: report(rows) for m, rows in table.items()}
-            judged += goals(name, components, table)
-            drawn[name] = (target, table)
+            column = own.setdefault(f"{components} components", {})
+            column |= {method: report(rows) for method, rows in table.items()}
+            if OURS in table:
+                judged += goals(name, components, table)
+                drawn[name] = (target, table)
             found["goals met"] = [sum(own["met"] for own in judged), len(judged)]
             summary.write(results, "densities", found)
     pictures.densities(drawn, results / "densities.png", OURS, list(peers.PEERS), median)
@@ -316,6 +318,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
     parser.add_argument("--seeds", type=int, default=None, help="how many")
     parser.add_argument("--components", type=int, nargs="+", default=None, help="how many")
+    parser.add_argument("--narrow", action="store_true", help="no reference and no variants")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its divergence
     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -324,8 +327,9 @@ def main(arguments: list[str] | None = None) -> None:
         effort,
         seeds=chosen.seeds or effort.seeds,
         components=tuple(chosen.components or effort.components),
+        once=() if chosen.narrow else effort.once,
     )
-    found = run(effort, chosen.results, chosen.cache)
+    found = run(effort, chosen.results, chosen.cache, wide=not chosen.narrow)
     for goal in found["goals"]:
         rest = {name: value for name, value in goal.items() if name not in ("goal", "met")}
         print("met     " if goal["met"] else "not met ", goal["goal"], rest)

@@ -37,7 +37,7 @@ class Effort:
     """How much is run."""
 
     counts: tuple[int, ...] = (1, 2, 4, 8)
-    sets: int = 20
+    sets: int = 16
     records: int = 60
     tests: int = 400
     splits: int = 10

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,10 +49,6 @@ class Problem:
         """Of the parameters."""
         return len(self.base.precision)
 
-    def log_joint(self, z: Any) -> Any:
-        """Log density of the posterior, but for a constant; traceable."""
-        return self.prior.log_prob(z) + self.model.log_likelihood(z, self.train).sum()
-
 
 def score(problem: Problem, draws: Array, weights: Array | None = None) -> float:
     """Mean over test records of log E[p(y | x, z)], in nats, over draws (S, p) of the posterior."""
@@ -67,10 +64,14 @@ def _parts(draws: Array) -> int:
 
 def _each(problem: Problem, draws: Array) -> Array:
     with jax.enable_x64(True):
-        data = tuple(map(jnp.asarray, problem.test))
-        one = lambda z, data: problem.model.log_likelihood(z, data)
-        found = jax.vmap(one, (0, None))(jnp.asarray(draws, jnp.float64), data)
+        data = jax.tree.map(jnp.asarray, problem.test)
+        found = _likelihoods(problem.model, jnp.asarray(draws, jnp.float64), data)
         return np.asarray(found, np.float64)
+
+
+@eqx.filter_jit
+def _likelihoods(model: Any, draws: Any, data: Any) -> Any:
+    return jax.vmap(lambda z: model.log_likelihood(z, data))(draws)
 
 
 # --- ours ------------------------------------------------------------------------------------
@@ -105,23 +106,10 @@ def mean_field(problem: Problem, seed: int, steps: int = 4000, batch: int = 16) 
     """(DRAWS, p) of one Gaussian of independent coordinates, by Adam on sampled gradients."""
     with jax.enable_x64(True):
         scale = jnp.asarray(problem.base.precision) ** -0.5
-        mean, shape = _mean_field(problem, steps, batch, jax.random.key(seed))
+        key = jax.random.key(seed)
+        mean, shape = _mean_field(*_parts_of(problem), scale, key, steps, batch)
         noise = jax.random.normal(jax.random.key(seed + 1), (DRAWS, problem.size))
         return np.asarray(scale * (mean + jnp.exp(shape) * noise), np.float64)
-
-
-def _mean_field(problem: Problem, steps: int, batch: int, key: Any) -> Any:
-    scale = jnp.asarray(problem.base.precision) ** -0.5
-
-    def bound(at: Any, key: Any) -> Any:
-        mean, shape = at
-        u = jax.random.normal(key, (batch, problem.size))
-        z = scale * (mean + jnp.exp(shape) * u)
-        return jax.vmap(problem.log_joint)(z).mean() + shape.sum()
-
-    start, own = jax.random.split(key)
-    first = jax.random.normal(start, (problem.size,)), jnp.full(problem.size, jnp.log(0.3))
-    return jax.jit(lambda: peers.climb(bound, first, steps, peers.CAREFUL, own))()
 
 
 def modes(problem: Problem, members: int, seed: int, steps: int = 3000) -> Array:
@@ -129,13 +117,37 @@ def modes(problem: Problem, members: int, seed: int, steps: int = 3000) -> Array
 
     A deep ensemble: the same network trained again and again, each time from another start.
     """
-    how = dataclasses.replace(peers.CAREFUL, rate=0.02)
     with jax.enable_x64(True):
-        starts = problem.base.sample(jax.random.key(seed), (members,))
-        # these climbs have no noise: the key is not used
-        climb = lambda z, _: problem.log_joint(z)
-        one = lambda z: peers.climb(climb, z, steps, how, jax.random.key(0))
-        return np.asarray(jax.jit(jax.vmap(one))(jnp.asarray(starts)), np.float64)
+        starts = jnp.asarray(problem.base.sample(jax.random.key(seed), (members,)))
+        return np.asarray(_modes(*_parts_of(problem), starts, steps), np.float64)
+
+
+def _parts_of(problem: Problem) -> tuple[Any, Any, Any]:
+    # data are arguments of compiled programs and no constants: one serves all sets of records
+    return problem.model, problem.prior, jax.tree.map(jnp.asarray, problem.train)
+
+
+@eqx.filter_jit
+def _mean_field(
+    model: Any, prior: Any, train: Any, scale: Any, key: Any, steps: int, batch: int
+) -> Any:
+    def bound(at: Any, key: Any) -> Any:
+        mean, shape = at
+        z = scale * (mean + jnp.exp(shape) * jax.random.normal(key, (batch, len(scale))))
+        joint = lambda z: prior.log_prob(z) + model.log_likelihood(z, train).sum()
+        return jax.vmap(joint)(z).mean() + shape.sum()
+
+    start, own = jax.random.split(key)
+    first = jax.random.normal(start, scale.shape), jnp.full(scale.shape, jnp.log(0.3))
+    return peers.climb(bound, first, steps, peers.CAREFUL, own)
+
+
+@eqx.filter_jit
+def _modes(model: Any, prior: Any, train: Any, starts: Any, steps: int) -> Any:
+    how = dataclasses.replace(peers.CAREFUL, rate=0.02)
+    # these climbs have no noise: the key is not used
+    joint = lambda z, _: prior.log_prob(z) + model.log_likelihood(z, train).sum()
+    return jax.vmap(lambda z: peers.climb(joint, z, steps, how, jax.random.key(0)))(starts)
 
 
 def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Array:
@@ -202,8 +214,13 @@ def exact(problem: Problem) -> tuple[Array, Array]:
     """Points and weights of the posterior of two parameters, but for those of no weight."""
     points = plane()
     with jax.enable_x64(True):
-        joint = jax.jit(jax.vmap(problem.log_joint))
-        log_p = np.asarray(joint(jnp.asarray(points)), np.float64)
+        log_p = np.asarray(_log_joints(*_parts_of(problem), jnp.asarray(points)), np.float64)
     weights = np.exp(log_p - log_p.max())
     keep = weights > 1e-9
     return points[keep], weights[keep] / weights[keep].sum()
+
+
+@eqx.filter_jit
+def _log_joints(model: Any, prior: Any, train: Any, points: Any) -> Any:
+    joint = lambda z: prior.log_prob(z) + model.log_likelihood(z, train).sum()
+    return jax.lax.map(joint, points, batch_size=4096)
