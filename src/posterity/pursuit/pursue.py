@@ -114,7 +114,8 @@ def pursue(
     >>> found.posterior.size, found.status.converged
     (2, True)
     """
-    target, base = as_target(target), _base(base, target)
+    target = as_target(target)
+    base = _base(base, target)
     POLISH.or_none().check(polish=polish)
     rules.RULE.check(weights=weights)
     COUNT.check(components=components, attempts=attempts, finalists=finalists, steps=steps)
