@@ -37,6 +37,10 @@ class Effort:
     """How much is run."""
 
     counts: tuple[int, ...] = (1, 2, 4, 8)
+    steps: int = 4000
+    """Of rivals' climbs."""
+    burn_in: int | None = None
+    """Of the chains of SGLD."""
     sets: int = 16
     records: int = 60
     tests: int = 400
@@ -46,7 +50,7 @@ class Effort:
 
 
 FULL = Effort()
-QUICK = Effort(counts=(1, 2), sets=1, records=10, tests=20, splits=0)
+QUICK = Effort(counts=(1, 2), steps=50, burn_in=250, sets=1, records=10, tests=20, splits=0)
 
 
 def prior() -> Mixture:
@@ -76,7 +80,8 @@ def one_set(seed: int, effort: Effort) -> dict[str, Any]:
     """Scores on one set of records, and the weight of the lesser mode."""
     problem = twins(seed, effort)
     points, weights = predictions.exact(problem)
-    found = predictions.curve(problem, effort.counts, seed)
+    chains = {"burn_in": effort.burn_in}
+    found = predictions.curve(problem, effort.counts, seed, steps=effort.steps, chains=chains)
     up = float(weights[points[:, 0] > points[:, 1]].sum())
     return {
         **found,
@@ -100,7 +105,10 @@ def patients(split: int, effort: Effort) -> Problem:
 
 def one_split(split: int, effort: Effort) -> dict[str, Any]:
     """Scores of one split."""
-    return predictions.curve(patients(split, effort), effort.counts, split)
+    chains = {"burn_in": effort.burn_in}
+    return predictions.curve(
+        patients(split, effort), effort.counts, split, steps=effort.steps, chains=chains
+    )
 
 
 def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def mean_field(problem: Problem, seed: int, steps: int = 4000, batch: int = 16) 
         return np.asarray(scale * (mean + jnp.exp(shape) * noise), np.float64)
 
 
-def modes(problem: Problem, members: int, seed: int, steps: int = 3000) -> Array:
+def modes(problem: Problem, members: int, seed: int, steps: int = 4000) -> Array:
     """(members, p) ends of climbs to the posterior's modes, from draws of the prior.
 
     A deep ensemble: the same network trained again and again, each time from another start.
@@ -167,14 +167,14 @@ def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Ar
 def curve(
     problem: Problem, counts: Sequence[int], seed: int, *, batch: int | None = None,
     options: Mapping[str, Any] | None = None, chains: Mapping[str, Any] | None = None,
-    rival: Any = None,
+    steps: int = 4000, rival: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Test log likelihood of each method, in nats a record, against the number of components."""
-    members = modes(problem, max(counts), seed)
-    rival = mean_field(problem, seed) if rival is None else rival
-    steps = pursued(problem, max(counts), seed, batch=batch, **(options or {}))
+    members = modes(problem, max(counts), seed, steps)
+    rival = mean_field(problem, seed, steps) if rival is None else rival
+    grown = pursued(problem, max(counts), seed, batch=batch, **(options or {}))
     # where it stopped by itself, what it had stays
-    at = {str(count): steps[min(count, len(steps)) - 1] for count in counts}
+    at = {str(count): grown[min(count, len(grown)) - 1] for count in counts}
     ours = {name: score(problem, draws_of(step.posterior, seed)) for name, step in at.items()}
     used = {name: float(step.row.effective) for name, step in at.items()}
     bounds = {name: float(step.row.elbo) for name, step in at.items()}
@@ -183,7 +183,7 @@ def curve(
         ENSEMBLE: {str(k): score(problem, members[:k]) for k in counts},
         MEAN_FIELD: score(problem, rival),
         LANGEVIN: score(problem, langevin(problem, seed, **(chains or {}))),
-        "components found": len(steps),
+        "components found": len(grown),
         "effective number of components": used,
         "evidence lower bound": bounds,
     }

@@ -39,6 +39,10 @@ class Effort:
     """How much is run."""
 
     counts: tuple[int, ...] = (1, 2, 4, 8)
+    steps: int = 4000
+    """Of rivals' climbs."""
+    burn_in: int | None = None
+    """Of the chains of SGLD."""
     """Components."""
     sets: int = 10
     """Of records of the line."""
@@ -55,7 +59,7 @@ class Effort:
 
 
 FULL = Effort()
-QUICK = Effort(counts=(1, 2), sets=1, pairs=4, tests=20, tables=())
+QUICK = Effort(counts=(1, 2), steps=50, burn_in=250, sets=1, pairs=4, tests=20, tables=())
 
 
 # --- a line ----------------------------------------------------------------------------------
@@ -90,7 +94,8 @@ def one_line(seed: int, effort: Effort) -> dict[str, Any]:
     """Scores on one set of records, and the weight of the lesser mode."""
     problem = line(seed, effort)
     points, weights = predictions.exact(problem)
-    found = predictions.curve(problem, effort.counts, seed)
+    chains = {"burn_in": effort.burn_in}
+    found = predictions.curve(problem, effort.counts, seed, steps=effort.steps, chains=chains)
     up = float(weights[points[:, 1] > 0].sum())
     return {
         **found,
