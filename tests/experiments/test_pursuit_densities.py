@@ -91,7 +91,7 @@ def test_weights_of_peers_are_the_best(rule: str) -> None:
     np.testing.assert_allclose(np.asarray(found), [0.3, 0.7], atol=0.01)
 
 
-@pytest.mark.parametrize("name", [list(peers.PEERS)[0], list(peers.PEERS)[-1]])
+@pytest.mark.parametrize("name", [next(iter(peers.PEERS)), "boosting VI, fully corrective"])
 def test_peers_keep_to_their_budget(name: str) -> None:
     target = TARGETS["four modes, 1-d"]()
     found = peers.boost(target, peers.PEERS[name], components=2, evaluations=1000, seeds=[0, 1])
