@@ -47,7 +47,7 @@ class Bank:
         return _log_mixture(weights, self.densities)
 
     def terms(self, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k n"]:
-        """``w_j (log L - log q)`` at the draws of each place; the ELBO is the sum of their means."""
+        """``w_j (log L - log q)`` at the draws of each place; the ELBO sums their means."""
         gaps = self.log_l - self.log_q(weights)
         return np.where(weights[:, None] > 0, weights[:, None] * gaps, 0.0)
 

@@ -161,7 +161,8 @@ def _chunk(
         gradient = jnp.nan_to_num(gradient, posinf=0.0, neginf=0.0)
         update, moments = DIRECTION.update(gradient, state.moments)
         rate = RATE * (1 + jnp.cos(jnp.pi * number / total)) / 2
-        v = jnp.where(number < total, state.v + rate * update, state.v)
+        moved = state.v + rate * jnp.asarray(update)  # pyright: ignore[reportArgumentType]
+        v = jnp.where(number < total, moved, state.v)
         late = jnp.maximum(number - 2 * total // 3, 0)
         average = state.average + jnp.where(number < total, (v - state.average) / (late + 1), 0.0)
         return Adam(v, moments, average), None

@@ -52,7 +52,7 @@ def grown(search: Search, state: State) -> State | str:
             best = now
     if best is None:
         return "; ".join(dict.fromkeys(reasons)) or "no peak of the ratio was found"
-    if not first and not search.noisy:
+    if not first and not search.noisy and search.polish != "each":
         refined, used = _refined(search, state, place, best)
         evaluations += used
         if not isinstance(refined, str) and refined.gain.value > best.gain.value:
@@ -158,7 +158,7 @@ def _noisy(
     shape: Shape, v: Any, noise: Any, key: Any, target: Target, start: Any, ratio: Ratio,
     temper: Any,
 ) -> Any:  # fmt: skip
-    return -objectives.component(shape, v, target, start, noise, ratio, temper, key)
+    return objectives.component(shape, v, target, start, noise, ratio, temper, key)
 
 
 def _candidate(

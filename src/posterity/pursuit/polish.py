@@ -63,4 +63,4 @@ def _searched(search: Search, state: State, finer: int) -> tuple[Any, int]:
 
 
 def _noisy(shape: Shape, v: Any, noise: Any, key: Any, target: Target, q: Components) -> Any:
-    return -objectives.joint(shape, v, target, q, noise, key)
+    return objectives.joint(shape, v, target, q, noise, key)

@@ -209,13 +209,11 @@ def _resumed(search: Search, before: Pursuit | None, components: int) -> State:
 
 
 def _empty(search: Search, count: int) -> Bank:
-    z = jax.eval_shape(
-        lambda base, noise: objectives.draws(search.shape, base, noise),
-        search.base,
-        search.noise(0),
-    )
-    z = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape)), z)
-    return Bank(z, np.zeros((count, search.samples)), np.zeros((count, count, search.samples)))
+    """A bank without components; its places hold draws of the base, which do not count."""
+    z = objectives.draws(search.shape, search.base, search.noise(0))
+    z = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * count), z)
+    nothing = np.zeros((count, count, search.samples))
+    return Bank(z, nothing[0], nothing)
 
 
 # --- the loop ------------------------------------------------------------------------------------
@@ -263,7 +261,7 @@ def judged(state: State, ended: bool) -> Status:
     evidence, effective = state.bank.importance(state.weights)
     gap = evidence - state.trace[-1].elbo
     grown = [row for row in state.trace if not np.isnan(row.alpha)][-1]
-    gain, error = (grown.gain, grown.gain_error) if grown.components > 1 else (np.inf, 0.0)
+    gain, error = (grown.gain, grown.gain_error) if grown.components > 1 else (np.nan, np.nan)
     # Draws that weigh all the same say that there is nothing left, however much was gained.
     alike = effective > ALIKE and abs(gap) < SHORT
     short = not ended and gain > max(SHORT, 2 * error) and not alike

@@ -1,6 +1,7 @@
 """What a pursuit found: the mixture, how it grew, and whether there was more to gain."""
 
 import dataclasses
+import math
 from typing import Any, Literal, NamedTuple
 
 from posterity.families import Mixture
@@ -56,10 +57,10 @@ class Refused(NamedTuple):
 class Status:
     """Whether there is more to gain.
 
-    ``gain`` is what the last component added to the ELBO, with its standard error. ``effective`` is the
-    share of the mixture's draws that count when they are weighted to the target: 1 where they are
-    the same, and small where the mixture is narrower than the target somewhere. ``gap`` is what the
-    weighted draws say of ``KL(q ‖ p)``, in nats: too little where they miss a part of the target.
+    ``gain`` is what the last component added to the ELBO, with its standard error; NaN where there is
+    one alone. ``effective`` is the share of the mixture's draws that count when they are weighted to the target: 1 where they
+    are the same, and small where the mixture is narrower than the target somewhere. ``gap`` is what
+    the weighted draws say of ``KL(q ‖ p)``, in nats: too little where they miss a part of it.
     """
 
     state: Literal["converged", "cut short", "not converged"]
@@ -76,9 +77,10 @@ class Status:
 
     def __str__(self) -> str:
         why = "".join(f"; {reason}" for reason in self.reasons)
+        last = f"the last component added {self.gain:.2g} ± {self.gain_error:.2g} nats"
         return (
-            f"{self.state}: the last component added {self.gain:.2g} ± {self.gain_error:.2g} nats, "
-            f"about {max(self.gap, 0.0):.2g} are left{why}"
+            f"{self.state}: {'one component' if math.isnan(self.gain) else last}, about "
+            f"{max(self.gap, 0.0):.2g} nats are left{why}"
         )
 
 

@@ -221,7 +221,7 @@ class Full(Shape):
 
     def fit(self, z: Any, deviation: Any, root: np.ndarray) -> Any:
         """There, with all correlations."""
-        upper = np.linalg.qr(root.T, mode="r")
+        upper = np.asarray(np.linalg.qr(root.T, mode="r"))
         return z, jnp.asarray((upper * np.sign(np.diagonal(upper))[:, None]).T)
 
     def deviation(self, parameters: Any) -> Any:
@@ -329,7 +329,7 @@ class Joined(Shape):
 
     def of(self, law: Product) -> Any:
         """Block by block."""
-        return tuple(part.of(law[name]) for name, part in self._pairs())
+        return tuple(part.of(law.blocks[name]) for name, part in self._pairs())
 
     def law(self, parameters: Any) -> Product:
         """Block by block."""
@@ -471,7 +471,7 @@ def shape_of(base: Distribution) -> Shape:
         if type(base) is Gaussian:
             return Full(size)
         if isinstance(base, Product):
-            blocks = {name: base[name] for name in base.blocks}
+            blocks = dict(base.blocks)
             return Joined(tuple(blocks), tuple(shape_of(part) for part in blocks.values()))
         if isinstance(base, ExponentialFamily) and base.reparameterized:
             return General.like(base)
@@ -539,8 +539,9 @@ def _batched(function: Any, part: Any) -> Any:
 
 
 def _bound_of(coordinate: Any, law: Any) -> float:
-    above = coordinate.domain.above
-    return float(above(law.own_size) if callable(above) else above)
+    above: Any = coordinate.domain.above
+    bound: Any = above(law.own_size) if callable(above) else above
+    return float(bound)
 
 
 def _below(size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -111,7 +111,8 @@ class Flatness(Temper):
             return (LEAST,)
         if excess(high) >= 0:
             return (MOST,)
-        return (float(np.exp(scipy.optimize.brentq(excess, low, high))),)
+        found: Any = scipy.optimize.brentq(excess, low, high)
+        return (float(np.exp(found)),)
 
 
 @dataclasses.dataclass(frozen=True)
