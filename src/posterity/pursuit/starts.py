@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from posterity.pursuit import climb, objectives
 from posterity.pursuit.objectives import Ratio
@@ -62,7 +62,7 @@ def scouted(shape: Shape, target: Target, base: Any, ratio: Ratio, *, key: jax.A
 
 def promising(
     found: Scouted, number: int, rng: np.random.Generator
-) -> Float[np.ndarray, " number"]:
+) -> Int[np.ndarray, " places"]:
     """Places of points: the best, and others at random where the ratio is high.
 
     Tempered, so that a few nats do not decide between places that were only looked at once.
