@@ -216,9 +216,11 @@ def weighed(
 
     def ascend(_: int, weights: Any) -> Any:
         gain = gains(weights)
-        moved = jnp.where(
-            used, weights * jnp.exp(0.3 * (gain - jnp.where(used, gain, -jnp.inf).max())), 0
-        )
+        best = jnp.where(used, gain, -jnp.inf).max()
+        rise = jnp.clip(0.3 * (gain - best), -30.0, 0.0)
+        moved = jnp.where(used, weights * jnp.exp(rise), 0.0)
+        # never quite zero: far from all others a component's draws would have no density
+        moved = jnp.where(used, jnp.maximum(moved / moved.sum(), 1e-12), 0.0)
         return moved / moved.sum()
 
     start = jnp.where(used, 1.0 / (number + 1.0), 0.0)
