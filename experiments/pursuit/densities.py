@@ -159,7 +159,12 @@ def run_method(
 
 
 def one_target(
-    target: Target, components: int, effort: Effort, cache: Path, full: bool = False
+    target: Target,
+    components: int,
+    effort: Effort,
+    cache: Path,
+    full: bool = False,
+    only_kept: bool = False,
 ) -> dict[str, list[dict[str, Any]]]:
     """Rows of each method; ours first, for its evaluations are everyone's budget."""
     kind = "full" if full else "diagonal"
@@ -170,7 +175,11 @@ def one_target(
         parts = [target.name, components, name, effort.seeds, kind]
         if name not in (*OPTIONS, REFERENCE):
             parts.append(budget)
-        table[name] = summary.kept(f"densities-{kind}", make, *parts, cache=cache)
+        make = None if only_kept else make
+        rows = summary.kept(f"densities-{kind}", make, *parts, cache=cache)
+        if rows is None:
+            continue
+        table[name] = rows
         if name == OURS and not effort.evaluations:
             took = int(np.median([row["evaluations"] for row in table[name]]))
             budget = max(took, LEAST)
@@ -240,11 +249,17 @@ def goals(name: str, components: int, table: Mapping[str, Any]) -> list[dict[str
 
 
 def run(
-    effort: Effort, results: Path = RESULTS, cache: Path = CACHE, *, wide: bool = True
+    effort: Effort,
+    results: Path = RESULTS,
+    cache: Path = CACHE,
+    *,
+    wide: bool = True,
+    only_kept: bool = False,
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `densities.json` holds.
 
-    It is written whenever a target is done; ``wide`` adds full covariances and other units.
+    It is written whenever a target is done; ``wide`` adds full covariances and other units;
+    ``only_kept`` writes down what was run before.
     """
     tables: dict[str, Any] = {}
     drawn: dict[str, Any] = {}
@@ -268,7 +283,9 @@ def run(
     for components, these in [*passes, (effort.components[0], last)]:
         for name in effort.targets:
             target = TARGETS[name]()
-            table = one_target(target, components, these, cache)
+            table = one_target(target, components, these, cache, only_kept=only_kept)
+            if not table:
+                continue
             own = tables.setdefault(
                 name, {"prototype, six components": PROTOTYPE.get(name, "none")}
             )
@@ -279,6 +296,13 @@ def run(
                 drawn[name] = (target, table)
             found["goals met"] = [sum(own["met"] for own in judged), len(judged)]
             summary.write(results, "densities", found)
+    found["not run"] = [
+        f"{name}, {number} components"
+        for number in effort.components
+        for name in effort.targets
+        if OURS not in tables.get(name, {}).get(f"{number} components", {})
+    ]
+    summary.write(results, "densities", found)
     pictures.densities(drawn, results / "densities.png", OURS, list(peers.PEERS), median)
     if wide and effort.scales:
         found["full covariances"] = covariances(effort, cache)
@@ -318,6 +342,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
     parser.add_argument("--seeds", type=int, default=None, help="how many")
     parser.add_argument("--components", type=int, nargs="+", default=None, help="how many")
+    parser.add_argument("--only-kept", action="store_true", help="write down what was run before")
     parser.add_argument("--narrow", action="store_true", help="no reference and no variants")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its divergence
@@ -329,7 +354,13 @@ def main(arguments: list[str] | None = None) -> None:
         components=tuple(chosen.components or effort.components),
         once=() if chosen.narrow else effort.once,
     )
-    found = run(effort, chosen.results, chosen.cache, wide=not chosen.narrow)
+    found = run(
+        effort,
+        chosen.results,
+        chosen.cache,
+        wide=not chosen.narrow and not chosen.only_kept,
+        only_kept=chosen.only_kept,
+    )
     for goal in found["goals"]:
         rest = {name: value for name, value in goal.items() if name not in ("goal", "met")}
         print("met     " if goal["met"] else "not met ", goal["goal"], rest)
