@@ -291,16 +291,19 @@ def run(
             )
             column = own.setdefault(f"{components} components", {})
             column |= {method: report(rows) for method, rows in table.items()}
-            if OURS in table:
+            # one is judged beside all, or not at all
+            if set(these.methods) <= table.keys() and OURS in table:
                 judged += goals(name, components, table)
+            if OURS in table:
                 drawn[name] = (target, table)
             found["goals met"] = [sum(own["met"] for own in judged), len(judged)]
             summary.write(results, "densities", found)
     found["not run"] = [
-        f"{name}, {number} components"
+        f"{name}, {number} components, {method}"
         for number in effort.components
         for name in effort.targets
-        if OURS not in tables.get(name, {}).get(f"{number} components", {})
+        for method in effort.methods
+        if method not in tables.get(name, {}).get(f"{number} components", {})
     ]
     summary.write(results, "densities", found)
     pictures.densities(drawn, results / "densities.png", OURS, list(peers.PEERS), median)
