@@ -1,0 +1,277 @@
+"""Densities of one and two dimensions that one Gaussian does not fit, and grids to integrate on.
+
+Each target knows a map from a square (or a line) under which its density is smooth and dies out
+before the edges, so that equal spacing integrates it to many digits: funnels and bananas are
+straightened, heavy tails pulled in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+LOG_2PI = math.log(2 * math.pi)
+Grid = Callable[[int], tuple[Array, Array]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Target:
+    """A density, and what is known of it.
+
+    Attributes:
+        name: of it.
+        size: its dimension, 1 or 2; points are (size,).
+        log_density: of a point, in nats, normalised or not, traceable by JAX.
+        grid: ``n -> (points (N, size), logarithms of their volumes (N,))``, ``n`` a side.
+        reach: the standard deviation of the base law, the same along all axes: how far one has to
+            look. The mean is zero.
+        box: half the width of pictures.
+        moments: whether the variance exists. Where not, KL(p ‖ q) to any mixture of Gaussians is
+            infinite, and none is reported.
+    """
+
+    name: str
+    size: int
+    log_density: Callable[[Any], Any]
+    grid: Grid
+    reach: float
+    box: float
+    moments: bool = True
+
+    def log_densities(self, points: Array) -> Array:
+        """(N,) of (N, size), in double precision."""
+        with jax.enable_x64(True):
+            return np.asarray(_of_many(self.log_density)(jnp.asarray(points, jnp.float64)))
+
+    def log_normaliser(self, side: int) -> float:
+        """By quadrature."""
+        points, volumes = self.grid(side)
+        return float(np.logaddexp.reduce(self.log_densities(points) + volumes))
+
+
+@functools.cache
+def _of_many(log_density: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return jax.jit(jax.vmap(log_density))
+
+
+def scaled(target: Target, by: float) -> Target:
+    """The same in other units: points are ``by`` times as far from zero."""
+
+    def grid(side: int) -> tuple[Array, Array]:
+        points, volumes = target.grid(side)
+        return by * points, volumes + target.size * math.log(by)
+
+    return dataclasses.replace(
+        target,
+        name=f"{target.name}, times {by:g}",
+        log_density=lambda z: target.log_density(z / by),
+        grid=grid,
+        reach=by * target.reach,
+        box=by * target.box,
+    )
+
+
+# --- grids -----------------------------------------------------------------------------------
+
+
+def straight(size: int, low: float, high: float) -> Grid:
+    """Equally spaced on a line or a square."""
+
+    def grid(side: int) -> tuple[Array, Array]:
+        line = np.linspace(low, high, side)
+        axes = np.meshgrid(*[line] * size, indexing="ij")
+        points = np.stack([axis.ravel() for axis in axes], 1)
+        return points, np.full(len(points), size * math.log(line[1] - line[0]))
+
+    return grid
+
+
+def bent(
+    inner: Grid, forward: Callable[[Array], Array], log_volume: Callable[[Array], Array]
+) -> Grid:
+    """A grid whose points are moved, and how the logarithm of their volumes changes."""
+
+    def grid(side: int) -> tuple[Array, Array]:
+        points, volumes = inner(side)
+        return forward(points), volumes + log_volume(points)
+
+    return grid
+
+
+def tailed(reach: float = 5.0) -> Grid:
+    """A line whose ends are far away: x = sinh(π/2 sinh t), as of double-exponential quadrature."""
+
+    def forward(t: Array) -> Array:
+        return np.sinh(math.pi / 2 * np.sinh(t))
+
+    def log_volume(t: Array) -> Array:
+        inner = math.pi / 2 * np.sinh(t[:, 0])
+        return np.log(math.pi / 2 * np.cosh(t[:, 0])) + np.log(np.cosh(inner))
+
+    return bent(straight(1, -reach, reach), forward, log_volume)
+
+
+# --- densities -------------------------------------------------------------------------------
+
+
+def mixture(weights: Any, means: Any, deviations: Any) -> Callable[[Any], Any]:
+    """Normalised, of Gaussians with axes of their own: (K,), (K, d), (K, d)."""
+    weights, means, deviations = (
+        np.asarray(own, np.float64) for own in (weights, means, deviations)
+    )
+
+    def log_density(z: Any) -> Any:
+        # in the precision of the point: compiled constants of one precision do not serve the other
+        own = lambda numbers: jnp.asarray(numbers, jnp.result_type(z))
+        away = (z - own(means)) / own(deviations)
+        constants = np.log(weights / weights.sum()) - np.log(deviations).sum(1)
+        return jax.nn.logsumexp(-(away**2 + LOG_2PI).sum(1) / 2 + own(constants))
+
+    return log_density
+
+
+FOUR_1D = (
+    np.array([0.2, 0.3, 0.3, 0.2]),
+    np.array([[-7.0], [-2.5], [2.0], [7.0]]),
+    np.array([[0.6], [0.5], [0.8], [0.7]]),
+)
+"""Weights, means and standard deviations."""
+FOUR_2D = (
+    np.array([0.3, 0.2, 0.2, 0.3]),
+    np.array([[-3.0, -3.0], [-3.0, 3.5], [3.0, -2.5], [3.5, 3.0]]),
+    np.array([[0.5, 0.9], [0.8, 0.6], [0.6, 0.6], [0.9, 0.5]]),
+)
+
+
+def four_modes_1d() -> Target:
+    """Four modes of unequal weight and width."""
+    return Target("four modes, 1-d", 1, mixture(*FOUR_1D), straight(1, -16, 16), 5.0, 10.0)
+
+
+def four_modes_2d() -> Target:
+    """The same in the plane, at the corners of a square that is not quite one."""
+    return Target("four modes, 2-d", 2, mixture(*FOUR_2D), straight(2, -12, 12), 4.0, 7.0)
+
+
+def two_far_modes() -> Target:
+    """Forty standard deviations apart."""
+    density = mixture([0.4, 0.6], [[-20.0], [20.0]], [[1.0], [1.0]])
+    return Target("two far modes", 1, density, straight(1, -35, 35), 15.0, 27.0)
+
+
+def ring_of_six() -> Target:
+    """Six round modes on a circle of radius 4."""
+    angles = np.arange(6) * math.pi / 3
+    means = 4 * np.stack([np.cos(angles), np.sin(angles)], 1)
+    density = mixture(np.ones(6), means, np.full((6, 2), 0.5))
+    return Target("ring of six", 2, density, straight(2, -10, 10), 4.0, 6.5)
+
+
+WIDTH, BEND, THICKNESS = 2.0, 0.25, 0.7
+
+
+def banana() -> Target:
+    """z₁ ~ N(0, 4), z₂ - (z₁² - 4)/4 ~ N(0, .49)."""
+
+    def log_density(z: Any) -> Any:
+        lifted = z[1] - BEND * (z[0] ** 2 - WIDTH**2)
+        both = (z[0] / WIDTH) ** 2 + (lifted / THICKNESS) ** 2
+        return -both / 2 - LOG_2PI - math.log(WIDTH * THICKNESS)
+
+    def forward(u: Array) -> Array:
+        first = WIDTH * u[:, 0]
+        return np.stack([first, THICKNESS * u[:, 1] + BEND * (first**2 - WIDTH**2)], 1)
+
+    volume = math.log(WIDTH * THICKNESS)
+    grid = bent(straight(2, -10, 10), forward, lambda u: np.full(len(u), volume))
+    return Target("banana", 2, log_density, grid, 4.0, 7.0)
+
+
+MOUTH = 1.5
+
+
+def funnel() -> Target:
+    """v ~ N(0, 2.25), x given v ~ N(0, exp v), points (v, x): Neal's, with half its spread of v."""
+
+    def log_density(z: Any) -> Any:
+        v, x = z
+        return -((v / MOUTH) ** 2 + v + x**2 * jnp.exp(-v)) / 2 - LOG_2PI - math.log(MOUTH)
+
+    def forward(u: Array) -> Array:
+        v = MOUTH * u[:, 0]
+        return np.stack([v, np.exp(v / 2) * u[:, 1]], 1)
+
+    grid = bent(
+        straight(2, -10, 10), forward, lambda u: math.log(MOUTH) + MOUTH * u[:, 0] / 2
+    )  # fmt: skip
+    return Target("funnel", 2, log_density, grid, 4.0, 6.0)
+
+
+def two_moons() -> Target:
+    """Two crescents, the first energy of Rezende and Mohamed (2015); its constant is not known."""
+
+    def log_density(z: Any) -> Any:
+        radius = jnp.sqrt((z**2).sum() + 1e-12)
+        sides = jnp.stack([(z[0] - 2) / 0.6, (z[0] + 2) / 0.6])
+        return -(((radius - 2) / 0.4) ** 2) / 2 + jax.nn.logsumexp(-(sides**2) / 2)
+
+    return Target("two moons", 2, log_density, straight(2, -7, 7), 3.0, 4.0)
+
+
+def cauchy() -> Target:
+    """Of scale one: no mean, no variance."""
+
+    def log_density(z: Any) -> Any:
+        return -jnp.log1p(z[0] ** 2) - math.log(math.pi)
+
+    return Target("Cauchy", 1, log_density, tailed(), 4.0, 15.0, moments=False)
+
+
+def student() -> Target:
+    """Student's t with three degrees of freedom: heavy tails, but a variance."""
+
+    def log_density(z: Any) -> Any:
+        return -2 * jnp.log1p(z[0] ** 2 / 3) + math.log(2 / (math.pi * math.sqrt(3)))
+
+    return Target("Student, 3 degrees", 1, log_density, tailed(), 4.0, 12.0)
+
+
+def skew_normal() -> Target:
+    """Of shape 8: almost half a normal."""
+
+    def log_density(z: Any) -> Any:
+        normal = -(z[0] ** 2 + LOG_2PI) / 2
+        return math.log(2) + normal + jax.scipy.special.log_ndtr(8 * z[0])
+
+    return Target("skew normal", 1, log_density, straight(1, -4, 11), 2.0, 4.0)
+
+
+def log_gamma() -> Target:
+    """The logarithm of a gamma variable of shape one half: a slope and a cliff."""
+
+    def log_density(z: Any) -> Any:
+        return z[0] / 2 - jnp.exp(z[0]) - math.log(math.pi) / 2
+
+    return Target("log gamma", 1, log_density, straight(1, -90, 6), 4.0, 12.0)
+
+
+TARGETS: dict[str, Callable[[], Target]] = {
+    make().name: functools.cache(make)
+    for make in (
+        *(four_modes_1d, four_modes_2d, two_far_modes, ring_of_six, banana, funnel, two_moons),
+        *(cauchy, student, skew_normal, log_gamma),
+    )
+}
+"""By name; each is made once, for what is compiled for it serves again."""
+
+NEAR = ("four modes, 1-d", "four modes, 2-d", "two far modes")
+"""Those that are mixtures of few Gaussians of the family, where 0.01 nats are to be reached."""

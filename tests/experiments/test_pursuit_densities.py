@@ -1,0 +1,149 @@
+"""Small versions of pursuit's experiments: targets, quadrature, peers, runs; no data folder."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.pursuit import densities, logistic, peers, predictions, regression
+from experiments.pursuit.quadrature import Gaussians, divergence
+from experiments.pursuit.targets import TARGETS, Target, mixture, scaled, straight
+from posterity.families import DiagonalGaussian
+from posterity.models import FunctionModel
+
+# --- targets and quadrature ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if name != "two moons"])
+def test_targets_are_normalised(name: str) -> None:
+    """On their own grids, which die out before the edges: with so few points, to six digits."""
+    target = TARGETS[name]()
+    assert abs(target.log_normaliser({1: 1001, 2: 201}[target.size])) < 1e-6
+
+
+def plain(size: int) -> Target:
+    """One Gaussian with standard deviations 1, 2."""
+    deviations = np.arange(1.0, size + 1)[None]
+    density = mixture([1.0], np.zeros((1, size)), deviations)
+    return Target("plain", size, density, straight(size, -14, 14), 2.0, 3.0)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_divergence_of_gaussians_is_the_closed_form(size: int) -> None:
+    rng = np.random.default_rng(size)
+    mean = rng.normal(size=size)
+    factor = np.tril(0.3 * rng.normal(size=(size, size)), -1) + np.diag(rng.uniform(0.7, 1.5, size))
+    target = plain(size)
+    found = divergence(target, Gaussians.of([1.0], mean[None], factor[None]))
+    first, second = factor @ factor.T, np.diag(np.arange(1.0, size + 1) ** 2)
+
+    def closed(a: np.ndarray, b: np.ndarray) -> float:
+        inverse = np.linalg.inv(b)
+        volumes = np.log(np.linalg.det(b) / np.linalg.det(a))
+        return float((np.trace(inverse @ a) + mean @ inverse @ mean - size + volumes) / 2)
+
+    assert abs(found.reverse - closed(first, second)) < 1e-9
+    assert abs(found.forward - closed(second, first)) < 1e-9
+    assert found.change < 1e-9
+
+
+def test_divergence_does_not_depend_on_units() -> None:
+    target = TARGETS["Student, 3 degrees"]()
+    law = Gaussians.of([0.4, 0.6], [[-1.0], [1.5]], [[1.0], [2.0]])
+    own, other = divergence(target, law), divergence(scaled(target, 50.0), peers.stretched(law, 50))
+    assert abs(own.reverse - other.reverse) < 1e-9 and abs(own.forward - other.forward) < 1e-9
+
+
+def test_heavy_tails_and_laws_that_are_none() -> None:
+    cauchy = TARGETS["Cauchy"]()
+    law = Gaussians.of([1.0], [[0.0]], [[2.0]])
+    found = divergence(cauchy, law)
+    assert 0 < found.reverse < 1 and found.forward == math.inf
+    assert divergence(cauchy, Gaussians.of([1.0], [[0.0]], [[np.inf]])).reverse == math.inf
+    assert divergence(cauchy, Gaussians.of([np.nan], [[0.0]], [[1.0]])).reverse == math.inf
+
+
+# --- peers -----------------------------------------------------------------------------------
+
+
+def test_plain_vi_finds_a_gaussian() -> None:
+    target = plain(1)
+    (found,) = peers.joint(target, components=1, evaluations=16_000, seeds=[0], batch=16)
+    assert found.evaluations == 16_000
+    # 1,000 steps of Adam whose step falls to nothing: hundredths of a standard deviation are left
+    assert divergence(target, found.law).reverse < 1e-3
+
+
+@pytest.mark.parametrize("rule", ["line", "corrective"])
+def test_weights_of_peers_are_the_best(rule: str) -> None:
+    """Two components that are the target's own: the weights are, too, up to 256 draws of each."""
+    with jax.enable_x64(True):
+        law = peers.Mixed(
+            jnp.asarray([1.0, 0.0]), jnp.asarray([[-3.0], [3.0]]), jnp.ones((2, 1, 1))
+        )
+        density = mixture([0.3, 0.7], [[-3.0], [3.0]], [[1.0], [1.0]])
+        noise = jax.random.normal(jax.random.key(0), (2, peers.DRAWS, 1))
+        found = peers.weighed(density, law, law.means[:, None] + noise, jnp.asarray(1), rule)
+    # far apart, log p - log q is log .3/w and log .7/(1 - w) at nearly all draws: no noise
+    np.testing.assert_allclose(np.asarray(found), [0.3, 0.7], atol=0.01)
+
+
+@pytest.mark.parametrize("name", [next(iter(peers.PEERS)), "boosting VI, fully corrective"])
+def test_peers_keep_to_their_budget(name: str) -> None:
+    target = TARGETS["four modes, 1-d"]()
+    found = peers.boost(target, peers.PEERS[name], components=2, evaluations=1000, seeds=[0, 1])
+    assert len(found) == 2 and not np.array_equal(found[0].law.means, found[1].law.means)
+    for one in found:
+        assert 0 < one.evaluations <= 1000
+        assert abs(one.law.weights.sum() - 1) < 1e-9 and one.law.finite
+
+
+# --- runs ------------------------------------------------------------------------------------
+
+
+def test_densities_quick(tmp_path) -> None:
+    found = densities.run(densities.QUICK, tmp_path, tmp_path)
+    assert json.loads((tmp_path / "densities.json").read_text())["goals"] == found["goals"]
+    assert (tmp_path / "densities.png").stat().st_size > 10_000
+    assert [goal["met"] for goal in found["goals"]] == [True, True]
+
+
+def test_exact_posterior_and_scores() -> None:
+    """A normal mean in the plane: the grid, the score of draws and their closed forms."""
+    density = lambda z, data: -((data[0] - z) ** 2).sum(1) / 2 - math.log(2 * math.pi)
+    rng = np.random.default_rng(0)
+    x, other = rng.normal(1.0, 1.0, (8, 2)), rng.normal(1.0, 1.0, (50, 2))
+    prior = DiagonalGaussian.from_standard(np.zeros(2), np.full(2, 4.0))
+    nothing = lambda own: (own, np.zeros(len(own)))
+    problem = predictions.Problem(
+        FunctionModel(density), prior, prior, nothing(x), nothing(other)
+    )  # fmt: skip
+    points, weights = predictions.exact(problem)
+    precision = 1 / 4 + len(x)
+    np.testing.assert_allclose(weights @ points, x.sum(0) / precision, atol=1e-6)
+    variance = 1 + 1 / precision
+    away = ((other - x.sum(0) / precision) ** 2).sum(1) / variance
+    closed = (-away / 2 - math.log(2 * math.pi * variance)).mean()
+    assert abs(predictions.score(problem, points, weights) - closed) < 1e-6
+
+
+def test_regression_and_logistic_quick(tmp_path) -> None:
+    for module, name in ((regression, "regression"), (logistic, "logistic")):
+        found = module.run(module.QUICK, tmp_path, tmp_path)
+        assert (tmp_path / f"{name}.json").exists() and (tmp_path / f"{name}.png").exists()
+        (goal,) = found["goals"]
+        assert np.isfinite(goal["measured"]["mean"]) and goal["met"] is None  # of one set: no error
+
+
+def test_networks_are_in_units_of_the_noise() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 3)), rng.normal(size=20)
+    problem = regression.network(x, y, x, y, 4, 0.5)
+    assert problem.size == 3 * 4 + 4 + 4 + 1
+    # with weights of zero the network says nothing: y is normal with the noise's deviation
+    scored = predictions.score(problem, np.zeros((1, problem.size)))
+    normal = (-((y / 0.5) ** 2) / 2 - math.log(2 * math.pi) / 2).mean()
+    assert abs(scored - normal) < 1e-5
