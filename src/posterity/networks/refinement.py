@@ -14,7 +14,7 @@ import jax
 from posterity.arguments import COUNT, POSITIVE
 from posterity.errors import UsageError
 from posterity.families.network import Network
-from posterity.inference.update import TrainedApart
+from posterity.inference.update import LocalUpdate, TrainedApart
 from posterity.models.base import Model
 from posterity.models.neural import NeuralNetwork
 from posterity.models.records import Records
@@ -50,7 +50,8 @@ class Refinement(TrainedApart):
     ):
         COUNT.check(steps=steps, batch_size=batch_size)
         POSITIVE.check(temperature=temperature, learning_rate=learning_rate)
-        super().__init__(steps=steps, temperature=temperature, batch_size=batch_size)
+        # by name: type checkers take what is between for a dataclass that makes itself
+        LocalUpdate.__init__(self, steps=steps, temperature=temperature, batch_size=batch_size)
         self.learning_rate = float(learning_rate)
 
     def resolve(self, model: Model, q: Any) -> "Refinement":
