@@ -159,7 +159,6 @@ def _data(found: "Pursuit") -> dict[str, Any]:
         "status": {
             "state": status.state,
             "gain": number(status.gain),
-            "gain_error": number(status.gain_error),
             "gap": number(status.gap),
             "effective": number(status.effective),
             "reasons": list(status.reasons),

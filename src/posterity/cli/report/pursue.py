@@ -52,8 +52,8 @@ def text(data: dict[str, Any]) -> RenderableType:
 
 def _status(status: dict[str, Any]) -> Text:
     told = f"The mixture {STATES[status['state']]}"
-    if status["gain"] is not None:
-        told += f": the last component added {_estimate(status['gain'], status['gain_error'])} nats"
+    if status["gap"] is not None:
+        told += f": {max(status['gap'], 0.0):.2g} nats from the target by its own draws"
     lines = [f"{told}."]
     lines += [printable(f"{why[:1].upper()}{why[1:]}.") for why in status["reasons"]]
     return Text("\n".join(lines), style="" if status["state"] == "converged" else "red")
