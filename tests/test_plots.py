@@ -383,7 +383,7 @@ def grown(*gains, polished=False, state="converged"):
         if polished:
             rows.append(rows[-1]._replace(gain=0.02, alpha=np.nan))
     posterior = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
-    return Pursuit(posterior, Status(state, 0.1, 0.01, 0.2, 0.9), tuple(rows))
+    return Pursuit(posterior, Status(state, 0.1, 0.2, 0.9), tuple(rows))
 
 
 def test_a_picture_of_growth_shows_the_trace():

@@ -12,7 +12,6 @@ from posterity.cli.config.toml import made, one_of, read
 from posterity.errors import PosterityError, UsageError
 from posterity.pursuit import Best, Fixed, Flatness, Joint, Schedule, Temper
 from posterity.pursuit.tempers import SEVERAL
-from posterity.pursuit.weights import Rule
 
 PAGE = "docs/pursue.md"
 PARTIAL = ".partial"
@@ -32,7 +31,7 @@ class Pursuit(Table):
     base: Literal["diagonal", "full", "low-rank"] = "diagonal"
     components: Count | None = None
     temper: str | Positive | dict[str, Any] | None = None
-    weights: Rule | None = None
+    weights: Literal["corrective", "line", "harmonic"] | None = None
     polish: str = "each"
     batch: Count | None = None
     attempts: Count | None = None
