@@ -31,6 +31,7 @@ PAGES = [
     "docs/families.md",
     "docs/networks.md",
     "docs/pursue.md",
+    "docs/continual.md",
     "docs/distill.md",
     "docs/serving.md",
     "docs/new-family.md",

@@ -1,5 +1,6 @@
 """Mixtures grown by maximum entropy, and learning task after task."""
 
+from posterity.pursuit.learning import Learner, learner
 from posterity.pursuit.pursue import Progress, pursue
 from posterity.pursuit.result import Pursuit, Row, Status
 from posterity.pursuit.target import Function, Joint, Target
@@ -11,6 +12,7 @@ __all__ = [
     "Flatness",
     "Function",
     "Joint",
+    "Learner",
     "Progress",
     "Pursuit",
     "Row",
@@ -18,5 +20,6 @@ __all__ = [
     "Status",
     "Target",
     "Temper",
+    "learner",
     "pursue",
 ]
