@@ -139,6 +139,14 @@ class ExponentialFamily(VectorSpace):
         del drop
         return None
 
+    def moment_matched(self, weights: Float[Real, " k"]) -> Self:
+        """The member with the mixture's expected statistics, which minimises ``KL(mixture ‖ q)``.
+
+        Source: wainwright2008, section 3.6.
+        """
+        first = self[(0,) * len(self.batch_shape)]
+        return first.with_mean_parameters(weights @ self.mean_parameters)
+
     # --- derived from the author's formulas --------------------------------------------------
 
     def is_proper(self) -> Bool[Real, "*batch"]:

@@ -58,6 +58,19 @@ class Distribution(Node, abc.ABC):
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws, of shape ``shape + batch + event``; needs proper members."""
 
+    def moment_matched(self, weights: Float[Real, " k"]) -> Self:
+        """The one law nearest to the mixture of a batch (K,) with these weights, which sum to one.
+
+        Raises:
+            UsageError: of a family whose author does not say.
+        """
+        del weights
+        raise UsageError(
+            found=f"a {type(self).__name__}, which does not say how several become one",
+            expected="a family of which moments can be matched",
+            fix="Give its class the method moment_matched.",
+        )
+
     def log_prob(self, z: Any) -> Float[Real, "..."]:
         """Log density at ``z``, of shape ``shape + batch + event``, in nats.
 

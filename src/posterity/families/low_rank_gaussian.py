@@ -114,6 +114,16 @@ class LowRankGaussian(Distribution):
         finite = np_.isfinite(self.mean).all(-1) & np_.isfinite(self.factor).all((-2, -1))
         return finite & (np_.isfinite(self.variance) & (self.variance > 0)).all(-1)
 
+    def moment_matched(self, weights: Float[Real, " k"]) -> Self:
+        """Mean and covariance of the mixture, exactly: the rank grows to ``K (r + 1)``."""
+        np_ = self.xp.np
+        mean = weights @ self.mean
+        root = np_.sqrt(weights)[:, None]
+        between = (root * (self.mean - mean)).T
+        within = np_.moveaxis(root[..., None] * self.factor, 0, 1).reshape(len(mean), -1)
+        factor = np_.concatenate([within, between], axis=1)
+        return type(self)(mean, factor, weights @ self.variance)
+
     def entropy(self) -> Float[Real, "*batch"]:
         """Differential entropy, in nats."""
         size = self.event_shape[0]

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple, Self
 
+from posterity.arguments import one_of
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
@@ -9,6 +10,8 @@ from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
 from posterity.families.distribution import Distribution
+
+COLLAPSE = one_of("moments", "heaviest")
 
 
 class Estimate(NamedTuple):
@@ -90,6 +93,28 @@ class Mixture(Distribution):
     def _log_prob(self, z: Any) -> Float[Real, "..."]:
         joint = self._joint(z)
         return namespace(joint).logsumexp(joint)
+
+    def collapse(self, rule: str = "moments") -> Any:
+        """One law in place of the mixture: what a ledger can take as its prior.
+
+        Args:
+            rule: ``"moments"`` for the member with the mixture's expected statistics (mean and
+                covariance, for Gaussians), which minimises ``KL(mixture ‖ q)`` and covers all
+                modes; ``"heaviest"`` for the component of the largest weight, which keeps one.
+
+        Raises:
+            UsageError: for another rule, and components that cannot be averaged.
+
+        >>> from posterity.families import DiagonalGaussian
+        >>> two = DiagonalGaussian.from_standard([[-1.0], [1.0]], [[1.0], [1.0]])
+        >>> Mixture.from_standard([0.5, 0.5], two).collapse().variance
+        array([2.])
+        """
+        COLLAPSE.check(rule=rule)
+        weights = self.weights
+        if rule == "heaviest":
+            return self.components[int(weights.argmax())]
+        return self.components.moment_matched(weights)
 
     def responsibilities(self, z: Any) -> Float[Real, "*shape k"]:
         """Posterior probability of each component given ``z``."""

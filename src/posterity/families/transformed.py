@@ -122,6 +122,10 @@ class Transformed(Distribution):
         """Whether the law of ``u`` is."""
         return self.law.is_proper()
 
+    def moment_matched(self, weights: Float[Real, " k"]) -> Self:
+        """As the law of ``u``, whose divergences are those of ``z``."""
+        return type(self)(self.law.moment_matched(weights), self.supports)
+
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """``f`` of draws of ``u``."""
         bijection = self.bijection
