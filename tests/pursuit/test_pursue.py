@@ -1,6 +1,5 @@
 """Mixtures that are grown: against quadrature, closed forms and what must not be believed."""
 
-import dataclasses
 import warnings
 from typing import Any
 
@@ -18,13 +17,12 @@ from posterity.families import (
     Gamma,
     Gaussian,
     LowRankGaussian,
-    Mixture,
     Product,
-    Transformed,
 )
 from posterity.fusion.diff import diff
 from posterity.models import FunctionModel, LinearRegression
-from posterity.pursuit import Fixed, Flatness, Joint, Progress, Pursuit, pursue
+from posterity.pursuit import Fixed, Flatness, Joint, Progress, Pursuit, Schedule, pursue
+from posterity.pursuit.shapes import shape_of
 
 KEY = jax.random.key(0)
 X = np.linspace(-40, 40, 400_001)
@@ -148,7 +146,7 @@ def test_a_pursuit_that_was_cut_short_says_so_and_goes_on(found: Pursuit) -> Non
     assert whole.trace[: len(short.trace)] == short.trace
     with pytest.raises(UsageError, match="Raise components"):
         pursued(go_on=whole, components=2)
-    with pytest.raises(UsageError, match="other components"):
+    with pytest.raises(UsageError, match="another target"):
         pursue(lambda z: -(z[0] ** 2), Gaussian.from_standard([0.0], [[1.0]]), key=KEY, go_on=short)
 
 
@@ -281,11 +279,65 @@ def test_joints_are_checked() -> None:
         Joint(LinearRegression(1.0), prior, (x[:0], y[:0]))
 
 
-def test_laws_of_bounded_events_are_mixtures_too(found: Pursuit) -> None:
-    """A Transformed law whose coordinates are those of the three modes: the same mixture."""
-    like = Gaussian.from_standard([0.0], [[1.0]])
-    run = pursued(components=5)
-    law = Mixture(run.posterior.log_weights, Transformed.onto(like, run.posterior.components))
-    z = np.array([[1.0], [-9e3]])
-    np.testing.assert_allclose(law.log_prob(z), found.posterior.log_prob(z))
-    assert dataclasses.is_dataclass(run)
+def walled(z: Any) -> Any:
+    """A Gaussian, a gap without density, and an exponential beyond it."""
+    far = jnp.where(z[0] > 10, 10 - z[0], -jnp.inf)
+    return jnp.where(z[0] < 5.5, -(z[0] ** 2) / 2, far)
+
+
+def test_a_search_that_comes_to_nothing_is_not_called_converged() -> None:
+    """What is beyond the gap has no component: its draws would leave the support."""
+    base = DiagonalGaussian.from_standard([0.0], [100.0])
+    with pytest.warns(ConvergenceWarning, match="not finite"):
+        run = pursue(walled, base, key=KEY, components=3)
+    assert run.status.state == "not converged"
+
+
+def test_the_classic_step_is_taken_whatever_it_does() -> None:
+    run = pursued(weights="harmonic", polish=None, temper=Fixed(1.0), components=4)
+    np.testing.assert_allclose(sorted(run.posterior.weights), [0.1, 0.2, 0.3, 0.4])
+
+
+def test_another_target_is_not_gone_on_with(found: Pursuit) -> None:
+    with pytest.raises(UsageError, match="another target"):
+        pursue(walled, BASE, key=KEY, go_on=found)
+    with pytest.raises(UsageError, match="another target"):
+        pursue(three, DiagonalGaussian.from_standard([0.0], [1.0]), key=KEY, go_on=found)
+
+
+def test_a_schedule_is_asked_for_later_components_alone() -> None:
+    asked = []
+
+    def schedule(t: int) -> float:
+        asked.append(t)
+        return 1 / (t - 1)
+
+    pursued(temper=Schedule(schedule), components=3)
+    assert set(asked) == {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        Gaussian.from_standard([0.0, 0.0], np.diag([1.0, 1e-20])),
+        LowRankGaussian.from_standard([0.0, 0.0], [[1.0], [1.0]], [1e-20, 1.0]),
+        DiagonalGaussian.from_standard([0.0, 0.0], [1.0, 1e-20]),
+        Product(
+            b=Gaussian.from_standard([0.0], [[1.0]]),
+            a=DiagonalGaussian.from_standard([0.0], [1e-20]),
+        ),
+    ],
+    ids=["full", "low rank", "diagonal", "blocks"],
+)
+def test_collapse_is_seen(law: Any) -> None:
+    shape = shape_of(law)
+    with jax.enable_x64(True):
+        assert shape.narrowest(shape.of(law), np.ones(2)) == pytest.approx(1e-10, rel=1e-3)
+
+
+def test_collapse_across_coordinates_is_seen() -> None:
+    """Marginal deviations of one, and a difference that is known to 1e-10."""
+    shape = shape_of(Gaussian.from_standard([0.0, 0.0], np.eye(2)))
+    with jax.enable_x64(True):
+        parameters = (jnp.zeros(2), jnp.array([[1.0, 0.0], [1.0, 1e-10]]))
+        assert shape.narrowest(parameters, np.ones(2)) < 1e-9

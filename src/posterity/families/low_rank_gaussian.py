@@ -141,14 +141,18 @@ class LowRankGaussian(Distribution):
         return mean + (factor @ few[..., None])[..., 0] + jnp.sqrt(variance) * many
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
-        """By the Woodbury identity: ``r x r`` matrices alone are factorised."""
-        np_, factors = self.xp.np, self._capacitance()
+        """``r x r`` matrices alone are factorised: the Woodbury identity, as a ridge regression."""
+        np_, factors, scales = self.xp.np, self._capacitance(), self._scaled_factor()
         scaled = (z - self.mean) / np_.sqrt(self.variance)
-        along = (np_.swapaxes(self._scaled_factor(), -1, -2) @ scaled[..., None])[..., 0]
-        # Lower factors of the capacitance broadcast over the leading axes of z.
-        full = np_.broadcast_to(factors, (*along.shape[:-1], *factors.shape[-2:]))
-        explained = self.xp.solve_lower(full, along[..., None])[..., 0]
-        distance = (scaled**2).sum(-1) - (explained**2).sum(-1)
+        along = (np_.swapaxes(scales, -1, -2) @ scaled[..., None])[..., 0]
+        # Factors of the capacitance broadcast over the leading axes of z.
+        whole = factors @ np_.swapaxes(factors, -1, -2)
+        whole = np_.broadcast_to(whole, (*along.shape[:-1], *whole.shape[-2:]))
+        inner = self.xp.solve_positive(whole, along)
+        # What the columns explain and what they leave, as squares: a difference loses its digits
+        # where columns are long.
+        rest = scaled - (scales @ inner[..., None])[..., 0]
+        distance = (rest**2).sum(-1) + (inner**2).sum(-1)
         size = self.event_shape[0]
         return -(size * LOG_2PI + self._log_determinant(factors) + distance) / 2
 

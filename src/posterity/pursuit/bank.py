@@ -123,6 +123,8 @@ def place_of(
 
 def estimate(terms: Float[np.ndarray, "k n"]) -> Estimate:
     """The sum over strata of means of terms, and its standard error."""
+    if not np.isfinite(terms).all():
+        return Estimate(-np.inf, np.inf)
     variance = terms.var(axis=1, ddof=1).sum() / terms.shape[1]
     return Estimate(float(terms.mean(1).sum()), float(np.sqrt(variance)))
 
@@ -140,4 +142,5 @@ def _log_mixture(
     logs = np.log(weights[used])
     joint = densities[used] + logs.reshape(-1, *(1,) * (densities.ndim - 1))
     most = np.maximum(joint.max(axis=0), LEAST)
-    return most + np.log(np.exp(joint - most).sum(axis=0))
+    with np.errstate(divide="ignore"):  # no density at all is minus infinity
+        return most + np.log(np.exp(joint - most).sum(axis=0))

@@ -31,40 +31,53 @@ COLLAPSED = 1e-8
 """In the same units: a component narrower than this has collapsed."""
 
 
-def grown(search: Search, state: State) -> State | str:
+class Refusal(NamedTuple):
+    """Why a component is not added."""
+
+    reason: str
+    empty: bool = False
+    """Whether there was nothing to gain; else the search itself came to nothing."""
+
+
+def grown(search: Search, state: State) -> State | Refusal:
     """The state with one more component, or why there is none."""
     number, place = state.number + 1, int(np.flatnonzero(state.weights == 0)[0])
     key, ratio, first = search.key_of(number), state.ratio(), state.size == 0
     found = starts.scouted(search.shape, search.target, search.base, ratio, key=key)
     if not np.isfinite(found.log_ratios).any():
-        return "the log density is finite at none of the points that were looked at"
+        return Refusal("the log density is finite at none of the points that were looked at")
     begun, evaluations = _begun(search, ratio, found, key)
     tempers = (1.0,) if first else search.temper.options(number, found.log_ratios)
     pairs = [(start.parameters, temper) for start in begun for temper in tempers]
     ends, used = _searched(search, pairs, ratio, key)
     evaluations += used
-    best, reasons = None, []
+    best, reasons = None, list[Refusal]()
     for parameters, (_, temper) in zip(ends, pairs, strict=True):
         now = _candidate(search, state, place, parameters, temper)
-        if isinstance(now, str):
+        if isinstance(now, Refusal):
             reasons.append(now)
         elif best is None or now.gain.value > best.gain.value:
             best = now
     if best is None:
-        return "; ".join(dict.fromkeys(reasons)) or "no peak of the ratio was found"
+        told = "; ".join(dict.fromkeys(one.reason for one in reasons))
+        return Refusal(told or "no peak of the ratio was found", any(one.empty for one in reasons))
     if not first and not search.noisy and search.polish != "each":
         refined, used = _refined(search, state, place, best)
         evaluations += used
-        if not isinstance(refined, str) and refined.gain.value > best.gain.value:
+        if not isinstance(refined, Refusal) and refined.gain.value > best.gain.value:
             best = refined
-    if not first and best.gain.value <= best.gain.standard_error:
-        return (
+    greedy = not first and search.rule != "harmonic"  # whose step looks at nothing
+    if greedy and best.gain.value <= best.gain.standard_error:
+        return Refusal(
             f"it would add {best.gain.value:.2g} nats, which cannot be told from noise "
-            f"(± {best.gain.standard_error:.2g})"
+            f"(± {best.gain.standard_error:.2g})",
+            empty=True,
         )
     weights = best.weights
     if search.rule == "corrective":
         weights = rules.pruned(rules.corrective(best.bank, rules.pruned(weights)))
+        if weights[place] == 0:
+            return Refusal(f"its weight would be below {rules.DEAD}", empty=True)
     after = dataclasses.replace(
         state,
         parameters=jax.tree.map(
@@ -101,7 +114,8 @@ def _begun(
         return starts.scattered(search.shape, search.base, found, places[: search.finalists]), 0
     tops, used = starts.tops(search.shape, search.target, search.base, ratio, found, places)
     if not ratio.begun:
-        tops = [*tops[: search.finalists - 1], starts.Start(search.base, -np.inf)]
+        # The base itself, too; but where there is room for one alone, a peak.
+        tops = [*tops[: max(search.finalists - 1, 1)], starts.Start(search.base, -np.inf)]
     return tops[: search.finalists], used
 
 
@@ -110,6 +124,8 @@ def _searched(
 ) -> tuple[list[Any], int]:
     """Where the component step ends from each start, with its λ; and the gradients it took."""
     shape, target = search.shape, search.target
+    if not pairs:
+        return [], 0
     if search.noisy:
         ends, count = [], 0
         for number, (start, temper) in enumerate(pairs):
@@ -122,7 +138,7 @@ def _searched(
             count += found.evaluations
         return ends, count
     # As many at a time whatever the number of starts and λ, so that one program serves.
-    many = max(len(pairs), search.finalists * len(search.temper.options(1, np.zeros(2))))
+    many = max(len(pairs), search.finalists * search.temper.count)
     filled = [*pairs, *pairs[:1] * (many - len(pairs))]
     at = jax.tree.map(lambda *rows: jnp.stack(rows), *(start for start, _ in filled))
     tempers = jnp.asarray([temper for _, temper in filled])
@@ -163,16 +179,16 @@ def _noisy(
 
 def _candidate(
     search: Search, state: State, place: int, parameters: Any, temper: float
-) -> _Candidate | str:
+) -> _Candidate | Refusal:
     """What a component would do to the ELBO, or why it is none."""
     if reason := _degenerate(search, parameters):
-        return reason
+        return Refusal(reason)
     own = banks.place_of(
         search.shape, search.target, state.q, state.bank, place, parameters, search.noise(place)
     )
-    if not (np.isfinite(own.log_l).all() and np.isfinite(own.at_others[state.weights > 0]).all()):
+    if not np.isfinite(own.log_l).all():
         share = 1 - np.isfinite(own.log_l).mean()
-        return (
+        return Refusal(
             f"the log density is not finite at {100 * share:.2g} % of its draws: events have "
             "bounds, which Transformed respects, or the target overflows there"
         )
@@ -185,7 +201,7 @@ def _candidate(
     else:
         weights = rules.line(bank, state.weights, place)
     if weights[place] == 0:
-        return f"at λ = {temper:.2g} it lowers the ELBO at any weight"
+        return Refusal(f"at λ = {temper:.2g} it lowers the ELBO at any weight", empty=True)
     return _Candidate(parameters, bank, weights, state.gain(bank, weights), temper)
 
 
@@ -197,9 +213,10 @@ def _degenerate(search: Search, parameters: Any) -> str:
         return ""
     unit, centre = _outline(search.shape, search.base)
     wide, middle = _outline(search.shape, parameters)
-    if (wide / unit).min() < COLLAPSED:
+    narrowest = search.shape.narrowest(parameters, unit)
+    if narrowest < COLLAPSED:
         return (
-            f"it collapsed: its narrowest deviation is {(wide / unit).min():.1e} of the base's. "
+            f"it collapsed: its narrowest deviation is {narrowest:.1e} of the base's. "
             "The density has a pole, or λ is too large"
         )
     if max((wide / unit).max(), (np.abs(middle - centre) / unit).max()) > FAR:
@@ -219,7 +236,7 @@ def _outline(shape: Shape, parameters: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _refined(
     search: Search, state: State, place: int, best: _Candidate
-) -> tuple[_Candidate | str, int]:
+) -> tuple[_Candidate | Refusal, int]:
     """The component and its weight by the ELBO itself; all else stays as it is."""
     shape, nodes = search.shape, jnp.asarray(search.shape.nodes(search.nodes))
     few = slice(None, len(nodes))
@@ -232,6 +249,6 @@ def _refined(
     found = climb.lbfgs(objectives.addition, shape, move, arguments)
     count = int(found.evaluations) * len(nodes)
     if not np.isfinite(float(found.value)):
-        return "the search for it met no finite ELBO", count
+        return Refusal("the search for it met no finite ELBO"), count
     parameters = objectives.moved(shape, best.parameters, found.v[:-1])
     return _candidate(search, state, place, parameters, best.temper), count

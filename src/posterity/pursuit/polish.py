@@ -39,9 +39,11 @@ def polished(search: Search, state: State) -> State:
         noise = search.noises(len(weights))
         bank = banks.whole(search.shape, search.target, moved, noise)
         gain = state.gain(bank, weights)
+        if not np.isfinite(gain.value):
+            continue
         if gain.value > 0:
             after = dataclasses.replace(state, parameters=parameters, weights=weights, bank=bank)
-            return after.with_row(gain, float("nan"), 1.0)
+            return after.with_row(gain, float("nan"), float("nan"))
         if not gain.value < -gain.standard_error:  # there was nothing to gain
             return state
     return state

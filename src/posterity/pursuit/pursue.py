@@ -29,17 +29,19 @@ from posterity.families.unconstrained import unconstrained
 from posterity.pursuit import bank as banks
 from posterity.pursuit import objectives
 from posterity.pursuit import weights as rules
-from posterity.pursuit.bank import Bank, Estimate
-from posterity.pursuit.component import grown
+from posterity.pursuit.bank import Bank
+from posterity.pursuit.component import Refusal, grown
 from posterity.pursuit.polish import polished
 from posterity.pursuit.result import FEW, SHORT, Pursuit, Refused, Row, Status
-from posterity.pursuit.search import Search, State
+from posterity.pursuit.search import Places, Search, State
 from posterity.pursuit.shapes import shape_of
 from posterity.pursuit.target import Target, as_target, check_at, free_of
 from posterity.pursuit.tempers import Best, Temper
 
 NODES = 128
 """Of the sums that objectives are, at the least; four for each number of noise."""
+ROOM = 4_000_000
+"""Numbers that nodes are made of, at the most, unless asked for."""
 SAMPLES = 2048
 """Draws of each component that the ELBO is estimated from; a tenth where there are minibatches."""
 POLISH = one_of("each", "end")
@@ -84,7 +86,7 @@ def pursue(
         key: random key; the same gives the same mixture.
         temper: the rule for λ; several are tried by default.
         weights: ``"corrective"`` finds all weights anew after each component, ``"line"`` the new
-            one's alone, and ``"harmonic"`` takes 2/(t + 2), whatever it does.
+            one's alone, and ``"harmonic"`` takes 2/(t + 2), whatever it does to the ELBO.
         polish: improve all components together by the ELBO itself, after ``"each"`` component or at
             the ``"end"`` alone; None for what the greedy steps found.
         attempts: points from which peaks are sought, for each component.
@@ -138,7 +140,7 @@ def pursue(
             rule=weights, polish=polish, attempts=attempts,
             finalists=min(finalists, attempts), noisy=noisy,
             samples=samples or (SAMPLES if free.records is None else SAMPLES // 10),
-            nodes=nodes or max(NODES, 4 * shape.noise_size), steps=steps,
+            nodes=nodes or _enough(shape.noise_size), steps=steps,
         )  # fmt: skip
         # One place more, to see at the end whether another component would help.
         state = _resumed(search, go_on, components + 1)
@@ -186,13 +188,13 @@ def _resumed(search: Search, before: Pursuit | None, count: int) -> State:
         )
         return State(parameters, np.zeros(count), _empty(search, count))
     known = before.places
-    if known is None or known[0] != shape:
+    if not isinstance(known, Places) or not known.fits(search):
         raise UsageError(
-            found=f"go_on={before!r}, of other components than {search.origin!r}",
+            found=f"go_on={before!r}, of another target or base",
             expected="a pursuit of this target and base, from this process",
-            fix="Pass the same base; to go on from a file, begin anew.",
+            fix="Pass the same target and base; to go on from a file, begin anew.",
         )
-    used = np.flatnonzero(known[2] > 0)
+    used = np.flatnonzero(known.weights > 0)
     if len(used) > count - 1:
         raise UsageError(
             found=f"components={count - 1} to go on from {len(used)}",
@@ -200,13 +202,26 @@ def _resumed(search: Search, before: Pursuit | None, count: int) -> State:
             fix="Raise components.",
         )
     fill = np.concatenate([used, np.full(count - len(used), used[0])])
-    parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf)[fill], known[1])
-    weights = np.concatenate([known[2][used], np.zeros(count - len(used))])
+    parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf)[fill], known.parameters)
+    weights = np.concatenate([known.weights[used], np.zeros(count - len(used))])
     state = State(parameters, weights, _empty(search, count))
     bank = banks.whole(shape, search.target, state.q, search.noises(count))
     return dataclasses.replace(
-        state, bank=bank, trace=before.trace, number=known[3], evaluations=known[4]
+        state,
+        bank=bank,
+        trace=before.trace,
+        refused=before.refused,
+        number=known.number,
+        evaluations=before.trace[-1].evaluations,
     )
+
+
+def _enough(size: int) -> int:
+    """Nodes for so many numbers of noise: without four each, covariances would fit the nodes.
+
+    Of thousands of numbers as many as memory has room for.
+    """
+    return max(NODES, min(4 * size, ROOM // size))
 
 
 def _empty(search: Search, count: int) -> Bank:
@@ -223,12 +238,12 @@ def _empty(search: Search, count: int) -> Bank:
 def _driven(
     search: Search, state: State, components: int, progress: Callable[[Progress], Any] | None
 ) -> Pursuit:
-    ended = ""
-    while state.size < components and not ended:
+    ended: Refusal | None = None
+    while state.size < components and ended is None:
         found = grown(search, state)
-        if isinstance(found, str):
+        if isinstance(found, Refusal):
             ended = found
-            refused = (*state.refused, Refused(state.number + 1, found))
+            refused = (*state.refused, Refused(state.number + 1, found.reason))
             state = dataclasses.replace(state, refused=refused)
         else:
             state = polished(search, found) if search.polish == "each" else found
@@ -238,15 +253,16 @@ def _driven(
         _told(search, state, progress)
     if not state.trace:
         raise ParameterError(
-            found=f"no component with a finite ELBO ({ended})",
+            found=f"no component with a finite ELBO ({ended and ended.reason})",
             expected="a log density that is finite where the base is",
             fix="Check the log density at draws of the base, and the base's place and width; for "
             "events with bounds take posterity.families.Transformed.",
         )
-    status = judged(state, _next(search, state, ended))
+    # A mixture that misses a mode cannot tell by its own draws: so one more is looked for.
+    status = judged(state, grown(search, state) if ended is None else ended)
     if not status.converged:
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 3)
-    places = (search.shape, state.parameters, state.weights, state.number, state.evaluations)
+    places = Places(search, state.parameters, state.weights, state.number)
     posterior = search.posterior(state.parameters, state.weights)
     return Pursuit(posterior, status, state.trace, state.refused, places)
 
@@ -257,36 +273,24 @@ def _told(search: Search, state: State, progress: Callable[[Progress], Any] | No
         progress(Progress(state.trace[-1], posterior))
 
 
-def _next(search: Search, state: State, ended: str) -> Estimate | None:
-    """What another component would add, where there is no place for it; None where nothing.
-
-    A mixture that misses a mode cannot tell by its own draws: so it is looked for.
-    """
-    rows = [row for row in state.trace if not np.isnan(row.alpha)]
-    added = Estimate(rows[-1].gain, rows[-1].gain_error)
-    if ended or (len(rows) > 1 and added.value < max(SHORT, 2 * added.standard_error)):
-        return None
-    more = grown(dataclasses.replace(search, polish=None), state)
-    if isinstance(more, str):
-        return None
-    return Estimate(more.trace[-1].gain, more.trace[-1].gain_error)
-
-
-def judged(state: State, more: Estimate | None) -> Status:
-    """Whether there was more to gain; ``more`` is what another component would add."""
+def judged(state: State, more: State | Refusal) -> Status:
+    """Whether there was more to gain; ``more`` is what became of one component more."""
     evidence, effective = state.bank.importance(state.weights)
-    gap = evidence - state.trace[-1].elbo
+    gap = evidence - state.bank.elbo(state.weights).value
     gain, reasons = 0.0, []
-    if more is not None and more.value > max(SHORT, 2 * more.standard_error):
-        gain = more.value
+    if isinstance(more, Refusal):
+        if not more.empty:
+            reasons.append(f"another component was sought in vain: {more.reason}")
+    elif more.trace[-1].gain > max(SHORT, 2 * more.trace[-1].gain_error):
+        gain = more.trace[-1].gain
         reasons.append(
-            f"another component would add {more.value:.2g} ± {more.standard_error:.2g} nats: raise "
+            f"another component would add {gain:.2g} ± {more.trace[-1].gain_error:.2g} nats: raise "
             "components"
         )
     if effective < FEW:
         reasons.append(
-            f"only {100 * effective:.2g} % of its draws count when weighted to the target: it is "
-            "narrower than the target somewhere"
+            f"only {100 * effective:.2g} % of its draws count when weighted to the target: it has "
+            "another shape"
         )
     kind = "cut short" if gain else "not converged" if reasons else "converged"
     return Status(kind, gain, gap, effective, tuple(reasons))

@@ -8,11 +8,11 @@ from posterity.families import Mixture
 SHORT = 0.01
 """Nats: what another component may still add before a pursuit is said to be cut short."""
 FEW = 0.1
-"""The share of effective draws below which a mixture is said to miss something."""
+"""The share of effective draws below which a mixture is said to be of another shape."""
 
 
 class Row(NamedTuple):
-    """The mixture after one component was added."""
+    """The mixture after one component was added, or after a polish, whose α and λ are NaN."""
 
     components: int
     """That have weight."""
@@ -20,7 +20,7 @@ class Row(NamedTuple):
     """Nats; higher is better."""
     standard_error: float
     gain: float
-    """By which the ELBO grew, in nats."""
+    """By which the ELBO grew, in nats; of the first component the ELBO itself."""
     gain_error: float
     """The standard error of the gain; smaller than the ELBO's, as both share their draws."""
     alpha: float
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     effective: float
     """The exponential of the entropy of the weights: how many components count."""
     evaluations: int
-    """Gradients of the log density, since the beginning."""
+    """Gradients of the log density in all searches, since the beginning."""
 
     def __str__(self) -> str:
         return (
@@ -54,11 +54,11 @@ class Refused(NamedTuple):
 class Status:
     """Whether there is more to gain.
 
-    ``gain`` is what another component would have added to the ELBO, in nats, where components ran
-    out; zero where it would have been no more than can be told from noise. ``gap`` is what draws of
-    the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats; they see nothing of a mode
-    that the mixture misses. ``effective`` is the share of draws that count then: 1 where both laws
-    are the same, and small where the mixture is narrower than the target somewhere.
+    Another component is always looked for at the end. ``gain`` is what it would have added to the
+    ELBO, in nats: zero where that is less than a hundredth, or than two standard errors. ``gap`` is
+    what draws of the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats; they see
+    nothing of a mode that the mixture misses. ``effective`` is the share of draws that count then:
+    1 where both laws are the same. It falls with every dimension in which shapes differ.
     """
 
     state: Literal["converged", "cut short", "not converged"]
@@ -69,7 +69,7 @@ class Status:
 
     @property
     def converged(self) -> bool:
-        """Whether another component would add no more than can be told from noise."""
+        """Whether another component was looked for, and would add next to nothing."""
         return self.state == "converged"
 
     def __str__(self) -> str:
@@ -82,8 +82,8 @@ class Pursuit:
     """The mixture that was found, and how.
 
     ``posterior`` is a law like any other: it has samples and densities, can be saved, distilled,
-    and compared by ``diff``. ``trace`` has a row for each component, and one more for the joint
-    polish where there was one; ``refused`` are components that were not added.
+    and compared by ``diff``. ``trace`` has a row for each component, and one for each polish that
+    helped; ``refused`` are components that were not added.
     """
 
     posterior: Mixture

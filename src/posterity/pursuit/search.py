@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,6 +69,22 @@ class Search:
         if isinstance(self.origin, Transformed):
             law = Transformed(law, self.origin.supports)
         return Mixture.from_standard(weights[used], law)
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """What a later call needs to go on from a pursuit."""
+
+    search: Search
+    parameters: Any
+    weights: np.ndarray
+    number: int
+
+    def fits(self, search: Search) -> bool:
+        """Whether another search is for the same target, by components of the same base."""
+        mine, other = self.search, search
+        alike = mine.shape == other.shape and mine.origin == other.origin
+        return alike and bool(eqx.tree_equal(mine.target, other.target))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,6 +32,8 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.supports import PositiveDefiniteMatrices
 from posterity.models.cubature import normal_pairs
 
+QUASI = 21_000
+"""Numbers of noise beyond which there are no quasi-random sequences."""
 SCATTER = 0.1
 """Of the standard deviation: columns of a factor to begin with, as at zero none has a slope."""
 
@@ -106,9 +108,22 @@ class Shape(abc.ABC):
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
         return jnp.asarray(rng.standard_normal((number, self.noise_size)))
 
-    def nodes(self, number: int, seed: int = 0) -> np.ndarray:
-        """Noise that does not change (n, noise size): a quasi-random sample in mirrored pairs."""
-        return normal_pairs(self.noise_size, max(number // 2, 2 * self.noise_size), seed)
+    def nodes(self, number: int) -> Float[np.ndarray, "n noise"]:
+        """Noise that does not change: a quasi-random sample in mirrored pairs, of unit variances.
+
+        Of unit covariance where there are as many pairs as numbers.
+        """
+        pairs = max(number // 2, 1)
+        if self.noise_size > QUASI:
+            half = np.random.default_rng(0).standard_normal((pairs, self.noise_size))
+            nodes = np.concatenate([half, -half])
+        else:
+            nodes = normal_pairs(self.noise_size, pairs)
+        return nodes / nodes.std(0)
+
+    @abc.abstractmethod
+    def narrowest(self, parameters: Any, unit: Any) -> float:
+        """The least deviation in any direction, in units (d,) of its coordinates; if ``nodal``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +179,10 @@ class Diagonal(Shape):
     def deviation(self, parameters: Any) -> Any:
         """``s``."""
         return jnp.exp(parameters[1])
+
+    def narrowest(self, parameters: Any, unit: Any) -> float:
+        """Along a coordinate."""
+        return float((np.exp(np.asarray(parameters[1])) / unit).min())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +247,11 @@ class Full(Shape):
         """Of each coordinate."""
         return jnp.sqrt((parameters[1] ** 2).sum(-1))
 
+    def narrowest(self, parameters: Any, unit: Any) -> float:
+        """The least singular value."""
+        scaled = np.asarray(parameters[1]) / unit[:, None]
+        return float(np.linalg.svd(scaled, compute_uv=False).min())
+
 
 @dataclasses.dataclass(frozen=True)
 class LowRank(Shape):
@@ -247,8 +271,10 @@ class LowRank(Shape):
         return (2 + self.rank) * self.size
 
     def of(self, law: LowRankGaussian) -> Any:
-        """The same."""
+        """The same; columns that are zero are scattered a little."""
         mean, factor, variance = (jnp.asarray(leaf) for leaf in law.children())
+        if not np.any(np.asarray(law.factor)):
+            return self.place(mean, jnp.sqrt(variance))
         return mean, factor, jnp.log(variance) / 2
 
     def law(self, parameters: Any) -> LowRankGaussian:
@@ -266,8 +292,10 @@ class LowRank(Shape):
         mean, factor, log_deviation = parameters
         inner, scaled = self._inner(factor, log_deviation)
         standardised = (z - mean) * jnp.exp(-log_deviation)
-        along = jax.scipy.linalg.solve_triangular(inner, scaled.T @ standardised, lower=True)
-        distance = (standardised**2).sum() - (along**2).sum()
+        along = jax.scipy.linalg.cho_solve((inner, True), scaled.T @ standardised)
+        # As squares: a difference loses its digits where columns are long.
+        rest = standardised - scaled @ along
+        distance = (rest**2).sum() + (along**2).sum()
         return -distance / 2 - self._logs(inner, log_deviation) - self.size * LOG_2PI / 2
 
     def entropy(self, parameters: Any) -> Float[jax.Array, ""]:
@@ -296,6 +324,10 @@ class LowRank(Shape):
         """Of each coordinate."""
         _, factor, log_deviation = parameters
         return jnp.sqrt((factor**2).sum(-1) + jnp.exp(2 * log_deviation))
+
+    def narrowest(self, parameters: Any, unit: Any) -> float:
+        """Of what is beside the columns, which have no part in most directions."""
+        return float((np.exp(np.asarray(parameters[2])) / unit).min())
 
     def _inner(self, factor: Any, log_deviation: Any) -> tuple[Any, Any]:
         scaled = factor * jnp.exp(-log_deviation)[:, None]
@@ -365,6 +397,16 @@ class Joined(Shape):
         """Block by block."""
         rows = zip(self._pairs(), parameters, strict=True)
         return {name: part.deviation(own) for (name, part), own in rows}
+
+    def narrowest(self, parameters: Any, unit: Any) -> float:
+        """Of all blocks; ``unit`` is flat, in the order of sorted names."""
+        found, start = [], 0
+        rows = zip(self._pairs(), parameters, strict=True)
+        for (_, part), own in sorted(rows, key=lambda row: row[0][0]):
+            size = sum(np.size(leaf) for leaf in jax.tree.leaves(part.deviation(own)))
+            found.append(part.narrowest(own, unit[start : start + size]))
+            start += size
+        return min(found)
 
     def noise(self, key: jax.Array, number: int) -> Any:
         """Normal noise, or a tuple of each block's where one needs its own."""
@@ -445,6 +487,10 @@ class General(Shape):
         raise AssertionError("asked of shapes of nodes alone")
 
     def deviation(self, parameters: Any) -> Any:
+        """Not known for families at large."""
+        raise AssertionError("asked of shapes of nodes alone")
+
+    def narrowest(self, parameters: Any, unit: Any) -> float:
         """Not known for families at large."""
         raise AssertionError("asked of shapes of nodes alone")
 

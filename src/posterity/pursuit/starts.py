@@ -38,14 +38,14 @@ APART = 0.5
 
 
 class Scouted(NamedTuple):
-    """Points that were looked at, the ratio there, and how many densities that took."""
+    """Points that were looked at, and the ratio there."""
 
     z: Any
     log_ratios: Float[np.ndarray, " n"]
 
 
 def scouted(shape: Shape, target: Target, base: Any, ratio: Ratio, *, key: jax.Array) -> Scouted:
-    """Points over the base, and about each component of the mixture."""
+    """Points over the base and, where components can be placed, about those of the mixture."""
     if not shape.nodal:
         z = objectives.draws(shape, base, shape.noise(key, 2 * SCOUTS))
     else:

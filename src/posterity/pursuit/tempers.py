@@ -27,6 +27,11 @@ SEVERAL = Constraint(
 class Temper(abc.ABC):
     """A rule for λ."""
 
+    @property
+    def count(self) -> int:
+        """How many it says to try, at the most."""
+        return 1
+
     @abc.abstractmethod
     def options(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
         """The λ to try for component ``t`` (from 1; the first has none), of which the best stays.
@@ -123,6 +128,11 @@ class Best(Temper):
 
     def __post_init__(self) -> None:
         SEVERAL.check(values=self.values)
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return len(self.values)
 
     def options(self, t: int, log_ratios: Any) -> tuple[float, ...]:
         """All of them."""

@@ -22,7 +22,8 @@ SURE = 15.0
 def line(bank: Bank, weights: Float[np.ndarray, " k"], place: int) -> Float[np.ndarray, " k"]:
     """All weights times ``1 - α``, and α for one place, where the ELBO is most.
 
-    By bracketing the slope, which falls in α. Where it is negative from the beginning on, α is 0.
+    By bracketing its expected slope ``E_h[log L/q] - E_q_t[log L/q]``, which falls in α. Where it
+    is negative from the beginning on, α is 0.
     """
     # Two laws alone: the mixture as it is, and the one at the place.
     log_q, log_h = bank.log_q(weights), bank.densities[place]

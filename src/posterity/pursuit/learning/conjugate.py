@@ -101,12 +101,6 @@ class ConjugateLearner(Learner):
             return np.zeros(self.classes)
         return statistics.counted(self.ledger.total, self.ledger.prior)
 
-    def counts_of(self, task: str) -> np.ndarray:
-        """Records of each class in one task, (classes,); a LedgerError if it is unknown."""
-        self._unknown((task,))
-        assert self.ledger is not None, "who knows a task has a ledger"
-        return np.asarray(self.ledger.factor(task).classes.concentration)  # type: ignore[attr-defined]
-
     def observe(self, task: str, x: Any, y: Any) -> Self:
         """As :meth:`Learner.observe`.
 

@@ -1,5 +1,6 @@
 """The slides' rule and the gated one: mixtures of networks, a mean-field posterior a task."""
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Mapping
@@ -125,9 +126,9 @@ class NetworkLearner(Learner):
         logs[:, unseen] = -np.inf
         return prediction(logs, entropy)
 
+    @abc.abstractmethod
     def weights_at(self, x: Array) -> Array:
         """Of each task's network at each input, (n, tasks); rows sum to one."""
-        raise NotImplementedError
 
     def _fitting(self, x: Array, y: Any = None) -> tuple[Array, Any]:
         """Inputs that the network takes."""
