@@ -9,6 +9,7 @@ names of arrays' axes are kept only where there are arrays.
 import ast
 import functools
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from importlib.abc import MetaPathFinder
@@ -44,7 +45,6 @@ def check(function: Any) -> Any:
         return function
     made: list[Any] = []
 
-    @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if not made:
@@ -55,8 +55,11 @@ def check(function: Any) -> Any:
         with jaxtyped("context"):
             return call(*args, **kwargs)
 
+    # As if of beartype: where the library tells functions apart it looks through its wrappers.
+    own = globals() | {"__name__": "beartype"}
+    checked = types.FunctionType(checked.__code__, own, None, None, checked.__closure__)
     setattr(checked, NAME, True)
-    return checked
+    return functools.update_wrapper(checked, function)
 
 
 def _made(function: Any) -> tuple[bool, Callable[..., Any]]:
