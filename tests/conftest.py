@@ -23,6 +23,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 typechecker.install("posterity")
 
-settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

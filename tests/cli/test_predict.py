@@ -79,11 +79,12 @@ def test_every_kind_of_student_in_every_format(name, columns, folder):
     succeed("predict", file, "new.npy", "-o", "p.json")
     held = json.loads(Path("p.json").read_text())
     succeed("predict", file, "new.npz", "-o", "p.npz")
-    arrays = np.load("p.npz")
+    with np.load("p.npz") as opened:
+        arrays = dict(opened)
     found = posterity.load(file).predict(np.load("new.npy"))
-    for part in arrays.files:
+    for part in arrays:
         assert np.array_equal(arrays[part], getattr(found, part))
-    joined = np.concatenate([arrays[part].reshape(7, -1) for part in arrays.files], axis=1)
+    joined = np.concatenate([arrays[part].reshape(7, -1) for part in arrays], axis=1)
     for place, label in enumerate(columns):
         assert np.array_equal(held[label], joined[:, place])
         assert np.allclose(column(table, label), joined[:, place], rtol=1e-8)
