@@ -42,6 +42,8 @@ NODES = 128
 """Of the sums that objectives are, at the least; four for each number of noise."""
 ROOM = 4_000_000
 """Numbers that nodes are made of, at the most, unless asked for."""
+TURNS = 4
+"""Components that are sought for each place, at the most."""
 SAMPLES = 2048
 """Draws of each component that the ELBO is estimated from; a tenth where there are minibatches."""
 POLISH = one_of("each", "end")
@@ -239,7 +241,9 @@ def _driven(
     search: Search, state: State, components: int, progress: Callable[[Progress], Any] | None
 ) -> Pursuit:
     ended: Refusal | None = None
-    while state.size < components and ended is None:
+    # New components may take the place of others, so there may be more of them than places.
+    most = state.number + TURNS * components
+    while state.size < components and ended is None and state.number < most:
         found = grown(search, state)
         if isinstance(found, Refusal):
             ended = found
