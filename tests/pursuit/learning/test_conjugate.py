@@ -20,7 +20,7 @@ from posterity.errors import (
     UsageError,
 )
 from posterity.ledger import Ledger
-from posterity.pursuit.learning import ConjugateLearner, OwnFeatures, VectorFeatures
+from posterity.pursuit.learning import ConjugateLearner, OwnFeatures, VectorFeatures, sharpness
 from tests.pursuit.learning.tasks import CLASSES, FEATURES, conjugate, records, tasks
 
 X = records(50, seed=9)[0]
@@ -258,3 +258,16 @@ def test_a_function_of_ones_own_gives_the_features() -> None:
     wrong = ConjugateLearner(CLASSES, OwnFeatures(lambda x: x, 4, "two"))
     with pytest.raises(StructureError, match="features of shape"):
         wrong.observe("all", x, y)
+
+
+def test_copies_of_a_record_are_held_out_together() -> None:
+    """Each record many times over says of sharpness what each says once, but for its weight."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 10)
+    x = rng.normal(size=(20, 3)) + y[:, None]
+    once = sharpness.evidence(x, y, 2)
+    many, labels = np.tile(x, (8, 1)), np.tile(y, 8)
+    known = sharpness.evidence(many, labels, 2, 0, np.tile(np.arange(20), 8))
+    unknown = sharpness.evidence(many, labels, 2)
+    assert np.argmax(known) <= np.argmax(once) + 1
+    assert np.argmax(unknown) > np.argmax(known)

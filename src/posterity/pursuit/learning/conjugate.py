@@ -107,6 +107,13 @@ class ConjugateLearner(Learner):
         Warns:
             ScaleWarning: for inputs in units that the features are not meant for.
         """
+        return self.observe_copies(task, x, y, None)
+
+    def observe_copies(self, task: str, x: Any, y: Any, originals: Any) -> Self:
+        """As :meth:`observe`, of records some of which are copies: ``originals`` (n,) says of what.
+
+        Copies of one record are never held out from one another.
+        """
         x, y = self._new(task, x, y)
         begun = self
         if self.features is None:
@@ -115,7 +122,7 @@ class ConjugateLearner(Learner):
         assert features is not None and ledger is not None, "a learner with features has both"
         features.warn_of_scale(features.checked(x))
         own = features(x)
-        known = evidence(own, y, self.classes, features.own_units)
+        known = evidence(own, y, self.classes, features.own_units, originals)
         said = statistics.factor(own, y, self.classes, known)
         past = ledger.entries.get(task)  # one that was forgotten comes back in a new epoch
         epoch = None if past is None else past.epoch + 1

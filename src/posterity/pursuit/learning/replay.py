@@ -88,7 +88,9 @@ class ReplayLearner(Learner):
         found = ConjugateLearner(self.classes, self.features)
         for task, (x, y) in self.kept.items():
             copies = self.copies if x.ndim > 2 else 0
-            found = found.observe(task, deformed(x, copies, self.seed), np.tile(y, copies + 1))
+            labels, originals = (np.tile(row, copies + 1) for row in (y, np.arange(len(y))))
+            images = deformed(x, copies, self.seed)
+            found = found.observe_copies(task, images, labels, originals)
         return found
 
     def describe(self, x: Any) -> Prediction:

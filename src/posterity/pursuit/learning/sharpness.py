@@ -39,10 +39,15 @@ PRIOR = Categorical(
 
 
 def evidence(
-    features: Float[Array, "n d"], y: Int[Array, " n"], classes: int, own_units: int = 0
+    features: Float[Array, "n d"],
+    y: Int[Array, " n"],
+    classes: int,
+    own_units: int = 0,
+    originals: Int[Array, " n"] | None = None,
 ) -> Float[Array, " j"]:
     """Log likelihood, in nats, of the degrees: each quarter predicted by a fit of the others.
 
+    ``originals`` numbers what each record is a copy of: copies of one are in one quarter.
     Zeros, which say nothing, of a task that has fewer than two classes of four records.
     """
     common = np.flatnonzero(np.bincount(y, minlength=classes) >= FEWEST)
@@ -53,7 +58,7 @@ def evidence(
     if len(common) < 2:
         return np.zeros(len(DEGREES))
     own, labels = features[places, :FEATURES], np.searchsorted(common, y[places])
-    part = _parts(labels)
+    part = _parts(labels, places if originals is None else originals[places])
     total = np.zeros(len(DEGREES))
     for held in range(FOLDS):
         fitted = Readout.of_records(own[part != held], labels[part != held], len(common), own_units)
@@ -70,10 +75,11 @@ def log_likelihoods(scores: Float[Array, "n k"], y: Int[Array, " n"]) -> Float[A
     )
 
 
-def _parts(labels: Int[Array, " n"]) -> Int[Array, " n"]:
-    """Every fourth record of each class."""
+def _parts(labels: Int[Array, " n"], originals: Int[Array, " n"]) -> Int[Array, " n"]:
+    """Every fourth original of each class, with all its copies."""
     found = np.zeros(len(labels), int)
     for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        found[own] = np.arange(len(own)) % FOLDS
+        own = labels == label
+        _, numbers = np.unique(originals[own], return_inverse=True)
+        found[own] = numbers % FOLDS
     return found
