@@ -19,6 +19,8 @@ from posterity.arrays.leaves import frozen
 from posterity.arrays.namespace import jax_module
 
 STATIC = "static"
+LABEL = "_names"
+"""Where a node keeps names of its coordinates: beside its fields, which alone are its content."""
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -97,12 +99,20 @@ def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """The same tree with ``function`` of the corresponding leaves; its arrays are frozen."""
     if isinstance(tree, Node):
         rows = zip(tree.children(), *(other.children() for other in others), strict=True)
-        return type(tree).of_children([map_leaves(function, *row) for row in rows], tree.kept())
+        made = type(tree).of_children([map_leaves(function, *row) for row in rows], tree.kept())
+        return labelled(made, tree.__dict__.get(LABEL, ()))
     if isinstance(tree, dict):
         return {k: map_leaves(function, tree[k], *(other[k] for other in others)) for k in tree}
     if isinstance(tree, list | tuple):
         return type(tree)(map_leaves(function, *row) for row in zip(tree, *others, strict=True))
     return None if tree is None else frozen(function(tree, *others))
+
+
+def labelled(node: Any, names: tuple[str, ...]) -> Any:
+    """A node that nobody else holds yet, under these names of its coordinates."""
+    if names:
+        node.__dict__[LABEL] = names
+    return node
 
 
 def structure(tree: Any) -> Any:

@@ -2,7 +2,8 @@
 
 A node is a number, a text, true, false or null; a list of nodes; an array,
 ``{"type": "array", "dtype": ..., "shape": ...}``, kept under the path that leads to it; or
-``{"type": NAME, "fields": {...}}`` of a registered type.
+``{"type": NAME, "fields": {...}}`` of a registered type, with ``"names": [...]`` where its
+coordinates have names.
 """
 
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from urllib.parse import quote
 import numpy as np
 
 from posterity.arrays.namespace import is_jax
+from posterity.arrays.tree import LABEL
 from posterity.artifact.container import CODES, Spec, altered, is_shape, unknown_type
 from posterity.artifact.registry import ARRAY, CODECS, codec_of
-from posterity.errors import ArtifactError, ParameterError
+from posterity.errors import ArtifactError, ParameterError, StructureError
+from posterity.families import Distribution
 
 SCALARS = frozenset({type(None), bool, int, float, str})
 
@@ -37,7 +40,10 @@ def encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
             fix="Register a family of your own with posterity.artifact.register.",
         )
     fields = codec.fields(value).items()
-    return {"type": name, "fields": {f: encode(v, _join(path, f), arrays) for f, v in fields}}
+    node = {"type": name, "fields": {f: encode(v, _join(path, f), arrays) for f, v in fields}}
+    if names := getattr(value, "__dict__", {}).get(LABEL):
+        node["names"] = list(names)
+    return node
 
 
 def specs(node: Any, path: str = "") -> Iterator[tuple[str, Spec]]:
@@ -55,7 +61,7 @@ def specs(node: Any, path: str = "") -> Iterator[tuple[str, Spec]]:
         if not isinstance(node["dtype"], str) or not is_shape(node["shape"], 0):
             raise altered(f"array {path!r} of {node['dtype']!r} and shape {node['shape']!r}")
         yield path, Spec(node["dtype"], tuple(node["shape"]))
-    elif node.keys() == {"type", "fields"} and _is_typed(node):
+    elif node.keys() - {"names"} == {"type", "fields"} and _is_typed(node):
         for name, child in node["fields"].items():
             yield from specs(child, _join(path, name))
     else:
@@ -84,7 +90,18 @@ def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool
         )
     items = node["fields"].items()
     fields = {name: decode(child, arrays, _join(path, name), check) for name, child in items}
-    return codec.check(fields) if check else codec.build(fields)
+    made = codec.check(fields) if check else codec.build(fields)
+    return _named(made, node["names"]) if "names" in node else made
+
+
+def _named(law: Any, names: Any) -> Any:
+    """A law under the names of its coordinates that a file gives."""
+    if not isinstance(law, Distribution) or not isinstance(names, list) or not names:
+        raise altered(f"names {names!r} beside a {type(law).__name__}")
+    try:
+        return law.named({"": names})
+    except StructureError as error:
+        raise ArtifactError(found=error.found, expected=error.expected, fix=error.fix) from error
 
 
 def _is_plain(node: Any) -> bool:

@@ -15,6 +15,7 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Real
 from posterity.errors import StructureError
 from posterity.families.batches import broadcasts
+from posterity.families.names import alike
 from posterity.families.vector_space import VectorSpace
 
 
@@ -178,7 +179,7 @@ class ExponentialFamily(VectorSpace):
             StructureError: if the other is of another family, or its own axes differ.
         """
         self._check_alike(other)
-        return self._kl(other)
+        return self._kl(alike(self, other)[1])
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """The Bregman divergence of ``A`` (wainwright2008, section 5.2.2)."""

@@ -10,6 +10,7 @@ from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Int, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import Distribution
+from posterity.families.names import names_of
 
 Law = TypeVar("Law", bound=Distribution)
 
@@ -73,11 +74,14 @@ def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Re
 
 
 def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
-    kind = lambda member: (member.outline(), member.batch_shape if batch else None)
+    def kind(member: Any) -> Any:
+        shape = member.batch_shape if batch else None
+        return member.outline(), shape, names_of(member)
+
     if not members or any(kind(member) != kind(members[0]) for member in members[1:]):
         raise StructureError(
             found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
-            expected="members of one family, blocks and dimensions, at least one",
+            expected="members of one family, blocks, dimensions and names, at least one",
             fix="Put together only what one model made.",
         )
 

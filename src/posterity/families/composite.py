@@ -48,6 +48,11 @@ class Composite(ExponentialFamily):
         return all(part.reparameterized for part in self.parts())
 
     @property
+    def named_size(self) -> int | None:
+        """Only parts have coordinates."""
+        return None
+
+    @property
     def dimension(self) -> int:
         """That of all members of all parts."""
         return sum(int(np.prod(self._inner(part))) * part.dimension for part in self.parts())

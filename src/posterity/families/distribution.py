@@ -7,9 +7,10 @@ from typing import Any, Self
 import numpy as np
 
 from posterity.arrays.namespace import is_jax, namespace
-from posterity.arrays.tree import Node, leaves
-from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.arrays.tree import LABEL, Node, leaves
+from posterity.arrays.typing import Bool, Float, Int, KeyArray, Real
 from posterity.errors import StructureError, UsageError
+from posterity.families.names import named, names_of
 
 
 class Distribution(Node, abc.ABC):
@@ -49,6 +50,56 @@ class Distribution(Node, abc.ABC):
             expected="a law with a support",
             fix="Give its class the property support, of what is in posterity.families.supports.",
         )
+
+    # --- names of coordinates ------------------------------------------------------------------
+
+    @property
+    def named_size(self) -> int | None:
+        """How many coordinates of its own go by names; None where only those of its parts do."""
+        return None
+
+    def named_parts(self) -> dict[str, Any]:
+        """The parts that have names of their own, by block or field."""
+        return {}
+
+    def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
+        """With the coordinate at ``places[i]`` as the ``i``-th, exactly and without names.
+
+        Raises:
+            StructureError: of a law whose coordinates cannot change places.
+        """
+        raise StructureError(
+            found=f"coordinates of {self!r} in another order ({list(places)})",
+            expected="those of a law whose coordinates can change places",
+            fix="Make it anew with its coordinates in the order of the others.",
+        )
+
+    @property
+    def names(self) -> Any:
+        """Names of its coordinates, empty if they have none; by path where its parts have them.
+
+        >>> from posterity.families import Gaussian
+        >>> Gaussian.from_standard([0.5], [[1.0]]).named(["age"]).names
+        ('age',)
+        """
+        if self.named_size is not None:
+            return self.__dict__.get(LABEL, ())
+        parts = self.named_parts()
+        return next(iter(parts.values())).names if len(parts) == 1 else names_of(self)
+
+    def named(self, names: Any) -> Self:
+        """The same law, its coordinates under these names: labels, which change no number.
+
+        Arithmetic, files and the verbs keep them, and put laws with names in one order first.
+
+        Args:
+            names: a text a coordinate, in their order; by block or field where it is made of
+                parts, or by path (``"emissions/members"``).
+
+        Raises:
+            StructureError: if they are not distinct texts, or not as many as coordinates.
+        """
+        return named(self, names)
 
     @abc.abstractmethod
     def is_proper(self) -> Bool[Real, "*batch"]:

@@ -7,7 +7,7 @@ import numpy as np
 from posterity.arrays.leaves import as_leaves
 from posterity.arrays.namespace import Namespace, is_traced, namespace
 from posterity.arrays.tree import map_leaves
-from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.arrays.typing import Bool, Float, Int, KeyArray, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.batches import batch_index
 from posterity.families.distribution import Distribution
@@ -98,6 +98,16 @@ class LowRankGaussian(Distribution):
         np_ = self.xp.np
         diagonal = self.variance[..., None] * np.eye(self.event_shape[0])
         return self.factor @ np_.swapaxes(self.factor, -1, -2) + diagonal
+
+    @property
+    def named_size(self) -> int:
+        """``d``."""
+        return self.event_shape[0]
+
+    def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
+        """Rows of the factor move along."""
+        at = (..., places)
+        return type(self)(self.mean[at], self.factor[(*at, slice(None))], self.variance[at])
 
     def __getitem__(self, index: Any) -> Self:
         """Members of the batch, by NumPy's indexing rules."""

@@ -80,6 +80,10 @@ class Mixture(Distribution):
         """That of each component."""
         return self.components.event_shape
 
+    def named_parts(self) -> dict[str, Any]:
+        """``components``, whose names are the mixture's."""
+        return {"components": self.components}
+
     @property
     def support(self) -> Any:
         """That of each component."""

@@ -48,6 +48,10 @@ class Network(DiagonalGaussian):
         """``mean``, ``variance`` and ``layers``."""
         return {**super().standard_parameters(), "layers": self.layers}
 
+    @property
+    def named_size(self) -> None:
+        """Weights go by layer and unit, not by name."""
+
     def __repr__(self) -> str:
         batch = f", batch={self.batch_shape}" if self.batch_shape else ""
         return f"{type(self).__name__}({self.layers.summary}{batch})"

@@ -10,6 +10,7 @@ from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
 from posterity.families.mixing import MixingWeights
+from posterity.families.names import names_of, with_names
 
 
 class Plate(Composite):
@@ -111,6 +112,20 @@ class Plate(Composite):
             elif weights is not None and axis == batch:
                 weights = weights.relabelled(np.asarray(labels), size)
         return type(self)(self.members.relabel(labels, size, axes), weights)
+
+    @property
+    def named_size(self) -> int:
+        """``K``: which member is which, where that means something."""
+        return self.size
+
+    def named_parts(self) -> dict[str, Any]:
+        """``members``; weights go by the names of the members."""
+        return {"members": self.members}
+
+    def reordered(self, places: Int[np.ndarray, " k"]) -> Self:
+        """Members and their weights."""
+        moved = self.relabel(np.argsort(places), self.size, (len(self.batch_shape),))
+        return with_names(moved, {k: v for k, v in names_of(self).items() if k})
 
     def parts(self) -> Sequence[ExponentialFamily]:
         """The members and, if there are any, the weights."""

@@ -150,6 +150,10 @@ class Product(Composite):
             }
         )
 
+    def named_parts(self) -> dict[str, Any]:
+        """The blocks."""
+        return dict(self.blocks)
+
     def parts(self) -> Sequence[ExponentialFamily]:
         """The blocks."""
         return list(self.blocks.values())

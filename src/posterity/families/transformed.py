@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.tree import static
+from posterity.arrays.tree import LABEL, labelled, static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import Distribution
@@ -110,9 +110,15 @@ class Transformed(Distribution):
         """Where ``z`` lies."""
         return self.supports.tree
 
+    @property
+    def named_size(self) -> int:
+        """The coordinates of ``u``."""
+        return self.law.event_shape[0]
+
     def __getitem__(self, index: Any) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
-        return type(self).of_children([self.law[index]], self.kept())
+        made = type(self).of_children([self.law[index]], self.kept())
+        return labelled(made, self.__dict__.get(LABEL, ()))
 
     def outline(self) -> Any:
         """What two members must share to be stacked."""

@@ -25,6 +25,7 @@ from posterity.families.coordinates import (
     symmetrized,
 )
 from posterity.families.distribution import Distribution
+from posterity.families.names import alike
 
 
 class VectorSpace(Distribution):
@@ -91,6 +92,17 @@ class VectorSpace(Distribution):
         return 1 if name is None else np.shape(self.__dict__[name])[-1]
 
     @property
+    def named_size(self) -> int | None:
+        """A member's own axes, or its one number."""
+        return self.own_size
+
+    def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
+        """A matrix has its own axis twice."""
+        if len(places) == 1:
+            return self
+        return self._relabel_axis(np.argsort(places), len(places), len(self.batch_shape))
+
+    @property
     def dimension(self) -> int:
         """Length of the flat vector of natural parameters."""
         return sum(coordinate.length(self.own_size) for coordinate in self.coordinates.values())
@@ -142,7 +154,7 @@ class VectorSpace(Distribution):
         if type(self) is not type(other):
             return NotImplemented
         self._check_alike(other)
-        return map_leaves(operation, self, other)
+        return map_leaves(operation, *alike(self, other))
 
     def _check_alike(self, other: Any) -> None:
         """Batches broadcast, own axes never."""
