@@ -15,6 +15,7 @@ from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_finite, check_proper, check_same_structure
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
+from posterity.families.names import Names, in_order, names_of, with_names
 
 
 class Entry(NamedTuple):
@@ -46,6 +47,7 @@ class Ledger:
 
     Immutable. At rest all numbers are NumPy float64, and sums are exact and rounded once, so a
     ledger that forgot a site has, to the last bit, the posterior of one that never saw it.
+    Names of coordinates are those of the prior; factors that have names are put in their order.
     ``merge`` keeps each site's highest entry: it commutes, associates and is idempotent (a join
     semilattice, shapiro2011), so replayed or reordered messages cannot count data twice.
 
@@ -61,7 +63,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         check_proper(self.prior, "the prior")
-        object.__setattr__(self, "prior", at_rest(self.prior))
+        object.__setattr__(self, "prior", at_rest(_called(self.prior, self.entries)))
         object.__setattr__(self, "entries", _sorted(self._rested(self.entries)))
 
     @classmethod
@@ -88,6 +90,39 @@ class Ledger:
     def forgotten(self) -> tuple[str, ...]:
         """Names of the sites that were forgotten and have not come back, sorted."""
         return tuple(site for site, entry in self.entries.items() if entry.factor is None)
+
+    @property
+    def names(self) -> Any:
+        """Names of the coordinates: the prior's, see :attr:`Distribution.names`."""
+        return self.prior.names
+
+    def named(self, names: Any) -> "Ledger":
+        """The same ledger, its coordinates under these names.
+
+        Raises:
+            StructureError: as :meth:`Distribution.named`.
+        """
+        return self._under(self.prior.named(names))
+
+    def in_order(self, wanted: Names, place: str, of: str) -> "Ledger":
+        """The same ledger with its coordinates in another order, exactly.
+
+        ``wanted`` are names by path (:func:`posterity.families.names.names_of`); ``place`` and
+        ``of`` say in errors where this and the wanted ones are.
+
+        Raises:
+            StructureError: if they are other names.
+        """
+        mine = names_of(self.prior)
+        move = lambda law: in_order(with_names(law, mine), wanted, place, of)
+        ledger = self._under(move(self.prior))
+        if all(mine.get(path, own) == own for path, own in wanted.items()):
+            return ledger
+        moved = {
+            site: entry if entry.factor is None else entry._replace(factor=_bare(move(entry.factor)))
+            for site, entry in self.entries.items()
+        }
+        return ledger._with(moved)
 
     @functools.cached_property
     def posterior(self) -> ExponentialFamily:
@@ -122,7 +157,7 @@ class Ledger:
         entry = self.entries.get(site)
         if entry is None or entry.factor is None:
             raise self._unknown(site)
-        return entry.factor
+        return with_names(entry.factor, names_of(self.prior))
 
     def cavity(self, site: str) -> ExponentialFamily:
         """Prior plus the factors of all other sites. May be improper.
@@ -186,6 +221,10 @@ class Ledger:
             StructureError: if the priors are not of one family and shape.
         """
         check_same_structure(self.prior, other.prior, "the prior of the other ledger")
+        if (mine := names_of(self.prior)) != (theirs := names_of(other.prior)):
+            wanted = {**theirs, **mine}
+            self = self.in_order(wanted, "this ledger", "the other")
+            other = other.in_order(wanted, "the other ledger", "this one")
         if self.prior != other.prior:
             raise LedgerError(
                 found="two ledgers with different priors",
@@ -236,7 +275,16 @@ class Ledger:
         return entry
 
     def _updated(self, new: Mapping[str, Entry]) -> "Ledger":
-        return self._with({**self.entries, **self._rested(new)})
+        ledger = self._under(_called(self.prior, new))
+        return ledger._with({**self.entries, **ledger._rested(new)})
+
+    def _under(self, prior: Any) -> "Ledger":
+        """With this prior, the same one under other names."""
+        if prior is self.prior:
+            return self
+        ledger = object.__new__(type(self))
+        ledger.__dict__.update(prior=prior, entries=self.entries)
+        return ledger
 
     def _with(self, entries: Mapping[str, Entry]) -> Self:
         """With entries that were checked before, by this ledger or another of the same prior."""
@@ -247,11 +295,22 @@ class Ledger:
     def _rested(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
         """The entries, checked and at rest."""
         numbered = {site: _numbered(site, entry) for site, entry in entries.items()}
-        held = {site: e.factor for site, e in numbered.items() if e.factor is not None}
+        held = {
+            site: self._unlabelled(site, e.factor)
+            for site, e in numbered.items()
+            if e.factor is not None
+        }
         for site, factor in zip(held, _all_at_rest(self.prior, held), strict=True):
             epoch, sequence, _, independent = numbered[site]
             numbered[site] = Entry(epoch, sequence, factor, independent)
         return numbered
+
+    def _unlabelled(self, site: str, factor: Any) -> Any:
+        """A factor in the order of the prior's names, which alone are kept."""
+        if not isinstance(factor, ExponentialFamily) or not names_of(factor):
+            return factor
+        place = f"the factor of site {site!r}"
+        return _bare(in_order(factor, names_of(self.prior), place, "the prior"))
 
     def _sum(self, sites: Iterable[str]) -> ExponentialFamily:
         terms = [self.prior, *(self.entries[site].factor for site in sites)]
@@ -260,7 +319,7 @@ class Ledger:
                 total = at_rest(terms[0] + terms[1])  # pyright: ignore[reportOperatorIssue]
             if all(np.isfinite(leaf).all() for leaf in leaves(total)):
                 return total
-        return TreeSum.of(terms).value
+        return with_names(TreeSum.of(terms).value, names_of(self.prior))
 
     def _unknown(self, site: str) -> PosterityError:
         past = " (it was forgotten)" if site in self.forgotten else ""
@@ -269,6 +328,21 @@ class Ledger:
             expected=f"one of {list(self.sites[:10])}" + " and others" * (len(self.sites) > 10),
             fix="Check the name of the site.",
         )
+
+
+def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
+    """The prior under the names that factors have, where it has none itself."""
+    factors = (entry.factor for entry in entries.values())
+    if names_of(prior):
+        return prior
+    laws = (law for law in factors if isinstance(law, ExponentialFamily))
+    named = next((names for law in laws if (names := names_of(law))), {})
+    return with_names(prior, named)
+
+
+def _bare(law: Any) -> Any:
+    """Without names, which the prior has."""
+    return with_names(law, {})
 
 
 def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:

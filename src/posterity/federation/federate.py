@@ -28,6 +28,7 @@ from posterity.federation.run import ROUNDS, Callback, Goal, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
+from posterity.federation.tables import in_order
 from posterity.federation.visit import Federation
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
@@ -51,7 +52,7 @@ def federate(
     until: float | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
-    personal: bool | Sequence[int] | Mapping[int, float] = False,
+    personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
     callback: Callback | None = None,
@@ -66,8 +67,10 @@ def federate(
     family closest to it in reverse KL divergence.
 
     Args:
-        sites: by name, each site's private data: arrays whose first axes count its records. A
-            site without records takes part, relays, and contributes nothing.
+        sites: by name, each site's private data: arrays whose first axes count its records, or
+            data frames, whose columns are put in the order of the prior's names (or name the
+            prior's coordinates). A site without records takes part, relays, and contributes
+            nothing.
         model: of :mod:`posterity.models`, or any function of a parameter and a batch that gives
             one log likelihood a record.
         prior: a proper member of the family that the posterior shall have; or a ledger to go on
@@ -86,7 +89,8 @@ def federate(
             records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
             site as one record.)
         personal: True where every coefficient of a regression differs from site to site about
-            one of the population, or the columns of those that do, with the spread to expect if
+            one of the population, or the columns of those that do (numbers, or the prior's
+            names), with the spread to expect if
             it is a mapping (:func:`posterity.models.hierarchical`); :meth:`Run.site` then gives a
             site its own posterior. How far sites differ is learned.
         on_error: whether a site that fails ends the run, or is passed over and noted.
@@ -145,7 +149,7 @@ def start(
     schedule: Schedule | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
-    personal: bool | Sequence[int] | Mapping[int, float] = False,
+    personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     until: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
@@ -154,6 +158,7 @@ def start(
     ON_ERROR.check(on_error=on_error)
     SITES.check(sites=list(sites))
     model = model if isinstance(model, Model) else FunctionModel(model)
+    sites, prior = in_order(sites, prior)
     if personal is not False:
         if isinstance(prior, Ledger):
             raise UsageError(

@@ -11,6 +11,7 @@ from typing import Any
 from posterity.arrays.tree_sums import TreeSum
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily
+from posterity.families.names import names_of, with_names
 from posterity.ledger import Entry, Ledger
 
 Map = Mapping[str, Entry]
@@ -43,7 +44,7 @@ class State:
     @property
     def posterior(self) -> ExponentialFamily:
         """Prior plus all factors, rounded to nearest once."""
-        return self.exact_sum.value
+        return with_names(self.exact_sum.value, names_of(self.prior))
 
     @property
     def ledger(self) -> Ledger:

@@ -121,7 +121,7 @@ def _norm(rows: Any) -> Any:
 
 
 def hierarchical(
-    model: Model, prior: ExponentialFamily, personal: bool | Sequence[int] | Mapping[int, float]
+    model: Model, prior: ExponentialFamily, personal: bool | Sequence[int | str] | Mapping[Any, float]
 ) -> tuple[PersonalRegression, Product]:
     """The regression with coefficients of each site's own, and a prior of its parameters.
 
@@ -129,8 +129,9 @@ def hierarchical(
         model: a regression.
         prior: Gaussian, of the coefficients: of the population's now, which every site's are
             about. Or a Product of such ``coefficients`` and a Gaussian of the ``log_spread``.
-        personal: True for all coefficients, or the columns of those that differ; a mapping gives
-            for each the spread to expect between sites (the median, before data are seen).
+        personal: True for all coefficients, or the columns of those that differ, by number or by
+            the prior's names; a mapping gives for each the spread to expect between sites (the
+            median, before data are seen).
 
     Spreads are log-normal before data: about a quarter of the coefficient's own standard
     deviation, or what ``personal`` says, times or over ``exp(1.5)`` together and another
@@ -157,8 +158,11 @@ def hierarchical(
             "`log_spread`",
             fix="Give the prior that the coefficients would have if all sites were one.",
         )
+    personal = _numbered(personal, coefficients.names)
     columns = _columns(personal, coefficients.own_size)
     spread = _spread_prior(coefficients, columns, personal) if spread is None else spread
+    if coefficients.names and len(columns) == getattr(spread, "own_size", 0) and not spread.names:
+        spread = spread.named([coefficients.names[j] for j in columns])
     if not isinstance(spread, AnyGaussian) or spread.own_size != len(columns):
         raise UsageError(
             found=f"log_spread {spread!r} for {len(columns)} coefficients of a site's own",
@@ -166,6 +170,24 @@ def hierarchical(
             fix="Leave it out for the default, or give it the right size.",
         )
     return PersonalRegression(model, columns), Product(coefficients=coefficients, log_spread=spread)  # pyright: ignore[reportArgumentType]
+
+
+def _numbered(personal: Any, names: Sequence[str]) -> Any:
+    """Columns that are named, by their numbers."""
+    if not isinstance(personal, Sequence | Mapping) or not all(isinstance(n, str) for n in personal):
+        return personal
+    if unknown := [name for name in personal if name not in names]:
+        raise UsageError(
+            found=f"personal columns {unknown}",
+            expected=f"names of the prior's coefficients, {list(names)}"
+            if names
+            else "numbers of columns: the prior's coefficients have no names",
+            fix="Name the prior's coefficients: prior.named([...]).",
+        )
+    places = [list(names).index(name) for name in personal]
+    if isinstance(personal, Mapping):
+        return dict(zip(places, personal.values(), strict=True))
+    return places
 
 
 def _columns(personal: Any, size: int) -> tuple[int, ...]:

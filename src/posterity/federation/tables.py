@@ -1,0 +1,110 @@
+"""Tables of sites whose columns have names: in the order of the prior's, or naming the prior's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from posterity.errors import ParameterError, StructureError
+from posterity.families import Network
+from posterity.families.gaussian import AnyGaussian
+from posterity.families.names import names_of, order, parts_of, unfit
+from posterity.families.normal_gamma import NormalGamma
+from posterity.families.normal_wishart import NormalWishart
+from posterity.ledger import Ledger
+
+Prior = TypeVar("Prior", bound=Any)
+SPREAD = "log_spread"
+"""The block of a :func:`~posterity.models.hierarchical` prior that has a coordinate for some."""
+
+
+def with_columns(prior: Prior, names: Sequence[str]) -> Prior:
+    """The prior, or ledger, with the names of data's columns on what has a coordinate for each.
+
+    Those are Gaussians (of coefficients, or of the components of a mixture) and Normal-gammas and
+    Normal-Wisharts; of a network, nothing. Parts that have names keep them.
+
+    >>> from posterity.families import Gaussian
+    >>> with_columns(Gaussian.from_standard([0.0], [[1.0]]), ["age"]).names
+    ('age',)
+    """
+    law = prior.prior if isinstance(prior, Ledger) else prior
+    found = {path: list(names) for path in _paths(law, len(names), "")}
+    given = names_of(law)
+    return prior.named({p: n for p, n in found.items() if p not in given}) if names else prior
+
+
+def _paths(law: Any, size: int | None, path: str) -> list[str]:
+    """Where there is a coordinate for each of so many columns, or of any number of them."""
+    by_column = isinstance(law, AnyGaussian | NormalGamma | NormalWishart)
+    if by_column and not isinstance(law, Network) and size in (None, law.own_size):
+        return [path]
+    inner = ((f"{path}/{name}" if path else name, name, p) for name, p in parts_of(law).items())
+    return [found for at, name, p in inner if name != SPREAD for found in _paths(p, size, at)]
+
+
+def in_order(sites: Mapping[str, Any], prior: Prior) -> tuple[dict[str, Any], Prior]:
+    """Sites' data as arrays, columns of data frames in the order of the prior's names.
+
+    Where the prior has none it takes those of the first data frame. Arrays, which have no names,
+    are taken to be in that order.
+
+    Raises:
+        StructureError: for columns of other names, and names that are no distinct texts.
+        ParameterError: for columns that hold no numbers.
+    """
+    frames = {site: frame for site, data in sites.items() if (frame := _frame(data)) is not None}
+    if not frames:
+        return dict(sites), prior
+    first = next(iter(frames))
+    columns = {}
+    for site, frame in frames.items():
+        try:
+            columns[site] = _columns(frame)
+        except StructureError as error:
+            raise error.at(f"the data of site {site!r}") from error
+    prior = with_columns(prior, columns[first])
+    wanted = _wanted(prior, len(frames[first].columns)) or columns[first]
+    found = dict(sites)
+    for site, frame in frames.items():
+        places = order(columns[site], wanted, f"site {site!r}", "the prior")
+        x = _numbers(frame, site)[:, places]
+        data = sites[site]
+        found[site] = type(data)((x, *data[1:])) if isinstance(data, tuple | list) else x
+    return found, prior
+
+
+def _wanted(prior: Any, size: int) -> tuple[str, ...]:
+    """Names of what has a coordinate for each column; else of what should have."""
+    law = prior.prior if isinstance(prior, Ledger) else prior
+    names, paths = names_of(law), [*_paths(law, size, ""), *_paths(law, None, "")]
+    return next((names[path] for path in paths if path in names), ())
+
+
+def _frame(data: Any) -> Any:
+    """The table of inputs, if it has columns with names."""
+    x = data[0] if isinstance(data, tuple | list) and len(data) else data
+    return x if hasattr(x, "columns") and hasattr(x, "to_numpy") else None
+
+
+def _columns(frame: Any) -> tuple[str, ...]:
+    names = tuple(map(str, frame.columns))
+    if why := unfit(names):
+        raise StructureError(
+            found=f"columns of which {why}",
+            expected="a name for each column, no two the same",
+            fix="Rename the columns.",
+        )
+    return names
+
+
+def _numbers(frame: Any, site: str) -> np.ndarray:
+    try:
+        return np.asarray(frame.to_numpy(), dtype=float)
+    except (TypeError, ValueError) as error:
+        wrong = [str(name) for name in frame.columns if frame[name].dtype.kind not in "biuf"]
+        raise ParameterError(
+            found=f"columns {wrong} of site {site!r} that hold no numbers",
+            expected="numbers",
+            fix="Code categories as indicators (0 and 1), the same at every site.",
+        ) from error
