@@ -119,7 +119,9 @@ class Ledger:
         if all(mine.get(path, own) == own for path, own in wanted.items()):
             return ledger
         moved = {
-            site: entry if entry.factor is None else entry._replace(factor=_bare(move(entry.factor)))
+            site: entry
+            if entry.factor is None
+            else entry._replace(factor=_bare(move(entry.factor)))
             for site, entry in self.entries.items()
         }
         return ledger._with(moved)

@@ -84,8 +84,7 @@ def folder(tmp_path, monkeypatch):
     single = Layers.dense(2, 1)
     posterity.save(Network.prior(single, 1.0), "single.safetensors")
     coefficients = Gaussian.from_standard([1.0, 0.0, 2.0], np.diag([0.1, 0.2, 0.3]))
-    names = {"columns": '["intercept", "age", "dose"]'}
-    posterity.save(coefficients, "logit.safetensors", provenance=names)
+    posterity.save(coefficients.named(["intercept", "age", "dose"]), "logit.safetensors")
     posterity.save(Gamma.from_standard(1.0, 1.0), "gamma.safetensors")
     student = Student(LAYERS, np.zeros(LAYERS.size), posterity.distillation.Head("categorical", 2))
     posterity.save(student, "student.safetensors")

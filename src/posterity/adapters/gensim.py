@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.columns import unfit_names
 from posterity.checks import check_proper
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
 from posterity.families import Dirichlet, ExponentialFamily, Plate, at_rest
+from posterity.families.names import unfit
 from posterity.ledger import Ledger
 
 DETERMINED = frozenset({"corpus", "num_topics", "id2word", "eta"})
@@ -32,7 +32,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
 
     Returns:
         A ledger over a :class:`Plate` of :class:`Dirichlet` topics, in the order of the model's
-        dictionary: see :func:`words_of`.
+        dictionary, whose words are the names of the categories if there is one.
 
     Raises:
         MissingExtraError: gensim is not installed.
@@ -42,8 +42,8 @@ def to_ledger(model: Any, site: str) -> Ledger:
     >>> from gensim.models import LdaModel
     >>> corpus = [[(0, 8), (1, 1)], [(1, 1), (2, 8)]]
     >>> model = LdaModel(corpus, num_topics=2, id2word={0: "ship", 1: "sea", 2: "moon"}, passes=5)
-    >>> to_ledger(model, "north").posterior.members.own_size, words_of(model)
-    (3, ('ship', 'sea', 'moon'))
+    >>> to_ledger(model, "north").posterior.members.names
+    ('ship', 'sea', 'moon')
     """
     if not isinstance(model, _lda_model()):
         raise UsageError(
@@ -64,15 +64,11 @@ def to_ledger(model: Any, site: str) -> Ledger:
         after = Plate(Dirichlet.from_standard(prior + counts))
     except ParameterError as error:
         raise error.at(f"site {site!r}") from error
-    return Ledger.of_site(site, prior=before, posterior=after)
-
-
-def words_of(model: Any) -> tuple[str, ...]:
-    """The words of a model's dictionary by their numbers, to save beside its ledger.
-
-    A model that was fitted without a dictionary has numbers, as text.
-    """
-    return tuple(str(model.id2word[index]) for index in range(model.num_terms))
+    ledger = Ledger.of_site(site, prior=before, posterior=after)
+    words = [model.id2word[index] for index in range(model.num_terms)]
+    # Without a dictionary gensim calls words by their numbers, which mean nothing elsewhere.
+    known = any(str(word) != str(index) for index, word in enumerate(words))
+    return ledger.named({"members": list(map(str, words))}) if known else ledger
 
 
 def to_model(
@@ -83,7 +79,7 @@ def to_model(
     Args:
         posterior: a :class:`Plate` of :class:`Dirichlet`, or a ledger over one, whose posterior
             is taken and whose prior becomes ``eta``.
-        words: the name of each category; numbers as text if None.
+        words: the name of each category; the posterior's own if None, or numbers as text.
         parameters: arguments of the constructor that no posterior holds, such as ``alpha`` (one
             over the number of topics without it), ``random_state`` or ``dtype`` (``float64``
             here without it, so that nothing is lost).
@@ -123,11 +119,12 @@ def to_model(
         )
     plate: Any = at_rest(posterior)
     values = np.asarray(plate.members.concentration)
-    names = [str(index) for index in range(values.shape[1])] if words is None else list(words)
-    unfit = f", of which {wrong}" if (wrong := unfit_names(names)) else ""
-    if len(names) != values.shape[1] or unfit:
+    known = plate.members.names or [str(index) for index in range(values.shape[1])]
+    names = list(known if words is None else words)
+    wrong = f", of which {why}" if (why := unfit(names)) else ""
+    if len(names) != values.shape[1] or wrong:
         raise StructureError(
-            found=f"{len(names)} words for topics over {values.shape[1]}{unfit}",
+            found=f"{len(names)} words for topics over {values.shape[1]}{wrong}",
             expected="a distinct word for each category",
             fix="Pass the words in the order of the posterior's categories.",
         )

@@ -12,7 +12,7 @@ from posterity.artifact.artifact import (
     open_artifact,
     save,
 )
-from posterity.artifact.columns import as_provenance, columns_of
+from posterity.artifact.columns import as_provenance
 from posterity.artifact.ledgers import SiteVersion
 from posterity.artifact.manifest import FORMAT_VERSION
 from posterity.artifact.registry import register
@@ -25,7 +25,6 @@ __all__ = [
     "Posterior",
     "SiteVersion",
     "as_provenance",
-    "columns_of",
     "digest",
     "inspect",
     "load",

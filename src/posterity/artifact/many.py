@@ -19,8 +19,7 @@ import numpy as np
 
 from posterity.arrays.leaves import frozen
 from posterity.arrays.tree import map_leaves
-from posterity.artifact.artifact import open_artifact, outline
-from posterity.artifact.columns import KEY, Names, columns_of
+from posterity.artifact.artifact import load, open_artifact, outline
 from posterity.artifact.container import Spec
 from posterity.artifact.tree import decode, specs
 from posterity.errors import PosterityError
@@ -54,11 +53,10 @@ class Several(NamedTuple):
 
 
 class Alone(NamedTuple):
-    """What one file holds, what that goes by, and the names of its coefficients."""
+    """What one file holds, and what that goes by."""
 
     name: str
     value: Any
-    columns: Names
     digest: str
 
 
@@ -106,8 +104,7 @@ def read_alone(path: str, name: str | None = None) -> Alone:
     """What is in one file; errors as of :func:`posterity.load`."""
     value, told = open_artifact(path)
     own = name_of(value.sites) if isinstance(value, Ledger) else ""
-    columns = columns_of(value, told.provenance)
-    return Alone(name if name is not None else own or Path(path).stem, value, columns, told.digest)
+    return Alone(name if name is not None else own or Path(path).stem, value, told.digest)
 
 
 def name_of(contributors: Sequence[str]) -> str:
@@ -162,12 +159,12 @@ def _content(path: str) -> bytes:
 
 def _kind(path: str) -> _Kind | None:
     """What a file shares with others, if several can be read as one batch."""
-    value, told = open_artifact(path)
+    value = load(path)
     ledger = isinstance(value, Ledger)
     law = value.prior if ledger else value
     single = isinstance(law, ExponentialFamily) and not law.batch_shape
     held = not ledger or (len(value.entries) == 1 and len(value.sites) == 1)
-    if not single or not held or KEY in told.provenance:
+    if not single or not held:
         return None
     tree = outline(path)
     found = dict(specs(tree))

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.columns import some, unfit_names
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Plate
 from posterity.families.emitting import EmittingSymbols
+from posterity.families.names import names_of, some, unfit, with_names
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -30,30 +30,18 @@ def is_topics(posterior: Any) -> bool:
     )
 
 
-def vocabulary_size(posterior: Any) -> int:
-    """Words of topics, or of a ledger over them."""
-    family: Any = posterior.prior if isinstance(posterior, Ledger) else posterior
-    return family.members.own_size
-
-
-def with_vocabulary(
-    posterior: Any,
-    words: Sequence[str],
-    wanted: Sequence[str],
-    *,
-    unseen: float | None = None,
-) -> Any:
+def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | None = None) -> Any:
     """Topics over other words, or the same in another order, exactly.
 
     Args:
-        posterior: a :class:`Plate` of :class:`Dirichlet`, or a :class:`Ledger` over one.
-        words: the name of each of its categories.
-        wanted: the words of the result; all of ``words`` must be among them.
+        posterior: a :class:`Plate` of :class:`Dirichlet`, or a :class:`Ledger` over one, whose
+            categories have names.
+        wanted: the words of the result; all that the posterior has must be among them.
         unseen: concentration of the words that are new. A ledger's prior says it where it is
             symmetric; a posterior without ledger does not hold it.
 
     Returns:
-        The same over ``wanted``. A ledger's factors have no counts of new words.
+        The same over ``wanted``, under these names. A ledger's factors have no counts of new words.
 
     Raises:
         StructureError: names that do not fit, words that would be lost, or a prior that is not
@@ -61,15 +49,14 @@ def with_vocabulary(
         ParameterError: a concentration that is not positive.
 
     >>> from posterity.families import Dirichlet
-    >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]]))
-    >>> with_vocabulary(topics, ["ship", "moon"], ["moon", "ship", "tea"], unseen=0.5
-    ... ).members.concentration
+    >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]]).named(["ship", "moon"]))
+    >>> with_vocabulary(topics, ["moon", "ship", "tea"], unseen=0.5).members.concentration
     array([[1. , 9. , 0.5],
            [9. , 1. , 0.5]])
     """
-    _check_words(posterior, words)
-    if unfit := unfit_names(wanted):
-        raise _unfit(unfit, "the words that are wanted")
+    words = words_of(posterior)
+    if why := unfit(wanted):
+        raise _unfit(why, "the words that are wanted")
     if unseen is not None and not (np.isfinite(unseen) and unseen > 0):
         raise ParameterError(
             found=f"unseen={unseen}", expected="a positive concentration", fix="Correct it."
@@ -85,7 +72,8 @@ def with_vocabulary(
         )
     labels = np.array([places[word] for word in words], dtype=int)
     if not isinstance(posterior, Ledger):
-        return _spread(posterior, labels, len(wanted), unseen)
+        found = _spread(posterior, labels, len(wanted), unseen)
+        return _called(found, posterior, wanted)
     if len(wanted) > len(words) and unseen is None:
         unseen = _symmetric(posterior.prior)
     entries = {
@@ -94,20 +82,17 @@ def with_vocabulary(
         else entry._replace(factor=entry.factor.relabel(labels, len(wanted), (1,)))
         for site, entry in posterior.entries.items()
     }
-    return Ledger(_spread(posterior.prior, labels, len(wanted), unseen), entries)
+    prior = _spread(posterior.prior, labels, len(wanted), unseen)
+    return Ledger(_called(prior, posterior.prior, wanted), entries)
 
 
 def one_vocabulary(
-    posteriors: Mapping[str, Any],
-    words: Mapping[str, Sequence[str]],
-    *,
-    unseen: float | None = None,
+    posteriors: Mapping[str, Any], *, unseen: float | None = None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """All sites' topics over the union of their words, and these words.
 
     Args:
-        posteriors: by site, topics or ledgers over them.
-        words: by site, the names of its words, in the order of its categories.
+        posteriors: by site, topics or ledgers over them, whose categories have names.
         unseen: see :func:`with_vocabulary`.
 
     Returns:
@@ -121,21 +106,16 @@ def one_vocabulary(
         StructureError, ParameterError: as of :func:`with_vocabulary`, by site.
 
     >>> from posterity.families import Dirichlet
-    >>> a = Plate(Dirichlet.from_standard([[9.0, 1.0]]))
-    >>> both, union = one_vocabulary({"a": a, "b": a}, {"a": ["x", "y"], "b": ["y", "z"]}, unseen=1)
+    >>> a = Plate(Dirichlet.from_standard([[9.0, 1.0]]).named(["x", "y"]))
+    >>> b = a.named({"members": ["y", "z"]})
+    >>> both, union = one_vocabulary({"a": a, "b": b}, unseen=1.0)
     >>> union, both["b"].members.concentration
     (('x', 'y', 'z'), array([[1., 9., 1.]]))
     """
-    if set(posteriors) != set(words):
-        raise StructureError(
-            found=f"words of {some(sorted(words))}",
-            expected=f"words of each of {some(sorted(posteriors))}",
-            fix="Give every site the names of its words.",
-        )
-    lists = {site: tuple(own) for site, own in words.items()}
-    for site, own in lists.items():
+    lists = {}
+    for site, posterior in posteriors.items():
         try:
-            _check_words(posteriors[site], own)
+            lists[site] = words_of(posterior)
         except StructureError as error:
             raise error.at(f"site {site!r}") from error
     alike = len(set(lists.values())) == 1
@@ -145,28 +125,38 @@ def one_vocabulary(
     found = {}
     for site, posterior in posteriors.items():
         try:
-            found[site] = with_vocabulary(posterior, lists[site], union, unseen=unseen)
+            found[site] = with_vocabulary(posterior, union, unseen=unseen)
         except StructureError as error:
             raise error.at(f"site {site!r}") from error
     return found, union
 
 
-def _check_words(posterior: Any, words: Sequence[str]) -> None:
+def words_of(posterior: Any) -> tuple[str, ...]:
+    """The names of the categories of topics, or of a ledger over them.
+
+    Raises:
+        StructureError: for what is no topics, and topics whose words have no names.
+    """
     if not is_topics(posterior):
         raise StructureError(
             found=f"{posterior!r}",
             expected="topics: a Plate of Dirichlet, or a Ledger over one",
             fix="Only categories of a Dirichlet go by words.",
         )
-    unfit = "they are one text" if isinstance(words, str) else unfit_names(words)
-    if unfit:
-        raise _unfit(unfit, "the words")
-    if len(words) != vocabulary_size(posterior):
+    family: Any = posterior.prior if isinstance(posterior, Ledger) else posterior
+    if not family.members.names:
         raise StructureError(
-            found=f"{len(words)} words for topics over {vocabulary_size(posterior)}",
+            found=f"{posterior!r} without names of its words",
             expected="a word for each category",
-            fix="Give the words in the order of the columns that the topics were fitted on.",
+            fix="Name them in the order of the columns that the topics were fitted on: "
+            'topics.named({"members": words}).',
         )
+    return family.members.names
+
+
+def _called(found: Plate, before: Any, words: Sequence[str]) -> Plate:
+    """Topics of the names that they had, over these words."""
+    return with_names(found, {**names_of(before), "members": tuple(words)})
 
 
 def _unfit(why: str, what: str) -> StructureError:

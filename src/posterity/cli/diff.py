@@ -25,12 +25,10 @@ def diff(
 
 
 def _diff(a: Path, b: Path) -> dict[str, Any]:
-    from posterity.artifact.columns import aligned, columns_of, unnamed
+    from posterity.artifact.aligned import aligned, listed, unnamed
     from posterity.fusion.diff import diff
 
-    read = {"a": files.read(a), "b": files.read(b)}
-    columns = {name: columns_of(q, told.provenance) for name, (q, told) in read.items()}
-    both, names = aligned({name: q for name, (q, _) in read.items()}, columns)
+    both, names = aligned({"a": files.read(a)[0], "b": files.read(b)[0]})
     found = diff(both["a"], both["b"])
     errors = found.standard_errors
     return {
@@ -39,8 +37,8 @@ def _diff(a: Path, b: Path) -> dict[str, Any]:
         "blocks": {block.path: _block(block) for block in found.blocks},
         "sites_a": None if found.sites_a is None else list(found.sites_a),
         "sites_b": None if found.sites_b is None else list(found.sites_b),
-        "columns": list(names),
-        "notes": unnamed(columns, names),
+        "columns": list(listed(names)),
+        "notes": unnamed(both, names),
     }
 
 

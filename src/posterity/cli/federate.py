@@ -67,15 +67,14 @@ def _federate(path: Path, stop: Watch, settled: Callable[[bool], None]) -> dict[
 
 
 def _written(config: "Config", run: "Run") -> dict[str, Any]:
-    from posterity.artifact.columns import as_provenance
+    from posterity.artifact.aligned import listed, names_in
     from posterity.files import write_file
 
-    told = _provenance(run) | as_provenance(config.columns)
-    written = files.write(run.ledger, config.output, "federate", told)
+    written = files.write(run.ledger, config.output, "federate", _provenance(run))
     if config.history is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
         write_file(config.history, "".join(lines).encode())
-    named = {"columns": list(config.columns), "notes": list(config.notes)}
+    named = {"columns": list(listed(names_in(run.ledger))), "notes": list(config.notes)}
     return {"output": written.path, "digest": written.digest} | named
 
 

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def read(path: Path) -> "tuple[Posterior, Inspection]":
-    """A posterior and what is said about its file; errors as of :func:`posterity.load`.
-
-    Names of coefficients are checked.
-    """
-    from posterity.artifact.columns import columns_of
+    """A posterior and what is said about its file; errors as of :func:`posterity.load`."""
     from posterity.families import Distribution
     from posterity.ledger import Ledger
 
@@ -33,10 +29,6 @@ def read(path: Path) -> "tuple[Posterior, Inspection]":
             if student
             else "Read it with posterity.load.",
         )
-    try:
-        columns_of(found, inspection.provenance)
-    except ArtifactError as error:
-        raise error.at(f"file {str(path)!r}") from error
     return found, inspection
 
 

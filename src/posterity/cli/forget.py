@@ -74,20 +74,16 @@ def _forget(
     config: Path | None,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    from posterity.artifact.columns import as_provenance, columns_of
-
     output, receipt = outputs
-    ledger, found = files.read_ledger(path)
-    columns = columns_of(ledger, found.provenance)
+    ledger, _ = files.read_ledger(path)
     with bar("Forgetting"):
         if config is None:
             left, issued = _subtracted(ledger, sites)
             distance = 0.0 if issued.exact else None
         else:
-            left, issued, distance = _refined(ledger, columns, sites, config, outputs, options)
+            left, issued, distance = _refined(ledger, sites, config, outputs, options)
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
-    told = {"before": issued.before, **as_provenance(columns)}
-    written = files.write(left, output, "forget", told)
+    written = files.write(left, output, "forget", {"before": issued.before})
     issued.save(receipt)
     return {
         "output": written.path,
@@ -114,17 +110,17 @@ def _subtracted(before: Any, sites: tuple[str, ...]) -> Any:
 
 def _refined(
     before: Any,
-    columns: tuple[str, ...],
     sites: tuple[str, ...],
     config: Path,
     outputs: Sequence[Path],
     options: dict[str, Any],
 ) -> Any:
+    from posterity.artifact.aligned import names_in
     from posterity.cli.config.federation import load_config
     from posterity.federation.checkpoint import with_ledger
     from posterity.federation.forget import forget
 
-    federation = load_config(config, columns)
+    federation = load_config(config, names_in(before))
     files.check_outputs(outputs, federation.inputs)
     done = forget(with_ledger(federation.start(), before), *sites, **options)
     return done.ledger, done.receipt, done.distance

@@ -137,7 +137,8 @@ def _fuse(
     budget: int | None,
     picture: tuple[Path, str | None] | None,
 ) -> dict[str, Any]:
-    from posterity.artifact.columns import as_provenance, unnamed
+    from posterity.artifact.aligned import listed, names_in
+    from posterity.artifact.columns import unnamed
     from posterity.fusion.networks.intake import is_network
     from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
 
@@ -154,7 +155,7 @@ def _fuse(
         else:
             fusion, told = _in_memory(paths, prior, options)
     result = fusion.posterior if fusion.ledger is None else fusion.ledger
-    record = _provenance(fusion, options, told) | told.prior | as_provenance(told.names)
+    record, names = _provenance(fusion, options, told) | told.prior, listed(names_in(result))
     if picture is not None:
         _draw(fusion, *picture)
     written = files.write(result, output, "fuse", record)
@@ -170,11 +171,11 @@ def _fuse(
         "sites": dict(sorted(told.digests.items())),
         "plates": {path: _plate(plate) for path, plate in fusion.plates.items()},
         "network": _network(fusion),
-        "columns": list(told.names),
+        "columns": list(names),
         "rebased": list(fusion.rebased[:LISTED]),
         "notes": [
             *(str(warning.message) for warning in heard),
-            *unnamed(told.columns, told.names),
+            *unnamed(told.columns, names),
             *_unlisted(len(paths)),
         ],
     }
@@ -185,15 +186,13 @@ class Told:
     """What files say beside posteriors.
 
     Attributes:
-        names: of the coefficients of all.
         prior: what is recorded of the prior.
         digests: of the first files, by site.
-        columns: names of coefficients, by site; of many files only of those that name some.
+        columns: names of coordinates, by site; of many files none.
         count: of all files.
         all: a digest of all their names and digests.
     """
 
-    names: Sequence[str]
     prior: dict[str, str]
     digests: dict[str, str] = dataclasses.field(default_factory=dict)
     columns: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
@@ -212,15 +211,14 @@ class Told:
 def _in_memory(
     paths: Sequence[str], prior: Path | None, options: dict[str, Any]
 ) -> "tuple[Fusion, Told]":
-    from posterity.artifact.columns import aligned, in_order
+    from posterity.artifact.aligned import listed, names_in
     from posterity.fusion import fuse
 
     with bar(f"Fusing {len(paths)} files"):
-        sites, digests, columns = _sites([Path(path) for path in paths])
-        before, recorded, mine = _prior(prior)
-        sites, names = aligned(sites, columns)
-        before = in_order(before, mine, names, "the prior", "the sites")
-        told = Told(names or mine, recorded, {}, columns | ({"the prior": mine} if prior else {}))
+        sites, digests = _sites([Path(path) for path in paths])
+        before, recorded = _prior(prior)
+        both = sites if before is None else sites | {"the prior": before}
+        told = Told(recorded, {}, {name: listed(names_in(value)) for name, value in both.items()})
         told.note(list(digests), list(digests.values()))
         return fuse(sites, prior=before, **options), told
 
@@ -229,14 +227,10 @@ def _in_stream(
     paths: Sequence[str], prior: Path | None, options: dict[str, Any]
 ) -> "tuple[Fusion, Told]":
     """Of more than is matched in memory: a bar shows how many files have been read."""
-    from posterity.artifact.columns import columns_of, in_order
     from posterity.fusion import fuse
 
-    before, recorded, mine = _prior(prior)
-    found, first = files.read(Path(paths[0]))
-    names = columns_of(found, first.provenance)
-    before = in_order(before, mine, names, "the prior", "the sites")
-    told = Told(names or mine, recorded)
+    before, recorded = _prior(prior)
+    told = Told(recorded)
     with bar(f"Fusing {len(paths)} files", total=len(paths)) as step:
         return fuse(_read(paths, told, step), prior=before, **options), told
 
@@ -252,7 +246,6 @@ def _read(paths: Sequence[str], told: Told, step: Callable[[int], None]) -> Iter
             done += len(found.names)
         else:
             told.note([found.name], [found.digest])
-            told.columns |= {found.name: found.columns} if found.columns else {}
             done += 1
         yield found
         step(done)
@@ -325,24 +318,19 @@ def _network(fusion: Any) -> dict[str, Any] | None:
     }
 
 
-def _prior(path: Path | None) -> tuple[Any, dict[str, str], Sequence[str]]:
-    """The prior, what is said of it, and the names of its coefficients."""
-    from posterity.artifact.columns import columns_of
-
+def _prior(path: Path | None) -> tuple[Any, dict[str, str]]:
+    """The prior, and what is said of it."""
     if path is None:
-        return None, {}, ()
+        return None, {}
     prior, found = files.read_prior(path)
-    return prior, {"prior": found.digest}, columns_of(prior, found.provenance)
+    return prior, {"prior": found.digest}
 
 
-def _sites(
-    paths: Sequence[Path],
-) -> tuple[dict[str, Any], dict[str, str], dict[str, tuple[str, ...]]]:
-    """What the files hold, their digests, and the names of coefficients, by site."""
-    from posterity.artifact.columns import columns_of
+def _sites(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the files hold, and their digests, by site."""
     from posterity.ledger import Ledger
 
-    sites, digests, columns = {}, {}, {}
+    sites, digests = {}, {}
     for path in paths:
         found, inspection = files.read(path)
         own = "+".join(found.sites) if isinstance(found, Ledger) else ""
@@ -355,8 +343,7 @@ def _sites(
                 "else by its name.",
             )
         sites[name], digests[name] = found, inspection.digest
-        columns[name] = columns_of(found, inspection.provenance)
-    return sites, digests, columns
+    return sites, digests
 
 
 def _provenance(fusion: "Fusion", options: Mapping[str, Any], told: Told) -> dict[str, str]:

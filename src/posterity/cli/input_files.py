@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posterity.artifact.columns import order, some, unfit_names
 from posterity.cli.config.columns import INTERCEPT
 from posterity.cli.config.site_files import clean, has_header, read_csv
 from posterity.cli.files import check_regular
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
+from posterity.families.names import order, some, unfit
 
 X, COLUMNS = "x", "columns"
 """Arrays of an ``.npz`` that are known by their name."""
@@ -97,8 +97,8 @@ def _npz(path: Path, array: str | None) -> Inputs:
         x = file[name]
         names = file[COLUMNS] if COLUMNS in file.files and name != COLUMNS else np.array([])
     names = tuple(clean(str(one)) for one in names.ravel())
-    if names and (x.shape[1:] != (len(names),) or unfit_names(names)):
-        why = unfit_names(names) or f"{name} has shape {x.shape}"
+    if names and (x.shape[1:] != (len(names),) or unfit(names)):
+        why = unfit(names) or f"{name} has shape {x.shape}"
         raise ValueError(f"columns {some(names)}, which do not name those of {name}: {why}")
     return Inputs(x, names)
 

@@ -36,7 +36,6 @@ def inspect(
 
 def _inspect(file: Path) -> dict[str, Any]:
     from posterity.artifact import artifact
-    from posterity.artifact.columns import columns_of
     from posterity.ledger import Ledger
 
     files.check_regular(file)
@@ -50,12 +49,12 @@ def _inspect(file: Path) -> dict[str, Any]:
         if tree["type"] == "Student":
             return facts | _student(*files.read_any(file))
         return facts | {"content": _described(tree)}
-    data, names = _facts(found), columns_of(posterior, found.provenance)
+    data = _facts(found)
     if isinstance(posterior, Ledger):
         data |= {"prior_digest": artifact.digest(posterior.prior), "sites": _sites(posterior)}
         posterior = posterior.total  # be it proper or not
     proper = _is_proper(posterior)
-    told = _coefficients(posterior, names) if proper else []
+    told = _coefficients(posterior) if proper else []
     return data | {"proper": proper, "family": _outline(posterior), "coefficients": told}
 
 
@@ -84,17 +83,20 @@ def _facts(found: Any) -> dict[str, Any]:
     return {name: getattr(found, name) for name in facts}
 
 
-def _coefficients(posterior: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+def _coefficients(posterior: Any) -> list[dict[str, Any]]:
     """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
-    from posterity.artifact.columns import SPREAD, gaussians, personal_of
+    from posterity.families import Network
+    from posterity.families.gaussian import AnyGaussian
+    from posterity.families.names import parts_of
 
-    rows = []
-    for path, q in gaussians(posterior):
-        called = (personal_of(names) if path == SPREAD else ()) or names
-        named = len(called) == q.own_size
-        if named or q.own_size <= MOST_UNNAMED:
-            rows += _marginals(q, path, called if named else [None] * q.own_size)
-    return rows
+    def rows(law: Any, path: str) -> Any:
+        told = isinstance(law, AnyGaussian) and not law.batch_shape and not isinstance(law, Network)
+        if told and (law.names or law.own_size <= MOST_UNNAMED):
+            yield from _marginals(law, path, law.names or [None] * law.own_size)
+        for name, part in parts_of(law).items():
+            yield from rows(part, f"{path}/{name}" if path else name)
+
+    return list(rows(posterior, ""))
 
 
 def _marginals(q: Any, block: str, names: Sequence[str | None]) -> list[dict[str, Any]]:

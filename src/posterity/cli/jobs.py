@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posterity.artifact.columns import columns_of, unnamed
+from posterity.artifact.aligned import listed, names_in
+from posterity.artifact.columns import unnamed
 from posterity.cli import files
 from posterity.cli.input_files import in_order, read_inputs
 from posterity.errors import StructureError, UsageError
@@ -84,7 +85,7 @@ def of_posterior(path: Path, options: Options) -> Job:
     model = _model(posterior, path, options)
     network = isinstance(posterior, Network)
     size = posterior.layers.inputs if network else posterior.own_size
-    names = () if network else tuple(columns_of(found, inspection.provenance))
+    names = () if network else listed(names_in(posterior))
     x, names, notes = _pool(options, names, size, path)
     given = {"split": options.split, "steps": options.steps}
     return Job(

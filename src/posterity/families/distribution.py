@@ -10,7 +10,7 @@ from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.tree import LABEL, Node, leaves
 from posterity.arrays.typing import Bool, Float, Int, KeyArray, Real
 from posterity.errors import StructureError, UsageError
-from posterity.families.names import named, names_of
+from posterity.families.names import named, names_of, not_reordered
 
 
 class Distribution(Node, abc.ABC):
@@ -68,11 +68,7 @@ class Distribution(Node, abc.ABC):
         Raises:
             StructureError: of a law whose coordinates cannot change places.
         """
-        raise StructureError(
-            found=f"coordinates of {self!r} in another order ({list(places)})",
-            expected="those of a law whose coordinates can change places",
-            fix="Make it anew with its coordinates in the order of the others.",
-        )
+        raise not_reordered(self, places)
 
     @property
     def names(self) -> Any:

@@ -200,6 +200,15 @@ def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> La
     return labelled(_copied(moved), asked)
 
 
+def not_reordered(law: Any, places: Any) -> StructureError:
+    """For a law whose coordinates cannot change places."""
+    return StructureError(
+        found=f"coordinates of {law!r} in another order ({list(map(int, places))})",
+        expected="those of a law whose coordinates can change places",
+        fix="Make it anew with its coordinates in the order of the others.",
+    )
+
+
 def alike(first: Any, second: Any) -> tuple[Any, Any]:
     """Both under the names that either has, the second in the order of the first.
 

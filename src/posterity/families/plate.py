@@ -9,8 +9,9 @@ from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
+from posterity.families.dirichlet import Dirichlet
 from posterity.families.mixing import MixingWeights
-from posterity.families.names import names_of, with_names
+from posterity.families.names import names_of, not_reordered, with_names
 
 
 class Plate(Composite):
@@ -123,7 +124,9 @@ class Plate(Composite):
         return {"members": self.members}
 
     def reordered(self, places: Int[np.ndarray, " k"]) -> Self:
-        """Members and their weights."""
+        """Members and their weights; sticks, which are broken in an order, stay."""
+        if self.weights is not None and not isinstance(self.weights, Dirichlet):
+            raise not_reordered(self, places)
         moved = self.relabel(np.argsort(places), self.size, (len(self.batch_shape),))
         return with_names(moved, {k: v for k, v in names_of(self).items() if k})
 

@@ -1,10 +1,11 @@
 """Tables of sites whose columns have names: in the order of the prior's, or naming the prior's."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from posterity.artifact.vocabulary import is_topics
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Network
 from posterity.families.gaussian import AnyGaussian
@@ -13,12 +14,13 @@ from posterity.families.normal_gamma import NormalGamma
 from posterity.families.normal_wishart import NormalWishart
 from posterity.ledger import Ledger
 
-Prior = TypeVar("Prior", bound=Any)
+COLUMNS = AnyGaussian | NormalGamma | NormalWishart
+"""Laws that have a coordinate for each column: of coefficients, or of components of a mixture."""
 SPREAD = "log_spread"
 """The block of a :func:`~posterity.models.hierarchical` prior that has a coordinate for some."""
 
 
-def with_columns(prior: Prior, names: Sequence[str]) -> Prior:
+def with_columns(prior: Any, names: Sequence[str]) -> Any:
     """The prior, or ledger, with the names of data's columns on what has a coordinate for each.
 
     Those are Gaussians (of coefficients, or of the components of a mixture) and Normal-gammas and
@@ -29,21 +31,33 @@ def with_columns(prior: Prior, names: Sequence[str]) -> Prior:
     ('age',)
     """
     law = prior.prior if isinstance(prior, Ledger) else prior
-    found = {path: list(names) for path in _paths(law, len(names), "")}
+    found = {path: list(names) for path in by_column(law, len(names))}
     given = names_of(law)
-    return prior.named({p: n for p, n in found.items() if p not in given}) if names else prior
+    found = {path: own for path, own in found.items() if path not in given}
+    return prior.named(found) if found else prior
 
 
-def _paths(law: Any, size: int | None, path: str) -> list[str]:
-    """Where there is a coordinate for each of so many columns, or of any number of them."""
-    by_column = isinstance(law, AnyGaussian | NormalGamma | NormalWishart)
-    if by_column and not isinstance(law, Network) and size in (None, law.own_size):
+def by_column(law: Any, size: int | None = None, path: str = "") -> list[str]:
+    """The parts of a law that have a coordinate for each of so many columns, or of any number."""
+    if isinstance(law, COLUMNS) and not isinstance(law, Network) and size in (None, law.own_size):
         return [path]
-    inner = ((f"{path}/{name}" if path else name, name, p) for name, p in parts_of(law).items())
-    return [found for at, name, p in inner if name != SPREAD for found in _paths(p, size, at)]
+    found: list[str] = []
+    for name, part in parts_of(law).items():
+        at = f"{path}/{name}" if path else name
+        if is_topics(law) and size in (None, part.own_size):
+            found.append(at)
+        elif name != SPREAD:
+            found += by_column(part, size, at)
+    return found
 
 
-def in_order(sites: Mapping[str, Any], prior: Prior) -> tuple[dict[str, Any], Prior]:
+def columns_of(prior: Any) -> tuple[str, ...]:
+    """The names of the columns that a prior or ledger goes with; none if it has none."""
+    law = prior.prior if isinstance(prior, Ledger) else prior
+    return next((own for path in by_column(law) if (own := names_of(law).get(path))), ())
+
+
+def in_order(sites: Mapping[str, Any], prior: Any) -> tuple[dict[str, Any], Any]:
     """Sites' data as arrays, columns of data frames in the order of the prior's names.
 
     Where the prior has none it takes those of the first data frame. Arrays, which have no names,
@@ -64,7 +78,7 @@ def in_order(sites: Mapping[str, Any], prior: Prior) -> tuple[dict[str, Any], Pr
         except StructureError as error:
             raise error.at(f"the data of site {site!r}") from error
     prior = with_columns(prior, columns[first])
-    wanted = _wanted(prior, len(frames[first].columns)) or columns[first]
+    wanted = columns_of(prior) or columns[first]
     found = dict(sites)
     for site, frame in frames.items():
         places = order(columns[site], wanted, f"site {site!r}", "the prior")
@@ -72,13 +86,6 @@ def in_order(sites: Mapping[str, Any], prior: Prior) -> tuple[dict[str, Any], Pr
         data = sites[site]
         found[site] = type(data)((x, *data[1:])) if isinstance(data, tuple | list) else x
     return found, prior
-
-
-def _wanted(prior: Any, size: int) -> tuple[str, ...]:
-    """Names of what has a coordinate for each column; else of what should have."""
-    law = prior.prior if isinstance(prior, Ledger) else prior
-    names, paths = names_of(law), [*_paths(law, size, ""), *_paths(law, None, "")]
-    return next((names[path] for path in paths if path in names), ())
 
 
 def _frame(data: Any) -> Any:

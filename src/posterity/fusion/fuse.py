@@ -9,6 +9,7 @@ import numpy as np
 
 from posterity.arguments import COUNT
 from posterity.arrays.typing import Float, Int
+from posterity.artifact.aligned import named
 from posterity.checks import check_proper
 from posterity.errors import IdentificationWarning, UsageError
 from posterity.families import ExponentialFamily
@@ -19,7 +20,7 @@ from posterity.fusion.common_prior import pooled_posterior, warn_of_priors
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.divergences.names import Name, divergence_of
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.given import given_labels
+from posterity.fusion.given import given_labels, matching_by_name, names_of_components
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.networks.intake import has_units, in_memory, without_networks
 from posterity.fusion.networks.options import Options
@@ -54,7 +55,6 @@ class Fusion:
         divergence: the side on which KL was taken, or what was taken instead.
         rebased: with ``rule="product"``, the sites whose own prior was not the common one, which is
             ``ledger.prior``.
-        columns: names of coefficients, or words of topics, where files give them; none else.
     """
 
     posterior: ExponentialFamily
@@ -63,7 +63,6 @@ class Fusion:
     rule: Rule
     divergence: Divergence | Discrepancy
     rebased: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
 
     @property
     def plate(self) -> Alignment:
@@ -235,7 +234,7 @@ def fuse(
             budget=BUDGET if budget is None else budget,
         )
         return Fusion(found.posterior, found.ledger, found.plates, by, side, found.rebased)
-    sites, columns = read_named(held, prior)
+    sites, prior, names, labels = read_named(held, prior)
     importance = site_weights(list(sites), weights, by)
     if any(has_units(site.posterior) for site in sites.values()):
         from posterity.fusion.networks.fuse import fuse_networks
@@ -263,10 +262,17 @@ def fuse(
     if isinstance(side, Discrepancy):
         apart = plates if by is Rule.PRODUCT else blocks
         check_defined(side, [(block.path, block.posteriors[0]) for block in apart])
-    labels = None if known is None else given_labels(known, plates, number)
+    by_name = None
+    if known is None and how is Matching.EVIDENCE:
+        known = by_name = matching_by_name(labels, [plate.path for plate in plates])
+        how = how if known is None else Matching.IDENTITY
+    given = None if known is None else given_labels(known, plates, number)
     aligned = {
-        p.path: align(p, how, side, number, importance, absorb is not False, labels) for p in plates
+        p.path: align(p, how, side, number, importance, absorb is not False, given) for p in plates
     }
+    if by_name is not None:
+        (path,) = aligned
+        names = {**names, **names_of_components(labels, path, aligned[path].matching)}
     if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
         _warn_of_doubts(plates, aligned)
     if by is Rule.PRODUCT:
@@ -275,10 +281,11 @@ def fuse(
             warn_of_priors(rebased, part)
         ledger = kept_apart(ledger, sites, aligned)
         pooled = pooled_posterior(ledger, rebased)
-        return Fusion(pooled, ledger, aligned, by, side, rebased, columns=columns)
+        ledger, pooled = named(ledger, names), named(pooled, names)
+        return Fusion(pooled, ledger, aligned, by, side, rebased)
     fused = average(like, blocks, aligned, side, importance)
     check_proper(fused, "the fused posterior")
-    return Fusion(fused, None, aligned, by, side, columns=columns)
+    return Fusion(named(fused, names), None, aligned, by, side)
 
 
 def _warn_of_doubts(plates: Sequence[Plates], aligned: Mapping[str, Alignment]) -> None:

@@ -1,5 +1,6 @@
 """A matching that the user gives, in place of one that is found."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from posterity.arrays.typing import Int
 from posterity.errors import UsageError
+from posterity.families.names import some
 from posterity.fusion.blocks import Plates
 
 FIX = (
@@ -48,6 +50,45 @@ def given_labels(
             fix=FIX,
         )
     return labels
+
+
+def matching_by_name(
+    labels: Mapping[str, Mapping[str, tuple[str, ...]]], plates: list[str]
+) -> dict[str, np.ndarray] | None:
+    """The matching of a plate whose members have names at every site.
+
+    Members of one name are one; a site may lack some. None where nobody names any.
+
+    Warns:
+        UserWarning: where names tell no matching: some sites give none, or there are more plates.
+    """
+    named = [site for site, own in labels.items() if own]
+    if not named:
+        return None
+    (path, *others), bare = plates or [""], sorted(set(labels) - set(named))
+    if others or bare or any(set(labels[site]) != {path} for site in named):
+        why = f"there are none at {some(bare)}" if bare else f"there are plates {plates}"
+        warnings.warn(
+            f"Names of members are not used, as {why}: components are matched by what they say.",
+            stacklevel=3,
+        )
+        return None
+    union = dict.fromkeys(name for site in sorted(labels) for name in labels[site][path])
+    place = {name: index for index, name in enumerate(union)}
+    return {site: np.array([place[name] for name in own[path]]) for site, own in labels.items()}
+
+
+def names_of_components(
+    labels: Mapping[str, Mapping[str, tuple[str, ...]]],
+    path: str,
+    matching: Mapping[str, Int[np.ndarray, " k"]],
+) -> dict[str, tuple[str, ...]]:
+    """The names of the fused components of such a plate, in their order, by path."""
+    found: dict[int, str] = {}
+    for site, own in labels.items():
+        found |= zip(matching[site].tolist(), own[path], strict=True)
+    found.pop(-1, None)
+    return {path: tuple(found[at] for at in sorted(found))}
 
 
 def _of_site(name: str, labels: Any, size: int) -> Int[np.ndarray, " k"]:

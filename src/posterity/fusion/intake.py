@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,11 +11,12 @@ from posterity.arrays.canonical import content_hashes
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Bool, Float, Int, Num
-from posterity.artifact.columns import Names, in_order
+from posterity.artifact.aligned import coordinates_in, named, ordered
 from posterity.artifact.many import Alone, Several, name_of, read_alone, read_many
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError
 from posterity.families import ExponentialFamily, Plate, at_rest, stack
+from posterity.families.names import Names
 from posterity.fusion.blocks import UNUSED, Block, Plates, side_by_side
 from posterity.fusion.common_prior import CommonTotal, common_total, one_member, unlike
 from posterity.fusion.geometry import Divergence
@@ -38,6 +39,7 @@ from posterity.fusion.tables import Room, Table
 from posterity.ledger import Ledger
 
 Array = np.ndarray
+Law = TypeVar("Law", bound=Any)
 BARE = 4
 """Sites without a prior that are remembered: an error names three."""
 TOGETHER = 512
@@ -169,6 +171,8 @@ class Intake:
         bare: the first sites without a prior.
         contributors: by the name of each whose data a ledger holds, the site that brought it.
         prior: of the first site, if it is known.
+        coordinates: the names of coordinates of the first site that has them; all are brought into
+            this order, and laid down without names.
     """
 
     def __init__(
@@ -186,12 +190,13 @@ class Intake:
         self.prior: ExponentialFamily | None = None
         self.bare: list[str] = []
         self.contributors: dict[str, str] = {}
-        self._given = None if prior is None else at_rest(prior)
+        self.coordinates: Names = coordinates_in(prior)
+        self._given = None if prior is None else named(at_rest(prior), {})
         self._divergence, self._room, self._every = divergence, room, every
         self._product = product
         self._known: set[str] = set()
         self._ledgers: set[str] = set()
-        self._wanted, self._first = Names(), ""
+        self._first = "the prior"
 
     # --- what comes ------------------------------------------------------------------------------
 
@@ -220,18 +225,21 @@ class Intake:
             column.close()
 
     def _single(self, name: str | None, value: Any) -> tuple[Site, str]:
-        columns = Names()
         if isinstance(value, Alone):
-            name, value, columns, _ = value
+            name, value, _ = value
         own = name_of(value.sites) if isinstance(value, Ledger) else ""
         name = name if name is not None else own or f"site-{len(self._known):04d}"
         self._enrol(name)
-        if columns and not self._wanted:
-            self._wanted, self._first = columns, name
-        value = in_order(value, columns, self._wanted, repr(name), repr(self._first))
-        site = unchecked(name, value)
+        site = unchecked(name, self._ordered(name, value))
         self._note_contributors(name, site.contributors)
         return site, name
+
+    def _ordered(self, name: str, value: Law) -> Law:
+        """In the order of the first that names its coordinates, and without names."""
+        own = coordinates_in(value)
+        if own and not self.coordinates:
+            self.coordinates, self._first = own, repr(name)
+        return named(ordered(named(value, own), self.coordinates, repr(name), self._first), {})
 
     def _note_contributors(self, name: str, contributors: Sequence[str]) -> None:
         """Refuse data of one site in two ledgers, which a product would count twice."""
@@ -288,7 +296,10 @@ class Intake:
         names, prior = [], self._given
         if isinstance(batch, Several):
             names, prior, batch = batch.names, batch.prior or prior, batch.posterior
-        batch, contributors = at_rest(batch), names
+        first = names[0] if names else f"site-{len(self._known):04d}"
+        if prior is not self._given:
+            prior = self._ordered(first, prior)
+        batch, contributors = at_rest(self._ordered(first, batch)), names
         count, known = check_batch(batch, bool(names)), len(self._known)
         names = names or [f"site-{known + index:04d}" for index in range(count)]
         for name in names:

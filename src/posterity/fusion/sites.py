@@ -10,11 +10,12 @@ import numpy as np
 from posterity.arrays.stacks import stacked, unstacked
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float
-from posterity.artifact import Posterior, open_artifact
-from posterity.artifact.columns import aligned, columns_of
+from posterity.artifact import Posterior, load
+from posterity.artifact.aligned import aligned, coordinates_in, labels_in, named, ordered
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily, Network, at_rest
+from posterity.families.names import Names
 from posterity.fusion.networks.alike import check_alike
 from posterity.fusion.refusals import (
     check_enough,
@@ -49,32 +50,46 @@ def read_sites(
 ) -> dict[str, Site]:
     """Sites by name, sorted, all of one structure; ``prior`` is of those who bring none.
 
-    Coefficients that files name are put in one order, topics over one vocabulary.
+    Coordinates that have names are put in one order, topics over one vocabulary.
     """
-    return read_named(posteriors, prior)[0]
+    return read_named(posteriors, prior).sites
+
+
+class Named(NamedTuple):
+    """Sites without names of coordinates; and these, as all have them, in that order.
+
+    ``prior`` is that of sites that bring none, in that order too; ``labels`` are the names of
+    members of plates, by site and path.
+    """
+
+    sites: dict[str, Site]
+    prior: ExponentialFamily | None
+    names: Names
+    labels: dict[str, dict[str, tuple[str, ...]]]
 
 
 def read_named(
     posteriors: Sequence[Fusible] | Mapping[str, Fusible] | Fusible,
     prior: ExponentialFamily | None = None,
-) -> tuple[dict[str, Site], tuple[str, ...]]:
-    """The same, and the names that files give to coefficients, or to words; none if none does."""
+) -> Named:
+    """The same, and what names they gave."""
     opened: dict[str, Any] = {}
-    columns: dict[str, tuple[str, ...]] = {}
     for name, value in _named(posteriors):
-        value, own, called = _opened(value)
+        value, own = _opened(value)
         name = name if name is not None else own or f"site-{len(opened):04d}"
         if name in opened:
             raise twice(name)
-        opened[name], columns[name] = value, called
-    opened, names = aligned(opened, columns)
-    found = _sites(opened)
+        opened[name] = value
+    labels = {name: labels_in(value) for name, value in opened.items()}
+    opened, names = aligned(opened)
+    prior, names = ordered(prior, names, "the prior", "the sites"), names or coordinates_in(prior)
+    found = _sites({name: named(value, {}) for name, value in opened.items()})
     check_enough(len(found))
     found = dict(sorted(found.items()))
     _check_structure(found, prior)
-    rest = None if prior is None else at_rest(prior)
+    rest = None if prior is None else named(at_rest(prior), {})
     known = {n: s._replace(prior=rest) if s.prior is None else s for n, s in found.items()}
-    return known, tuple(names)
+    return Named(known, rest, names, labels)
 
 
 def _named(posteriors: Any) -> Iterable[tuple[str | None, Any]]:
@@ -84,14 +99,13 @@ def _named(posteriors: Any) -> Iterable[tuple[str | None, Any]]:
     return [(None, posterior) for posterior in ([posteriors] if alone else posteriors)]
 
 
-def _opened(value: Fusible) -> tuple[Any, str | None, tuple[str, ...]]:
-    """The object behind a path, the name it brings, and those of its coefficients."""
-    stem, names = None, ()
+def _opened(value: Fusible) -> tuple[Any, str | None]:
+    """The object behind a path, and the name it brings."""
+    stem = None
     if isinstance(value, str | os.PathLike):
-        (value, told), stem = open_artifact(value), Path(value).stem
-        names = columns_of(value, told.provenance)
+        stem, value = Path(value).stem, load(value)
     own = "+".join(value.sites) if isinstance(value, Ledger) else ""
-    return value, own or stem, names
+    return value, own or stem
 
 
 def _sites(opened: Mapping[str, Any]) -> dict[str, Site]:

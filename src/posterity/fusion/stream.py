@@ -9,6 +9,7 @@ import numpy as np
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Float, Int
+from posterity.artifact.aligned import named
 from posterity.checks import check_proper
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, Plate, at_rest, stack
@@ -91,11 +92,12 @@ def stream(
             warn_of_priors(rebased, part, stacklevel=4)
         alone = not aligned and not (rebased and prior is None)
         ledger = added(intake.like, intake.names, settled, prior, budget // 2, independent=alone)
-        return Outcome(pooled_posterior(ledger, rebased), ledger, aligned, rebased)
+        pooled = named(pooled_posterior(ledger, rebased), intake.coordinates)
+        return Outcome(pooled, named(ledger, intake.coordinates), aligned, rebased)
     found = {path: averaged(one, importance) for path, one in settled.items()}
     fused = assembled(intake.like, found)
     check_proper(fused, "the fused posterior")
-    return Outcome(fused, None, aligned)
+    return Outcome(named(fused, intake.coordinates), None, aligned)
 
 
 def _rebased(intake: Intake, prior: ExponentialFamily | None) -> tuple[tuple[str, ...], str]:

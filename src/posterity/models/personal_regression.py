@@ -121,7 +121,9 @@ def _norm(rows: Any) -> Any:
 
 
 def hierarchical(
-    model: Model, prior: ExponentialFamily, personal: bool | Sequence[int | str] | Mapping[Any, float]
+    model: Model,
+    prior: ExponentialFamily,
+    personal: bool | Sequence[int | str] | Mapping[Any, float],
 ) -> tuple[PersonalRegression, Product]:
     """The regression with coefficients of each site's own, and a prior of its parameters.
 
@@ -174,7 +176,9 @@ def hierarchical(
 
 def _numbered(personal: Any, names: Sequence[str]) -> Any:
     """Columns that are named, by their numbers."""
-    if not isinstance(personal, Sequence | Mapping) or not all(isinstance(n, str) for n in personal):
+    if not isinstance(personal, Sequence | Mapping) or not all(
+        isinstance(n, str) for n in personal
+    ):
         return personal
     if unknown := [name for name in personal if name not in names]:
         raise UsageError(

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.artifact.columns import order, some, unnamed
+from posterity.artifact.columns import unnamed
 from posterity.cli.config.site_files import TARGET, Table, has_header, read_site
 from posterity.errors import ArtifactError, StructureError
+from posterity.families.names import order, some
 
 INTERCEPT = "intercept"
 """The name of the column of ones that a configuration asks for."""

@@ -16,15 +16,17 @@ import numpy as np
 
 import posterity.cli.config.schema as schema
 from posterity import families, federation, graphs, models
-from posterity.artifact.columns import Names, columns_of, has_coefficients, in_order, some
+from posterity.artifact.aligned import names_in, ordered
 from posterity.cli import files
 from posterity.cli.config.columns import in_one_order, read_tables
 from posterity.cli.config.site_files import clean
 from posterity.cli.config.toml import convert, made, one_of, read
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.families.names import Names, some
 from posterity.federation.federate import start
 from posterity.federation.history import beside
+from posterity.federation.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.inference.choice import ESTIMATORS
 from posterity.inference.update import LocalUpdate
 
@@ -58,8 +60,7 @@ WALKS: dict[str, Callable[..., Any]] = {
 class Config:
     """A federation ready to start, the files that it was read from, and those it will write.
 
-    ``columns`` name the coefficients of a posterior that has one a column; ``notes`` are what a
-    user should know of the records.
+    ``notes`` are what a user should know of the records.
     """
 
     start: Callable[[], federation.Run]
@@ -70,7 +71,6 @@ class Config:
     checkpoint: Path
     every: int
     history: Path | None
-    columns: Names
     notes: tuple[str, ...]
 
     @property
@@ -80,11 +80,11 @@ class Config:
         return [file for file in (self.output, *kept, self.history) if file]
 
 
-def load_config(path: Path, columns: Sequence[str] = ()) -> Config:
+def load_config(path: Path, names: Names | None = None) -> Config:
     """Read a TOML file; paths in it are relative to its folder. See ``docs/federate.md``.
 
-    The records' columns are put in the order of ``columns``, of the prior's file, or of the first
-    site that has names, whichever there is first.
+    The records' columns are put in the order of the ``names`` of a ledger's coordinates, of the
+    prior's file, or of the first site that has names, whichever there is first.
 
     Raises:
         UsageError: if it is no TOML, or says something that makes no sense.
@@ -92,12 +92,12 @@ def load_config(path: Path, columns: Sequence[str] = ()) -> Config:
         StructureError: if sites have columns of other names.
     """
     try:
-        return _config(read(path), path, columns)
+        return _config(read(path), path, names or {})
     except PosterityError as error:
         raise error.at(f"configuration {str(path)!r}") from error
 
 
-def _config(about: schema.Federation, path: Path, wanted: Sequence[str]) -> Config:
+def _config(about: schema.Federation, path: Path, wanted: Names) -> Config:
     folder, output, kind = path.parent, about.output, about.model
     _check_intercept(kind)
     target = kind.target and clean(kind.target)
@@ -112,16 +112,17 @@ def _config(about: schema.Federation, path: Path, wanted: Sequence[str]) -> Conf
         )
     key = jax.random.key(about.seed)
     model = _model(kind, folder, {site: table.data for site, table in tables.items()}, key)
-    prior, named, inputs = _prior(about.prior, model, folder, key)
+    prior, inputs = _prior(about.prior, model, folder, key)
     regression = isinstance(model, models.LinearRegression | models.LogisticRegression)
-    columns = in_one_order(tables, wanted or named, target, regression)
+    named = next((own for path, own in wanted.items() if path != SPREAD), ())
+    columns = in_one_order(tables, named or columns_of(prior), target, regression)
     _check_dimension(prior, columns.names, regression)
-    network = isinstance(model, models.NeuralNetwork)  # whose weights go by no column's name
-    one_each = not network and has_coefficients(prior, len(columns.names))
+    order = dict.fromkeys(by_column(prior, len(columns.names)), columns.names)
+    prior = with_columns(ordered(prior, order, "the prior", "the records"), columns.names)
     personal = _personal(kind.personal, columns.names)
-    own = Names.of(columns.names, _called(personal, columns.names))
-    if named.personal:
-        prior = in_order(prior, named, own, "the prior", "model.personal")
+    if SPREAD in names_in(prior):
+        own = {SPREAD: tuple(_called(personal, columns.names))}
+        prior = ordered(prior, own, "the prior", "model.personal")
     options = {
         "schedule": _schedule(about.schedule, sorted(paths)),
         "update": _update(about.update),
@@ -139,7 +140,6 @@ def _config(about: schema.Federation, path: Path, wanted: Sequence[str]) -> Conf
         checkpoint=folder / (output.checkpoint or f"{output.ledger}.checkpoint"),
         every=output.every,
         history=None if output.history is None else folder / output.history,
-        columns=own if one_each else Names(),
         notes=columns.notes,
     )
 
@@ -156,7 +156,7 @@ def _check_intercept(about: schema.Model) -> None:
 def _check_dimension(prior: ExponentialFamily, names: Sequence[str], regression: bool) -> None:
     """The same the library checks, but it does not know the columns' names."""
     size = getattr(prior, "own_size", 0)
-    if regression and names and size != len(names) and not has_coefficients(prior, len(names)):
+    if regression and names and size != len(names) and not by_column(prior, len(names)):
         raise StructureError(
             found=f"a prior of {size} dimensions for {len(names)} columns {some(names)}",
             expected="a coefficient for each column, in this order",
@@ -245,23 +245,22 @@ def _function(folder: Path, *, function: str) -> models.FunctionModel:
 
 def _prior(
     about: dict[str, Any], model: Any, folder: Path, key: jax.Array
-) -> tuple[ExponentialFamily, Names, list[Path]]:
-    """The prior, the names of its coefficients and the file that it was read from, if any."""
+) -> tuple[ExponentialFamily, list[Path]]:
+    """The prior, and the file that it was read from, if any."""
     if isinstance(model, models.NeuralNetwork):
         table = schema.table(variance=schema.Positive)
         variance = convert({"variance": 1.0, **about}, table, "prior").variance
-        return model.prior(variance=variance, key=key), Names(), []
+        return model.prior(variance=variance, key=key), []
     if "file" in about:
         file = folder / convert(about, schema.table(file=str), "prior").file
-        prior, inspection = files.read_prior(file)
-        return prior, columns_of(prior, inspection.provenance), [file]
+        return files.read_prior(file)[0], [file]
     family = one_of(FAMILIES, about.get("family"), "prior.family")
     names = inspect.signature(family.from_standard).parameters
     table = schema.table(family=str, **dict.fromkeys(names, schema.Numbers))
     make = lambda **values: family.from_standard(
         **{name: np.asarray(value, float) for name, value in values.items()}
     )
-    return made(make, convert(about, table, "prior").given("family"), "prior"), Names(), []
+    return made(make, convert(about, table, "prior").given("family"), "prior"), []
 
 
 # --- who updates when, and how -------------------------------------------------------------------

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.artifact.columns import some, unfit_names
 from posterity.cli.files import check_regular
 from posterity.errors import ArtifactError, StructureError
+from posterity.families.names import some, unfit
 
 TARGET = "y"
 """The column that is the label, unless a configuration names another."""
@@ -75,8 +75,8 @@ def _npz(path: Path) -> Table:
     if not {"x"} <= set(arrays) <= ARRAYS:
         raise ValueError(f"arrays {some(sorted(arrays))}, where there should be x, or x and y")
     names = tuple(clean(str(name)) for name in arrays.get("columns", np.array([])).ravel())
-    if names and (np.shape(arrays["x"])[1:] != (len(names),) or unfit_names(names)):
-        why = unfit_names(names) or f"x has shape {np.shape(arrays['x'])}"
+    if names and (np.shape(arrays["x"])[1:] != (len(names),) or unfit(names)):
+        why = unfit(names) or f"x has shape {np.shape(arrays['x'])}"
         raise ValueError(f"columns {some(names)}, which do not name those of x: {why}")
     return Table(arrays["x"], arrays.get("y"), names)
 
@@ -124,7 +124,7 @@ def clean(name: str) -> str:
 
 def _check_header(names: Sequence[str]) -> None:
     """A first record taken for a header would be lost without a word."""
-    why = unfit_names(names) or ("" if names else "it is empty")
+    why = unfit(names) or ("" if names else "it is empty")
     if any(map(_is_number, names)):
         why = "numbers are no names"
     elif len(names) == 1 and any(mark in names[0] for mark in ";\t"):

@@ -1,0 +1,100 @@
+"""Posteriors and ledgers of several places, their coordinates in one order by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from posterity.artifact import columns
+from posterity.artifact.vocabulary import is_topics, one_vocabulary
+from posterity.errors import StructureError
+from posterity.families import Distribution, Plate
+from posterity.families.names import Names, in_order, names_of, parts_of, some, with_names
+from posterity.ledger import Ledger
+
+
+def names_in(value: Any) -> dict[str, tuple[str, ...]]:
+    """All names in a posterior, or of a ledger's prior, by path; of other values none."""
+    law = value.prior if isinstance(value, Ledger) else value
+    return names_of(law) if isinstance(law, Distribution) else {}
+
+
+def listed(names: Names) -> tuple[str, ...]:
+    """All names, each once, in the order in which they first come."""
+    return tuple(dict.fromkeys(name for path in sorted(names) for name in names[path]))
+
+
+def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
+    """Of these names those of the members of plates, by path."""
+    law = value.prior if isinstance(value, Ledger) else value
+    if not isinstance(law, Distribution):
+        return {}
+    found = {path: law.names} if isinstance(law, Plate) and law.names else {}
+    for name, part in parts_of(law).items():
+        found |= labels_in(part, f"{path}/{name}" if path else name)
+    return found
+
+
+def coordinates_in(value: Any) -> dict[str, tuple[str, ...]]:
+    """The other names: of coordinates, which mean the same at every site."""
+    labels = labels_in(value)
+    return {path: names for path, names in names_in(value).items() if path not in labels}
+
+
+def named(value: Any, names: Names) -> Any:
+    """A posterior or ledger under these names; other values as they are. Nothing is checked."""
+    if isinstance(value, Ledger):
+        return value._under(with_names(value.prior, names))
+    return with_names(value, names) if isinstance(value, Distribution) else value
+
+
+def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
+    """A posterior or ledger with its coordinates in the order that is ``wanted``, exactly.
+
+    Raises:
+        StructureError: if they have other names; topics over other words say what to do.
+    """
+    if not wanted or not (own := names_in(value)):
+        return value
+    words = own.get("members", ()), wanted.get("members", ())
+    if is_topics(value) and all(words) and set(words[0]) != set(words[1]):
+        raise StructureError(
+            found=f"other words at {place}: not in both are "
+            f"{some(sorted(set(words[0]) ^ set(words[1])))}",
+            expected=f"the words of {of}, in any order",
+            fix="Put all over one vocabulary first: posterity.artifact.one_vocabulary.",
+        )
+    if isinstance(value, Ledger):
+        return value.in_order(wanted, place, of)
+    return in_order(value, wanted, place, of)
+
+
+def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
+    """All in the order of the first that names its coordinates, and these names.
+
+    Topics are all put over the union of their words
+    (:func:`~posterity.artifact.vocabulary.one_vocabulary`) if all name them. Members of plates stay
+    in the order that they have.
+
+    Raises:
+        StructureError: that names one with other names, and the first.
+    """
+    names = {place: coordinates_in(value) for place, value in posteriors.items()}
+    found = dict(posteriors)
+    if found and all(is_topics(q) and names[place].get("members") for place, q in found.items()):
+        found, union = one_vocabulary(found)
+        return found, {"members": union}
+    first = next((place for place in names if names[place]), "")
+    wanted = names.get(first, {})
+    labels = {place: labels_in(value) for place, value in found.items()}
+    found = {
+        place: ordered(named(q, names[place]), wanted, repr(place), repr(first))
+        if names[place]
+        else q
+        for place, q in found.items()
+    }
+    return {p: named(q, {**names_in(q), **labels[p]}) for p, q in found.items()}, wanted
+
+
+def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:
+    """A line on those that name no coordinates, whose order had to be taken for the others'."""
+    called = {place: listed(names_in(value)) for place, value in posteriors.items()}
+    return columns.unnamed(called, listed(names))
