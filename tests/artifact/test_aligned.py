@@ -12,6 +12,7 @@ from posterity.artifact.aligned import aligned, listed, names_in, ordered
 from posterity.artifact.tree import decode, encode
 from posterity.errors import ArtifactError, LedgerError, StructureError
 from posterity.families import DiagonalGaussian, Dirichlet, Gamma, Gaussian, Plate, Product
+from posterity.fusion.diff import diff
 from posterity.ledger import Ledger
 
 NAMES = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6, unique=True)
@@ -155,3 +156,11 @@ def test_names_of_inputs_survive_provenance(names, size):
         with pytest.raises(ArtifactError):
             columns.inputs_of(provenance, size)
     assert columns.as_provenance(()) == {} and columns.inputs_of({}, size) == ()
+
+
+def test_diff_goes_by_name_and_says_which_means_moved():
+    q = DiagonalGaussian.from_standard([1.0, 2.0], [4.0, 1.0]).named(["u", "v"])
+    p = DiagonalGaussian.from_standard([2.0, 7.0], [1.0, 4.0]).named(["v", "u"])
+    found = diff(q, p)
+    assert found.blocks[0].shifts == {"u": 3.0, "v": 0.0}
+    assert found.kl.ab == pytest.approx(36 / 8)

@@ -44,7 +44,10 @@ def _diff(a: Path, b: Path) -> dict[str, Any]:
 
 def _block(block: "BlockDiff") -> dict[str, Any]:
     plate = {} if block.plate is None else _plate(block.plate)
-    return {"family": block.family, **_both(block.kl), **plate}
+    shifts = {} if block.shifts is None else {
+        "shifts": {name: number(value) for name, value in block.shifts.items()}
+    }  # fmt: skip
+    return {"family": block.family, **_both(block.kl), **plate, **shifts}
 
 
 def _plate(plate: "PlateDiff") -> dict[str, Any]:

@@ -9,6 +9,7 @@ import scipy
 from posterity.arrays.tree import structure
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import Posterior
+from posterity.artifact.aligned import coordinates_in, ordered
 from posterity.checks import check_proper
 from posterity.errors import StructureError
 from posterity.families import (
@@ -21,6 +22,7 @@ from posterity.families import (
     at_rest,
     stack,
 )
+from posterity.families.gaussian import AnyGaussian
 from posterity.fusion.geometry import kl_matrix
 from posterity.fusion.networks.compare import in_order_of
 from posterity.fusion.paths import blocks
@@ -72,6 +74,8 @@ class BlockDiff:
     """The divergence of one block, ``path`` being ``""`` for a posterior without blocks.
 
     ``standard_errors`` is None where the divergence is exact: a mixture's is an estimate.
+    ``shifts`` are, of a Gaussian whose coordinates have names, how far each mean moved from the
+    first to the second, in standard deviations of the first.
     """
 
     path: str
@@ -79,6 +83,7 @@ class BlockDiff:
     kl: Divergences
     plate: PlateDiff | None = None
     standard_errors: Divergences | None = None
+    shifts: dict[str, float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,10 +125,12 @@ def diff(
     errors, which may come out negative where it is small. Components of two mixtures are matched
     like a plate's.
 
+    Coordinates that have names are compared by name, in whatever order they stand.
+
     Units of networks of one shape are matched, layer by layer, before weights are compared.
 
     Raises:
-        StructureError: if the families, blocks or dimensions differ.
+        StructureError: if the families, blocks, dimensions or names differ.
         ParameterError: NaN, infinite or improper parameters.
 
     >>> from posterity.families import DiagonalGaussian
@@ -133,6 +140,10 @@ def diff(
     [(0, 1, 0.0), (1, 0, 0.5)]
     """
     left, right = _law(a, "the first posterior"), _law(b, "the second posterior")
+    # Members of plates are matched by what they say, whatever they are called.
+    names = {**coordinates_in(right), **coordinates_in(left)}
+    left = ordered(left, names, "the first posterior", "the second")
+    right = ordered(right, names, "the second posterior", "the first")
     if isinstance(left, Mixture) or isinstance(right, Mixture):
         found = [_mixtures(left, right, key, num_samples)]
     else:
@@ -178,7 +189,14 @@ def _block(a: ExponentialFamily, b: ExponentialFamily, path: str) -> BlockDiff:
     # A batch of plates has no one set of labels: it is compared as it stands.
     _check_alike(structure(a) == structure(b), a, b, path)
     name = f"Plate of {type(a.members).__name__}" if isinstance(a, Plate) else type(a).__name__
-    return BlockDiff(path, name, Divergences.between(a, b))
+    return BlockDiff(path, name, Divergences.between(a, b), shifts=_shifts(a, b))
+
+
+def _shifts(a: Any, b: Any) -> dict[str, float] | None:
+    if not (isinstance(a, AnyGaussian) and a.names) or a.batch_shape:
+        return None
+    variance = a.variance if a.diagonal else a.covariance.diagonal()  # pyright: ignore
+    return dict(zip(a.names, ((b.mean - a.mean) / np.sqrt(variance)).tolist(), strict=True))
 
 
 def _check_alike(alike: bool, a: object, b: object, path: str) -> None:

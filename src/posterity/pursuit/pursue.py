@@ -25,6 +25,7 @@ from posterity.families import (
     Mixture,
     Transformed,
 )
+from posterity.families.names import names_of, with_names
 from posterity.families.unconstrained import unconstrained
 from posterity.pursuit import bank as banks
 from posterity.pursuit import objectives
@@ -268,6 +269,7 @@ def _driven(
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 3)
     places = Places(search, state.parameters, state.weights, state.number)
     posterior = search.posterior(state.parameters, state.weights)
+    posterior = with_names(posterior, names_of(search.base, "components"))
     return Pursuit(posterior, status, state.trace, state.refused, places)
 
 

@@ -10,6 +10,8 @@ from posterity.cli.failures import printable
 from posterity.cli.report.numbers import MOST_ROWS, short
 
 Data = dict[str, Any]
+MOST_SHIFTS = 5
+"""Coordinates whose shift is told."""
 
 
 def text(data: Data) -> RenderableType:
@@ -25,7 +27,18 @@ def text(data: Data) -> RenderableType:
         table.add_row("standard error", "", "", *_cells(data["standard_errors"]))
     sites = [(name, data[f"sites_{name}"]) for name in "ab" if data[f"sites_{name}"] is not None]
     lines = [f"sites of {name}: {', '.join(found) or 'none'}" for name, found in sites]
+    lines += [_moved(path, block["shifts"]) for path, block in data["blocks"].items()
+              if block.get("shifts")]  # fmt: skip
     return Group(table, *map(printable, lines))
+
+
+def _moved(path: str, shifts: dict[str, float | None]) -> str:
+    """The coordinates whose means moved most, in standard deviations of a."""
+    far = lambda name: -math.inf if shifts[name] is None else -abs(shifts[name] or 0.0)
+    most = sorted(shifts, key=far)[:MOST_SHIFTS]
+    told = ", ".join(f"{name} {short(shifts[name])}" for name in most)
+    more = f", and {len(shifts) - len(most)} more" if len(shifts) > len(most) else ""
+    return f"means{f' of {path}' if path else ''} from a to b, in sd of a: {told}{more}"
 
 
 def _plate_rows(block: Data) -> list[tuple[str, ...]]:
