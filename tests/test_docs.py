@@ -91,6 +91,11 @@ def promised(code):
     return re.findall(r"^print\(.*\)  # (-?[0-9.]+)$", code, re.MULTILINE)
 
 
+def outputs(page):
+    """Lines that a page shows as what its code prints, in blocks ``output``."""
+    return [line for _, code in blocks(page, "output") for line in code.splitlines()]
+
+
 def run(directory, what, *arguments):
     """What Python prints, run in ``directory``; warnings are errors."""
     done = subprocess.run(
@@ -123,6 +128,8 @@ def test_code_of_the_page_runs(name, page, tmp_path):
         path.write_text(code, encoding="utf-8")
         printed = run(directory, f"Python of {name}", str(path))
         assert [line for line in printed if line in promised(code)] == promised(code)
+        shown = outputs(page)
+        assert [line for line in printed if line in shown] == shown
     if found := list(commands(page)):
         printed = run(directory, f"a command of {name}", "-c", ONE_BY_ONE, json.dumps(found))
         begun = ["$ posterity " + shlex.join(arguments) for arguments in found]
