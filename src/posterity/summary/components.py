@@ -206,3 +206,9 @@ def _of_networks(law: Network, level: float, block: str, member: str) -> Iterato
             yield Layer(
                 block, which, number, str(layer), len(at), *map(float, (size, spread, sure))
             )
+
+
+def _kind(layer: Any) -> str:
+    window = "x".join(map(str, getattr(layer, "window", ())))
+    what = " ".join(filter(None, (type(layer).__name__, window)))
+    return f"{what} {layer.inputs} to {layer.outputs}, {layer.activation}"
