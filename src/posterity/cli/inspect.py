@@ -100,9 +100,8 @@ def _coefficients(posterior: Any, names: Sequence[str]) -> list[dict[str, Any]]:
 def _marginals(q: Any, block: str, names: Sequence[str | None]) -> list[dict[str, Any]]:
     from posterity.summary.marginals import Normal, same_shape
 
-    law = Normal(
-        *same_shape(q.mean, (q.variance if q.diagonal else q.covariance.diagonal()) ** 0.5)
-    )
+    variance = q.variance if q.diagonal else q.covariance.diagonal()
+    law = Normal(*same_shape(q.mean, variance**0.5))
     columns = (law.mean.tolist(), law.sd.tolist(), *(end.tolist() for end in law.interval(MASS)))
     return [
         {"block": block, "name": name, "mean": number(m), "sd": number(s),

@@ -88,9 +88,11 @@ def _show(
         return _other(file, site, plot)
     names = _named(posterior, columns_of(posterior, found.provenance))
     summary = summarise(posterior, level, names)
-    if site is not None and not isinstance(posterior, Ledger):
-        raise _no_ledger(site, found.kind)
-    moved = [] if site is None else pulls(posterior, site, names)
+    moved = []
+    if site is not None:
+        if not isinstance(posterior, Ledger):
+            raise _no_ledger(site, found.kind)
+        moved = pulls(posterior, site, names)
     if plot is not None:
         from posterity.plots.summary import plot_summary
 
@@ -174,7 +176,7 @@ def _no_ledger(site: str, kind: str) -> UsageError:
     )
 
 
-# --- as data ---------------------------------------------------------------------------------------
+# --- as data -------------------------------------------------------------------------------------
 
 
 def _numbers(one: Any, *names: str) -> dict[str, float | None]:

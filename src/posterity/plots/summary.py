@@ -81,7 +81,7 @@ def plot_summary(
     return figure
 
 
-# --- intervals by name -----------------------------------------------------------------------------
+# --- intervals by name ---------------------------------------------------------------------------
 
 
 def _estimates(
@@ -208,7 +208,7 @@ def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
         ax.set_title(text, fontsize=8, color=PALE, loc="left", pad=4)
 
 
-# --- components as densities -----------------------------------------------------------------------
+# --- components as densities ---------------------------------------------------------------------
 
 
 def _ridges(told: Summary, members: list[Table]) -> "Figure":

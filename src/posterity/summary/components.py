@@ -170,7 +170,7 @@ def _tops(members: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, float],
     ]
 
 
-# --- networks --------------------------------------------------------------------------------------
+# --- networks ------------------------------------------------------------------------------------
 
 
 def layers_of(law: Any, names: Names, level: float, path: str = "", block: str = "",
