@@ -245,6 +245,16 @@ class Ledger:
         """
         return self._with({site: self.entries[site] for site in self.sites})
 
+    def __repr__(self) -> str:
+        from posterity.summary.short import short_ledger
+
+        return short_ledger(self)
+
+    def _repr_html_(self) -> str:
+        from posterity.summary.html import of_ledger
+
+        return of_ledger(self)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ledger) or self.entries.keys() != other.entries.keys():
             return False

@@ -78,6 +78,18 @@ class Receipt:
     version: str
     refinement: Refinement | None = None
 
+    def __repr__(self) -> str:
+        from posterity.summary.short import clean, cut
+
+        how = "exact" if self.exact else "not exact"
+        told = f"Receipt(forgot {_named(self.sites)}, {how}, {self.time}, version {self.version})"
+        return cut(clean(told))
+
+    def _repr_html_(self) -> str:
+        from posterity.summary.html import of_line
+
+        return of_line(self)
+
     @property
     def statement(self) -> str:
         """What the receipt shows, and what it does not. The wording is part of the format."""

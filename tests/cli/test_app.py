@@ -21,6 +21,7 @@ COMMANDS = (
     "inspect",
     "predict",
     "pursue",
+    "show",
     "verify",
 )
 

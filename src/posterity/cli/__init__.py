@@ -10,6 +10,7 @@ from posterity.cli import (  # noqa: F401
     inspect,
     predict,
     pursue,
+    show,
     verify,
 )
 from posterity.cli.app import app, main

@@ -21,6 +21,7 @@ EPILOG = """\
 Examples:
   posterity demo
   posterity fuse north.safetensors south.safetensors -o both.safetensors
+  posterity show both.safetensors
   posterity inspect both.safetensors
   posterity diff north.safetensors both.safetensors --json
   posterity federate federation.toml

@@ -4,7 +4,6 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import NormalDist
 from typing import Annotated, Any
 
 import typer
@@ -31,10 +30,11 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Check a file and say what is in it; of Gaussian coefficients, mean, sd and 95 % interval."""
-    present(lambda: _inspect(file), "inspect", as_json)
+    present(lambda: inspected(file), "inspect", as_json)
 
 
-def _inspect(file: Path) -> dict[str, Any]:
+def inspected(file: Path) -> dict[str, Any]:
+    """What a file holds, as data; errors as of :func:`posterity.load`."""
     from posterity.artifact import artifact
     from posterity.ledger import Ledger
 
@@ -100,13 +100,15 @@ def _coefficients(posterior: Any) -> list[dict[str, Any]]:
 
 
 def _marginals(q: Any, block: str, names: Sequence[str | None]) -> list[dict[str, Any]]:
+    from posterity.summary.marginals import Normal, same_shape
+
     variance = q.variance if q.diagonal else q.covariance.diagonal()
-    mean, sd = q.mean.tolist(), (variance**0.5).tolist()
-    half = NormalDist().inv_cdf((1 + MASS) / 2)
+    law = Normal(*same_shape(q.mean, variance**0.5))
+    columns = (law.mean.tolist(), law.sd.tolist(), *(end.tolist() for end in law.interval(MASS)))
     return [
         {"block": block, "name": name, "mean": number(m), "sd": number(s),
-         "interval": [number(m - half * s), number(m + half * s)]}
-        for name, m, s in zip(names, mean, sd, strict=True)
+         "interval": [number(low), number(high)]}
+        for name, m, s, low, high in zip(names, *columns, strict=True)
     ]  # fmt: skip
 
 

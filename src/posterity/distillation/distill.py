@@ -71,6 +71,11 @@ class Distillation:
     def __repr__(self) -> str:
         return f"Distillation({self.student!r}, {self.status})"
 
+    def _repr_html_(self) -> str:
+        from posterity.summary.html import of_line
+
+        return of_line(self)
+
 
 def distill(
     teacher: Any,

@@ -141,6 +141,11 @@ class Student:
         split = ", split" if self.head.split else ""
         return f"Student({what}, {self.head.likelihood}{split})"
 
+    def _repr_html_(self) -> str:
+        from posterity.summary.html import of_line
+
+        return of_line(self)
+
 
 @functools.partial(jax.jit, static_argnums=0)
 def _outputs(apply: Any, parameters: Any, x: Any) -> Any:

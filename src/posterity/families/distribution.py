@@ -51,6 +51,22 @@ class Distribution(Node, abc.ABC):
             fix="Give its class the property support, of what is in posterity.families.supports.",
         )
 
+    def __repr__(self) -> str:
+        """One line: the family, its dimensions, the first means and standard deviations.
+
+        >>> from posterity.families import Gaussian
+        >>> Gaussian.from_standard([1.0, 2.0], [[1.0, 0.0], [0.0, 4.0]]).named(["age", "dose"])
+        Gaussian(d=2, age=1 ± 1, dose=2 ± 2)
+        """
+        from posterity.summary.short import short
+
+        return short(self)
+
+    def _repr_html_(self) -> str:
+        from posterity.summary.html import of_law
+
+        return of_law(self)
+
     # --- names of coordinates ------------------------------------------------------------------
 
     @property

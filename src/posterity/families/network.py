@@ -52,10 +52,6 @@ class Network(DiagonalGaussian):
     def named_size(self) -> None:
         """Weights go by layer and unit, not by name."""
 
-    def __repr__(self) -> str:
-        batch = f", batch={self.batch_shape}" if self.batch_shape else ""
-        return f"{type(self).__name__}({self.layers.summary}{batch})"
-
     @classmethod
     def prior(cls, layers: Layers, variance: Any = 1.0) -> Self:
         """Weights of mean zero and of one variance, or of one for each layer."""

@@ -74,6 +74,16 @@ class Run:
     tolerance: float = TOLERANCE
     """Nats that may be left to change in a posterior that is said to have converged."""
 
+    def __repr__(self) -> str:
+        from posterity.summary.short import short_run
+
+        return short_run(self)
+
+    def _repr_html_(self) -> str:
+        from posterity.summary.html import of_run
+
+        return of_run(self)
+
     @property
     def posterior(self) -> ExponentialFamily:
         """The current posterior."""

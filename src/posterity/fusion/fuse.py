@@ -64,6 +64,16 @@ class Fusion:
     divergence: Divergence | Discrepancy
     rebased: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        from posterity.summary.short import short_fusion
+
+        return short_fusion(self)
+
+    def _repr_html_(self) -> str:
+        from posterity.summary.html import of_fusion
+
+        return of_fusion(self)
+
     @property
     def plate(self) -> Alignment:
         """The only plate.

@@ -109,6 +109,11 @@ class Pursuit:
             f"{self.standard_error:.2g}, {self.status.state})"
         )
 
+    def _repr_html_(self) -> str:
+        from posterity.summary.html import of_law, of_line
+
+        return of_line(self) + of_law(self.posterior)
+
     def __str__(self) -> str:
         lines = [str(row) for row in self.trace]
         lines += [f"component {number} refused: {reason}" for number, reason in self.refused]

@@ -29,6 +29,8 @@ class NetworkFusion(Fusion):
     shares: Mapping[str, Float[np.ndarray, " k"]] = dataclasses.field(default_factory=dict)
     options: Options = dataclasses.field(default_factory=Options)
 
+    __repr__ = Fusion.__repr__  # dataclasses would write another
+
     @property
     def widths(self) -> Widths:
         """Hidden units of each layer of the fused network."""

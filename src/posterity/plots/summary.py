@@ -1,0 +1,285 @@
+"""What a posterior says, drawn: intervals by name, components as densities, sites beside all."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posterity.errors import UsageError
+from posterity.ledger import Ledger
+from posterity.plots.canvas import INK, PALE, check_format, new_axes, save
+from posterity.summary import Component, Row, Summary, Table, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WHOLE = "#1b4f8f"
+SITES = ("#ee7d11", "#3f8f8a", "#8e5fa8", "#b9a11b", "#86b3de", "#a3486b")
+"""Of sites, told apart by their shape too."""
+MARKS = "osD^vP"
+MOST_ROWS = 40
+MOST_SITES = len(SITES)
+MOST_PANELS = 6
+MOST_RIDGES = 12
+FAR = 50.0
+"""How many times the shortest interval the longest may be; beyond, each row has its own units."""
+LONGEST = 32
+PER_ROW, RIDGE = 0.26, 0.55
+"""Inches."""
+
+
+def plot_summary(
+    posterior: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    level: Any = 0.9,
+    site: str | None = None,
+    names: Any = None,
+    title: str | None = None,
+) -> "Figure":
+    """A forest of intervals by name; a plate's or mixture's members as densities.
+
+    A row is a number: a dot at its mean, a line along its interval. Of a ledger each site's own
+    estimate (the prior and its factor alone) lies below that of all, for up to six sites; those
+    that are no distribution are named beneath. Where intervals are of very different lengths each
+    row is in standard deviations of its own, and its numbers are written beside it.
+
+    Args:
+        posterior: any family or a ledger.
+        path: where to save the picture, if anywhere; its ending names the format.
+        level: probability of the intervals.
+        site: of a ledger, the one site to show beside all.
+        names: of coordinates, by path, as of :func:`posterity.summary.summarise`.
+        title: what is written above.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        UsageError: nothing that could be drawn, a site that the ledger lacks, or a path that
+            cannot be written.
+
+    >>> from posterity.families import Gaussian
+    >>> q = Gaussian.from_standard([1.0, 2.0], [[1.0, 0.5], [0.5, 4.0]]).named(["age", "dose"])
+    >>> figure = plot_summary(q)
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['age', 'dose']
+    """
+    if path is not None:
+        check_format(path)
+    told = summarise(posterior, level, names)
+    members = [t for t in told.tables if len(t.axes) == 1 and t.quantity in ("", "mean")]
+    if title is None:
+        title = f"{told.family}: means and {100 * told.level:g} % intervals"
+    if told.components and members and not isinstance(posterior, Ledger):
+        figure = _ridges(told, members)
+    else:
+        figure = _forest(told, *_estimates(posterior, told, site, names))
+    figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+# --- intervals by name ---------------------------------------------------------------------------
+
+
+def _estimates(
+    posterior: Any, told: Summary, site: str | None, names: Any
+) -> tuple[dict[str, list[Row]], list[str]]:
+    """Of each site alone, the rows; and what could not be drawn, in words."""
+    if not isinstance(posterior, Ledger):
+        return {}, []
+    chosen = posterior.sites[:MOST_SITES] if site is None else (site,)
+    found, asides = {}, []
+    for name in chosen:
+        alone = Ledger(posterior.prior).update(name, posterior.factor(name)).total
+        if np.all(alone.is_proper()):
+            known = {**(names or {}), **_names(posterior)}
+            found[name] = _first(summarise(alone, told.level, known), told)
+        else:
+            asides.append(f"{name} alone is no distribution.")
+    if site is None and len(posterior.sites) > len(chosen):
+        asides.append(f"{len(posterior.sites) - len(chosen):,} more sites.")
+    return found, asides
+
+
+def _names(ledger: Ledger) -> Any:
+    from posterity.families.names import names_of
+
+    return names_of(ledger.prior)
+
+
+def _first(told: Summary, like: Summary | None = None) -> list[Row]:
+    """The rows to draw: of topics the words that are the most probable, as ``like`` has them."""
+    topics = {(c.block, c.name): c.top for c in (like or told).components if c.top}
+    if not topics:
+        return list(told.first(MOST_ROWS))
+    each = max(3, MOST_ROWS // len(topics))
+    rows = []
+    for table in told.tables:
+        places = {name: n for n, name in enumerate(table.names)}
+        for k, member in enumerate(table.axes[0] if table.axes else ()):
+            for word, _ in topics.get((table.block, member), ())[:each]:
+                at = k * len(table.names) + places[word]
+                rows += table.rows(told.level, at, at + 1)
+    return rows[:MOST_ROWS]
+
+
+def _forest(told: Summary, sites: dict[str, list[Row]], asides: list[str]) -> "Figure":
+    rows = _first(told)
+    drawn = [r for r, row in enumerate(rows) if np.isfinite([row.low, row.high]).all()]
+    if not drawn:
+        raise UsageError(
+            found=f"a {told.family} of which no interval is known",
+            expected="numbers that have intervals",
+            fix="A network is told layer by layer by posterity show, without a picture."
+            if told.layers
+            else "Draw a proper posterior: a factor is to be added to a prior first.",
+        )
+    rows = [rows[r] for r in drawn]
+    sites = {name: [own[r] for r in drawn] for name, own in sites.items()}
+    lengths = np.array([row.high - row.low for row in rows])
+    # Of a number that is certain there is no unit.
+    units = np.where(lengths > 0, lengths / 2, 1.0)
+    alike = all(row.quantity in ("probability", "weight") for row in rows)
+    own = not alike and bool(lengths.max() > FAR * max(lengths.min(), 1e-300))
+    tall = len(rows) * (1 + 0.55 * len(sites)) * PER_ROW
+    ax = new_axes(equal=False, inches=(8.2, tall + 1.5))
+    lines = _lines(rows, sites)
+    for n, (these, colour, mark, name) in enumerate(lines):
+        shift = 0.75 * n / len(lines)
+        for y, row in enumerate(these):
+            low, middle, high = _ends(row, units[y] if own else 1.0)
+            ax.plot([low, high], [y + shift] * 2, color=colour, linewidth=2 if n == 0 else 1)
+            ax.plot([middle], [y + shift], mark, color=colour, markersize=6 if n == 0 else 4,
+                    label=name if y == 0 else None)  # fmt: skip
+    _finish(ax, rows, own, 0.75)
+    _legend(ax, len(lines), asides, more=told.size - len(rows))
+    return ax.figure  # type: ignore[return-value]
+
+
+def _lines(rows: list[Row], sites: dict[str, list[Row]]) -> list[tuple[Any, ...]]:
+    styled = zip(sites.items(), SITES, MARKS, strict=False)
+    return [(rows, WHOLE, "o", "all" if sites else None)] + [
+        (own, colour, mark, f"{_short(name)} alone") for (name, own), colour, mark in styled
+    ]
+
+
+def _ends(row: Row, unit: float) -> tuple[float, float, float]:
+    """The interval and the middle, which is the mean where there is one."""
+    middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
+    return row.low / unit, middle / unit, row.high / unit
+
+
+def _short(name: str) -> str:
+    """A name that fits beside the axes, and is no formula to matplotlib."""
+    name = "".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$")
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}...{name[-6:]}"
+
+
+def _finish(ax: "Axes", rows: Sequence[Row], own: bool, room: float) -> None:
+    ax.set_yticks(range(len(rows)), [_short(row.label) for row in rows])
+    ax.set_ylim(len(rows) - 1 + room, -0.6)
+    ax.axvline(0, color=PALE, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, length=0, axis="y")
+    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, axis="x")
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines[["bottom"]].set_color(PALE)
+    ax.grid(axis="x", color="#ececea", linewidth=0.8)
+    ax.set_axisbelow(True)
+    if own:
+        what = "each row in half the length of its own interval: numbers are beside it"
+        ax.set_xlabel(what, fontsize=8, color=PALE)
+    for y, row in enumerate(rows):
+        middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
+        text = f"{middle:.3g}  ({row.low:.3g} to {row.high:.3g})"
+        ax.annotate(text, (1.0, y), (4, 0), xycoords=("axes fraction", "data"), va="center",
+                    textcoords="offset points", fontsize=7.5, color=PALE)  # fmt: skip
+
+
+def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
+    note = [*asides, f"and {more:,} more rows" if more > 0 else ""]
+    text = " ".join(_short(part) for part in note if part)
+    if lines > 1:
+        ax.legend(loc="upper left", bbox_to_anchor=(0.0, -0.28 / ax.figure.get_figheight() - 0.02),
+                  ncols=min(4, lines), fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
+    if text:
+        ax.set_title(text, fontsize=8, color=PALE, loc="left", pad=4)
+
+
+# --- components as densities ---------------------------------------------------------------------
+
+
+def _ridges(told: Summary, members: list[Table]) -> "Figure":
+    """A panel a coordinate, a ridge a member: heights are scaled to one."""
+    panels = [(table, n) for table in members for n in range(len(table.names))]
+    shown = panels[:MOST_PANELS]
+    labels = shown[0][0].axes[0][:MOST_RIDGES]
+    wide = max(4.0, 3.0 * len(shown) + 1.0)
+    blank = new_axes(equal=False, inches=(min(wide, 15.0), RIDGE * len(labels) + 1.6))
+    figure: Any = blank.figure
+    blank.remove()
+    axes = figure.subplots(1, len(shown), squeeze=False)[0]
+    for ax, (table, n) in zip(axes, shown, strict=True):
+        inner = {c.name: c for c in told.components if c.block == table.block}
+        _panel(ax, table, n, inner, told.level)
+    axes[0].set_yticks(range(len(labels)), [_labelled(told, shown[0][0], name) for name in labels])
+    left = [len(panels) - len(shown), len(shown[0][0].axes[0]) - len(labels)]
+    parts = zip(left, ("more coordinates", "more members"), strict=True)
+    if text := " and ".join(f"{count:,} {what}" for count, what in parts if count > 0):
+        figure.supxlabel(text, fontsize=8, color=PALE, x=0.01, ha="left")
+    return figure
+
+
+def _labelled(told: Summary, table: Table, name: str) -> str:
+    weights = [c.weight for c in told.components if (c.block, c.name) == (table.block, name)]
+    share = f"  {weights[0]:.0%}" if weights and weights[0] is not None else ""
+    return _short(name) + share
+
+
+def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: float) -> None:
+    labels = table.axes[0][:MOST_RIDGES]
+    with np.errstate(all="ignore"):
+        laws = [table.law.picked((slice(k, k + 1), n)) for k in range(len(labels))]
+        ends = [[float(end[0]) for end in law.interval(level)] for law in laws]
+        far = [[float(law.quantile(p)[0]) for p in (0.02, 0.98)] for law in laws]
+    spreads = [_spread(inner.get(name), n, table.quantity) for name in labels]
+    for y, (law, (low, high), reach, (mean, sd)) in enumerate(
+        zip(laws, ends, far, spreads, strict=True)
+    ):
+        colour = SITES[y % len(SITES)] if y else WHOLE
+        if not np.isfinite([low, high]).all():
+            continue
+        if np.isfinite(sd):  # what the member emits, wider than what is known of its mean
+            x = np.linspace(mean - 3.2 * sd, mean + 3.2 * sd, 200)
+            height = np.exp(-(((x - mean) / sd) ** 2) / 2)
+        else:
+            x, height = _density(law, *reach)
+        ax.fill_between(x, y, y - 0.8 * height, color=colour, alpha=0.3, linewidth=0)
+        ax.plot(x, y - 0.8 * height, color=colour, linewidth=1)
+        ax.plot([low, high], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
+    ax.set_ylim(len(labels) - 0.75, -1.0)
+    ax.set_yticks([])
+    what = f"{table.quantity} of {table.names[n]}" if table.quantity else table.names[n]
+    ax.set_xlabel(_short(f"{table.block}: {what}" if table.block else what), fontsize=9, color=INK)
+    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines[["bottom"]].set_color(PALE)
+
+
+def _spread(one: Component | None, n: int, quantity: str) -> tuple[float, float]:
+    """Mean and deviation of what a member emits; NaN where it emits nothing."""
+    if quantity != "mean" or one is None or one.mean is None or one.covariance is None:
+        return np.nan, np.nan
+    variance = one.covariance if one.covariance.ndim == 1 else one.covariance.diagonal()
+    return float(one.mean[n]), float(np.sqrt(variance[n]))
+
+
+def _density(law: Any, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """A density by differences of the distribution function, its peak at one."""
+    x = np.linspace(low, high, 201)
+    with np.errstate(all="ignore"):
+        grown = np.diff(np.array([float(law.cdf(one)[0]) for one in x]))
+    grown = np.where(np.isfinite(grown), grown, 0.0)
+    return (x[1:] + x[:-1]) / 2, grown / max(float(grown.max()), 1e-300)

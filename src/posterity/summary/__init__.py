@@ -1,0 +1,133 @@
+"""What a posterior says, as data: rows by name, components, layers, and who pulls where.
+
+Nothing here needs JAX, but of what JAX holds.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.arguments import Constraint
+from posterity.errors import UsageError
+from posterity.families.distribution import Distribution
+from posterity.families.names import names_of
+from posterity.ledger import Ledger
+from posterity.summary.components import Component, Layer, components_of, layers_of
+from posterity.summary.pulls import Pull, Site, pulls_of, sites_of
+from posterity.summary.tables import Row, Table, tables_of
+
+__all__ = ["Component", "Layer", "Pull", "Row", "Site", "Summary", "Table", "pulls", "summarise"]
+
+LEVEL = Constraint(
+    "a number between 0 and 1", lambda x: not isinstance(x, str) and 0 < float(x) < 1
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What a posterior says, by name.
+
+    Attributes:
+        family: the class of the posterior, or of a ledger's.
+        level: probability of each row's interval, half of the rest on either side.
+        proper: whether it is a distribution; rows of what is not have NaN.
+        tables: numbers of a kind and block together; their quantiles are found when rows are.
+        components: of plates, mixtures and hidden Markov models.
+        layers: of networks, whose weights are no rows.
+        sites: of a ledger: who pulls where.
+    """
+
+    family: str
+    level: float
+    proper: bool
+    tables: tuple[Table, ...]
+    components: tuple[Component, ...]
+    layers: tuple[Layer, ...]
+    sites: tuple[Site, ...]
+
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return sum(table.size for table in self.tables)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows."""
+        return tuple(self.first(self.size))
+
+    def first(self, count: int) -> Iterator[Row]:
+        """The first so many rows; no quantiles of others are found."""
+        for table in self.tables:
+            if count <= 0:
+                return
+            yield from table.rows(self.level, 0, count)
+            count -= table.size
+
+
+def summarise(
+    posterior: Any, level: Any = 0.9, names: Mapping[str, tuple[str, ...]] | None = None
+) -> Summary:
+    """What a posterior, or a ledger's, says about each number that it is over.
+
+    Means, standard deviations and equal-tailed intervals are those of exact marginal laws: normal,
+    Student's t (means of a Normal-gamma or Normal-Wishart), inverse gamma (their variances), gamma,
+    beta (a Dirichlet's entries), mixtures of these by their distribution functions, and monotone
+    maps of them. Entries of matrices and probabilities behind a :class:`Transformed` are drawn.
+
+    Args:
+        posterior: any family, or a :class:`Ledger`, of which the posterior is told even if it is
+            no distribution, and its sites.
+        level: probability of the intervals, between 0 and 1.
+        names: of coordinates, by path, for what has no names of its own.
+
+    Raises:
+        UsageError: for a level that is not between 0 and 1, and what is no posterior.
+
+    Source: bishop2006, appendix B; lindley1956 for the information that a site adds.
+
+    >>> from posterity.families import Gaussian
+    >>> q = Gaussian.from_standard([1.0, 2.0], [[1.0, 0.5], [0.5, 4.0]]).named(["age", "dose"])
+    >>> for row in summarise(q).rows:
+    ...     print(row.name, row.mean, row.sd, round(row.low, 2), round(row.high, 2))
+    age 1.0 1.0 -0.64 2.64
+    dose 2.0 2.0 -1.29 5.29
+    """
+    LEVEL.check(level=level)
+    ledger = posterior if isinstance(posterior, Ledger) else None
+    law = posterior if ledger is None else ledger.total
+    if not isinstance(law, Distribution):
+        raise UsageError(
+            found=f"a {type(posterior).__name__}",
+            expected="a posterior or a ledger",
+            fix="Pass .posterior of a run or a fusion, or .ledger.",
+        )
+    own = names_of(law) if ledger is None else names_of(ledger.prior) | names_of(law)
+    known = {**(names or {}), **own}
+    with np.errstate(all="ignore"):
+        return Summary(
+            family=type(law).__name__,
+            level=float(level),
+            proper=bool(np.all(law.is_proper())),
+            tables=tables_of(law, known),
+            components=tuple(components_of(law, known)),
+            layers=tuple(layers_of(law, known, float(level))),
+            sites=() if ledger is None else tuple(sites_of(ledger, known)),
+        )
+
+
+def pulls(ledger: Ledger, site: str, names: Any = None) -> list[Pull]:
+    """Every number of a ledger's posterior with a site and without it.
+
+    Raises:
+        LedgerError: if the ledger holds no factor of the site.
+
+    >>> from posterity.families import Gaussian
+    >>> ledger = Ledger(Gaussian.from_standard([0.0], [[1.0]]).named(["age"]))
+    >>> ledger = ledger.update("north", Gaussian(np.array([3.0]), np.array([[3.0]])))
+    >>> pull = pulls(ledger, "north")[0]
+    >>> pull.name, pull.mean, pull.without, pull.by
+    ('age', 0.75, 0.0, 1.5)
+    """
+    return pulls_of(ledger, site, names)

@@ -1,0 +1,139 @@
+"""Small tables for notebooks; every name is escaped, and nothing fails."""
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.summary.short import MOST_READ, MOST_SOLVED, clean, short_fusion, short_ledger
+from posterity.summary.short import short as short_law
+from posterity.summary.short import short_run as line_of_run
+
+MOST_ROWS = 12
+
+
+def of_law(law: Any) -> str:
+    """A law: its line, its components and its first coordinates."""
+    return _guarded(law, short_law(law), lambda: _law(law))
+
+
+def of_ledger(ledger: Any) -> str:
+    """A ledger: its line, who pulls where, and the posterior's first coordinates."""
+    return _guarded(ledger, short_ledger(ledger), lambda: _ledger(ledger))
+
+
+def of_run(run: Any) -> str:
+    """A run: its line, and its posterior."""
+    return _guarded(run, line_of_run(run), lambda: _law(run.posterior))
+
+
+def of_fusion(fusion: Any) -> str:
+    """A fusion: its line, which site's components went where, and what was found."""
+    return _guarded(fusion, short_fusion(fusion), lambda: _fusion(fusion))
+
+
+def of_line(value: Any) -> str:
+    """What has no table: its line."""
+    return _headline(clean(repr(value)))
+
+
+def _guarded(value: Any, line: str, body: Any) -> str:
+    """A notebook shows the line where there is no table to be had."""
+    try:
+        with np.errstate(all="ignore"):
+            return f"<div>{_headline(line)}{body()}</div>"
+    except Exception:
+        return f"<div>{_headline(line)}</div>"
+
+
+def _headline(line: str) -> str:
+    return f"<code>{html.escape(line)}</code>"
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], more: int = 0) -> str:
+    """A table, and how many rows were left out."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in headers)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(clean(cell))}</td>" for cell in row) + "</tr>"
+        for row in rows
+    )
+    if more > 0:
+        body += f'<tr><td colspan="{len(headers)}">and {more:,} more</td></tr>'
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or not np.isfinite(value) else f"{value:.4g}"
+
+
+def _cheap(law: Any) -> bool:
+    """Whether a table of it is made in no time."""
+    from posterity.arrays.tree import leaves
+
+    shapes = [np.shape(leaf) for leaf in leaves(law)]
+    square = max((s[-1] for s in shapes if len(s) > 1 and s[-1] == s[-2]), default=0)
+    size = sum(int(np.prod(shape, dtype=float)) for shape in shapes)
+    return square <= MOST_SOLVED and size <= 100 * MOST_READ
+
+
+def _law(law: Any) -> str:
+    from posterity.summary import summarise
+
+    if not _cheap(law):
+        return ""
+    told = summarise(law)
+    parts = []
+    if told.components:
+        shown = told.components[:MOST_ROWS]
+        rows = (
+            (_labelled(c), _number(c.weight), ", ".join(w for w, _ in c.top[:5])) for c in shown
+        )
+        parts.append(table((told.components[0].kind, "weight", "most probable"), rows,
+                           len(told.components) - len(shown)))  # fmt: skip
+    if told.size:
+        rows = [
+            (row.label, _number(row.mean), _number(row.sd), _number(row.low), _number(row.high))
+            for row in told.first(MOST_ROWS)
+        ]
+        percent = f"{100 * told.level:g} % from"
+        parts.append(table(("", "mean", "sd", percent, "to"), rows, told.size - len(rows)))
+    if told.layers:
+        rows = ((str(one.number), one.kind, f"{one.weights:,}", _number(one.sd))
+                for one in told.layers)  # fmt: skip
+        parts.append(table(("layer", "", "weights", "sd"), rows))
+    return "".join(parts)
+
+
+def _labelled(one: Any) -> str:
+    return f"{one.block}: {one.name}" if one.block else one.name
+
+
+def _ledger(ledger: Any) -> str:
+    from posterity.summary.pulls import EXACT, sites_of
+
+    if not _cheap(ledger.prior):
+        return ""
+    sites = list(sites_of(ledger, {})) if len(ledger.entries) <= EXACT else []
+    rows = (
+        (
+            one.name,
+            one.why or _number(one.nats),
+            "" if one.most is None else one.most.label,
+            "" if one.most is None else f"{one.most.by:+.3g}",
+        )
+        for one in sites[:MOST_ROWS]
+    )
+    told = table(("site", "adds, nats", "pulls most", "by, sd"), rows, len(sites) - MOST_ROWS)
+    return (told if sites else "") + _law(ledger.total)
+
+
+def _fusion(fusion: Any) -> str:
+    parts = []
+    for path, plate in fusion.plates.items():
+        shown = list(plate.matching.items())[:MOST_ROWS]
+        rows = ((site, " ".join(map(str, labels[:40]))) for site, labels in shown)
+        header = f"{path}: site" if path else "site"
+        parts.append(table((header, "fused component of each local one"), rows,
+                           len(plate.matching) - len(shown)))  # fmt: skip
+    return "".join(parts) + _law(fusion.posterior)

@@ -1,0 +1,437 @@
+"""Laws of single numbers, many at a time: means, standard deviations, and exact quantiles."""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from scipy import special
+
+from posterity.arrays.typing import Float
+
+Array = np.ndarray
+HALVINGS = 80
+"""Of an interval in which a quantile lies: more than a float64 has digits."""
+NODES = 400
+"""Places at which an expectation is taken that has no closed form."""
+REACH = 9.0
+"""Standard deviations on either side that these cover."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Marginal(abc.ABC):
+    """Laws of single numbers, whose parameters are arrays of one shape; NaN is not known."""
+
+    @property
+    @abc.abstractmethod
+    def mean(self) -> Float[Array, "..."]:
+        """Expected values; NaN where there is none."""
+
+    @property
+    @abc.abstractmethod
+    def sd(self) -> Float[Array, "..."]:
+        """Standard deviations; infinite, or NaN, where there are none."""
+
+    @abc.abstractmethod
+    def quantile(self, p: float) -> Float[Array, "..."]:
+        """What the number is below with probability ``p``."""
+
+    @abc.abstractmethod
+    def cdf(self, x: Any) -> Float[Array, "..."]:
+        """The probability to be at most ``x``."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all parameters."""
+        return np.shape(next(iter(self.__dict__.values())))
+
+    def mapped(self, function: Callable[[Array], Array]) -> Self:
+        """With a function of arrays that moves or picks entries."""
+        return type(self)(*(function(value) for value in self.__dict__.values()))
+
+    def picked(self, index: Any) -> Self:
+        """Some entries, by NumPy's rules."""
+        return self.mapped(lambda array: array[index])
+
+    def reshaped(self, shape: tuple[int, ...]) -> Self:
+        """In other axes."""
+        return self.mapped(lambda array: array.reshape(shape))
+
+    def interval(self, level: float) -> tuple[Array, Array]:
+        """The interval that leaves as much below as above."""
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    @property
+    def width(self) -> Float[Array, "..."]:
+        """The standard deviation, or what it would be of a normal law with the same quartiles."""
+        sd = self.sd
+        if np.isfinite(sd).all():
+            return sd
+        with np.errstate(invalid="ignore"):
+            apart = (self.quantile(0.75) - self.quantile(0.25)) / (2 * special.ndtri(0.75))
+        return np.where(np.isfinite(sd), sd, apart)
+
+
+def same_shape(*parameters: Any) -> list[Array]:
+    """As float64, each at its full shape."""
+    return [np.array(a) for a in np.broadcast_arrays(*(np.asarray(p, float) for p in parameters))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Normal(Marginal):
+    """``N(loc, scale²)``."""
+
+    loc: Array
+    scale: Array
+
+    @property
+    def mean(self) -> Array:
+        """``loc``."""
+        return self.loc
+
+    @property
+    def sd(self) -> Array:
+        """``scale``."""
+        return self.scale
+
+    def quantile(self, p: float) -> Array:
+        """Exact."""
+        return self.loc + self.scale * special.ndtri(p)
+
+    def cdf(self, x: Any) -> Array:
+        """Exact."""
+        return special.ndtr((x - self.loc) / self.scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class StudentT(Marginal):
+    """Student's t with location, scale and ``df`` degrees of freedom."""
+
+    loc: Array
+    scale: Array
+    df: Array
+
+    @property
+    def mean(self) -> Array:
+        """``loc``, where there is a mean."""
+        return np.where(self.df > 1, self.loc, np.nan)
+
+    @property
+    def sd(self) -> Array:
+        """Infinite at two degrees of freedom and below."""
+        ratio = self.df / np.where(self.df > 2, self.df - 2, 1)
+        return np.where(self.df > 2, self.scale * np.sqrt(ratio), np.inf)
+
+    def quantile(self, p: float) -> Array:
+        """Exact."""
+        return self.loc + self.scale * special.stdtrit(self.df, p)
+
+    def cdf(self, x: Any) -> Array:
+        """Exact."""
+        return special.stdtr(self.df, (x - self.loc) / self.scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class GammaLaw(Marginal):
+    """``Gamma(a, rate)``."""
+
+    a: Array
+    rate: Array
+
+    @property
+    def mean(self) -> Array:
+        """``a / rate``."""
+        return self.a / self.rate
+
+    @property
+    def sd(self) -> Array:
+        """``√a / rate``."""
+        return np.sqrt(self.a) / self.rate
+
+    def quantile(self, p: float) -> Array:
+        """Exact."""
+        return special.gammaincinv(self.a, p) / self.rate
+
+    def cdf(self, x: Any) -> Array:
+        """Exact."""
+        return special.gammainc(self.a, np.maximum(x, 0.0) * self.rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class InverseGamma(Marginal):
+    """``1 / Gamma(a, rate b)``: a variance whose precision is Gamma."""
+
+    a: Array
+    b: Array
+
+    @property
+    def mean(self) -> Array:
+        """``b / (a - 1)``; infinite at ``a`` of one and below."""
+        return np.where(self.a > 1, self.b / np.where(self.a > 1, self.a - 1, 1), np.inf)
+
+    @property
+    def sd(self) -> Array:
+        """Infinite at ``a`` of two and below."""
+        return np.where(
+            self.a > 2, self.mean / np.sqrt(np.where(self.a > 2, self.a - 2, 1)), np.inf
+        )
+
+    def quantile(self, p: float) -> Array:
+        """Exact."""
+        return self.b / special.gammainccinv(self.a, p)
+
+    def cdf(self, x: Any) -> Array:
+        """Exact."""
+        with np.errstate(divide="ignore"):
+            return special.gammaincc(self.a, self.b / np.maximum(x, 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class BetaLaw(Marginal):
+    """``Beta(a, b)``; with ``b`` of zero, one for certain."""
+
+    a: Array
+    b: Array
+
+    @property
+    def mean(self) -> Array:
+        """``a / (a + b)``."""
+        return self.a / (self.a + self.b)
+
+    @property
+    def sd(self) -> Array:
+        """``√(a b / (a + b + 1)) / (a + b)``."""
+        total = self.a + self.b
+        return np.sqrt(self.a * self.b / (total + 1)) / total
+
+    def quantile(self, p: float) -> Array:
+        """Exact."""
+        found = special.betaincinv(self.a, np.where(self.b > 0, self.b, 1.0), p)
+        return np.where(self.b > 0, found, np.where(np.isnan(self.b), np.nan, 1.0))
+
+    def cdf(self, x: Any) -> Array:
+        """Exact."""
+        x = np.clip(x, 0.0, 1.0)
+        found = special.betainc(self.a, np.where(self.b > 0, self.b, 1.0), x)
+        return np.where(self.b > 0, found, x >= 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Known(Marginal):
+    """Only mean and standard deviation are known, or make sense, as of a label's indicator."""
+
+    loc: Array
+    scale: Array
+
+    @property
+    def mean(self) -> Array:
+        """``loc``."""
+        return self.loc
+
+    @property
+    def sd(self) -> Array:
+        """``scale``."""
+        return self.scale
+
+    def quantile(self, p: float) -> Array:
+        """NaN."""
+        return np.full(self.shape, np.nan)
+
+    def cdf(self, x: Any) -> Array:
+        """NaN."""
+        return np.full(np.broadcast_shapes(self.shape, np.shape(x)), np.nan)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exponential(Marginal):
+    """``exp(u)`` of a normal ``u``: a log-normal law."""
+
+    loc: Array
+    scale: Array
+
+    @property
+    def mean(self) -> Array:
+        """``exp(loc + scale²/2)``."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.loc + self.scale**2 / 2)
+
+    @property
+    def sd(self) -> Array:
+        """``mean √(exp(scale²) - 1)``."""
+        with np.errstate(over="ignore"):
+            return self.mean * np.sqrt(np.expm1(self.scale**2))
+
+    def quantile(self, p: float) -> Array:
+        """That of ``u``, mapped."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.loc + self.scale * special.ndtri(p))
+
+    def cdf(self, x: Any) -> Array:
+        """That of ``u`` at ``log x``."""
+        with np.errstate(divide="ignore"):
+            return special.ndtr((np.log(np.maximum(x, 0.0)) - self.loc) / self.scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class Logistic(Marginal):
+    """``1 / (1 + exp(-u))`` of a normal ``u``; moments by the trapezoid rule."""
+
+    loc: Array
+    scale: Array
+
+    @property
+    def mean(self) -> Array:
+        """To some ten digits, of scales below ten."""
+        return self._expected(lambda z: z)
+
+    @property
+    def sd(self) -> Array:
+        """About the mean."""
+        mean = self.mean
+        return np.sqrt(self._expected(lambda z: (z - mean) ** 2))
+
+    def _expected(self, function: Callable[[Array], Array]) -> Array:
+        at = np.linspace(-REACH, REACH, NODES)
+        weight = np.exp(-(at**2) / 2)
+        total = np.zeros(self.shape)
+        for x, w in zip(at, weight / weight.sum(), strict=True):
+            total = total + w * function(special.expit(self.loc + self.scale * x))
+        return total
+
+    def quantile(self, p: float) -> Array:
+        """That of ``u``, mapped."""
+        return special.expit(self.loc + self.scale * special.ndtri(p))
+
+    def cdf(self, x: Any) -> Array:
+        """That of ``u`` at ``logit x``."""
+        return special.ndtr((special.logit(np.clip(x, 0.0, 1.0)) - self.loc) / self.scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class Product2(Marginal):
+    """``s/2 ((1 + ρ) A - (1 - ρ) B)``, ``A`` and ``B`` chi-squared of ``ν``: a Wishart's entry.
+
+    So is the entry off the diagonal of scales ``Sii``, ``Sjj``, ``Sij = ρ s``,
+    ``s = √(Sii Sjj)``. Its distribution is averaged over ``B``.
+    """
+
+    s: Array
+    rho: Array
+    nu: Array
+
+    @property
+    def mean(self) -> Array:
+        """``ν Sij``."""
+        return self.nu * self.rho * self.s
+
+    @property
+    def sd(self) -> Array:
+        """``√(ν (Sij² + Sii Sjj))``."""
+        return self.s * np.sqrt(self.nu * (1 + self.rho**2))
+
+    def quantile(self, p: float) -> Array:
+        """By halving; Chebyshev's inequality says where to begin."""
+        reach = self.sd / np.sqrt(min(p, 1 - p))
+        return halved(self.cdf, p, self.mean - reach, self.mean + reach)
+
+    def cdf(self, x: Any) -> Array:
+        """By quadrature over the quantiles of ``B``."""
+        nodes, weights = special.roots_legendre(64)
+        total = np.zeros(np.broadcast_shapes(self.shape, np.shape(x)))
+        for node, weight in zip(nodes, weights, strict=True):
+            other = special.gammaincinv(self.nu / 2, (node + 1) / 2)
+            mine = (x / self.s + (1 - self.rho) * other) / (1 + self.rho)
+            total = total + weight / 2 * special.gammainc(self.nu / 2, np.maximum(mine, 0.0))
+        return total
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixed(Marginal):
+    """A mixture of laws, which lie along the first axis of ``parts``."""
+
+    weights: Float[Array, " k"]
+    parts: Marginal
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The parts', without their first axis."""
+        return self.parts.shape[1:]
+
+    def mapped(self, function: Callable[[Array], Array]) -> "Mixed":
+        """Of each part."""
+        one = lambda array: np.stack([function(part) for part in array])
+        return Mixed(self.weights, self.parts.mapped(one))
+
+    @property
+    def mean(self) -> Array:
+        """The average."""
+        return self._average(self.parts.mean)
+
+    @property
+    def sd(self) -> Array:
+        """Within and between parts."""
+        with np.errstate(invalid="ignore"):
+            apart = self.parts.mean - self.mean
+            return np.sqrt(self._average(self.parts.sd**2 + apart**2))
+
+    def _average(self, values: Array) -> Array:
+        return np.tensordot(self.weights, values, 1)
+
+    def quantile(self, p: float) -> Array:
+        """Between the least and the largest of the parts', to rounding."""
+        ends = self.parts.quantile(p)
+        return halved(self.cdf, p, ends.min(0), ends.max(0))
+
+    def cdf(self, x: Any) -> Array:
+        """The average."""
+        return self._average(self.parts.cdf(x))
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn(Marginal):
+    """What draws say, which lie along the first axis."""
+
+    draws: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of one draw."""
+        return self.draws.shape[1:]
+
+    def mapped(self, function: Callable[[Array], Array]) -> "Drawn":
+        """Of each draw."""
+        return Drawn(np.stack([function(draw) for draw in self.draws]))
+
+    @property
+    def mean(self) -> Array:
+        """The average."""
+        return self.draws.mean(0)
+
+    @property
+    def sd(self) -> Array:
+        """Of the draws."""
+        return self.draws.std(0)
+
+    def quantile(self, p: float) -> Array:
+        """Of the draws."""
+        return np.quantile(self.draws, p, axis=0)
+
+    def cdf(self, x: Any) -> Array:
+        """The share of draws up to there."""
+        return (self.draws <= x).mean(0)
+
+
+def halved(cdf: Callable[[Any], Array], p: float, low: Array, high: Array) -> Array:
+    """Where a distribution function reaches ``p``, between two ends."""
+    unknown = np.isnan(low) | np.isnan(high)
+    for _ in range(HALVINGS):
+        middle = low + (high - low) / 2
+        below = cdf(middle) < p
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.where(unknown, np.nan, low + (high - low) / 2)
+
+
+def unknown(shape: tuple[int, ...]) -> Known:
+    """Laws of which nothing is known: those of what is improper."""
+    return Known(np.full(shape, np.nan), np.full(shape, np.nan))

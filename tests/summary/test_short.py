@@ -1,0 +1,95 @@
+"""What ``repr`` says: one short line, whatever a law holds."""
+
+import time
+
+import jax
+import numpy as np
+import pytest
+from laws.table import TABLE
+
+from posterity import Ledger, fuse
+from posterity.families import (
+    DiagonalGaussian,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    Mixture,
+    Plate,
+    Product,
+    exported,
+)
+from posterity.receipt import Receipt
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (0,)])
+@pytest.mark.parametrize("name", TABLE)
+def test_every_family_in_every_state(name, batch):
+    if batch and name == "Mixture":
+        return
+    q = TABLE[name].draw(np.random.default_rng(0), batch or (), 3)
+    states = [q, jax.tree.map(lambda leaf: None, q), jax.tree.map(lambda leaf: leaf * np.nan, q)]
+    states += [jax.eval_shape(lambda: q), jax.tree.map(lambda leaf: -leaf, q)]
+    states.append(jax.tree.map(lambda leaf: "text", q))
+    states.append(object.__new__(type(q)))
+    jax.jit(lambda q: states.append(repr(q)))(q) if name in ("Gaussian", "Plate") else None
+    for state in states:
+        said = state if isinstance(state, str) else repr(state)
+        assert type(q).__name__ in said
+        assert len(said) <= 200 and "\n" not in said
+        html = "" if isinstance(state, str) else state._repr_html_()
+        assert html.count("<table>") == html.count("</table>")
+
+
+def test_what_it_says():
+    q = Gaussian.from_standard(np.arange(5.0), np.eye(5) / 4).named(list("abcde"))
+    assert repr(q) == "Gaussian(d=5, a=0 ± 0.5, b=1 ± 0.5, c=2 ± 0.5, 2 more)"
+    assert repr(Gamma.from_standard(4.0, 2.0)) == "Gamma(2 ± 1)"
+    assert repr(q - q) == "Gaussian(d=5, improper)"
+    members = DiagonalGaussian.from_standard(np.zeros((2, 3)), np.ones((2, 3)))
+    plate = Plate(members, Dirichlet.from_standard([1.0, 3.0])).named(["low", "high"])
+    assert repr(plate) == "Plate(2 x DiagonalGaussian(d=3) low, high, weights 0.25 0.75)"
+    two = Mixture.from_standard([1.0, 3.0], members)
+    assert repr(two) == "Mixture(2 x DiagonalGaussian(d=3), weights 0.25 0.75)"
+    assert repr(members) == "DiagonalGaussian(d=3, batch=(2,))"
+    assert repr(Product(noise=Gamma.from_standard(4.0, 2.0))) == "Product(noise=Gamma(2 ± 1))"
+
+
+def test_long_names_control_characters_and_many_blocks_stay_on_a_line():
+    q = Gaussian.from_standard([1.0], [[1.0]]).named(["x" * 200])
+    assert len(repr(q)) < 80
+    q = q.named(["\x1b[31m\n<script>"])
+    assert "\n" not in repr(q) and "\x1b" not in repr(q)
+    assert "<script>" not in q._repr_html_() and "\x1b" not in q._repr_html_()
+    many = Product({f"block{n}": Gamma.from_standard(1.0, 1.0) for n in range(100)})
+    assert len(repr(many)) == 200
+
+
+def test_it_is_quick_whatever_the_size():
+    rng = np.random.default_rng(0)
+    large = Gaussian(np.zeros(3000), np.eye(3000))
+    wide = DiagonalGaussian(rng.normal(size=10**6), np.ones(10**6))
+    begun = time.perf_counter()
+    assert repr(large) == "Gaussian(d=3000)"
+    assert repr(wide).endswith("999997 more)")
+    assert "3000" in large._repr_html_()
+    assert time.perf_counter() - begun < 1.0
+
+
+def test_ledgers_fusions_and_receipts():
+    prior = Gamma.from_standard(1.0, 1.0)
+    ledger = Ledger(prior).extend({f"site{n}": Gamma(1.0, 1.0) for n in range(5)}).forget("site0")
+    assert repr(ledger) == "Ledger(Gamma, 4 sites: site1, site2, site3 and 1 more, 1 forgotten)"
+    html = ledger._repr_html_()
+    assert "pulls most" in html and "forgotten" in html
+    plate = Plate(DiagonalGaussian.from_standard([[0.0], [9.0]], [[0.1], [0.1]]))
+    fusion = fuse({"a": plate, "b": plate, "c": plate})
+    assert repr(fusion).startswith("Fusion(Plate(2 x DiagonalGaussian(d=1)); 2 components of 3 s")
+    assert "fused component" in fusion._repr_html_()
+    receipt = Receipt(("a\n",), True, "x", "y", "now", "1")
+    assert "\n" not in repr(receipt) and "exact" in receipt._repr_html_()
+
+
+def test_all_exported_families_have_both():
+    for family in exported().values():
+        assert family.__repr__ is not object.__repr__
+        assert callable(family._repr_html_)
