@@ -20,8 +20,10 @@ EPILOG = """\
 \b
 Examples:
   posterity demo
+  posterity import coefficients.csv -o north.safetensors
   posterity fuse north.safetensors south.safetensors -o both.safetensors
   posterity inspect both.safetensors
+  posterity export both.safetensors -o table.csv
   posterity diff north.safetensors both.safetensors --json
   posterity federate federation.toml
   posterity forget shared.safetensors --site north -o left.safetensors --receipt receipt.json
