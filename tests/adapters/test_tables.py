@@ -18,9 +18,11 @@ STATSMODELS = """,coef,std err,t,P>|t|,[0.025,0.975]
 (Intercept),1.2500,0.500,2.500,0.012,0.270,2.230
 """
 BROOM = "term\testimate\tstd.error\tstatistic\tp.value\n(Intercept)\t1.25\t0.5\t2.5\t0.012\n"
-STATA = "Variable,Coefficient,Std. err.,z,P>|z|,[95% conf.,interval]\n(Intercept),1.25,.5,2.5,.01,.27,2.23\n"
+STATA = """Variable,Coefficient,Std. err.,z,P>|z|,[95% conf.,interval]
+(Intercept),1.25,.5,2.5,.01,.27,2.23
+"""
 ARVIZ = ",mean,sd,hdi_3%,hdi_97%,r_hat\n(Intercept),1.25,0.5,0.3,2.2,1.0\n"
-WRITE_TABLE = '"Estimate" "Std. Error"\n'
+WRITE_TABLE = '"Estimate"\t"Std. Error"\n"(Intercept)"\t1.25\t0.5\n'
 LIMITS = "name,estimate,2.5 %,97.5 %\n(Intercept),1.25,0.2700180077,2.2299819923\n"
 VARIANCE = "\ufeff\r\nname , mean , variance\r\n\r\n (Intercept) , 1.25 , 0.25\r\n,,\r\n"
 
@@ -36,7 +38,19 @@ def put(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [R, EUROPE, STATSMODELS, BROOM, STATA, ARVIZ, LIMITS, VARIANCE, R.encode("utf-16")]
+    "text",
+    [
+        R,
+        EUROPE,
+        STATSMODELS,
+        BROOM,
+        STATA,
+        ARVIZ,
+        LIMITS,
+        VARIANCE,
+        WRITE_TABLE,
+        R.encode("utf-16"),
+    ],
 )
 def test_tables_of_other_programs_are_read(put, text):
     q = tables.read(put(text))
@@ -199,7 +213,8 @@ WRONG_JSON = {
     "no number": '{"mean": {"a": true}, "sd": {"a": 1}}',
     "no list of 1": '{"names": ["a"], "mean": [1], "covariance": [[1, 0]]}',
     "keys ['sigma']": '{"mean": {"a": 1}, "sd": {"a": 1}, "sigma": 1}',
-    "not positive definite": '{"names": ["a", "b"], "mean": [0, 0], "covariance": [[1, 1], [1, 1]]}',
+    "not positive definite": '{"names": ["a", "b"], "mean": [0, 0], "covariance": [[1, 1], '
+    "[1, 1]]}",
     "one way and": '{"names": ["a", "b"], "mean": [0, 0], "covariance": [[1, 0.5], [0.4, 1]]}',
     "family='t'": '{"mean": {"a": 1}, "sd": {"a": 1}, "family": "t"}',
     "no object": "[]",
@@ -242,7 +257,10 @@ def test_moments_that_a_family_has_not_are_refused():
             tables.from_table(["a"], [mean], [sd], family=family)
     with pytest.raises(errors.UsageError, match="covariance for family 'diagonal'"):
         tables.from_table(["a"], [1.0], covariance=[[1.0]], family="diagonal")
-    for law in (Dirichlet.from_standard([1.0, 2.0]), DiagonalGaussian(np.ones((2, 1)), np.ones((2, 1)))):
+    for law in (
+        Dirichlet.from_standard([1.0, 2.0]),
+        DiagonalGaussian(np.ones((2, 1)), np.ones((2, 1))),
+    ):
         with pytest.raises(errors.StructureError):
             tables.to_table(law)
 

@@ -47,16 +47,8 @@ def export(
 
 def _export(path: Path, output: Path, covariance: Path | None) -> dict[str, Any]:
     from posterity.adapters.tables import to_table, write
-    from posterity.artifact.columns import columns_of
-    from posterity.families.distribution import Distribution
-    from posterity.ledger import Ledger
 
-    found, inspection = files.read(path)
-    law: Any = found.posterior if isinstance(found, Ledger) else found
-    assert isinstance(law, Distribution)
-    columns = columns_of(found, inspection.provenance)
-    if columns and law.named_size == len(columns) and not law.names:
-        law = law.named(columns)  # as files before names of coordinates have them
+    law, _ = files.read(path)
     table = to_table(law)
     write(law, output, covariance=covariance)
     dropped = "covariance" in table and covariance is None and output.suffix.lower() == ".csv"

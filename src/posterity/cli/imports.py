@@ -89,13 +89,12 @@ def _import(
 ) -> dict[str, Any]:  # fmt: skip
     from posterity.adapters.tables import to_ledger, to_table
     from posterity.adapters.tables.files import law_of, read_moments
-    from posterity.artifact.columns import as_provenance
     from posterity.families import names
 
     moments = read_moments(table, **about)
     law = law_of(moments, table, family)
     told = to_table(law)
-    record = {"table": table.name} | as_provenance(law.names)
+    record = {"table": table.name}
     result: Any = law
     if site is not None:
         before = None

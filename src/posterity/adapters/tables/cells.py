@@ -6,8 +6,8 @@ import unicodedata
 from pathlib import Path
 from typing import NamedTuple
 
-from posterity.artifact.columns import some, unfit_names
 from posterity.errors import ArtifactError
+from posterity.families.names import some, unfit
 
 DELIMITERS = (",", ";", "\t")
 LARGEST = 2**31
@@ -114,7 +114,7 @@ def _check_header(header: tuple[str, ...], line: int, unnamed: bool) -> None:
     named = header[1:] if unnamed and header[0] == "" else header
     if any(map(is_number, named)):
         raise ValueError(f"a first line {some(header)} (line {line}) of numbers, no names")
-    if why := unfit_names(named):
+    if why := unfit(named):
         raise ValueError(f"a first line {some(header)} (line {line}) of unfit names: {why}")
 
 

@@ -15,9 +15,9 @@ from posterity.adapters.tables import numbers
 from posterity.adapters.tables.cells import Cells, clean, read_cells, read_text
 from posterity.adapters.tables.headers import has_spread, roles_of
 from posterity.adapters.tables.laws import from_table, to_table
-from posterity.artifact.columns import order, some
 from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.families.names import order, some
 from posterity.files import write_file
 
 Name = str | os.PathLike[str]
@@ -48,7 +48,7 @@ def read(
     family: str | None = None,
     decimal: str | None = None,
 ) -> ExponentialFamily:
-    """The law whose moments a file holds.
+    r"""The law whose moments a file holds.
 
     Args:
         path: a ``.csv`` (or ``.tsv``, ``.txt``) with a row a parameter, under the headers of
@@ -65,7 +65,7 @@ def read(
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coefficients.csv"
-    >>> _ = file.write_text('"","Estimate","Std. Error"\\n"age",0.31,0.05\\n')
+    >>> _ = file.write_text('"","Estimate","Std. Error"\n"age",0.31,0.05\n')
     >>> read(file).mean
     array([0.31])
     """

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from posterity.artifact.columns import some
 from posterity.errors import StructureError
+from posterity.families.names import some
 
 HEADERS: dict[str, tuple[str, ...]] = {
     "name": ("", "name", "names", "parameter", "param", "term", "variable", "unnamed: 0",
