@@ -6,6 +6,7 @@ from posterity.cli import (  # noqa: F401
     distill,
     export,
     federate,
+    fit,
     forget,
     fuse,
     imports,

@@ -20,6 +20,7 @@ EPILOG = """\
 \b
 Examples:
   posterity demo
+  posterity fit records.csv --target y --model logistic -o north.safetensors
   posterity import coefficients.csv -o north.safetensors
   posterity fuse north.safetensors south.safetensors -o both.safetensors
   posterity inspect both.safetensors
