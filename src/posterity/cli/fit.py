@@ -279,7 +279,7 @@ def _add_units(told: Mapping[str, dict[str, float]], path: Path | None) -> None:
             told[key][name] = float(value)
 
 
-def _unit_file(path: Path | None) -> dict[str, dict[str, float]]:
+def _unit_file(path: Path | None) -> dict[str, dict[str, float | int]]:
     if path is None:
         return {}
     import tomllib

@@ -56,11 +56,11 @@ class Recipe:
     columns: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
     categories: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    center: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    scale: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    center: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    scale: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
     intercept: bool = True
     exposure: str | None = None
-    prior_sd: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    prior_sd: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
     prior: str | None = None
     noise_variance: float | int | str | None = None
     family: str = "gaussian"
@@ -78,6 +78,7 @@ class Recipe:
         told["columns"] = sorted(self.columns or ())
         told["center"] = {name: float(value) for name, value in self.center.items() if value}
         told["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
+        told["prior_sd"] = {name: float(value) for name, value in self.prior_sd.items()}
         told["version"] = VERSION
         return json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
@@ -175,8 +176,10 @@ def check_recipe(recipe: Recipe) -> None:
             raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")
 
 
-def _positive(recipe: Recipe) -> list[tuple[str, float]]:
-    found = [(f"scale {name} =", value) for name, value in recipe.scale.items()]
+def _positive(recipe: Recipe) -> list[tuple[str, float | int]]:
+    found: list[tuple[str, float | int]] = [
+        (f"scale {name} =", value) for name, value in recipe.scale.items()
+    ]
     found += [(f"prior_sd {name}".rstrip(), value) for name, value in recipe.prior_sd.items()]
     if recipe.component_sd is not None:
         found.append(("component_sd", recipe.component_sd))
