@@ -78,7 +78,12 @@ class Recipe:
         told["columns"] = sorted(self.columns or ())
         told["center"] = {name: float(value) for name, value in self.center.items() if value}
         told["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
-        told["prior_sd"] = {name: float(value) for name, value in self.prior_sd.items()}
+        wide = self.prior_sd.get("")
+        told["prior_sd"] = {
+            name: float(sd) for name, sd in self.prior_sd.items() if not name or sd != wide
+        }
+        for key in ("noise_variance", "component_sd"):
+            told[key] = float(told[key]) if isinstance(told[key], int) else told[key]
         told["version"] = VERSION
         return json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
