@@ -218,8 +218,8 @@ def _in_memory(
         sites, digests, recipe = _sites([Path(path) for path in paths])
         before, recorded = _prior(prior)
         both = sites if before is None else sites | {"the prior": before}
-        names = {name: listed(names_in(value)) for name, value in both.items()}
-        told = Told(recorded | recipe, {}, names)
+        told = Told(recorded | recipe)
+        told.columns |= {name: listed(names_in(value)) for name, value in both.items()}
         told.note(list(digests), list(digests.values()))
         return fuse(sites, prior=before, **options), told
 

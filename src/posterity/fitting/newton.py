@@ -135,6 +135,7 @@ def find_mode(
     best = value(z)
     if not best > value(center):
         z, best = center, value(center)
+    count, far = 0, np.inf
     for count in range(1, STEPS + 1):
         f = x @ z + shift
         move, r = step(f, likelihood.slope(f, y), z)

@@ -52,6 +52,7 @@ def read_text(path: Path) -> str:
     """
     if path.exists() and not path.is_file():
         raise _unreadable(path, "it is a folder, a pipe or a device")
+    content = b""
     try:
         if path.stat().st_size > LARGEST:
             raise _unreadable(path, f"it is longer than {LARGEST} bytes")

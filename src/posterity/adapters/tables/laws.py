@@ -204,7 +204,7 @@ def _covariance(names: Sequence[str], covariance: Any) -> np.ndarray:
     correlation = matrix / np.outer(sd, sd)
     skew = abs(correlation - correlation.T)
     if skew.max(initial=0) > _EDGE:
-        i, j = np.unravel_index(int(np.argmax(skew)), skew.shape)
+        i, j = divmod(int(np.argmax(skew)), size)
         raise _unfit(
             f"{names[i]!r}, {names[j]!r}",
             f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other",
