@@ -36,6 +36,9 @@ PAGES = [
     "docs/serving.md",
     "docs/new-family.md",
     "docs/cli.md",
+    "docs/fit.md",
+    "docs/import.md",
+    "docs/adapters/tables.md",
 ]
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"

@@ -20,9 +20,12 @@ EPILOG = """\
 \b
 Examples:
   posterity demo
+  posterity fit records.csv --target y --model logistic -o north.safetensors
+  posterity import coefficients.csv -o north.safetensors
   posterity fuse north.safetensors south.safetensors -o both.safetensors
   posterity show both.safetensors
   posterity inspect both.safetensors
+  posterity export both.safetensors -o table.csv
   posterity diff north.safetensors both.safetensors --json
   posterity federate federation.toml
   posterity forget shared.safetensors --site north -o left.safetensors --receipt receipt.json
@@ -65,7 +68,7 @@ app = typer.Typer(
     cls=_Group,
     help=HELP,
     epilog=EPILOG,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

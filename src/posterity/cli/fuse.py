@@ -215,10 +215,11 @@ def _in_memory(
     from posterity.fusion import fuse
 
     with bar(f"Fusing {len(paths)} files"):
-        sites, digests = _sites([Path(path) for path in paths])
+        sites, digests, recipe = _sites([Path(path) for path in paths])
         before, recorded = _prior(prior)
         both = sites if before is None else sites | {"the prior": before}
-        told = Told(recorded, {}, {name: listed(names_in(value)) for name, value in both.items()})
+        told = Told(recorded | recipe)
+        told.columns |= {name: listed(names_in(value)) for name, value in both.items()}
         told.note(list(digests), list(digests.values()))
         return fuse(sites, prior=before, **options), told
 
@@ -326,11 +327,12 @@ def _prior(path: Path | None) -> tuple[Any, dict[str, str]]:
     return prior, {"prior": found.digest}
 
 
-def _sites(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the files hold, and their digests, by site."""
+def _sites(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """What the files hold, and their digests, by site; and how all were fitted, if it is said."""
+    from posterity.fitting.recipe import check_same
     from posterity.ledger import Ledger
 
-    sites, digests = {}, {}
+    sites, digests, told = {}, {}, {}
     for path in paths:
         found, inspection = files.read(path)
         own = "+".join(found.sites) if isinstance(found, Ledger) else ""
@@ -343,7 +345,8 @@ def _sites(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str]]:
                 "else by its name.",
             )
         sites[name], digests[name] = found, inspection.digest
-    return sites, digests
+        told[name] = inspection.provenance
+    return sites, digests, check_same(told)
 
 
 def _provenance(fusion: "Fusion", options: Mapping[str, Any], told: Told) -> dict[str, str]:

@@ -1,0 +1,333 @@
+"""Reading and writing the tables: CSV with a parameter a row, and JSON."""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.adapters.tables import numbers
+from posterity.adapters.tables.cells import Cells, clean, read_cells, read_text
+from posterity.adapters.tables.headers import has_spread, roles_of
+from posterity.adapters.tables.laws import from_table, to_table
+from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
+from posterity.families import ExponentialFamily
+from posterity.families.names import order, some
+from posterity.files import write_file
+
+Name = str | os.PathLike[str]
+HALF_WIDTH = NormalDist().inv_cdf(0.975)
+"""Of a 95 % interval, in standard deviations."""
+_LOPSIDED = 0.02
+"""Of an interval's width: how far from its middle rounding may put the estimate."""
+
+
+class Moments(NamedTuple):
+    """What a table says: names, means (d,) and either deviations (d,) or a covariance (d, d).
+
+    ``unused`` are the headers of columns that say nothing of that.
+    """
+
+    names: tuple[str, ...]
+    mean: Any
+    sd: Any = None
+    covariance: Any = None
+    family: str | None = None
+    unused: tuple[str, ...] = ()
+
+
+def read(
+    path: Name,
+    *,
+    covariance: Name | None = None,
+    family: str | None = None,
+    decimal: str | None = None,
+) -> ExponentialFamily:
+    r"""The law whose moments a file holds.
+
+    Args:
+        path: a ``.csv`` (or ``.tsv``, ``.txt``) with a row a parameter, under the headers of
+            :data:`~posterity.adapters.tables.headers.HEADERS`; or a ``.json`` with ``"mean"``
+            and ``"sd"`` or ``"covariance"``, by name or beside ``"names"``.
+        covariance: a second table, with the names on its rows and columns, in any order.
+        family: as of :func:`from_table`; a JSON file may name it.
+        decimal: ``"."`` or ``","``, where the numbers do not say it.
+
+    Raises:
+        ArtifactError: a file that cannot be read, or a cell that is no number; it names the
+            file, the line and the column.
+        UsageError, StructureError, ParameterError: as of :func:`from_table`, naming the file.
+
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "coefficients.csv"
+    >>> _ = file.write_text('"","Estimate","Std. Error"\n"age",0.31,0.05\n')
+    >>> read(file).mean
+    array([0.31])
+    """
+    found = read_moments(path, covariance=covariance, decimal=decimal)
+    return law_of(found, path, family)
+
+
+def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
+    """The law of what was read; errors name the file."""
+    try:
+        return from_table(
+            found.names,
+            found.mean,
+            found.sd,
+            covariance=found.covariance,
+            family=family or found.family,
+        )
+    except PosterityError as error:
+        raise error.at(f"table {str(path)!r}") from error
+
+
+def read_moments(
+    path: Name, *, covariance: Name | None = None, decimal: str | None = None
+) -> Moments:
+    """What a table says, and what it has beside that. Errors as of :func:`read`."""
+    if decimal not in (None, numbers.POINT, numbers.COMMA):
+        raise UsageError(found=f"decimal={decimal!r}", expected="'.' or ','", fix="Pass one.")
+    path = Path(path)
+    found = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
+    if covariance is None:
+        return found
+    if found.covariance is not None:
+        raise UsageError(
+            found=f"a covariance in {str(path)!r}, and another in {str(covariance)!r}",
+            expected="one of them",
+            fix="Leave one out.",
+        )
+    matrix = _matrix(Path(covariance), found.names, decimal)
+    if found.sd is not None:
+        _check_sd(found, matrix, path)
+    return found._replace(sd=None, covariance=matrix)
+
+
+def write(law: Any, path: Name, *, covariance: Name | None = None) -> None:
+    """The moments of a law as a table that :func:`read` reads: ``.csv``, or ``.json``.
+
+    Numbers that were read from a table of up to 14 digits are written as they were; all others
+    with as many digits as float64 has. A CSV holds the standard deviations alone: give
+    ``covariance`` a file of its own where there are correlations to keep.
+
+    Raises:
+        StructureError: a law that has no such table (:func:`to_table`).
+        UsageError: a covariance of a law that has none, or beside JSON.
+        ArtifactError: if a file cannot be written; it is then as it was.
+    """
+    table, path = to_table(law), Path(path)
+    as_json = path.suffix.lower() == ".json"
+    if covariance is not None and (as_json or "covariance" not in table):
+        raise UsageError(
+            found=f"a file {str(covariance)!r} for a covariance"
+            + (" beside JSON, which has it" if as_json else f" of a {table['family']} law"),
+            expected="it for a Gaussian that is not diagonal, beside a .csv",
+            fix="Leave it out.",
+        )
+    if as_json:
+        write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
+        return
+    names, mean = table["names"], table["mean"]
+    if covariance is not None:
+        rows = zip(names, table["covariance"], strict=True)
+        _write_csv(Path(covariance), [["name", *names], *([n, *map(repr, row)] for n, row in rows)])
+    sd = table["sd"] if "sd" in table else np.sqrt(np.diagonal(table["covariance"])).tolist()
+    rows = zip(names, mean, sd, strict=True)
+    _write_csv(path, [["name", "mean", "sd"], *([n, repr(m), repr(s)] for n, m, s in rows)])
+
+
+def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_file(path, text.getvalue().encode())
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
+    cells = read_cells(path, unnamed=True)
+    try:
+        roles, unused = roles_of(cells.header)
+        if not has_spread(roles) and covariance is None:
+            raise StructureError(
+                found=f"means without standard deviations: columns {some(list(cells.header))}",
+                expected="a column 'sd', 'se', 'std. error' or 'variance', or limits",
+                fix="Add it, or give a covariance.",
+            )
+        if not cells.rows:
+            raise StructureError(
+                found="a header without rows", expected="a row a parameter", fix="Add them."
+            )
+    except StructureError as error:
+        raise error.at(f"table {str(path)!r}") from error
+    columns = {role: place for role, place in roles.items() if role != "name"}
+    values = _numbers(path, cells, columns, decimal)
+    names = tuple(clean(row[roles["name"]]) for row in cells.rows)
+    _check_names(path, names, cells.lines)
+    if "lower" in values:
+        _check_interval(path, names, cells.lines, values)
+    sd = values.get("sd")
+    if "variance" in values:
+        sd = np.sqrt(np.maximum(values["variance"], 0))
+    elif sd is None and "lower" in values:
+        sd = (values["upper"] - values["lower"]) / (2 * HALF_WIDTH)
+    return Moments(names, values["mean"], sd, unused=tuple(unused))
+
+
+def _numbers(
+    path: Path, cells: Cells, columns: Mapping[str, int], decimal: str | None
+) -> dict[str, np.ndarray]:
+    """By key, the numbers of the columns at these places."""
+    wanted = [row[place] for row in cells.rows for place in columns.values()]
+    try:
+        mark = decimal or numbers.decimal_mark(wanted)
+    except numbers.Unclear as error:
+        raise _cell(path, f"numbers with two decimal marks: {error}", "one of . and ,") from error
+    found = {}
+    for key, place in columns.items():
+        found[key] = values = np.empty(len(cells.rows))
+        for index, (row, line) in enumerate(zip(cells.rows, cells.lines, strict=True)):
+            where = f"in line {line}, column {cells.header[place]!r}"
+            try:
+                values[index] = numbers.number(row[place], mark)
+            except numbers.Unclear as error:
+                expected = "one decimal mark: say --decimal . or --decimal ,"
+                raise _cell(path, f"{error}, {where}", expected) from error
+            except ValueError as error:
+                told = "no value" if numbers.is_missing(row[place]) else str(error)
+                raise _cell(path, f"{told} {where}", "a finite number") from error
+    return found
+
+
+def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None:
+    seen: dict[str, int] = {}
+    for name, line in zip(names, lines, strict=True):
+        if not name:
+            raise _cell(path, f"no name in line {line}", "a name a parameter")
+        if name in seen:
+            raise _cell(path, f"{name!r} in line {seen[name]} and again in line {line}", "it once")
+        seen[name] = line
+
+
+def _check_interval(
+    path: Path, names: Sequence[str], lines: Sequence[int], values: Mapping[str, np.ndarray]
+) -> None:
+    """Limits lie about the estimate; about its middle where they alone say how wide it is."""
+    alone = not {"sd", "variance"} & values.keys()
+    rows = zip(names, lines, values["lower"], values["mean"], values["upper"], strict=True)
+    for name, line, low, mean, high in rows:
+        told = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}"
+        if not low < mean < high:
+            raise _cell(path, told, "an estimate between its limits")
+        if alone and abs(low + high - 2 * mean) > 2 * _LOPSIDED * (high - low):
+            raise _cell(
+                path,
+                told,
+                "limits as far to either side, as of a Gaussian (of odds ratios take logarithms), "
+                "or a column of standard errors",
+            )
+
+
+def _matrix(path: Path, names: Sequence[str], decimal: str | None) -> np.ndarray:
+    """The covariance in the order of the names."""
+    cells = read_cells(path, unnamed=True)
+    across = cells.header[1:]
+    down = tuple(clean(row[0]) for row in cells.rows)
+    _check_names(path, down, cells.lines)
+    columns = order(across, names, f"the columns of {str(path)!r}", "the means")
+    rows = order(down, names, f"the rows of {str(path)!r}", "the means")
+    places = {name: index + 1 for index, name in enumerate(across)}
+    values = _numbers(path, cells, places, decimal)
+    return np.stack([values[name] for name in across], axis=1)[np.ix_(rows, columns)]
+
+
+def _check_sd(found: Moments, matrix: np.ndarray, path: Path) -> None:
+    """Two tables that speak of one fit agree; rounded ones to three digits."""
+    variance = np.diagonal(matrix)
+    wide = np.sqrt(np.maximum(variance, 0))
+    for name, one, other in zip(found.names, found.sd, wide, strict=True):
+        if not abs(one - other) <= 0.005 * max(abs(one), other):
+            raise StructureError(
+                found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
+                expected="tables of one fit",
+                fix="Give the two that belong together, or leave the sd out.",
+            )
+
+
+def _cell(path: Path, found: str, expected: str) -> ArtifactError:
+    return ArtifactError(
+        found=f"{found} of table {str(path)!r}", expected=expected, fix="Mend the file there."
+    )
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def _json(path: Path) -> Moments:
+    text = read_text(path)
+    try:
+        data = json.loads(text, object_pairs_hook=_once, parse_constant=_constant)
+        return _of_json(data)
+    except json.JSONDecodeError as error:
+        told = f"{error.msg} in line {error.lineno}, column {error.colno}"
+        raise _cell(path, f"no JSON ({told})", "a JSON object") from error
+    except (ValueError, RecursionError) as error:
+        expected = 'an object of "mean" and "sd" by name, or of "names", "mean" and "covariance"'
+        raise _cell(path, str(error)[:300], expected) from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [clean(key) for key, _ in pairs]
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+        raise ValueError(f"{some(twice)} twice in one object")
+    return {key: value for key, (_, value) in zip(keys, pairs, strict=True)}
+
+
+def _constant(word: str) -> float:
+    raise ValueError(f"{word}, which is no finite number")
+
+
+def _of_json(data: Any) -> Moments:
+    if not isinstance(data, dict) or "mean" not in data:
+        raise ValueError("no object with a key 'mean'")
+    if unknown := sorted(data.keys() - {"names", "mean", "sd", "covariance", "family"}):
+        raise ValueError(f"keys {some(unknown)}")
+    if ("sd" in data) == ("covariance" in data):
+        raise ValueError("neither or both of 'sd' and 'covariance'")
+    by_name = isinstance(data["mean"], dict)
+    if by_name == ("names" in data):
+        raise ValueError("names of the means twice, or nowhere")
+    names = list(data["mean"] if by_name else data["names"])
+    mean = _numeric(_listed(data["mean"], names, "mean"), "mean")
+    if "sd" in data:
+        sd = _numeric(_listed(data["sd"], names, "sd"), "sd")
+        return Moments(tuple(names), mean, sd, family=data.get("family"))
+    rows = _listed(data["covariance"], names, "covariance")
+    matrix = [_numeric(_listed(row, names, "covariance"), "covariance") for row in rows]
+    return Moments(tuple(names), mean, None, matrix, data.get("family"))
+
+
+def _listed(values: Any, names: Sequence[str], what: str) -> list[Any]:
+    """In the order of the names, whether they are keys or not."""
+    if isinstance(values, dict):
+        if values.keys() != set(names):
+            odd = sorted(values.keys() ^ set(names))
+            raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")
+        return [values[name] for name in names]
+    if not isinstance(values, list) or len(values) != len(names):
+        raise ValueError(f"{what} that is no list of {len(names)}")
+    return values
+
+
+def _numeric(values: list[Any], what: str) -> list[float]:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{what} {value!r}, which is no number")
+    return [float(value) for value in values]

@@ -1,0 +1,319 @@
+"""Laws of named parameters from their means and standard deviations, and back."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.arguments import one_of
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families import Beta, DiagonalGaussian, ExponentialFamily, Gamma, Gaussian, Product
+from posterity.families.names import checked
+from posterity.ledger import Ledger
+
+FAMILIES = ("diagonal", "gaussian", "gamma", "beta")
+FLAT = 1e6
+"""Standard deviation of the prior that stands for a flat one."""
+_NEAR_FLAT = 1e-3
+"""Of it: how wide an estimate may be beside a prior that is to be flat."""
+_EDGE = 1e-8
+"""Of a correlation: what rounding in a table may have left of symmetry."""
+
+
+def from_table(
+    names: Any,
+    mean: Any,
+    sd: Any = None,
+    *,
+    covariance: Any = None,
+    family: str | None = None,
+) -> ExponentialFamily:
+    """The law of named parameters that has these moments.
+
+    Args:
+        names: d distinct texts.
+        mean: (d,), in the parameters' units.
+        sd: standard deviations (d,), in the same units; or a ``covariance``.
+        covariance: (d, d), symmetric and positive definite, in the order of ``names``.
+        family: ``"diagonal"`` (the default beside ``sd``), ``"gaussian"`` (the default beside
+            ``covariance``), ``"gamma"`` (for what is positive) or ``"beta"`` (for what lies
+            between 0 and 1).
+
+    Returns:
+        A :class:`DiagonalGaussian` or :class:`Gaussian` with the names on it, or a
+        :class:`Product` of one :class:`Gamma` or :class:`Beta` a parameter.
+
+    Raises:
+        UsageError: neither or both of ``sd`` and ``covariance``, or not a family for them.
+        StructureError: names that come twice, or numbers that are not as many as names.
+        ParameterError: NaN, infinity, no positive deviation or definite covariance, or moments
+            that no member of the family has. It names the parameter.
+
+    >>> q = from_table(["age", "bp"], [0.31, -0.02], [0.05, 0.01])
+    >>> q.names, q.variance.round(4).tolist()
+    (('age', 'bp'), [0.0025, 0.0001])
+    """
+    if (sd is None) == (covariance is None):
+        raise UsageError(
+            found=f"{'neither' if sd is None else 'both'} of sd and covariance",
+            expected="one of them",
+            fix="Say how far off the means may be, once.",
+        )
+    family = family or ("gaussian" if sd is None else "diagonal")
+    one_of(*FAMILIES).check(family=family)
+    names = checked(names, np.size(mean), "the parameters of a table")
+    mean = _vector(names, mean, "mean")
+    if sd is not None:
+        sd = _positive(names, _vector(names, sd, "sd"))
+    if family in ("gamma", "beta"):
+        if sd is None:
+            raise _no_covariance(family)
+        return _by_parameter(family, names, mean, sd)
+    if covariance is not None:
+        covariance = _covariance(names, covariance)
+        if family == "diagonal":
+            raise _no_covariance(family)
+        return Gaussian.from_standard(mean, covariance).named(names)
+    assert sd is not None
+    if family == "gaussian":
+        return Gaussian.from_standard(mean, np.diag(sd**2)).named(names)
+    return DiagonalGaussian.from_standard(mean, sd**2).named(names)
+
+
+def to_ledger(
+    law: ExponentialFamily,
+    site: str,
+    *,
+    prior: ExponentialFamily | None = None,
+    flat_prior: bool = False,
+) -> Ledger:
+    """The ledger of one site, from a law that was read.
+
+    Args:
+        law: the site's posterior, or with ``flat_prior`` what its data alone say (a maximum
+            likelihood estimate and its covariance), which is the factor itself.
+        site: the name that the factor goes by.
+        prior: what the site started from; beside ``flat_prior`` what all sites are to start from,
+            by default ``N(0, 10¹²)`` for every coefficient, in its units.
+        flat_prior: whether the law owes nothing to a prior.
+
+    Raises:
+        UsageError: neither a prior nor ``flat_prior``, or an estimate beside which the default
+            prior is not flat.
+        StructureError: a prior of another family, shape or with other names.
+
+    >>> q = from_table(["age"], [0.31], [0.05])
+    >>> to_ledger(q, "north", flat_prior=True).posterior.mean.round(6)
+    array([0.31])
+    """
+    if not flat_prior:
+        if prior is None:
+            raise UsageError(
+                found="neither a prior nor flat_prior",
+                expected="what the site started from, or that it started from nothing",
+                fix="Pass the prior (--prior FILE), or flat_prior=True (--flat-prior).",
+            )
+        return Ledger.of_site(site, prior=prior, posterior=law)
+    return Ledger(_flat(law) if prior is None else prior).update(site, law, independent=True)
+
+
+def to_table(law: Any) -> dict[str, Any]:
+    """Names, means and standard deviations of a law, and its covariance where it has one.
+
+    Args:
+        law: a law that :func:`from_table` makes (of a ledger its posterior is taken). A Gaussian
+            without names has its coordinates numbered, from 0.
+
+    Returns:
+        ``{"family": ..., "names": [...], "mean": [...], "sd": [...]}``, of Gaussians that are
+        not diagonal ``"covariance"`` in place of ``"sd"``.
+
+    Raises:
+        StructureError: a law that has no such table.
+
+    >>> to_table(from_table(["age"], [0.31], [0.05]))
+    {'family': 'diagonal', 'names': ['age'], 'mean': [0.31], 'sd': [0.05]}
+    """
+    law = law.posterior if isinstance(law, Ledger) else law
+    if getattr(law, "batch_shape", None) != ():
+        raise _no_table(law)
+    if isinstance(law, Product):
+        return _of_product(law)
+    if not isinstance(law, DiagonalGaussian | Gaussian):
+        raise _no_table(law)
+    names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
+    if isinstance(law, DiagonalGaussian):
+        return _columns("diagonal", names, law.mean, law.variance**0.5)
+    covariance = [[tidy(value) for value in row] for row in (law.covariance + law.covariance.T) / 2]
+    mean = [tidy(value) for value in law.mean]
+    return {"family": "gaussian", "names": names, "mean": mean, "covariance": covariance}
+
+
+def tidy(value: Any) -> float:
+    """The number of 14 digits beside which this one lies within rounding, or itself.
+
+    What was read as 0.2, inverted and inverted again is 0.2 so, and nothing else is lost.
+    """
+    value = float(value)
+    short = float(f"{value:.14g}")
+    return short if abs(short - value) <= 4 * math.ulp(value) else value
+
+
+# --- moments -------------------------------------------------------------------------------------
+
+
+def _vector(names: Sequence[str], values: Any, what: str) -> np.ndarray:
+    try:
+        found = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            found=f"{what} {values!r}", expected="numbers", fix="Pass a number a parameter."
+        ) from error
+    if found.shape != (len(names),):
+        raise StructureError(
+            found=f"{what} of shape {found.shape} for {len(names)} names",
+            expected=f"shape ({len(names)},)",
+            fix="Pass a number a parameter.",
+        )
+    for name, value in zip(names, found, strict=True):
+        if not math.isfinite(value):
+            raise _unfit(name, f"{what} {value}", "a finite number")
+    return found
+
+
+def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
+    for name, value in zip(names, sd, strict=True):
+        if not (value > 0 and 0 < value**2 < math.inf and 1 / value**2 < math.inf):
+            raise _unfit(name, f"sd {value}", "a positive standard deviation")
+    return sd
+
+
+def _covariance(names: Sequence[str], covariance: Any) -> np.ndarray:
+    """Symmetric and positive definite, as its correlations are within rounding."""
+    size = len(names)
+    matrix = np.asarray(covariance, dtype=float)
+    if matrix.shape != (size, size):
+        raise StructureError(
+            found=f"a covariance of shape {matrix.shape} for {size} names",
+            expected=f"shape ({size}, {size})",
+            fix="Give a row and a column a parameter.",
+        )
+    _vector(["covariance"] * size**2, matrix.ravel(), "entry")
+    sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
+    correlation = matrix / np.outer(sd, sd)
+    skew = abs(correlation - correlation.T)
+    if skew.max(initial=0) > _EDGE:
+        i, j = divmod(int(np.argmax(skew)), size)
+        raise _unfit(
+            f"{names[i]!r}, {names[j]!r}",
+            f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other",
+            "a symmetric matrix",
+        )
+    correlation = (correlation + correlation.T) / 2
+    values, vectors = np.linalg.eigh(correlation)
+    if values[0] <= size * np.finfo(float).eps:
+        most = np.argsort(-abs(vectors[:, 0]))[:3]
+        raise ParameterError(
+            found=f"a covariance that is not positive definite (smallest eigenvalue of its "
+            f"correlations {values[0]:.3g}, mostly of {[names[i] for i in sorted(most)]})",
+            expected="a positive definite covariance",
+            fix="Give more digits, or leave out a parameter that follows from the others.",
+        )
+    return correlation * np.outer(sd, sd)
+
+
+def _by_parameter(family: str, names: Sequence[str], mean: np.ndarray, sd: np.ndarray) -> Product:
+    make = _gamma if family == "gamma" else _beta
+    rows = zip(names, mean.tolist(), sd.tolist(), strict=True)
+    return Product({name: make(name, m, s) for name, m, s in rows})
+
+
+def _gamma(name: str, mean: float, sd: float) -> Gamma:
+    if mean <= 0:
+        raise _unfit(name, f"mean {mean}", "a positive mean, as a gamma distribution has")
+    rate = mean / sd / sd
+    return Gamma.from_standard(mean * rate, rate)
+
+
+def _beta(name: str, mean: float, sd: float) -> Beta:
+    if not 0 < mean < 1 or sd**2 >= mean * (1 - mean):
+        raise _unfit(
+            name,
+            f"mean {mean} and sd {sd}",
+            "a mean between 0 and 1 and an sd below sqrt(mean (1 - mean)), as of a beta",
+        )
+    count = mean * (1 - mean) / sd**2 - 1
+    return Beta.from_standard(mean * count, (1 - mean) * count)
+
+
+def _flat(law: ExponentialFamily) -> ExponentialFamily:
+    """So wide a Gaussian, the same for all sites, that it says nothing beside this one."""
+    if not isinstance(law, DiagonalGaussian | Gaussian):
+        raise UsageError(
+            found=f"a flat prior of a {type(law).__name__}",
+            expected="a prior, which only Gaussians can do without",
+            fix="Pass the prior that all sites are to start from (--prior FILE).",
+        )
+    table = to_table(law)
+    sd = np.sqrt(np.diagonal(table["covariance"])) if "covariance" in table else table["sd"]
+    for name, mean, width in zip(table["names"], table["mean"], sd, strict=True):
+        if max(abs(mean), width) > _NEAR_FLAT * FLAT:
+            raise UsageError(
+                found=f"parameter {name!r} of mean {mean:.4g} and sd {width:.4g}",
+                expected=f"at most {_NEAR_FLAT * FLAT:g}, beside which N(0, {FLAT:g}²) is flat",
+                fix="Change units, or pass a wider prior (--prior FILE).",
+            )
+    size = len(table["names"])
+    zero = np.zeros(size)
+    flat = (
+        Gaussian.from_standard(zero, np.eye(size) * FLAT**2)
+        if isinstance(law, Gaussian)
+        else DiagonalGaussian.from_standard(zero, np.full(size, FLAT**2))
+    )
+    return flat.named(law.names) if law.names else flat
+
+
+def _of_product(law: Product) -> dict[str, Any]:
+    kinds = {type(block) for block in law.blocks.values()}
+    if kinds not in ({Gamma}, {Beta}):
+        raise _no_table(law)
+    family = "gamma" if kinds == {Gamma} else "beta"
+    blocks: Mapping[str, Any] = law.blocks
+    mean = [float(block.mean) for block in blocks.values()]
+    if family == "gamma":
+        sd = [float(block.shape) ** 0.5 / float(block.rate) for block in blocks.values()]
+    else:
+        total = [float(block.a + block.b) for block in blocks.values()]
+        sd = [(m * (1 - m) / (t + 1)) ** 0.5 for m, t in zip(mean, total, strict=True)]
+    return _columns(family, list(blocks), mean, sd)
+
+
+def _columns(family: str, names: list[str], mean: Any, sd: Any) -> dict[str, Any]:
+    mean, sd = [tidy(value) for value in mean], [tidy(value) for value in sd]
+    return {"family": family, "names": names, "mean": mean, "sd": sd}
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def _unfit(name: str, found: str, expected: str) -> ParameterError:
+    return ParameterError(
+        found=f"{found} of parameter {name!r}", expected=expected, fix="Mend the table there."
+    )
+
+
+def _no_covariance(family: str) -> UsageError:
+    return UsageError(
+        found=f"a covariance for family {family!r}",
+        expected="standard deviations, or family 'gaussian'",
+        fix="Leave the covariance or the family out; nothing is dropped unasked.",
+    )
+
+
+def _no_table(law: Any) -> StructureError:
+    return StructureError(
+        found=f"a {type(law).__name__}",
+        expected="one Gaussian, or a product of gammas or betas",
+        fix="Look at it with posterity show; a block of a product is posterior.blocks[name].",
+    )

@@ -1,0 +1,6 @@
+"""A site's file from a table of its records: what ``posterity fit`` does."""
+
+from posterity.fitting.fit import Fit, fit
+from posterity.fitting.recipe import Recipe, check_same, recipe_in
+
+__all__ = ["Fit", "Recipe", "check_same", "fit", "recipe_in"]

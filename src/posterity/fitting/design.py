@@ -1,0 +1,293 @@
+"""From the cells of a table to the numbers that a model sees."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.adapters.tables import numbers
+from posterity.adapters.tables.cells import Cells
+from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
+from posterity.families.names import some
+from posterity.fitting.recipe import Recipe
+
+INTERCEPT = "intercept"
+"""The name of the coefficient of the column of ones."""
+
+
+class Design(NamedTuple):
+    """``x`` (n, d) with its names, the target (n,), the log of the exposure (n,), and what was
+    dropped.
+    """
+
+    x: np.ndarray
+    y: np.ndarray | None
+    offset: np.ndarray | None
+    names: tuple[str, ...]
+    lines: np.ndarray
+    dropped: int
+    notes: tuple[str, ...]
+
+
+def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
+    """The columns that are used, in the order of the flags, or else of the file.
+
+    Raises:
+        StructureError: if a column that the recipe names is not there.
+    """
+    apart = [name for name in (recipe.target, recipe.exposure) if name]
+    flags: dict[str, Iterable[str]] = {
+        "--target": [recipe.target] if recipe.target else [],
+        "--exposure": [recipe.exposure] if recipe.exposure else [],
+        "--columns": recipe.columns or (),
+        "--without": recipe.without,
+    }
+    for flag, names in flags.items():
+        if unknown := [name for name in names if name not in header]:
+            raise StructureError(
+                found=f"no column {unknown[0]!r} in {str(path)!r}, which has {some(header)}",
+                expected=f"the column that {flag} names",
+                fix="Name it as the table does.",
+            )
+    if recipe.columns is not None:
+        if both := set(apart) & set(recipe.columns):
+            raise UsageError(
+                found=f"{both.pop()!r} among --columns, and as target or exposure",
+                expected="what is not predicted from itself",
+                fix="Leave it out of one.",
+            )
+        used = tuple(dict.fromkeys(recipe.columns))
+    else:
+        used = tuple(name for name in header if name not in {*apart, *recipe.without})
+    _check_names(recipe, used, path)
+    return used
+
+
+def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
+    """Names beside columns that are not used say something that would go unheard."""
+    regression = recipe.model != "mixture"
+    target = [recipe.target] if recipe.target else []
+    # A linear model's target has a unit; a count and a class have none.
+    scaled = [*used, *(target if recipe.model == "linear" else [])]
+    plain = [name for name in scaled if name not in recipe.categories]
+    told: dict[str, tuple[Iterable[str], Sequence[str]]] = {
+        "--center": (recipe.center, plain),
+        "--scale": (recipe.scale, plain),
+        "--category": (recipe.categories, [*used, *(target if recipe.model == "logistic" else [])]),
+    }
+    for flag, (names, known) in told.items():
+        if unknown := [name for name in names if name not in known]:
+            raise UsageError(
+                found=f"{flag} for {unknown[0]!r}",
+                expected=f"a column that it is for: {some(known)}",
+                fix="Leave it out, or name the column as the table does.",
+            )
+    if regression and recipe.intercept and INTERCEPT in used:
+        raise StructureError(
+            found=f"a column {INTERCEPT!r} in {str(path)!r}, and one of ones beside it",
+            expected="one of them",
+            fix="Say --no-intercept, or --without intercept.",
+        )
+    if not used and not (regression and recipe.intercept):
+        raise StructureError(
+            found=f"no columns but the target in {str(path)!r}",
+            expected="one column at least",
+            fix="Name columns, or leave --no-intercept out.",
+        )
+
+
+def design(
+    cells: Cells, recipe: Recipe, path: Path, *, drop_missing: bool, decimal: str | None
+) -> Design:
+    """The numbers of the columns that ``recipe.columns`` names, in its units.
+
+    Raises:
+        ArtifactError: for a cell that cannot be read, or is missing; it names line and column.
+        ParameterError: for a target that the model cannot have.
+        StructureError: if no records are left.
+    """
+    used = recipe.columns or ()
+    wanted = [name for name in (*used, recipe.target, recipe.exposure) if name]
+    places = {name: cells.header.index(name) for name in wanted}
+    rows, lines, dropped = _whole(cells, places, path, drop_missing)
+    if not rows:
+        raise StructureError(
+            found=f"no records in {str(path)!r}" + (f", {dropped} dropped" if dropped else ""),
+            expected="one at least",
+            fix="Add records.",
+        )
+    values = _values(rows, lines, places, recipe.categories, path, decimal)
+    names: list[str] = []
+    columns: list[np.ndarray] = []
+    if recipe.model != "mixture" and recipe.intercept:
+        names.append(INTERCEPT)
+        columns.append(np.ones(len(rows)))
+    for name in used:
+        if name in recipe.categories:
+            levels = recipe.categories[name]
+            names += [f"{name}[{level}]" for level in levels[1:]]
+            columns += [1.0 * (values[name] == place) for place in range(1, len(levels))]
+        else:
+            names.append(name)
+            columns.append(_in_units(recipe, name, values[name]))
+    if len(set(names)) < len(names):
+        raise StructureError(
+            found=f"coefficients {some(names)}, of which two have one name",
+            expected="a name for each",
+            fix="Rename a column.",
+        )
+    target = None if recipe.target is None else values[recipe.target]
+    if recipe.target is not None and recipe.model == "linear":
+        target = _in_units(recipe, recipe.target, values[recipe.target])
+    notes = [f"{dropped} of {len(cells.rows)} records dropped, of which a value is missing"]
+    found = Design(
+        np.column_stack(columns) if columns else np.zeros((len(rows), 0)),
+        target,
+        None if recipe.exposure is None else _log(values[recipe.exposure], lines, recipe, path),
+        tuple(names),
+        np.asarray(lines),
+        dropped,
+        (*(notes if dropped else ()), *_oddities(names, columns)),
+    )
+    _check_target(found, recipe, path)
+    return found
+
+
+def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:
+    return (values - recipe.center.get(name, 0.0)) / recipe.scale.get(name, 1.0)
+
+
+def _whole(
+    cells: Cells, places: Mapping[str, int], path: Path, drop: bool
+) -> tuple[list[list[str]], list[int], int]:
+    """The records of which nothing is missing, and how many others there were."""
+    positions = list(places.values())
+    rows, lines, gaps = [], [], []
+    for row, line in zip(cells.rows, cells.lines, strict=True):
+        if any(numbers.is_missing(row[place]) for place in positions):
+            gaps.append((row, line))
+        else:
+            rows.append(row)
+            lines.append(line)
+    if gaps and not drop:
+        row, line = gaps[0]
+        name = next(name for name, place in places.items() if numbers.is_missing(row[place]))
+        raise ArtifactError(
+            found=f"{len(gaps)} records with a missing value in {str(path)!r}, the first in line "
+            f"{line} (column {name!r}), in lines {some([str(line) for _, line in gaps])}",
+            expected="a value in every column that is used",
+            fix="Impute them, leave columns out (--without NAME), or drop records: --drop-missing.",
+        )
+    return rows, lines, len(gaps)
+
+
+def _values(
+    rows: list[list[str]], lines: list[int], places: Mapping[str, int],
+    categories: Mapping[str, tuple[str, ...]], path: Path, decimal: str | None,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Numbers by column; of categories the places of their levels."""
+    found = {}
+    slow = []
+    for name, place in places.items():
+        column = [row[place] for row in rows]
+        if name in categories:
+            found[name] = _levels(name, column, lines, categories[name], path)
+        elif decimal in (None, numbers.POINT) and (quick := _quick(column)) is not None:
+            found[name] = quick
+        else:
+            slow.append(name)
+    if not slow:
+        return found
+    # One column alone does not say what the decimal mark is: all do together.
+    numeric = [name for name in places if name not in categories]
+    try:
+        mark = decimal or numbers.decimal_mark(row[places[n]] for row in rows for n in numeric)
+    except numbers.Unclear as error:
+        raise _cell(path, f"numbers with two decimal marks: {error}", "one") from error
+    for name in numeric:
+        place, values = places[name], np.empty(len(rows))
+        for index, (row, line) in enumerate(zip(rows, lines, strict=True)):
+            try:
+                values[index] = numbers.number(row[place], mark)
+            except numbers.Unclear as error:
+                told = f"{error}, in line {line}, column {name!r}"
+                raise _cell(path, told, "one decimal mark: say --decimal") from error
+            except ValueError as error:
+                raise _cell(
+                    path,
+                    f"{error} in line {line}, column {name!r}",
+                    f"numbers; a column of texts by its levels (--category {name}=a,b), or left "
+                    f"out (--without {name})",
+                ) from error
+        found[name] = values
+    return found
+
+
+def _quick(column: list[str]) -> np.ndarray | None:
+    """As Python reads them, if all are plain numbers with a point."""
+    try:
+        values = np.array([float(cell) for cell in column])
+    except ValueError:
+        return None
+    odd = any("_" in cell for cell in column) or not np.isfinite(values).all()
+    return None if odd or not all(map(str.isascii, column)) else values
+
+
+def _levels(
+    name: str, column: list[str], lines: list[int], levels: Sequence[str], path: Path
+) -> np.ndarray:
+    place = {level: index for index, level in enumerate(levels)}
+    cells = [cell.strip() for cell in column]
+    for cell, line in zip(cells, lines, strict=True):
+        if cell not in place:
+            raise _cell(
+                path,
+                f"{cell[:50]!r} in line {line}, column {name!r}",
+                f"one of its levels {some(list(levels))}, the same at every site",
+            )
+    return np.array([place[cell] for cell in cells], dtype=float)
+
+
+def _log(values: np.ndarray, lines: list[int], recipe: Recipe, path: Path) -> np.ndarray:
+    if (values <= 0).any():
+        line = lines[int(np.argmax(values <= 0))]
+        raise _cell(path, f"an exposure in line {line} that is not positive", "positive numbers")
+    return np.log(values)
+
+
+def _check_target(found: Design, recipe: Recipe, path: Path) -> None:
+    y = found.y
+    if y is None or recipe.model == "linear":
+        return
+    if recipe.model == "logistic":
+        wrong, expected = (y != 0) & (y != 1), "0 or 1, or two levels named by --category"
+        levels = recipe.categories.get(recipe.target or "", ("", ""))
+        if len(levels) != 2:
+            raise UsageError(
+                found=f"{len(levels)} levels of the target {recipe.target!r}",
+                expected="two: the one that is 0 and the one that is 1",
+                fix="Name two.",
+            )
+    else:
+        wrong, expected = (y < 0) | (y != np.round(y)), "counts: whole numbers from 0"
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ParameterError(
+            found=f"{y[at]:g} in line {found.lines[at]} of target {recipe.target!r} in "
+            f"{str(path)!r}",
+            expected=expected,
+            fix="Mend the column, or choose another --model.",
+        )
+
+
+def _oddities(names: Sequence[str], columns: Sequence[np.ndarray]) -> Iterable[str]:
+    """What data make worth a word: columns that say nothing beside others."""
+    level = [n for n, c in zip(names, columns, strict=True) if n != INTERCEPT and np.ptp(c) == 0]
+    if level:
+        yield f"the same in every record: {some(level)}; the prior alone tells them from others"
+
+
+def _cell(path: Path, found: str, expected: str) -> ArtifactError:
+    fix: Any = "Mend the file, or the flags."
+    return ArtifactError(found=f"{found} of {str(path)!r}", expected=expected, fix=fix)

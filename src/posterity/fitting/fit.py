@@ -1,0 +1,223 @@
+"""A table of records and a recipe, made the ledger of one site."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posterity.adapters.tables.cells import read_cells
+from posterity.errors import StructureError, UsageError
+from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
+from posterity.families.names import in_order, names_of, some
+from posterity.fitting import newton
+from posterity.fitting.design import Design, columns_of, design
+from posterity.fitting.recipe import ESTIMATE, KEY, PRIOR_SD, Recipe, check_recipe
+from posterity.ledger import Ledger
+
+_LOUD = 0.25
+"""Share of a coefficient's precision from which on the prior is worth a word."""
+_FAR = 3.0
+"""Prior standard deviations from which on a coefficient is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """What came of a table.
+
+    Attributes:
+        ledger: the prior, and what the site's records say.
+        recipe: what was asked, all defaults filled in.
+        records: how many were used.
+        dropped: how many were not, for a value that is missing.
+        steps: that it took.
+        noise_variance: of a linear model, what was given or estimated.
+        notes: what is no error but should be known.
+    """
+
+    ledger: Ledger
+    recipe: Recipe
+    records: int
+    dropped: int
+    steps: int
+    noise_variance: float | None
+    notes: tuple[str, ...]
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What to save beside the ledger, for :func:`~posterity.fitting.check_same`."""
+        return {KEY: self.recipe.canonical()}
+
+
+def fit(
+    path: Path | str,
+    recipe: Recipe,
+    site: str | None = None,
+    *,
+    prior: ExponentialFamily | None = None,
+    drop_missing: bool = False,
+    decimal: str | None = None,
+    seed: int = 0,
+) -> Fit:
+    r"""The posterior of a regression or mixture of a table's records, as the ledger of one site.
+
+    Args:
+        path: a ``.csv`` with a header.
+        recipe: what is asked, the same at every site.
+        site: the name that the factor goes by; the file's name without its ending if left out.
+        prior: a named Gaussian, of which ``recipe.prior`` holds the digest.
+        drop_missing: leave out records of which a value is missing.
+        decimal: ``"."`` or ``","``, where the numbers do not say it.
+        seed: of a mixture's starts.
+
+    Returns:
+        A :class:`Fit`, whose ledger has a :class:`Gaussian` (:class:`DiagonalGaussian`) over the
+        coefficients, or a :class:`Plate` of :class:`NormalWishart` with weights; in the units
+        that ``recipe.center`` and ``recipe.scale`` say.
+
+    Raises:
+        UsageError: a recipe that makes no sense.
+        ArtifactError: a file, or a cell, that cannot be read.
+        StructureError: columns that are not there; a prior of others.
+        ParameterError: a target that the model cannot have.
+        ConvergenceError: a search that did not end; it does of any data that are no nonsense.
+
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "north.csv"
+    >>> _ = file.write_text("dose,ill\n0,0\n1,0\n2,1\n3,1\n")
+    >>> found = fit(file, Recipe("logistic", "ill"))
+    >>> found.ledger.sites, found.ledger.posterior.names
+    (('north',), ('intercept', 'dose'))
+    """
+    path = Path(path)
+    check_recipe(recipe)
+    cells = read_cells(path)
+    recipe = _filled(recipe, columns_of(recipe, cells.header, path))
+    data = design(cells, recipe, path, drop_missing=drop_missing, decimal=decimal)
+    site = path.stem if site is None else site
+    if recipe.model == "mixture":
+        return _mixture(data, recipe, site, seed)
+    return _regression(data, recipe, site, prior)
+
+
+def _filled(recipe: Recipe, columns: tuple[str, ...]) -> Recipe:
+    """With its defaults, and the columns that it comes to."""
+    own: dict[str, Any] = {"columns": columns}
+    if recipe.prior is None:
+        own["prior_sd"] = {"": PRIOR_SD[recipe.model], **recipe.prior_sd}
+    if recipe.model == "linear" and recipe.noise_variance is None:
+        own["noise_variance"] = ESTIMATE
+    if recipe.model == "mixture" and recipe.component_sd is None:
+        own["component_sd"] = 1.0
+    return dataclasses.replace(recipe, **own)
+
+
+def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
+    from posterity.fitting.mixtures import fit_mixture
+
+    if recipe.prior is not None or recipe.prior_sd.keys() != {""}:
+        raise UsageError(
+            found="a prior by file or by column of a mixture",
+            expected="one prior_sd for all",
+            fix="Give one, and units (--scale) to columns that differ in size.",
+        )
+    assert recipe.components is not None and recipe.component_sd is not None
+    found = fit_mixture(
+        data.x,
+        data.names,
+        recipe.components,
+        prior_sd=float(recipe.prior_sd[""]),
+        component_sd=float(recipe.component_sd),
+        seed=seed,
+    )
+    ledger = Ledger.of_site(site, prior=found.prior, posterior=found.posterior)
+    wide = float(recipe.prior_sd[""])
+    notes = [
+        f"{name!r} reaches {most:.3g} in its unit, beyond a prior of sd {wide:g} about 0: give "
+        f"--center and --scale"
+        for name, most in zip(data.names, abs(data.x).max(0), strict=True)
+        if most > _FAR * wide
+    ]
+    notes += [
+        f"{name!r} varies by {sd:.3g} in its unit, little beside components of sd "
+        f"{recipe.component_sd:g}: give --scale"
+        for name, sd in zip(data.names, data.x.std(0), strict=True)
+        if sd < 0.1 * recipe.component_sd
+    ]
+    return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, (*data.notes, *notes))
+
+
+def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamily | None) -> Fit:
+    prior = _prior(data.names, recipe, given)
+    y: Any = data.y
+    noise = None
+    if recipe.model == "linear":
+        asked = recipe.noise_variance
+        noise = newton.noise_of_residuals(data.x, y) if asked == ESTIMATE else float(asked or 0)
+        likelihood = newton.linear(noise)
+    else:
+        likelihood = newton.LOGISTIC if recipe.model == "logistic" else newton.POISSON
+    own = prior.precision if isinstance(prior, Gaussian) else np.diag(prior.precision)
+    mode = newton.find_mode(likelihood, data.x, y, data.offset, np.asarray(prior.mean), own)
+    precision = mode.precision + own
+    if recipe.family == "diagonal":
+        precision = np.diagonal(precision)
+        posterior: Any = DiagonalGaussian(precision * mode.mean, precision)
+        sd = precision**-0.5
+    else:
+        precision = (precision + precision.T) / 2
+        posterior = Gaussian(precision @ mode.mean, precision)
+        sd = np.sqrt(np.diagonal(posterior.covariance))
+    newton.check_kept(mode.mean, np.asarray(posterior.mean), sd, list(data.names))
+    ledger = Ledger.of_site(site, prior=prior, posterior=posterior.named(data.names))
+    notes = (*data.notes, *_notes(data, recipe, mode, sd, prior))
+    return Fit(ledger, recipe, len(y), data.dropped, mode.steps, noise, notes)
+
+
+def _prior(names: tuple[str, ...], recipe: Recipe, given: Any) -> Any:
+    """Of the coefficients: independent about 0, or what a file holds, in their order."""
+    if given is None:
+        if unknown := [name for name in recipe.prior_sd if name and name not in names]:
+            raise UsageError(
+                found=f"--prior-sd for {unknown[0]!r}",
+                expected=f"coefficients among {some(names)}",
+                fix="Name one of them, or leave it out.",
+            )
+        sd = np.array([recipe.prior_sd.get(name, recipe.prior_sd[""]) for name in names], float)
+        if recipe.family == "diagonal":
+            return DiagonalGaussian.from_standard(np.zeros(len(sd)), sd**2).named(names)
+        return Gaussian.from_standard(np.zeros(len(sd)), np.diag(sd**2)).named(names)
+    kind = DiagonalGaussian if recipe.family == "diagonal" else Gaussian
+    if not isinstance(given, kind) or not names_of(given):
+        raise StructureError(
+            found=f"a prior {given!r} with names {some(list(names_of(given).get('', ())))}",
+            expected=f"a {kind.__name__} with a name for each of {some(names)}",
+            fix="Name its coefficients: posterity.save(prior.named([...]), path).",
+        )
+    return in_order(given, {"": names}, "the prior", "the table")
+
+
+def _notes(data: Design, recipe: Recipe, mode: newton.Mode, sd: np.ndarray, prior: Any) -> Any:
+    """What a user should hear of a fit that worked."""
+    own = np.sqrt(np.diagonal(prior.covariance) if isinstance(prior, Gaussian) else prior.variance)
+    far = abs(mode.mean - prior.mean) / own
+    named = list(zip(data.names, sd, own, far, strict=True))
+    if loud := [name for name, s, o, _ in named if s**2 > _LOUD * o**2]:
+        yield (
+            f"records say little of {some(loud)}: the prior has more than a quarter of the "
+            "precision there"
+        )
+    if held := [name for name, _, _, f in named if f > _FAR]:
+        yield (
+            f"{some(held)} more than {_FAR:g} prior standard deviations from the prior's mean: "
+            "change units (--center, --scale) or --prior-sd at every site"
+        )
+    if recipe.model == "logistic":
+        y: Any = data.y
+        if (y == y[0]).all():
+            yield f"the target is {y[0]:g} in every record: the prior keeps coefficients finite"
+        elif (np.where(y > 0, 1.0, -1.0) * mode.predictor > 0).all():
+            yield (
+                "the columns tell the classes apart without an error: the prior alone keeps "
+                "coefficients finite, and a Gaussian is a rough picture of what is left open"
+            )

@@ -1,0 +1,198 @@
+"""Generalised linear models with a Gaussian prior: the mode and the curvature there.
+
+The log posterior is concave, so Newton's method with steps that are halved finds its one mode from
+anywhere. Each step is a least-squares problem, solved by QR in columns of one size: that loses
+half as many digits as the normal equations, and none to units. The Gaussian at the mode with the
+curvature there is Laplace's approximation (bishop2006, section 4.4); of a linear model it is the
+posterior itself.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from posterity.errors import ConvergenceError, ParameterError
+
+STEPS = 200
+"""Newton steps, at most; ten are usual."""
+CLOSE = 1e-8
+"""Of a step: how far from the mode it may end, in standard deviations of the posterior."""
+_HALVINGS = 60
+_KEPT = 1e-3
+"""Standard deviations by which the stored parameters may displace the mean."""
+_LEAST_WEIGHT = 1e-30
+
+
+class Likelihood(NamedTuple):
+    """Of a record with target ``y`` and predictor ``f``: what Newton's method asks."""
+
+    value: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    """``log p(y | f)`` but for what does not hang on ``f``."""
+    slope: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    curvature: Callable[[np.ndarray], np.ndarray]
+    """Minus the second derivative, which ``y`` has no part in."""
+    start: Callable[[np.ndarray], np.ndarray]
+    """A predictor that explains ``y`` well."""
+
+
+def _sigmoid(f: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -f))
+
+
+def _logistic_value(f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return -np.logaddexp(0.0, np.where(y > 0, -f, f))
+
+
+def _logistic_slope(f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    sign = np.where(y > 0, 1.0, -1.0)
+    return sign * _sigmoid(-sign * f)
+
+
+def _poisson_value(f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return y * f - np.exp(f)
+
+
+LOGISTIC = Likelihood(
+    _logistic_value,
+    _logistic_slope,
+    lambda f: _sigmoid(f) * _sigmoid(-f),
+    lambda y: np.where(y > 0, np.log(3.0), -np.log(3.0)),
+)
+POISSON = Likelihood(
+    _poisson_value,
+    lambda f, y: y - np.exp(f),
+    np.exp,
+    lambda y: np.log(y + 0.5),
+)
+
+
+def linear(noise_variance: float) -> Likelihood:
+    """Of a Gaussian target with this variance about the predictor."""
+    return Likelihood(
+        lambda f, y: -((y - f) ** 2) / (2 * noise_variance),
+        lambda f, y: (y - f) / noise_variance,
+        lambda f: np.full_like(f, 1 / noise_variance),
+        lambda y: y,
+    )
+
+
+class Mode(NamedTuple):
+    """The mode (d,), the precision there (d, d) without the prior's, predictors (n,), steps."""
+
+    mean: np.ndarray
+    precision: np.ndarray
+    predictor: np.ndarray
+    steps: int
+
+
+def find_mode(
+    likelihood: Likelihood,
+    x: np.ndarray,
+    y: np.ndarray,
+    offset: np.ndarray | None,
+    prior_mean: np.ndarray,
+    prior_precision: np.ndarray,
+) -> Mode:
+    """The mode of the posterior of coefficients ``z`` with predictors ``x · z + offset``.
+
+    Args:
+        likelihood: of a record.
+        x: (n, d).
+        y: (n,).
+        offset: (n,), or none.
+        prior_mean: (d,).
+        prior_precision: (d, d), positive definite.
+
+    Raises:
+        ConvergenceError: if the steps do not end at the mode.
+    """
+    size = np.sqrt((x**2).mean(0))
+    size[size == 0] = 1.0
+    shift = np.zeros(len(y)) if offset is None else offset
+    x, center = x / size, prior_mean * size
+    root = np.linalg.cholesky(prior_precision / np.outer(size, size)).T
+
+    def value(z: np.ndarray) -> float:
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = likelihood.value(x @ z + shift, y).sum() - (root @ (z - center) @ (
+                root @ (z - center))) / 2  # fmt: skip
+        return float(total) if np.isfinite(total) else -np.inf
+
+    def step(f: np.ndarray, slope: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """To the maximum of the quadratic at ``z``; and the root of its curvature."""
+        weight = np.sqrt(np.maximum(likelihood.curvature(f), _LEAST_WEIGHT))
+        rows = np.vstack([x * weight[:, None], root])
+        q, r = np.linalg.qr(rows)
+        right = q.T @ np.concatenate([slope / weight, root @ (center - z)])
+        return solve_triangular(r, right), r
+
+    f = likelihood.start(y)
+    working = f - shift - x @ center
+    z = center + step(f, likelihood.curvature(f) * working, center)[0]
+    best = value(z)
+    if not best > value(center):
+        z, best = center, value(center)
+    count, far = 0, np.inf
+    for count in range(1, STEPS + 1):
+        f = x @ z + shift
+        move, r = step(f, likelihood.slope(f, y), z)
+        far = float(np.linalg.norm(r @ move))  # standard deviations of the posterior
+        if far <= CLOSE:
+            z = z + move
+            f = x @ z + shift
+            curved = x * np.sqrt(likelihood.curvature(f))[:, None]
+            precision = (curved.T @ curved) * np.outer(size, size)
+            return Mode(z / size, precision, f, count)
+        rate, rounding = 1.0, 1e-14 * (1 + abs(best))
+        for _ in range(_HALVINGS):
+            new = value(z + rate * move)
+            if new >= best + 1e-4 * rate * far**2 - rounding:
+                break
+            rate /= 2
+        else:
+            break
+        z, best = z + rate * move, new
+    raise ConvergenceError(
+        found=f"a fit that is {far:.3g} standard deviations from its mode after {count} steps",
+        expected=f"one within {CLOSE:g}",
+        fix="Change units (--center, --scale) so that columns are of the size of 1; nothing was "
+        "written.",
+    )
+
+
+def noise_of_residuals(x: np.ndarray, y: np.ndarray) -> float:
+    """The variance of what least squares leaves, over the records that it has to spare.
+
+    Raises:
+        ParameterError: if it has none to spare, or leaves nothing.
+    """
+    size = np.sqrt((x**2).mean(0))
+    size[size == 0] = 1.0
+    solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
+    spare = len(y) - int(rank)
+    left = y - (x / size) @ solution
+    variance = float(left @ left) / spare if spare > 0 else 0.0
+    if not variance > (1e-13 * float(np.abs(y).max(initial=0))) ** 2:
+        raise ParameterError(
+            found=f"{len(y)} records for {int(rank)} coefficients, which leave no residual to "
+            "estimate the noise from",
+            expected="more records, or a noise variance that is known",
+            fix="Say --noise-variance V, the same at every site.",
+        )
+    return variance
+
+
+def check_kept(mean: np.ndarray, stored: np.ndarray, sd: np.ndarray, names: list[str]) -> None:
+    """Raise a ParameterError if natural parameters lose the mean that they were made of."""
+    off = abs(mean - stored) / sd
+    if not off.max(initial=0) <= _KEPT:
+        worst = names[int(np.argmax(off))]
+        raise ParameterError(
+            found=f"columns so far from 0, beside how much they vary, that float64 displaces the "
+            f"coefficient of {worst!r} by {off.max():.2g} standard deviations",
+            expected="columns about as far from 0 as they vary",
+            fix="Take a number off them that is the same at every site: --center NAME=VALUE.",
+        )

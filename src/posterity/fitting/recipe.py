@@ -1,0 +1,193 @@
+"""What was asked of a fit: kept beside it, and the same at every site that is fused.
+
+Coefficients are only comparable where the model, its columns, their units and the prior are one.
+A recipe says all of that, in a form in which equal requests are equal texts.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from posterity.errors import StructureError, UsageError
+from posterity.families.names import some
+
+KEY = "recipe"
+"""Of the provenance, under which a file holds it: an object in JSON, its keys sorted."""
+VERSION = 1
+MODELS = ("linear", "logistic", "poisson", "mixture")
+FAMILIES = ("gaussian", "diagonal")
+PRIOR_SD = {"linear": 1000.0, "logistic": 10.0, "poisson": 10.0, "mixture": 10.0}
+"""Of a coefficient, or of a component's mean, where no other is asked for."""
+ESTIMATE = "estimate"
+_FLAGS = {"categories": "--category", "version": "the version of posterity fit"}
+"""Of those keys that are not called as their flag is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What all sites are to ask alike; what is left out has the same default everywhere.
+
+    Attributes:
+        model: ``"linear"``, ``"logistic"``, ``"poisson"`` or ``"mixture"``.
+        target: the column that is predicted; none of a mixture.
+        columns: those that it is predicted from; of a mixture those that it is of. All others of
+            the table if left out, but ``without``.
+        without: columns that are left out.
+        categories: by column its levels, of which the first is the reference and all others get a
+            column of zeros and ones each; of the target the one that is 0, and the one that is 1.
+        center: by column what is taken off it, in its unit; 0 if left out.
+        scale: by column what it is divided by after that; 1 if left out.
+        intercept: whether regressions get a column of ones.
+        exposure: of counts, the column of how much each record stands for; the rate is of one.
+        prior_sd: standard deviations of the coefficients' prior about 0, in units after ``center``
+            and ``scale``; by name, and under ``""`` that of all others. Of a mixture that of the
+            components' means.
+        prior: in place of that the digest of a prior's file.
+        noise_variance: of a linear model, after the target's ``scale``; ``"estimate"`` takes the
+            site's own, of the residuals of least squares.
+        family: of a regression's posterior.
+        components: of a mixture.
+        component_sd: of a mixture, about how wide a component is in every column.
+    """
+
+    model: str
+    target: str | None = None
+    columns: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
+    categories: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    center: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    scale: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    intercept: bool = True
+    exposure: str | None = None
+    prior_sd: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    prior: str | None = None
+    noise_variance: float | int | str | None = None
+    family: str = "gaussian"
+    components: int | None = None
+    component_sd: float | int | None = None
+
+    def canonical(self) -> str:
+        """As JSON; equal for equal requests, whatever their order.
+
+        >>> Recipe("poisson", "n", columns=("b", "a")).canonical()[:52]
+        '{"categories":{},"center":{},"columns":["a","b"],"co'
+        """
+        told: dict[str, Any] = dataclasses.asdict(self)
+        del told["without"]
+        told["columns"] = sorted(self.columns or ())
+        told["center"] = {name: float(value) for name, value in self.center.items() if value}
+        told["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
+        wide = self.prior_sd.get("")
+        told["prior_sd"] = {
+            name: float(sd) for name, sd in self.prior_sd.items() if not name or sd != wide
+        }
+        for key in ("noise_variance", "component_sd"):
+            told[key] = float(told[key]) if isinstance(told[key], int) else told[key]
+        told["version"] = VERSION
+        return json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def recipe_in(provenance: Mapping[str, str]) -> dict[str, Any] | None:
+    """What a file says that was asked; None if it says nothing.
+
+    >>> recipe_in({"recipe": '{"model":"linear"}'})
+    {'model': 'linear'}
+    """
+    try:
+        found = json.loads(provenance.get(KEY, "null"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def check_same(provenances: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The recipe of all files that have one, as provenance; empty if none has.
+
+    Args:
+        provenances: by site, what its file says beside the posterior.
+
+    Raises:
+        StructureError: if two of them differ; it names the sites and the flags.
+
+    >>> check_same({"north": {"recipe": '{"model":"linear"}'}, "south": {}})
+    {'recipe': '{"model":"linear"}'}
+    """
+    told = {site: found for site, about in provenances.items() if (found := recipe_in(about))}
+    if not told:
+        return {}
+    first = next(iter(told))
+    for site, found in told.items():
+        odd = [key for key in sorted({*found, *told[first]}) if _differ(key, found, told[first])]
+        if odd:
+            raise StructureError(
+                found=f"sites {first!r} and {site!r} fitted by different flags: "
+                + "; ".join(_difference(key, told[first], found) for key in odd),
+                expected="the same flags of posterity fit at every site",
+                fix="Fit again with one set of flags, and fuse these files.",
+            )
+    return {KEY: provenances[first][KEY]}
+
+
+def _differ(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.get(key) != other.get(key)
+
+
+def _difference(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    flag = _FLAGS.get(key, f"--{key.replace('_', '-')}")
+    return (
+        f"{flag} {_short(one.get(key), other.get(key))} and {_short(other.get(key), one.get(key))}"
+    )
+
+
+def _short(value: Any, beside: Any) -> str:
+    """What the other has not."""
+    if isinstance(value, dict) and isinstance(beside, dict):
+        value = {key: own for key, own in value.items() if own != beside.get(key)}
+    if isinstance(value, list) and isinstance(beside, list):
+        return some([str(own) for own in value if own not in beside])
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) < 200 else f"{text[:200]}…"
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise a UsageError for what makes no sense whatever the records are."""
+    regression = recipe.model != "mixture"
+    wrong = (
+        (recipe.model not in MODELS, f"model {recipe.model!r}", f"one of {list(MODELS)}"),
+        (recipe.family not in FAMILIES, f"family {recipe.family!r}", f"one of {list(FAMILIES)}"),
+        (regression and not recipe.target, "no target", "the column to predict (--target NAME)"),
+        (not regression and bool(recipe.target), f"target {recipe.target!r} of a mixture",
+         "columns without a target (--without NAME leaves one out)"),
+        (not regression and (recipe.components or 0) < 1, f"components {recipe.components}",
+         "a whole number of components (--components K), at least 1"),
+        (not regression and bool(recipe.categories), "categories of a mixture", "numbers"),
+        (not regression and recipe.family != "gaussian", "a family of a mixture", "none"),
+        (regression and recipe.components is not None, "components of a regression", "none"),
+        (regression and recipe.component_sd is not None, "component_sd of a regression", "none"),
+        (recipe.exposure is not None and recipe.model != "poisson",
+         f"an exposure of model {recipe.model!r}", "one of counts alone (--model poisson)"),
+        (recipe.noise_variance is not None and recipe.model != "linear",
+         f"a noise variance of model {recipe.model!r}", "one of --model linear alone"),
+        (bool(recipe.prior_sd) and recipe.prior is not None, "both a prior and prior_sd", "one"),
+        (recipe.columns is not None and bool(recipe.without), "both columns and without", "one"),
+        *((not 0 < value < float("inf"), f"{what} {value}", "a positive number")
+          for what, value in _positive(recipe)),
+        *((not abs(value) < float("inf"), f"center {name}={value}", "a finite number")
+          for name, value in recipe.center.items()),
+    )  # fmt: skip
+    for holds, found, expected in wrong:
+        if holds:
+            raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")
+
+
+def _positive(recipe: Recipe) -> list[tuple[str, float | int]]:
+    found: list[tuple[str, float | int]] = [
+        (f"scale {name} =", value) for name, value in recipe.scale.items()
+    ]
+    found += [(f"prior_sd {name}".rstrip(), value) for name, value in recipe.prior_sd.items()]
+    if recipe.component_sd is not None:
+        found.append(("component_sd", recipe.component_sd))
+    if isinstance(recipe.noise_variance, int | float):
+        found.append(("noise_variance", recipe.noise_variance))
+    return found

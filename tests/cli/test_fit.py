@@ -1,0 +1,381 @@
+"""``posterity fit``: a site's file from a table, against fits of other libraries."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import contents, document, fail, refuse, succeed
+
+import posterity
+from posterity import Ledger
+from posterity.families import DiagonalGaussian, Gaussian, Plate
+from posterity.fitting import Recipe, check_same, fit
+from posterity.models import LinearRegression, Records
+
+COUNT = 200
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def records(seed=0, count=COUNT):
+    rng = np.random.default_rng(seed)
+    age, dose = rng.normal(60, 10, count), rng.gamma(2, 1e-6, count)
+    sex = rng.choice(["female", "male"], count)
+    f = 0.05 * (age - 60) + 3e5 * (dose - 2e-6) + 0.5 * (sex == "male")
+    return {
+        "age": age, "dose": dose, "sex": sex,
+        "bp": 120 + 10 * f + rng.normal(0, 8, count),
+        "ill": (rng.random(count) < 1 / (1 + np.exp(-f))).astype(int),
+        "visits": rng.poisson(np.exp(f / 2)),
+    }  # fmt: skip
+
+
+def put(name, columns, delimiter=","):
+    rows = zip(*(np.asarray(values).tolist() for values in columns.values()), strict=True)
+    lines = [delimiter.join(map(str, row)) for row in (list(columns), *rows)]
+    Path(name).write_text("\n".join(lines) + "\n")
+
+
+def take(columns, *names):
+    return {name: columns[name] for name in names}
+
+
+def matrix(columns):
+    male = 1.0 * (columns["sex"] == "male")
+    return np.column_stack([np.ones(len(male)), columns["age"], columns["dose"], male])
+
+
+def fitted(model, target, columns, *flags, wide=1e9):
+    """A posterior under a prior so wide that it says nothing, by the command."""
+    put("t.csv", take(columns, "age", "dose", "sex", target))
+    told = document("fit", "t.csv", "--target", target, "--model", model, "-o", "t.safetensors",
+                    "--category", "sex=female,male", "--prior-sd", wide, *flags)  # fmt: skip
+    ledger = posterity.load("t.safetensors")
+    assert told["site"] == "t" and ledger.sites == ("t",)
+    assert ledger.posterior.names == ("intercept", "age", "dose", "sex[male]")
+    return ledger, told
+
+
+def agree(q, mean, covariance, rtol=1e-5):
+    """In standard deviations, whatever the columns' units are."""
+    sd = np.sqrt(np.diagonal(covariance))
+    np.testing.assert_allclose((q.mean - mean) / sd, 0, atol=rtol)
+    np.testing.assert_allclose(q.covariance / np.outer(sd, sd), covariance / np.outer(sd, sd),
+                               atol=rtol)  # fmt: skip
+
+
+# --- against other libraries, on raw columns of 1e2 and of 1e-6 ---------------------------------
+
+
+def test_linear_is_least_squares():
+    api = pytest.importorskip("statsmodels.api")
+    columns = records()
+    ledger, told = fitted("linear", "bp", columns)
+    other = api.OLS(columns["bp"], matrix(columns)).fit()
+    agree(ledger.posterior, other.params, other.cov_params())
+    np.testing.assert_allclose(told["noise_variance"], other.scale, rtol=1e-9)
+
+
+def test_linear_is_the_librarys_own_conjugate_model():
+    columns = records()
+    ledger, _ = fitted("linear", "bp", columns, "--noise-variance", 60, wide=20)
+    x, y = matrix(columns), columns["bp"]
+    factor = LinearRegression(60.0).factor(Records((x, y), np.ones(len(y))))
+    prior = Gaussian.from_standard(np.zeros(4), 400 * np.eye(4))
+    whole = prior + factor
+    agree(ledger.posterior, np.asarray(whole.mean), np.asarray(whole.covariance), 1e-7)
+    got = ledger.factor("t")
+    np.testing.assert_allclose(got.precision[:2, :2], factor.precision[:2, :2], rtol=1e-10)
+
+
+@pytest.mark.parametrize(("model", "target"), [("logistic", "ill"), ("poisson", "visits")])
+def test_generalised_models_are_maximum_likelihood_under_a_wide_prior(model, target):
+    api = pytest.importorskip("statsmodels.api")
+    columns = records()
+    ledger, _ = fitted(model, target, columns)
+    family = api.families.Binomial() if model == "logistic" else api.families.Poisson()
+    other = api.GLM(columns[target], matrix(columns), family=family).fit(tol=1e-14, maxiter=200)
+    agree(ledger.posterior, other.params, other.cov_params())
+
+
+@pytest.mark.parametrize(("model", "target"), [("logistic", "ill"), ("poisson", "visits")])
+def test_the_mode_and_its_curvature_are_those_of_another_optimiser(model, target):
+    """With a prior that speaks, and differences of the gradient as the Hessian."""
+    from scipy.optimize import approx_fprime, minimize
+
+    columns = records(1, 40)
+    flags = ("--center", "age=60", "--scale", "age=10", "--scale", "dose=1e-6")
+    ledger, _ = fitted(model, target, columns, *flags, wide=0.7)
+    x, y = matrix(columns), columns[target]
+    x[:, 1], x[:, 2] = (x[:, 1] - 60) / 10, x[:, 2] / 1e-6
+
+    def loss(z):
+        f = x @ z
+        fit = np.logaddexp(0, f) - y * f if model == "logistic" else np.exp(f) - y * f
+        return fit.sum() + (z / 0.7) @ (z / 0.7) / 2
+
+    def slope(z):
+        f = x @ z
+        mean = 1 / (1 + np.exp(-f)) if model == "logistic" else np.exp(f)
+        return x.T @ (mean - y) + z / 0.49
+
+    other = minimize(loss, np.zeros(4), jac=slope, method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(ledger.posterior.mean, other.x, atol=1e-6)
+    hessian = approx_fprime(other.x, slope, 1e-6)
+    np.testing.assert_allclose(ledger.posterior.precision, hessian, rtol=1e-4, atol=1e-4)
+
+
+def test_units_are_undone_exactly():
+    """A fit in other units, and its prior with them, is the fit of the raw columns."""
+    columns = records()
+    raw, _ = fitted("logistic", "ill", columns, "--prior-sd", "age=0.2", "--prior-sd", "dose=3e5",
+                    wide=4, )  # fmt: skip
+    scaled, _ = fitted("logistic", "ill", columns, "--scale", "age=10", "--scale", "dose=1e-6",
+                       "--prior-sd", "age=2", "--prior-sd", "dose=0.3", wide=4)  # fmt: skip
+    units = np.array([1, 10, 1e-6, 1])
+    agree(raw.posterior, scaled.posterior.mean / units,
+          scaled.posterior.covariance / np.outer(units, units), 1e-6)  # fmt: skip
+
+
+def test_an_exposure_is_time_at_risk():
+    api = pytest.importorskip("statsmodels.api")
+    rng = np.random.default_rng(3)
+    x, time_ = rng.normal(size=150), rng.gamma(2, 3, 150)
+    n = rng.poisson(time_ * np.exp(0.3 * x - 1))
+    put("n.csv", {"x": x, "n": n, "years": time_})
+    succeed("fit", "n.csv", "--target", "n", "--model", "poisson", "--exposure", "years",
+            "-o", "n.safetensors", "--prior-sd", 1e6)  # fmt: skip
+    design = api.add_constant(x)
+    other = api.GLM(n, design, family=api.families.Poisson(), exposure=time_).fit(tol=1e-14)
+    agree(posterity.load("n.safetensors").posterior, other.params, other.cov_params())
+
+
+def test_a_mixture_finds_its_components_whatever_the_units():
+    rng = np.random.default_rng(4)
+    means = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])
+    x = np.concatenate([rng.normal(m, 1, (80, 2)) for m in means])
+    put("raw.csv", {"a": x[:, 0], "b": x[:, 1]})
+    put("odd.csv", {"b": 1e6 + 1e5 * x[:, 1], "a": 1e-6 * x[:, 0]})
+    line = ("--model", "mixture", "--components", 3)
+    succeed("fit", "raw.csv", *line, "-o", "raw.safetensors")
+    flags = ("--center", "b=1e6", "--scale", "b=1e5", "--scale", "a=1e-6", "--columns", "a,b")
+    told = document("fit", "odd.csv", *line, *flags, "-o", "odd.safetensors")
+    raw, odd = (posterity.load(f"{name}.safetensors").posterior for name in ("raw", "odd"))
+    assert isinstance(raw, Plate) and raw.members.names == ("a", "b")
+    order = lambda q: np.lexsort((q.members.mean / 6).round().T)
+    a, b = raw.members.mean[order(raw)], odd.members.mean[order(odd)]
+    np.testing.assert_allclose(a, b, atol=1e-6)
+    # Eighty records a component: its mean is known to 1/sqrt(80), five of which are 0.56.
+    np.testing.assert_allclose(a, means[np.lexsort(means.T)], atol=0.56)
+    assert sum(part["weight"] for part in told["components"]) == pytest.approx(1)
+
+
+# --- sites ---------------------------------------------------------------------------------------
+
+
+def test_two_sites_are_fused_as_one_fit_of_both():
+    """Exactly, of a linear model with known noise; columns in another order."""
+    both = records(5)
+    half = {name: values[:90] for name, values in both.items()}
+    rest = {name: values[90:] for name, values in both.items()}
+    names = ("age", "sex", "bp")
+    put("north.csv", take(half, *names))
+    put("south.csv", take(rest, *reversed(names)), ";")
+    put("all.csv", take(both, *names))
+    flags = ("--target", "bp", "--model", "linear", "--noise-variance", 64,
+             "--category", "sex=female,male", "--center", "age=60")  # fmt: skip
+    for site in ("north", "south", "all"):
+        succeed("fit", f"{site}.csv", *flags, "-o", f"{site}.safetensors")
+    succeed("fuse", "north.safetensors", "south.safetensors", "-o", "both.safetensors",
+            "--rule", "product")  # fmt: skip
+    fused, whole = posterity.load("both.safetensors"), posterity.load("all.safetensors")
+    assert isinstance(fused, Ledger) and fused.sites == ("north", "south")
+    agree(fused.posterior, whole.posterior.mean, whole.posterior.covariance, 1e-9)
+    recipe = posterity.inspect("both.safetensors").provenance["recipe"]
+    assert recipe == posterity.inspect("all.safetensors").provenance["recipe"]
+    succeed("fit", "south.csv", *flags, "--scale", "age=10", "-o", "south.safetensors")
+    before = contents()
+    error = fail(4, "fuse", "north.safetensors", "south.safetensors", "-o", "no.safetensors")
+    assert '--scale {} and {"age": 10.0}' in error["found"] and contents() == before
+
+
+def test_recipes_are_equal_texts_for_equal_requests_and_differ_by_a_flag():
+    one = Recipe("linear", "y", columns=("a", "b"), scale={"a": 2, "b": 1}, center={"a": 0.0})
+    other = Recipe("linear", "y", columns=("b", "a"), scale={"a": 2.0})
+    assert one.canonical() == other.canonical()
+    for change, flag in (
+        ({"columns": ("a", "c")}, "--columns"), ({"target": "z"}, "--target"),
+        ({"model": "poisson"}, "--model"), ({"intercept": False}, "--intercept"),
+        ({"prior_sd": {"": 2.0}}, "--prior-sd"), ({"family": "diagonal"}, "--family"),
+        ({"noise_variance": 2.0}, "--noise-variance"), ({"prior": "ab"}, "--prior "),
+        ({"categories": {"a": ("x", "y")}}, "--category"), ({"exposure": "e"}, "--exposure"),
+        ({"components": 2}, "--components"), ({"component_sd": 2}, "--component-sd"),
+    ):  # fmt: skip
+        told = {"columns": ("a", "b"), "scale": {"a": 2}, "model": "linear", "target": "y"}
+        changed = Recipe(**(told | change))
+        with pytest.raises(posterity.errors.StructureError, match=f"'n' and 's'.*{flag}"):
+            check_same({"n": {"recipe": one.canonical()}, "s": {"recipe": changed.canonical()}})
+
+
+def test_units_may_come_from_a_file_that_sites_share():
+    put("t.csv", take(records(), "age", "ill"))
+    Path("u.toml").write_text("[age]\ncenter = 60\nscale = 10\n")
+    Path("u.json").write_text('{"age": {"center": 60, "scale": 10}}')
+    line = ("fit", "t.csv", "--target", "ill", "--model", "logistic")
+    succeed(*line, "--units", "u.toml", "-o", "a.safetensors")
+    succeed(*line, "--units", "u.json", "-o", "b.safetensors")
+    succeed(*line, "--center", "age=60", "--scale", "age=10", "-o", "c.safetensors")
+    digests = {posterity.inspect(f"{name}.safetensors").digest for name in "abc"}
+    assert len(digests) == 1
+    refuse("fit t.csv --target ill --model logistic --units u.toml --scale age=2 -o d.safetensors",
+           2, "--scale age; u.toml")  # fmt: skip
+    Path("u.json").write_text('{"age": {"center": "x"}}')
+    refuse("fit t.csv --target ill --model logistic --units u.json -o d.safetensors", 5, "'age'")
+
+
+def test_a_prior_from_a_file_by_name():
+    put("t.csv", take(records(), "age", "ill"))
+    prior = Gaussian.from_standard([0.1, -3.0], [[0.01, 0.0], [0.0, 4.0]])
+    posterity.save(prior.named(["age", "intercept"]), "p.safetensors")
+    line = ("fit", "t.csv", "--target", "ill", "--model", "logistic", "-o", "t.safetensors")
+    succeed(*line, "--prior", "p.safetensors")
+    np.testing.assert_allclose(posterity.load("t.safetensors").prior.mean, [-3.0, 0.1])
+    posterity.save(prior, "p.safetensors")
+    assert "a name for each" in fail(4, *line, "--prior", "p.safetensors")["expected"]
+
+
+# --- what tables hold in practice ----------------------------------------------------------------
+
+
+def test_missing_values_are_told_or_dropped():
+    columns = records(count=30)
+    cells = {name: list(map(str, columns[name])) for name in ("age", "dose", "ill")}
+    cells["age"][3], cells["dose"][7] = "NA", ""
+    cells["other"] = [""] * 30
+    put("t.csv", cells)
+    line = "fit t.csv --target ill --model logistic -o t.safetensors --without other"
+    refuse(line, 5, "2 records with a missing value; line 5 (column 'age'); '9'; --drop-missing")
+    told = document(*line.split(), "--drop-missing")
+    assert (told["records"], told["dropped"]) == (28, 2)
+    assert any("2 of 30 records dropped" in note for note in told["notes"])
+
+
+def test_separable_records_are_held_by_the_prior_and_said_to_be():
+    put("t.csv", {"x": [1e6, 2e6, 3e6, 4e6], "ill": [0, 0, 1, 1]})
+    line = ("fit", "t.csv", "--target", "ill", "--model", "logistic", "-o", "t.safetensors")
+    told = document(*line, "--center", "x=2.5e6", "--scale", "x=1e6")
+    assert any("without an error" in note for note in told["notes"])
+    assert 1 < told["parameters"][1]["mean"] < 20
+
+
+@pytest.mark.parametrize("model", ["logistic", "poisson", "linear"])
+def test_one_record_one_class_and_a_constant_column(model):
+    put("t.csv", {"x": [3.0], "y": [1]})
+    flags = ["--noise-variance", "1"] if model == "linear" else []
+    line = ["fit", "t.csv", "--target", "y", "--model", model, "-o", "t.safetensors", *flags]
+    told = document(*line)
+    assert any("the same in every record" in note for note in told["notes"])
+    assert any("say little of" in note for note in told["notes"])
+    assert posterity.load("t.safetensors").posterior.is_proper()
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e6])
+@pytest.mark.parametrize("model", ["logistic", "poisson"])
+def test_columns_of_any_size_converge_from_afar(model, size):
+    """Counts in the millions, coefficients that are huge: Newton's steps are halved, and end."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=100)
+    y = rng.random(100) < 0.5 + 0.3 * np.tanh(x) if model == "logistic" else rng.poisson(
+        np.exp(14 + x))  # fmt: skip
+    put("t.csv", {"x": 5 * size + size * x, "y": y.astype(int)})
+    found = fit("t.csv", Recipe(model, "y", prior_sd={"": 1e9}))
+    assert found.steps < 30
+    put("t.csv", {"x": 5 + x, "y": y.astype(int)})
+    same = fit("t.csv", Recipe(model, "y", prior_sd={"": 1e9}))
+    q, r = found.ledger.posterior, same.ledger.posterior
+    np.testing.assert_allclose(q.mean * [1, size], r.mean, rtol=1e-5)
+
+
+def test_a_diagonal_posterior_has_the_mode_and_its_own_precisions():
+    put("t.csv", take(records(), "age", "ill"))
+    full = fit("t.csv", Recipe("logistic", "ill")).ledger.posterior
+    slim = fit("t.csv", Recipe("logistic", "ill", family="diagonal")).ledger.posterior
+    assert isinstance(slim, DiagonalGaussian)
+    np.testing.assert_allclose(slim.mean, full.mean, rtol=1e-8)
+    np.testing.assert_allclose(slim.precision, np.diagonal(full.precision), rtol=1e-12)
+
+
+def test_a_hundred_thousand_records_are_quick():
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(100_000, 4))
+    y = (rng.random(100_000) < 1 / (1 + np.exp(-x @ [1.0, -1.0, 0.5, 0.0]))).astype(int)
+    np.savetxt("t.csv", np.column_stack([x, y]), delimiter=",", header="a,b,c,d,y", comments="")
+    start = time.process_time()
+    found = fit("t.csv", Recipe("logistic", "y"))
+    assert time.process_time() - start < 20
+    sd = np.sqrt(np.diagonal(found.ledger.posterior.covariance))
+    off = (found.ledger.posterior.mean - [0, 1, -1, 0.5, 0]) / sd
+    assert abs(off).max() < 5
+
+
+LINE = "fit t.csv -o t.safetensors "
+LOGISTIC = LINE + "--model logistic --target ill "
+WRONG = [
+    (LINE + "--model logistic", 2, "no target; --target"),
+    (LINE + "--model probit --target ill", 2, "'probit'; mixture"),
+    (LINE + "--model logistic --target sick", 4, "'sick'; 'ill'; --target"),
+    (LOGISTIC + "--columns age,weight", 4, "'weight'; --columns"),
+    (LOGISTIC + "--columns age,ill", 2, "'ill'; target"),
+    (LOGISTIC + "--columns age --without sex", 2, "both columns and without"),
+    (LOGISTIC, 5, "no number in line 2, column 'sex'; --category sex=; --without sex"),
+    (LOGISTIC + "--category sex=female,other", 5, "'male'; column 'sex'; levels"),
+    (LOGISTIC + "--category sex=female", 2, "--category sex=female"),
+    (LOGISTIC + "--without sex --center sex=1", 2, "--center; 'sex'"),
+    (LOGISTIC + "--without sex --scale age=0", 2, "scale age = 0.0; positive"),
+    (LOGISTIC + "--without sex --scale age=x", 2, "'x'"),
+    (LOGISTIC + "--without sex --scale ill=2", 2, "--scale for 'ill'"),
+    (LOGISTIC + "--without sex --prior-sd weight=2", 2, "--prior-sd for 'weight'"),
+    (LOGISTIC + "--without sex --prior-sd 0", 2, "prior_sd 0.0"),
+    (LOGISTIC + "--without sex --exposure age", 2, "exposure"),
+    (LOGISTIC + "--without sex --noise-variance 1", 2, "noise variance"),
+    (LOGISTIC + "--without sex --components 2", 2, "components"),
+    (LOGISTIC + "--without sex --family full", 2, "'full'"),
+    (LINE + "--model logistic --target age --without sex", 3, "line 2 of target 'age'; 0 or 1"),
+    (LINE + "--model poisson --target age --without sex", 3, "line 2 of target 'age'; counts"),
+    (LINE + "--model mixture --columns age", 2, "components"),
+    (LINE + "--model mixture --components 2 --target ill", 2, "target 'ill' of a mixture"),
+    (LINE + "--model mixture --components 99 --columns age", 4, "20 records for 99"),
+    (LINE + "--model linear --target bp --columns age,dose,visits --drop-missing --decimal x", 2,
+     "--decimal x"),
+    ("fit none.csv --model logistic --target y -o t.safetensors", 5, "none.csv"),
+    ("fit . --model logistic --target y -o t.safetensors", 5, "folder"),
+    ("fit twice.csv --model logistic --target y -o t.safetensors", 5, "come twice"),
+    ("fit empty.csv --model logistic --target y -o t.safetensors", 5, "nothing in it"),
+    ("fit bare.csv --model logistic --target y -o t.safetensors", 4, "no records"),
+    ("fit few.csv --model linear --target y -o t.safetensors", 3, "--noise-variance"),
+    ("fit far.csv --model linear --target y -o t.safetensors", 9, "--center"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "code", "words"), WRONG)
+def test_what_makes_no_sense_is_said_and_leaves_nothing_behind(line, code, words):
+    put("t.csv", records(count=20))
+    Path("twice.csv").write_text("x,x,y\n1,2,1\n")
+    Path("empty.csv").write_text("\n")
+    Path("bare.csv").write_text("x,y\n")
+    Path("few.csv").write_text("x,y\n1,2\n2,3\n")
+    x = 1e9 + np.random.default_rng(0).normal(size=9)
+    put("far.csv", {"x": x, "y": x - 1e9})
+    refuse(line, code, words)
+
+
+def test_the_recipe_is_readable():
+    put("t.csv", take(records(), "age", "ill"))
+    succeed("fit", "t.csv", "--target", "ill", "--model", "logistic", "-o", "t.safetensors")
+    told = json.loads(posterity.inspect("t.safetensors").provenance["recipe"])
+    assert (told["target"], told["columns"], told["prior_sd"]) == ("ill", ["age"], {"": 10.0})
