@@ -230,35 +230,18 @@ def test_several_classes_are_contrasts_with_the_first() -> None:
 
 
 def test_moments_are_those_of_a_chain() -> None:
-    """Of 2,000 records, NUTS, which draws from the posterior itself (4,000 draws, seed 0)."""
-    import jax
-    import numpyro
-    import numpyro.distributions as dist
-    from numpyro.infer import MCMC, NUTS
-
+    """Of NUTS (NumPyro 0.22, float64, seed 0, 20,000 draws, a flat prior for the intercept)."""
+    mean = [1.19502, 0.97634, -0.67211, 0.00993]
+    deviations = [0.11844, 0.06485, 0.05445, 0.05008]
+    size = 9700  # the least of the effective sample sizes
     x, _, y = table(2000, seed=3)
     model = LogisticRegression(C=0.7, **NEWTON).fit(x, y)
     q = from_estimator(model, x, y)
-    z = np.column_stack([np.ones(len(x)), x]).astype(np.float32)
-
-    def program() -> None:
-        level = numpyro.sample("level", dist.Normal(0, 100.0))
-        slope = numpyro.sample("slope", dist.Normal(0, np.sqrt(0.7)).expand([3]))
-        f = jax.numpy.concatenate([level[None], slope])
-        numpyro.sample("y", dist.Bernoulli(logits=z @ f), obs=y)
-
-    chain = MCMC(NUTS(program), num_warmup=300, num_samples=4000, progress_bar=False)
-    chain.run(jax.random.key(0))
-    found = chain.get_samples()
-    draws = np.column_stack([found["level"], found["slope"]])
     scale = np.sqrt(np.diagonal(q.covariance))
-    from numpyro.diagnostics import effective_sample_size
-
-    size = effective_sample_size(draws[None])
-    # The mode is off the mean by about 1/√n of a deviation, which this many draws just see.
+    # The mode is off the mean by about 1/√n of a deviation, which this many draws see.
     bias = 1 / np.sqrt(len(x))
-    assert np.all(abs(draws.mean(0) - q.mean) / scale < 4 / np.sqrt(size) + bias)
-    assert np.all(abs(draws.std(0) / scale - 1) < 4 / np.sqrt(2 * size) + bias)
+    assert np.all(abs(q.mean - mean) / scale < 4 / np.sqrt(size) + bias)
+    assert np.all(abs(deviations / scale - 1) < 4 / np.sqrt(2 * size) + bias)
 
 
 def test_factors_of_labels_leave_the_penalty_out() -> None:
@@ -293,8 +276,8 @@ def test_other_data_and_unfinished_fits() -> None:
     model = LogisticRegression(**NEWTON).fit(X, LABEL)
     with pytest.raises(ParameterError, match="deviations from the mode"):
         from_estimator(model, X, 1 - LABEL)
-    with pytest.raises(ParameterError, match="deviations from the mode"):
-        from_estimator(model, X[::2], LABEL[::2])
+    with pytest.warns(ConvergenceWarning, match="deviations from the mode"):
+        from_estimator(model, X[::2], LABEL[::2])  # the mode of a half is not far
     with pytest.raises(UsageError, match=r"not have in common: \[2\]"):
         from_estimator(model, X, np.where(LABEL, 2, 0) + (np.arange(300) == np.argmax(LABEL)) * -1)
     raw = X * [1.0, 1e5, 1.0]  # pascals: the default optimiser gives up

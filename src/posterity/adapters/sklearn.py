@@ -74,7 +74,7 @@ def from_estimator(
     >>> x, y = np.array([[-1.0], [0.0], [0.5], [2.0]]), np.array([0, 1, 0, 1])
     >>> q = from_estimator(LogisticRegression().fit(x, y), x, y)
     >>> q.names, q.mean.round(2)
-    (('intercept', 'x0'), array([-0.19,  0.58]))
+    (('intercept', 'x0'), array([-0.22,  0.6 ]))
     """
     if (linear := _linear(estimator)) is not None:
         return linear.to_gaussian(estimator, x, y, sample_weight)

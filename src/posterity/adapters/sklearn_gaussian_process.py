@@ -16,15 +16,13 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 
 
-def to_gaussian(
-    model: Any, points: Any, names: Sequence[str] | None
-) -> Gaussian:
+def to_gaussian(model: Any, points: Any, names: Sequence[str] | None) -> Gaussian:
     """The posterior of the values at points (m, d), in the units of the response."""
     x, names = _points(model, points, names)
     across = model.kernel_(x, model.X_train_)
     mean = across @ model.alpha_
     half = solve_triangular(model.L_, across.T, lower=True)
-    scale, level = float(model._y_train_std), float(model._y_train_mean)
+    scale, level = (float(np.ravel(v)[0]) for v in (model._y_train_std, model._y_train_mean))
     covariance = scale**2 * (model.kernel_(x, x) - half.T @ half)
     return of_covariance(scale * mean + level, covariance, names, "the Gaussian process")
 

@@ -189,7 +189,8 @@ def _check_mode(distance: float, model: Any, place: str) -> None:
         )
     if distance > NEAR:
         warnings.warn(
-            f"{said}: scale the columns (a StandardScaler in the pipeline), or lower tol.",
+            f"{said}: if these are the data of the fit, scale the columns (a StandardScaler in the "
+            "pipeline), or lower tol.",
             ConvergenceWarning,
             stacklevel=2,
         )
