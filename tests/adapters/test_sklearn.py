@@ -450,7 +450,7 @@ def test_words_of_topics_are_their_names():
     words = counts.get_feature_names_out()
     model = LatentDirichletAllocation(2, random_state=0).fit(counts.transform(texts))
     ledger = to_ledger(model, "north", names=words)
-    assert ledger.posterior.names["members"] == ("ball", "goal", "law", "vote")
+    assert ledger.posterior.members.names == ("ball", "goal", "law", "vote")
     turned = to_estimator(ledger, names=words[::-1])
     np.testing.assert_allclose(
         turned.transform(counts.transform(texts).toarray()[:, ::-1]),

@@ -156,7 +156,8 @@ def to_frozen(law: Any) -> Any:
 
 def _kind(frozen: Any) -> str:
     """SciPy's name of it."""
-    dist, own = getattr(frozen, "dist", None), type(frozen)
+    dist: Any = getattr(frozen, "dist", None)
+    own = type(frozen)
     if own.__module__.startswith("scipy.stats"):
         if hasattr(dist, "name") and hasattr(frozen, "args"):
             return dist.name

@@ -33,7 +33,7 @@ def from_estimator(
     y: Any = None,
     *,
     sample_weight: Any = None,
-    names: Sequence[str] | None = None,
+    names: Any = None,
 ) -> Any:
     """The posterior that a fitted estimator holds, by the names of its columns.
 
@@ -91,7 +91,7 @@ def to_ledger(
     *,
     sample_weight: Any = None,
     prior: Any = None,
-    names: Sequence[str] | None = None,
+    names: Any = None,
 ) -> Ledger:
     """A fitted scikit-learn estimator as the ledger of one site: its prior and its factor.
 
@@ -172,7 +172,7 @@ def to_estimator(
     posterior: ExponentialFamily | Ledger,
     *,
     like: Any = None,
-    names: Sequence[str] | None = None,
+    names: Any = None,
     classes: Any = None,
     noise_precision: float | None = None,
     **parameters: Any,
@@ -237,7 +237,7 @@ def to_estimator(
     else:
         from posterity.adapters import sklearn_mixtures as layout
     _check_parameters(parameters, layout.DETERMINED)
-    made = layout.to_estimator(plate, prior, parameters)  # type: ignore[arg-type]
+    made: Any = layout.to_estimator(plate, prior, parameters)  # type: ignore[arg-type]
     if names is None and (own := names_of(plate).get(MEMBERS)):
         made.feature_names_in_ = _objects(own)
     return made

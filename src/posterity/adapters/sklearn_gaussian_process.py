@@ -5,7 +5,6 @@ as a whole has no finite set of parameters. The law is that of the function, wit
 a ``WhiteKernel``, which ``predict`` adds to its covariance, is left out.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 
 
-def to_gaussian(model: Any, points: Any, names: Sequence[str] | None) -> Gaussian:
+def to_gaussian(model: Any, points: Any, names: Any) -> Gaussian:
     """The posterior of the values at points (m, d), in the units of the response."""
     x, names = _points(model, points, names)
     across = model.kernel_(x, model.X_train_)
@@ -27,7 +26,7 @@ def to_gaussian(model: Any, points: Any, names: Sequence[str] | None) -> Gaussia
     return of_covariance(scale * mean + level, covariance, names, "the Gaussian process")
 
 
-def to_laws(model: Any, points: Any, names: Sequence[str] | None) -> tuple[Gaussian, Gaussian]:
+def to_laws(model: Any, points: Any, names: Any) -> tuple[Gaussian, Gaussian]:
     """Prior and posterior of the values; the prior is the process's own.
 
     Raises:
@@ -47,7 +46,7 @@ def to_laws(model: Any, points: Any, names: Sequence[str] | None) -> tuple[Gauss
     return prior, to_gaussian(model, points, names)
 
 
-def _points(model: Any, points: Any, names: Sequence[str] | None) -> tuple[np.ndarray, list[str]]:
+def _points(model: Any, points: Any, names: Any) -> tuple[np.ndarray, list[str]]:
     if not hasattr(model, "X_train_"):
         raise UsageError(
             found="a GaussianProcessRegressor that is not fitted",

@@ -136,9 +136,7 @@ def fitted(estimator: Any) -> Fitted:
     return Fitted(model, scaling, columns)
 
 
-def to_linear(
-    law: Any, like: Any, classes: Any, noise_precision: Any, columns: Sequence[str] | None
-) -> Any:
+def to_linear(law: Any, like: Any, classes: Any, noise_precision: Any, columns: Any) -> Any:
     """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:
         raise StructureError(
@@ -179,7 +177,7 @@ def _copy(like: Any) -> Any:
     return type(like)(**like.get_params(deep=False))
 
 
-def _in_order(model: Any, columns: Sequence[str] | None) -> Any:
+def _in_order(model: Any, columns: Any) -> Any:
     """With columns in the order in which data come, without names to compare."""
     if columns is None:
         return model
