@@ -124,7 +124,7 @@ def to_state_dict(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) 
     shared = {name: names for names in places.values() for name in names}
     for name, value in core.tensors_of(law, shapes, at, key).items():
         for other in shared.get(name, [name]):
-            found[other] = torch.as_tensor(value).to(state[other]).reshape(shapes[name])
+            found[other] = torch.tensor(np.array(value)).to(state[other]).reshape(shapes[name])
     return found
 
 
