@@ -1,6 +1,7 @@
 """Laws of torch's weights, where torch is installed (make test-adapters), against definitions."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from posterity import Gaussian, Product
 from posterity.adapters.flax import from_params
 from posterity.adapters.torch_posterior import from_module, to_ledger, to_state_dict
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from tests.test_docs import ROOT, run, script
 
 CLASSES: Any = dict(likelihood="classification", prior_precision=0.5)
 X = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
@@ -164,3 +166,12 @@ def test_bad_input_is_refused(torch: Any) -> None:
         module[0].weight[0, 0] = float("nan")
     with pytest.raises(ParameterError, match="NaN"):
         from_module(module.requires_grad_(True), X, y, **CLASSES)
+
+
+def test_the_page_runs(torch: Any, tmp_path: Path) -> None:
+    """Which the tests of the documentation leave out."""
+    page = (ROOT / "docs/adapters/torch.md").read_text(encoding="utf-8")
+    path = tmp_path / "page.py"
+    path.write_text(script(page.replace("```py\n", "```python\n")), encoding="utf-8")
+    printed = run(tmp_path, "Python of docs/adapters/torch.md", str(path))
+    assert printed[0] == "['0.bias', '0.weight', '2.bias', '2.weight']"
