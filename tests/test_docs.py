@@ -39,6 +39,10 @@ PAGES = [
     "docs/fit.md",
     "docs/import.md",
     "docs/adapters/tables.md",
+    "docs/adapters/statsmodels.md",
+    "docs/adapters/scikit-learn.md",
+    "docs/adapters/scipy.md",
+    "docs/adapters/flax.md",
 ]
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
@@ -125,8 +129,9 @@ def test_code_of_the_page_runs(name, page, tmp_path):
     directory = tmp_path / "reader"
     directory.mkdir()
     if code := script(page):
-        # Beside the working directory, so that the page cannot shadow what it imports.
-        path = tmp_path / "script" / Path(name).with_suffix(".py").name
+        # Beside the working directory, and by another name than a library has, so that the page
+        # cannot shadow what it imports.
+        path = tmp_path / "script" / f"page_{Path(name).stem}.py"
         path.parent.mkdir()
         path.write_text(code, encoding="utf-8")
         printed = run(directory, f"Python of {name}", str(path))

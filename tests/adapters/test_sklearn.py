@@ -4,15 +4,17 @@ import sys
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import posterity
 from posterity import Beta, Dirichlet, Ledger, NormalGamma, NormalWishart, Plate
-from posterity.adapters.sklearn import to_estimator, to_ledger
+from posterity.adapters.sklearn import from_estimator, to_estimator, to_ledger
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
 
 CLOSE = dict(rtol=1e-10, atol=1e-10)
@@ -415,3 +417,46 @@ def test_missing_library_names_the_extra(monkeypatch):
         to_ledger(object(), "north")
     with pytest.raises(MissingExtraError, match=r"posterity\[sklearn\]"):
         to_estimator(gamma_plate())
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
+
+
+@pytest.mark.parametrize("kind", ["full", "diag"])
+def test_columns_of_a_mixture_name_its_coordinates(kind, tmp_path):
+    frame = pd.DataFrame(IRIS, columns=COLUMNS)
+    model = mixture(kind, x=frame)
+    posterity.save(to_ledger(model, "north"), tmp_path / "north.safetensors")
+    ledger = posterity.load(tmp_path / "north.safetensors")
+    assert ledger.posterior.members.names == tuple(COLUMNS)
+    again = to_estimator(ledger)
+    assert list(again.feature_names_in_) == COLUMNS
+    np.testing.assert_allclose(again.score_samples(frame), model.score_samples(frame), **CLOSE)
+    with pytest.raises(ValueError, match="same order"):  # of scikit-learn: it compares them
+        again.predict(frame[COLUMNS[::-1]])
+    turned = to_estimator(ledger, names=COLUMNS[::-1])
+    np.testing.assert_allclose(
+        turned.score_samples(IRIS[:, ::-1]), model.score_samples(frame), **CLOSE
+    )
+    with pytest.raises(StructureError, match="'petal colour'"):
+        to_estimator(ledger, names=[*COLUMNS[:3], "petal colour"])
+
+
+def test_words_of_topics_are_their_names():
+    texts = ["goal ball goal", "vote law", "ball goal ball", "law vote vote"]
+    counts = CountVectorizer().fit(texts)
+    words = counts.get_feature_names_out()
+    model = LatentDirichletAllocation(2, random_state=0).fit(counts.transform(texts))
+    ledger = to_ledger(model, "north", names=words)
+    assert ledger.posterior.members.names == ("ball", "goal", "law", "vote")
+    turned = to_estimator(ledger, names=words[::-1])
+    np.testing.assert_allclose(
+        turned.transform(counts.transform(texts).toarray()[:, ::-1]),
+        model.transform(counts.transform(texts)),
+        **CLOSE,
+    )
+    with pytest.raises(StructureError, match="3 names"):
+        to_ledger(model, "north", names=words[:3])
+    assert from_estimator(model, names=words) == ledger.posterior

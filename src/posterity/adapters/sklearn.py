@@ -1,40 +1,122 @@
-"""scikit-learn: fitted mixtures and topic models as ledgers, and back.
+"""scikit-learn: fitted models as laws and ledgers, and back.
 
-Everything that is not a distribution over parameters stays behind: tolerances, the random
-state, names of features. Numbers become float64, as all that is at rest.
+Mixtures and topic models are plates with a prior; linear models are Gaussians over coefficients,
+Gaussian processes those over values at points. Names of columns (``feature_names_in_``) become
+names of coordinates. What is no distribution over parameters stays behind: tolerances, the random
+state. Numbers become float64, as all that is at rest. Tested with scikit-learn 1.9.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from posterity.adapters.laplace import ledger_of
 from posterity.checks import check_proper
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
 from posterity.families import (
     Dirichlet,
     ExponentialFamily,
+    Gaussian,
     NormalGamma,
     NormalWishart,
     Plate,
     at_rest,
 )
+from posterity.families.names import in_order, names_of
 from posterity.ledger import Ledger
 
+MEMBERS = "members"
 
-def to_ledger(estimator: Any, site: str) -> Ledger:
+
+def from_estimator(
+    estimator: Any,
+    x: Any = None,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    names: Any = None,
+) -> Any:
+    """The posterior that a fitted estimator holds, by the names of its columns.
+
+    Args:
+        estimator: a fitted ``BayesianRidge``, ``ARDRegression`` or ``LogisticRegression``, by
+            itself or at the end of a ``Pipeline`` of scalers, whose coefficients come in the units
+            of the raw columns; a ``GaussianProcessRegressor``; or one of :func:`to_ledger`'s
+            mixtures and topic models.
+        x: the data that it was fitted with, which it does not keep: of a ``LogisticRegression`` for
+            the curvature at the mode (mackay1992), of the others for how well the intercept is
+            known. Of a Gaussian process the points (m, d) whose values the law is of.
+        y: the labels of a ``LogisticRegression``.
+        sample_weight: where it was fitted with weights.
+        names: of a Gaussian process's points, of a mixture's columns or a topic's words; by
+            default those that the estimator has.
+
+    Returns:
+        A :class:`Gaussian` over ``intercept`` and the columns: given the noise (``alpha_``) and the
+        precisions of the prior (``lambda_``) that were fitted, which are taken as known. What
+        ``ARDRegression`` has pruned has mean zero and its prior's variance ``1/lambda_``. Log odds
+        are of the second class against the first; with more classes names are ``class:column``,
+        against the first class. Of a Gaussian process a :class:`Gaussian` over values of the
+        function, without noise; of mixtures and topics a :class:`Plate`.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+        UsageError: for an estimator that is not fitted or another one, data that are missing or not
+            those it was fitted with, and an l1 penalty.
+        StructureError: for steps of a pipeline that are no scaling, and data of other columns.
+        ParameterError: for NaN, a singular covariance (the columns are named), separated classes
+            without a penalty, and coefficients more than a standard deviation from their mode.
+
+    Warns:
+        ConvergenceWarning: of coefficients that are a tenth of one from it.
+
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> x, y = np.array([[-1.0], [0.0], [0.5], [2.0]]), np.array([0, 1, 0, 1])
+    >>> q = from_estimator(LogisticRegression().fit(x, y), x, y)
+    >>> q.names, q.mean.round(2)
+    (('intercept', 'x0'), array([-0.22,  0.6 ]))
+    """
+    if (linear := _linear(estimator)) is not None:
+        return linear.to_gaussian(estimator, x, y, sample_weight)
+    if (process := _process(estimator)) is not None:
+        return process.to_gaussian(estimator, x, names)
+    return to_ledger(estimator, "here", names=names).posterior
+
+
+def to_ledger(
+    estimator: Any,
+    site: str,
+    x: Any = None,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    prior: Any = None,
+    names: Any = None,
+) -> Ledger:
     """A fitted scikit-learn estimator as the ledger of one site: its prior and its factor.
 
     Args:
         estimator: a fitted ``BayesianGaussianMixture`` with ``covariance_type`` ``"full"`` or
-            ``"diag"``, or a fitted ``LatentDirichletAllocation``. The mixture's defaults for
+            ``"diag"``, or a fitted ``LatentDirichletAllocation``, or one of
+            :func:`from_estimator`'s. The mixture's defaults for
             ``mean_prior`` and ``covariance_prior`` are taken from each site's data: to fuse
             sites by ``rule="product"`` fit all with one prior, or pass ``prior=``, or take
             the average that is counted without it.
         site: the name that the factor goes by.
+        x: as of :func:`from_estimator`.
+        y: of a linear model, whose factor is what the data said, without the estimator's own
+            prior; of linear regression with its noise taken as known, exactly.
+        sample_weight: where it was fitted with weights.
+        prior: of a linear model, a :class:`Gaussian` that all sites share. Others have their own.
+        names: of a mixture's columns or a topic's words, such as the vectorizer's
+            ``get_feature_names_out()``, or of points; by default ``feature_names_in_``.
 
     Returns:
         A ledger over a :class:`Plate` of :class:`NormalWishart` (``"full"``) or
         :class:`NormalGamma` (``"diag"``) with mixing weights, a :class:`Dirichlet`
         (``"dirichlet_distribution"``) or the :class:`Beta` sticks of a
-        ``"dirichlet_process"``; or over a :class:`Plate` of :class:`Dirichlet` topics.
+        ``"dirichlet_process"``; over a :class:`Plate` of :class:`Dirichlet` topics; or over a
+        :class:`Gaussian`.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
@@ -50,6 +132,24 @@ def to_ledger(estimator: Any, site: str) -> Ledger:
     >>> ledger.sites, ledger.posterior.size
     (('north',), 2)
     """
+    if (linear := _linear(estimator)) is not None:
+        if prior is None:
+            raise UsageError(
+                found=f"a {type(estimator).__name__} without a prior",
+                expected="prior: a Gaussian over its coefficients, the same at all sites",
+                fix="Pass one, or from_estimator for the posterior under the estimator's own.",
+            )
+        return ledger_of(linear.to_factor(estimator, x, y, sample_weight), site, prior)
+    process = _process(estimator)
+    if process is not None and prior is None:
+        own, posterior = process.to_laws(estimator, x, names)
+        return Ledger.of_site(site, prior=own, posterior=posterior)
+    if prior is not None:
+        raise UsageError(
+            found=f"prior={prior!r} for a {type(estimator).__name__}, which has its own",
+            expected="none",
+            fix="Fit it with the prior that it should have.",
+        )
     mixture, topics = _estimators()
     if isinstance(estimator, mixture):
         from posterity.adapters import sklearn_mixtures as layout
@@ -58,18 +158,37 @@ def to_ledger(estimator: Any, site: str) -> Ledger:
     else:
         raise _foreign(estimator)
     try:
-        prior, posterior = layout.to_plates(estimator)
+        own, posterior = layout.to_plates(estimator)
     except ParameterError as error:
         raise error.at(f"site {site!r}") from error
-    return Ledger.of_site(site, prior=prior, posterior=posterior)
+    columns = getattr(estimator, "feature_names_in_", None) if names is None else names
+    if columns is not None:
+        columns = {MEMBERS: [str(name) for name in columns]}
+        own, posterior = own.named(columns), posterior.named(columns)
+    return Ledger.of_site(site, prior=own, posterior=posterior)
 
 
-def to_estimator(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
+def to_estimator(
+    posterior: ExponentialFamily | Ledger,
+    *,
+    like: Any = None,
+    names: Any = None,
+    classes: Any = None,
+    noise_precision: float | None = None,
+    **parameters: Any,
+) -> Any:
     """A posterior as a fitted scikit-learn estimator, ready to predict.
 
     Args:
         posterior: a :class:`Plate` of one of the layouts that :func:`to_ledger` makes, or a
-            ledger, whose posterior is taken and whose prior becomes the estimator's.
+            ledger, whose posterior is taken and whose prior becomes the estimator's; or a
+            :class:`Gaussian` over named coefficients, ``intercept`` among them.
+        like: what a Gaussian is to become: ``LogisticRegression(...)`` or ``BayesianRidge(...)``.
+        names: the columns in the order in which data will come; the posterior's names are put in
+            that order, or refused. By default the posterior's names become
+            ``feature_names_in_``, which scikit-learn compares with those of data frames.
+        classes: of a ``LogisticRegression``, that of reference first; 0 and 1 by default.
+        noise_precision: of a ``BayesianRidge``, its ``alpha_``.
         parameters: constructor arguments of the estimator that no posterior holds, such as
             ``random_state``, ``tol`` or the ``doc_topic_prior`` of a topic model (without it
             scikit-learn's default, one over the number of topics).
@@ -78,12 +197,14 @@ def to_estimator(posterior: ExponentialFamily | Ledger, **parameters: Any) -> An
         A ``BayesianGaussianMixture`` or a ``LatentDirichletAllocation``. Of a plate without
         ledger the prior is not known: the priors are then scikit-learn's defaults, with
         mean and covariance of the mixture in place of those of the data. What is known of
-        the training data only, ``lower_bound_`` and ``bound_``, is NaN.
+        the training data only, ``lower_bound_`` and ``bound_``, is NaN. Of a Gaussian one like
+        ``like``: a ``LogisticRegression`` has the mean alone, a ``BayesianRidge`` the covariance of
+        the coefficients too; that of the intercept has no place there.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
         UsageError: ``parameters`` that the posterior already determines.
-        StructureError: a posterior that no such estimator can hold.
+        StructureError: a posterior that no such estimator can hold, and names that differ.
         ParameterError: NaN, infinite or improper parameters.
 
     >>> import numpy as np
@@ -96,14 +217,56 @@ def to_estimator(posterior: ExponentialFamily | Ledger, **parameters: Any) -> An
     prior = None
     if isinstance(posterior, Ledger):
         prior, posterior = posterior.prior, posterior.posterior
+    if like is not None or isinstance(posterior, Gaussian):
+        from posterity.adapters import sklearn_linear
+
+        if isinstance(posterior, Gaussian):
+            check_proper(posterior, "the posterior for scikit-learn")
+        made = sklearn_linear.to_linear(posterior, like, classes, noise_precision, names)
+        return made.set_params(**parameters)
     _check_plate(posterior)
     plate: Plate = at_rest(posterior)  # type: ignore[assignment]
+    if names is not None:
+        wanted = {MEMBERS: tuple(map(str, names))}
+        if MEMBERS not in names_of(plate):
+            plate = plate.named(wanted)
+        plate = in_order(plate, wanted, "the posterior", "names")
+        prior = None if prior is None else in_order(prior, wanted, "the prior", "names")
     if isinstance(plate.members, Dirichlet):
         from posterity.adapters import sklearn_topics as layout
     else:
         from posterity.adapters import sklearn_mixtures as layout
     _check_parameters(parameters, layout.DETERMINED)
-    return layout.to_estimator(plate, prior, parameters)  # type: ignore[arg-type]
+    made: Any = layout.to_estimator(plate, prior, parameters)  # type: ignore[arg-type]
+    if names is None and (own := names_of(plate).get(MEMBERS)):
+        made.feature_names_in_ = _objects(own)
+    return made
+
+
+def _objects(names: Sequence[str]) -> Any:
+    """As scikit-learn keeps names."""
+    import numpy as np
+
+    return np.array(names, dtype=object)
+
+
+def _linear(estimator: Any) -> Any:
+    """The module of linear models, for one of them or a pipeline."""
+    _estimators()
+    from sklearn.pipeline import Pipeline
+
+    from posterity.adapters import sklearn_linear
+
+    return sklearn_linear if isinstance(estimator, (*sklearn_linear.KNOWN, Pipeline)) else None
+
+
+def _process(estimator: Any) -> Any:
+    """The module of Gaussian processes, for one of them."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+
+    from posterity.adapters import sklearn_gaussian_process
+
+    return sklearn_gaussian_process if isinstance(estimator, GaussianProcessRegressor) else None
 
 
 def _estimators() -> tuple[type, type]:
@@ -119,7 +282,8 @@ def _estimators() -> tuple[type, type]:
 def _foreign(estimator: Any) -> UsageError:
     return UsageError(
         found=f"a {type(estimator).__name__}",
-        expected="a fitted BayesianGaussianMixture or LatentDirichletAllocation",
+        expected="a fitted BayesianGaussianMixture or LatentDirichletAllocation, or a "
+        "BayesianRidge, ARDRegression, LogisticRegression or GaussianProcessRegressor",
         fix="Other estimators of scikit-learn are point estimates, or posteriors without an "
         "adapter: build the family yourself, and Ledger.of_site from it.",
     )

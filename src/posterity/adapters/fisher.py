@@ -1,0 +1,346 @@
+"""The curvature of a trained network's likelihood, and the law of its weights that it makes.
+
+Every weight gets the variance that Laplace's approximation gives it (mackay1992): the inverse of
+the prior's precision plus the Fisher information of the data. The information is that of the model,
+``Σ Jᵀ H J`` with ``J`` the Jacobian of the outputs and ``H`` the curvature of the likelihood in
+them, in closed form over all classes; it equals the generalised Gauss-Newton matrix. The empirical
+one takes observed labels instead, which is another matrix unless the model is right and the data
+are many (kunstner2019), so it is not the default.
+
+Libraries give outputs and Jacobians, as NumPy arrays; nothing here knows which library it was.
+"""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from posterity.arguments import POSITIVE, one_of
+from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.families import DiagonalGaussian, Gaussian, Product
+from posterity.families.names import some
+from posterity.ledger import Ledger
+
+Array = np.ndarray
+Jacobians = Callable[[slice], tuple[Array, Array]]
+"""Outputs (n, K) of some records and their derivatives (n, K, p) by the flat weights."""
+CLASSIFICATION, REGRESSION = "classification", "regression"
+DIAGONAL, FULL = "diagonal", "full"
+MODEL, EMPIRICAL = "model", "empirical"
+MEAN, VARIANCE = "mean", "variance"
+MOST_NAMED = 5000
+"""Weights of a law up to which each has a name; the tensors of a diagonal law always have one."""
+MOST_FULL = 3000
+"""Weights of a full covariance."""
+AT_ONCE = 2**24
+"""Numbers of Jacobians that are held at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is asked of a curvature; errors come when it is made."""
+
+    likelihood: Any
+    prior_precision: Any
+    noise_variance: Any = None
+    curvature: Any = DIAGONAL
+    fisher: Any = MODEL
+
+    def __post_init__(self) -> None:
+        one_of(CLASSIFICATION, REGRESSION).check(likelihood=self.likelihood)
+        one_of(DIAGONAL, FULL).check(curvature=self.curvature)
+        one_of(MODEL, EMPIRICAL).check(fisher=self.fisher)
+        POSITIVE.check(prior_precision=self.prior_precision)
+        POSITIVE.or_none().check(noise_variance=self.noise_variance)
+        if self.noise_variance is not None and self.likelihood == CLASSIFICATION:
+            raise UsageError(
+                found=f"noise_variance={self.noise_variance!r} of a classification",
+                expected="none: labels have no noise beside that of their chances",
+                fix="Leave it out, or pass likelihood='regression'.",
+            )
+
+
+def laws(
+    task: Task, tensors: Mapping[str, Array], outputs: Array, jacobians: Jacobians, y: Any
+) -> tuple[Any, Any]:
+    """Prior and posterior over the weights of these tensors, by their names.
+
+    Raises:
+        StructureError: for outputs and labels that do not fit, and a full covariance of too many.
+        ParameterError: for NaN and infinity, in weights, outputs or labels.
+    """
+    size = sum(tensor.size for tensor in tensors.values())
+    if task.curvature == FULL and size > MOST_FULL:
+        raise StructureError(
+            found=f"{size} weights with curvature='full'",
+            expected=f"at most {MOST_FULL}, whose covariance fits into memory",
+            fix="Pass only=[...], the names of the last layer's weights, or curvature='diagonal'.",
+        )
+    bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
+    if bad:
+        raise ParameterError(
+            found=f"NaN or infinity among the weights of {some(bad)}",
+            expected="finite weights",
+            fix="Train again, with a lower rate.",
+        )
+    target, noise = _checked(task, outputs, y)
+    step = max(1, AT_ONCE // max(1, outputs.shape[1] * size))
+    found = np.zeros((size, size) if task.curvature == FULL else size)
+    for start in range(0, len(outputs), step):
+        part = slice(start, min(start + step, len(outputs)))
+        made, jacobian = jacobians(part)
+        found += _curvature(task, made, np.asarray(jacobian, np.float64), target[part], noise)
+    mean = np.concatenate([np.asarray(t, np.float64).reshape(-1) for t in tensors.values()])
+    prior, own = float(task.prior_precision), np.zeros(size)
+    if task.curvature == FULL:
+        names = [f"{name}{place}" for name, t in tensors.items() for place in _places(t.shape)]
+        identity = prior * np.eye(size)
+        total = (found + found.T) / 2 + identity
+        made = [Gaussian(own, identity), Gaussian(total @ mean, total)]
+        made = [law.named(names) if size <= MOST_NAMED else law for law in made]
+        return made[0], made[1]
+    return (
+        _product(tensors, own, own + prior, size),
+        _product(tensors, (found + prior) * mean, found + prior, size),
+    )
+
+
+def ledger(site: str, prior_and_posterior: tuple[Any, Any]) -> Ledger:
+    """Of one site."""
+    prior, posterior = prior_and_posterior
+    return Ledger.of_site(site, prior=prior, posterior=posterior)
+
+
+def tensors_of(
+    law: Any, shapes: Mapping[str, tuple[int, ...]], at: Any, key: Any
+) -> dict[str, Array]:
+    """Arrays by name and of these shapes: the mean, the variances, or a draw.
+
+    Raises:
+        StructureError: for a law of other tensors, or of tensors of other shapes.
+    """
+    one_of(MEAN, VARIANCE).check(at=at)
+    flat = isinstance(law, Gaussian)
+    if not flat and not (
+        isinstance(law, Product)
+        and all(isinstance(block, DiagonalGaussian) for block in law.blocks.values())
+    ):
+        raise StructureError(
+            found=f"{law!r}",
+            expected="a Product of DiagonalGaussian by tensor, or a Gaussian of all weights",
+            fix="Pass a law that this adapter made.",
+        )
+    if law.batch_shape:
+        raise StructureError(
+            found=f"a batch of shape {law.batch_shape} of laws",
+            expected="one law",
+            fix="Index it: law[0].",
+        )
+    value: Any = None
+    if key is not None:
+        import jax
+
+        with jax.enable_x64(True):
+            value = jax.tree.map(np.asarray, law.sample(key))
+    if flat:
+        _check_entries(law, shapes)
+        values = value if value is not None else _moment(law, at)
+        return _cut(values, {name: shapes[name] for name in _tensors(law)})
+    sizes = {name: block.event_shape[0] for name, block in law.blocks.items()}
+    wrong = [n for n, size in sizes.items() if n not in shapes or math.prod(shapes[n]) != size]
+    if wrong:
+        raise _other(wrong, sizes, shapes)
+    return {
+        name: np.asarray(value[name] if value is not None else _moment(block, at)).reshape(
+            shapes[name]
+        )
+        for name, block in law.blocks.items()
+    }
+
+
+def chosen(names: Iterable[str], only: Any) -> list[str]:
+    """The tensors that a law is of: all, or those named, or that begin so.
+
+    Raises:
+        UsageError: for a name of none.
+    """
+    names = list(names)
+    if only is None:
+        return names
+    only = [only] if isinstance(only, str) else list(only)
+    fits = lambda name, wanted: name == wanted or name.startswith(f"{wanted}.")
+    unknown = [w for w in only if not any(fits(name, w) for name in names)]
+    if unknown or not only:
+        raise UsageError(
+            found=f"only={some(list(map(str, only)))}",
+            expected=f"tensors, or what their names begin with, of {some(names)}",
+            fix="Name them as the library does.",
+        )
+    return [name for name in names if any(fits(name, wanted) for wanted in only)]
+
+
+# --- curvature -----------------------------------------------------------------------------------
+
+
+def _curvature(task: Task, outputs: Array, jacobian: Array, y: Array, noise: float) -> Array:
+    """Of these records: (p,), or (p, p)."""
+    outputs = np.asarray(outputs, np.float64)
+    if task.likelihood == CLASSIFICATION:
+        single = outputs.shape[1] == 1
+        chances = _chances(outputs)
+        if single:  # of log odds, beside a class whose outputs are zero
+            jacobian = np.concatenate([np.zeros_like(jacobian), jacobian], axis=1)
+        slopes = np.eye(chances.shape[1])[y] - chances
+        centred = jacobian - np.einsum("nk,nkp->np", chances, jacobian)[:, None]
+        rows = np.sqrt(chances)[..., None] * centred
+    else:
+        slopes = (y - outputs) / noise
+        rows = jacobian / np.sqrt(noise)
+    if task.fisher == EMPIRICAL:
+        rows = np.einsum("nk,nkp->np", slopes, jacobian)[:, None]
+    rows = rows.reshape(-1, rows.shape[-1])
+    return rows.T @ rows if task.curvature == FULL else np.square(rows).sum(0)
+
+
+def _chances(outputs: Array) -> Array:
+    if outputs.shape[1] == 1:
+        outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
+    return softmax(outputs, axis=1)
+
+
+def _checked(task: Task, outputs: Array, y: Any) -> tuple[Array, float]:
+    """Labels or values beside the outputs, and the variance of the noise."""
+    outputs = np.asarray(outputs, np.float64)
+    target = np.asarray(y)
+    if outputs.ndim != 2 or not len(outputs) or len(target) != len(outputs):
+        raise StructureError(
+            found=f"outputs of shape {outputs.shape} for y of shape {target.shape}",
+            expected="a row of outputs (n, K) for each of n records",
+            fix="Pass a network that gives one vector an input, and as many y as x.",
+        )
+    if not np.isfinite(outputs).all():
+        raise ParameterError(
+            found=f"NaN or infinity in {(~np.isfinite(outputs)).sum()} of {outputs.size} outputs",
+            expected="finite outputs",
+            fix="Look for missing values in x, and for weights that diverged.",
+        )
+    if task.likelihood == CLASSIFICATION:
+        return _labels(outputs, target), 1.0
+    values = target.reshape(len(target), -1).astype(np.float64)
+    if values.shape != outputs.shape or not np.isfinite(values).all():
+        raise StructureError(
+            found=f"values of shape {target.shape}"
+            + " with NaN or infinity" * (not np.isfinite(values).all()),
+            expected=f"finite numbers of shape {outputs.shape}, as the outputs have",
+            fix="Leave out records without a value.",
+        )
+    left = np.square(values - outputs)
+    if left.mean() > np.square(values - values.mean(0)).mean():
+        _warn("predicts values no better than their mean")
+    noise = float(left.mean()) if task.noise_variance is None else float(task.noise_variance)
+    if not noise > 0:
+        raise ParameterError(
+            found="residuals that are all zero",
+            expected="noise, of which the likelihood is made",
+            fix="Pass noise_variance.",
+        )
+    return values, noise
+
+
+def _labels(outputs: Array, target: Array) -> Array:
+    classes = max(outputs.shape[1], 2)
+    whole = target.ndim == 1 or target.shape == (len(target), 1)
+    target = target.reshape(len(target), -1)[:, 0] if target.size else target
+    fits = whole and target.dtype.kind in "biuf" and np.isin(target, np.arange(classes)).all()
+    if not fits:
+        raise StructureError(
+            found=f"labels of shape {np.shape(target)} and type {target.dtype}, for {classes} "
+            "classes",
+            expected=f"whole numbers (n,) from 0 to {classes - 1}",
+            fix="Number the classes as the outputs do.",
+        )
+    if outputs.min() >= 0 and np.allclose(outputs.sum(1), 1, atol=1e-4) and len(outputs) > 1:
+        raise StructureError(
+            found="outputs that are chances: not negative, and with sums of one",
+            expected="logits",
+            fix="Leave the softmax out, as losses of logits do.",
+        )
+    codes = target.astype(int)
+    chances = _chances(outputs)[np.arange(len(codes)), codes]
+    shares = np.bincount(codes, minlength=classes) / len(codes)
+    plain = np.log(shares[codes]).mean()
+    if len(set(codes.tolist())) > 1 and np.log(np.maximum(chances, 1e-300)).mean() < plain:
+        _warn("predicts labels no better than how often they come")
+    return codes
+
+
+def _warn(what: str) -> None:
+    warnings.warn(
+        f"The network {what}, on these data: it is not trained, or on other data, and Laplace's "
+        "approximation holds around a mode alone.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+
+
+# --- laws and tensors ----------------------------------------------------------------------------
+
+
+def _product(tensors: Mapping[str, Array], slope: Array, precision: Array, size: int) -> Product:
+    blocks, start = {}, 0
+    for name, tensor in tensors.items():
+        at = slice(start, start + tensor.size)
+        block = DiagonalGaussian(slope[at].copy(), precision[at].copy())
+        blocks[name] = block.named(_places(tensor.shape)) if size <= MOST_NAMED else block
+        start = at.stop
+    return Product(blocks)
+
+
+def _places(shape: tuple[int, ...]) -> list[str]:
+    """``[0,3]`` for each entry of a tensor, in order; ``[]`` of a number."""
+    return [f"[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
+
+
+def _tensors(law: Any) -> list[str]:
+    """The tensors whose entries name a flat law, in order."""
+    return list(dict.fromkeys(name.rpartition("[")[0] for name in law.names))
+
+
+def _check_entries(law: Gaussian, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise a StructureError unless its names are those of all entries of such tensors."""
+    names = _tensors(law)
+    wanted = [f"{n}{place}" for n in names if n in shapes for place in _places(shapes[n])]
+    if list(law.names) != wanted or not names:
+        strange = [name for name in names if name not in shapes] or names
+        raise _other(strange, names, shapes)
+
+
+def _cut(values: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    found, start = {}, 0
+    for name, shape in shapes.items():
+        stop = start + math.prod(shape)
+        found[name] = np.asarray(values)[start:stop].reshape(shape)
+        start = stop
+    return found
+
+
+def _moment(law: Any, at: str) -> Array:
+    if at == MEAN:
+        return np.asarray(law.mean)
+    return np.asarray(
+        law.variance if isinstance(law, DiagonalGaussian) else np.diagonal(law.covariance)
+    )
+
+
+def _other(
+    wrong: Sequence[str], known: Any, shapes: Mapping[str, tuple[int, ...]]
+) -> StructureError:
+    return StructureError(
+        found=f"a law of tensors {some(list(known))}, of which {some(list(wrong))} do not fit",
+        expected=f"those of the network, or some: {some([f'{n} {s}' for n, s in shapes.items()])}",
+        fix="Pass a network of the same layers and widths as like=.",
+    )

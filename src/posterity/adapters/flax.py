@@ -1,0 +1,242 @@
+"""flax: a trained module and its data as a law of its weights, and back to its parameters.
+
+Laplace's approximation at the weights that were found; see :mod:`posterity.adapters.fisher` for the
+Fisher information that is taken. Tensors go by their paths, ``Dense_0.kernel``. linen and nnx; for
+other libraries on JAX there is :func:`from_params`, which takes any tree of parameters and any
+function. Tested with flax 0.12.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.adapters import fisher as core
+from posterity.adapters.laplace import usable
+from posterity.errors import MissingExtraError, StructureError, UsageError
+from posterity.ledger import Ledger
+
+
+def from_module(
+    module: Any,
+    x: Any,
+    y: Any,
+    *,
+    variables: Any = None,
+    likelihood: Any,
+    prior_precision: Any,
+    noise_variance: Any = None,
+    curvature: Any = core.DIAGONAL,
+    fisher: Any = core.MODEL,
+    only: Any = None,
+) -> Any:
+    """The law of a trained module's weights, by Laplace's approximation.
+
+    Args:
+        module: of ``flax.linen``, or of ``flax.nnx``, which is taken in evaluation mode. It gives a
+            row of outputs for each input: logits of the classes (one column: log odds of class
+            1), or values.
+        x: inputs (n, ...).
+        y: class numbers (n,), or values (n, k).
+        variables: of a linen module, what ``init`` gave and training changed: ``{"params": ...}``,
+            with collections such as ``batch_stats`` if it has them; or the parameters alone.
+        likelihood: ``"classification"`` or ``"regression"``.
+        prior_precision: of each weight, whose prior has mean zero: with weight decay w in an
+            optimiser of the *mean* loss over n records it was ``n w``.
+        noise_variance: of a regression; by default the mean squared residual.
+        curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
+        fisher: ``"model"``, the default, is exact over all classes and the generalised
+            Gauss-Newton matrix; ``"empirical"`` takes squares of observed gradients.
+        only: names of tensors, or what they begin with, such as that of the last layer; the others
+            are taken as known.
+
+    Returns:
+        With a diagonal a :class:`Product` of a :class:`DiagonalGaussian` a tensor, by name, whose
+        entries are ``[0,3]``; else a :class:`Gaussian` with names ``Dense_0.kernel[0,3]``. Above
+        5,000 weights entries have no names.
+
+    Raises:
+        MissingExtraError: flax is not installed.
+        UsageError: for what is no module, and options that there are not.
+        StructureError: for outputs and labels that do not fit, outputs that are chances instead of
+            logits, and too many weights.
+        ParameterError: for NaN and infinity.
+
+    Warns:
+        ConvergenceWarning: of a network that predicts these data no better than a constant.
+
+    >>> import flax.linen as nn
+    >>> x, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array([-1.9, -1.1, 1.1, 1.9])
+    >>> params = {"kernel": np.array([[1.0]]), "bias": np.array([0.0])}
+    >>> q = from_module(nn.Dense(1), x, y, variables=params, likelihood="regression",
+    ...                 noise_variance=0.01, prior_precision=1.0)
+    >>> {name: block.mean.round(3).tolist() for name, block in q.blocks.items()}
+    {'bias': [0.0], 'kernel': [1.0]}
+    """
+    params, apply = _parts(module, variables)
+    return from_params(
+        params,
+        apply,
+        x,
+        y,
+        likelihood=likelihood,
+        prior_precision=prior_precision,
+        noise_variance=noise_variance,
+        curvature=curvature,
+        fisher=fisher,
+        only=only,
+    )
+
+
+def to_ledger(
+    module: Any, site: str, x: Any, y: Any, *, variables: Any = None, only: Any = None, **task: Any
+) -> Ledger:
+    """The same as the ledger of one site: its prior, and what the data said.
+
+    Weights of networks that were trained apart from other beginnings do not correspond, whatever
+    their names: for that, make a :class:`posterity.Network` by
+    :func:`posterity.networks.from_pytree` of :func:`to_params` at means and variances, and
+    :func:`posterity.fuse` those. Arguments and errors are those of :func:`from_module`.
+    """
+    params, apply = _parts(module, variables)
+    return core.ledger(site, _laws(params, apply, x, y, core.Task(**task), only))
+
+
+def from_params(
+    params: Any, apply: Callable[[Any, Any], Any], x: Any, y: Any, *, only: Any = None, **task: Any
+) -> Any:
+    """As :func:`from_module`, of any tree of parameters and ``apply(params, x)`` on a batch."""
+    return _laws(params, apply, x, y, core.Task(**task), only)[1]
+
+
+def to_params(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) -> Any:
+    """A law's mean, or a draw, as parameters.
+
+    Args:
+        law: of :func:`from_module`, perhaps by way of a file.
+        like: the parameters of a linen module, or any tree; or a module of nnx, of which a copy
+            comes back. What the law does not hold is as there, and all is of its types.
+        at: ``"mean"`` or ``"variance"``.
+        key: of JAX, for a draw instead.
+
+    Raises:
+        StructureError: for a law of other tensors or shapes.
+    """
+    import jax
+
+    nnx = _flax().nnx
+    if isinstance(like, nnx.Module):
+        graph, params, rest = nnx.split(like, nnx.Param, ...)
+        new = to_params(law, nnx.to_pure_dict(params), at=at, key=key)
+        nnx.replace_by_pure_dict(params, new)
+        return nnx.merge(graph, params, rest, copy=True)
+    names, leaves, structure = _flat(like)
+    shapes = {name: np.shape(leaf) for name, leaf in zip(names, leaves, strict=True)}
+    found = core.tensors_of(law, shapes, at, key)
+    new = [
+        jax.numpy.asarray(found[name], leaf.dtype) if name in found else leaf
+        for name, leaf in zip(names, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(structure, new)
+
+
+def _flax() -> Any:
+    try:
+        import flax
+        import flax.linen
+        import flax.nnx
+    except ImportError as error:
+        raise MissingExtraError.of("flax", "flax") from error
+    return flax
+
+
+def _parts(module: Any, variables: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
+    """Parameters, and what the module computes of them."""
+    import jax
+
+    flax = _flax()
+    if isinstance(module, flax.nnx.Module):
+        nnx = flax.nnx
+        graph, params, rest = nnx.split(module, nnx.Param, ...)
+        pure = nnx.to_pure_dict(params)
+
+        def apply(tree: Any, x: Any) -> Any:
+            own = jax.tree.map(lambda leaf: leaf, params)  # a copy, which is filled
+            nnx.replace_by_pure_dict(own, tree)
+            made: Any = nnx.merge(graph, own, rest, copy=True)
+            made.eval()
+            return made(x)
+
+        return pure, apply
+    if not isinstance(module, flax.linen.Module):
+        raise usable(
+            module,
+            "a module of flax.linen or flax.nnx",
+            "For parameters without one: from_params(params, apply, x, y, ...).",
+        )
+    if not isinstance(variables, Mapping) or not variables:
+        raise UsageError(
+            found=f"a linen module with variables={variables!r}",
+            expected="its variables: a linen module does not hold its weights",
+            fix="Pass variables={'params': params}, as they are after training.",
+        )
+    rest = {}
+    params = variables
+    if "params" in variables:
+        params = variables["params"]
+        rest = {name: part for name, part in variables.items() if name != "params"}
+    return params, lambda tree, x: module.apply({"params": tree, **rest}, x)
+
+
+def _flat(tree: Any) -> tuple[list[str], list[Any], Any]:
+    """Names by path, leaves and structure."""
+    import jax
+
+    pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in pairs]
+    leaves = [leaf for _, leaf in pairs]
+    strange = [
+        n for n, leaf in zip(names, leaves, strict=True) if np.asarray(leaf).dtype.kind != "f"
+    ]
+    if strange or not leaves:
+        raise StructureError(
+            found=f"parameters {strange or names} that are no floating-point arrays",
+            expected="a tree of arrays of weights",
+            fix="Pass the parameters alone, without counters and keys.",
+        )
+    return names, leaves, structure
+
+
+def _laws(
+    params: Any, apply: Callable[[Any, Any], Any], x: Any, y: Any, task: core.Task, only: Any
+) -> tuple[Any, Any]:
+    import jax
+    import jax.numpy as jnp
+
+    names, leaves, structure = _flat(params)
+    wanted = set(core.chosen(names, only))
+    own = {n: jnp.asarray(leaf) for n, leaf in zip(names, leaves, strict=True) if n in wanted}
+    inputs = jnp.asarray(x, next(iter(own.values())).dtype if _is_float(x) else None)
+
+    def compute(weights: dict[str, Any], batch: Any) -> Any:
+        tree = [weights.get(n, leaf) for n, leaf in zip(names, leaves, strict=True)]
+        return apply(jax.tree.unflatten(structure, tree), batch)
+
+    def one(weights: dict[str, Any], record: Any) -> Any:
+        made = compute(weights, record[None])[0]
+        return made, made
+
+    each = jax.jit(jax.vmap(jax.jacrev(one, has_aux=True), in_axes=(None, 0)))
+
+    def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        slopes, made = each(own, inputs[part])
+        flat = [np.asarray(slopes[n], np.float64).reshape(*made.shape, -1) for n in own]
+        return np.asarray(made, np.float64), np.concatenate(flat, axis=2)
+
+    tensors = {name: np.asarray(value, np.float64) for name, value in own.items()}
+    outputs = np.asarray(jax.jit(compute)(own, inputs), np.float64)
+    return core.laws(task, tensors, outputs, jacobians, y)
+
+
+def _is_float(x: Any) -> bool:
+    return np.asarray(x).dtype.kind == "f"

@@ -1,0 +1,265 @@
+"""scipy.stats: frozen distributions as laws, and back, where both hold the same law exactly.
+
+========================================  ==========================================================
+``norm``                                  :class:`Gaussian` of one coordinate
+``multivariate_normal``                   :class:`Gaussian`
+``gamma``, ``erlang``, ``expon``,         :class:`Gamma`, whose rate is ``1/scale``
+``chi2``
+``beta``, ``uniform(0, 1)``               :class:`Beta`
+``dirichlet``                             :class:`Dirichlet`
+``wishart``                               :class:`Wishart`
+``lognorm``                               :class:`Transformed`: the exponential of a Gaussian
+========================================  ==========================================================
+
+Arrays of parameters are batches, of the shape that they broadcast to. Tested with SciPy 1.17.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.adapters.laplace import of_covariance, usable
+from posterity.checks import check_proper
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families import (
+    Beta,
+    DiagonalGaussian,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    Transformed,
+    Wishart,
+)
+from posterity.families.distribution import Distribution
+from posterity.families.supports import PositiveNumbers
+
+NEAREST = {
+    **dict.fromkeys(
+        ("t", "cauchy", "laplace", "logistic", "skewnorm", "truncnorm", "multivariate_t"),
+        "Gaussian, whose tails are lighter",
+    ),
+    **dict.fromkeys(
+        ("weibull_min", "halfnorm", "halfcauchy", "chi", "rayleigh", "genextreme", "pareto"),
+        "Gamma, or the exponential of a Gaussian",
+    ),
+    "invgamma": "Gamma, exactly, of the inverse: scipy.stats.gamma(a, scale=1/scale)",
+    "invwishart": "Wishart, exactly, of the inverse: scipy.stats.wishart(df, inverse of the scale)",
+    "matrix_normal": "Gaussian, of the entries",
+    "uniform": "Beta, of (z - loc)/scale",
+    "triang": "Beta, of (z - loc)/scale",
+}
+"""By SciPy's name, the family that comes nearest."""
+UNIT = "loc=0 and scale=1"
+
+
+def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
+    """A frozen distribution as a law, exactly.
+
+    Args:
+        frozen: such as ``scipy.stats.gamma(2.0, scale=3.0)``.
+        names: a text for each coordinate.
+
+    Returns:
+        The law of the table above. With arrays of parameters a batch of that shape: one for each.
+
+    Raises:
+        UsageError: for what is not frozen, and what is no distribution of ``scipy.stats``.
+        StructureError: for a family that no law here holds, which names the one that comes nearest,
+            and for a ``loc`` or ``scale`` that moves a law out of its family.
+        ParameterError: for NaN, infinity, parameters out of range, and a singular covariance.
+
+    >>> from scipy import stats
+    >>> q = from_frozen(stats.gamma(2.0, scale=[1.0, 4.0]))
+    >>> q.mean
+    array([2., 8.])
+    """
+    kind = _kind(frozen)
+    if kind in _MULTIVARIATE:
+        law = _MULTIVARIATE[kind](frozen)
+    elif kind in _UNIVARIATE:
+        shapes, loc, scale = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
+        values = np.broadcast_arrays(*(np.asarray(v, np.float64) for v in (*shapes, loc, scale)))
+        for value in values:
+            if not np.isfinite(value).all():
+                raise ParameterError(
+                    found=f"NaN or infinity among the parameters of scipy.stats.{kind}",
+                    expected="finite parameters",
+                    fix="Look at where they come from.",
+                )
+        law = _UNIVARIATE[kind](kind, values[:-2], values[-2], values[-1])
+    else:
+        raise _unheld(kind)
+    return law if names is None else law.named(names)
+
+
+def to_frozen(law: Any) -> Any:
+    """A law as a frozen distribution of ``scipy.stats``, exactly; names stay behind.
+
+    Args:
+        law: a proper :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`Gamma`, :class:`Beta`,
+            :class:`Dirichlet`, :class:`Wishart`, or the exponential of one Gaussian coordinate.
+
+    Returns:
+        What :func:`from_frozen` takes; of a batch of numbers one with arrays of parameters.
+
+    Raises:
+        StructureError: for another law, and for batches of vectors or matrices.
+        ParameterError: for an improper law.
+
+    >>> float(to_frozen(Gamma.from_standard(shape=2.0, rate=4.0)).mean())
+    0.5
+    """
+    from scipy import stats
+
+    if not isinstance(law, Distribution):
+        raise usable(law, "a law of posterity", "Pass a posterior: ledger.posterior, say.")
+    check_proper(law, "the law for SciPy")
+    if isinstance(law, Gamma):
+        return stats.gamma(np.asarray(law.shape), scale=1 / np.asarray(law.rate))
+    if isinstance(law, Beta):
+        return stats.beta(np.asarray(law.a), np.asarray(law.b))
+    if isinstance(law, Transformed) and _is_lognormal(law):
+        mean, variance = _moments(law.law)
+        return stats.lognorm(np.sqrt(variance), scale=np.exp(mean))
+    if isinstance(law, Gaussian | DiagonalGaussian) and law.event_shape == (1,):
+        mean, variance = _moments(law)
+        return stats.norm(mean, np.sqrt(variance))
+    if not isinstance(law, Gaussian | DiagonalGaussian | Dirichlet | Wishart):
+        raise StructureError(
+            found=f"{law!r}",
+            expected="a Gaussian, Gamma, Beta, Dirichlet or Wishart, or the exponential of one "
+            "Gaussian coordinate",
+            fix="scipy.stats has no counterpart. Pass one part of it, such as a block of a "
+            "Product, or its draws to what takes draws: posterity.adapters.arviz.to_arviz.",
+        )
+    if law.batch_shape:
+        raise StructureError(
+            found=f"a batch of shape {law.batch_shape} of {type(law).__name__}",
+            expected="one law: SciPy has no arrays of these",
+            fix="Take them one by one: [to_frozen(law[k]) for k in range(n)].",
+        )
+    if isinstance(law, Dirichlet):
+        return stats.dirichlet(np.asarray(law.concentration))
+    if isinstance(law, Wishart):
+        return stats.wishart(float(law.degrees_of_freedom), np.asarray(law.scale))
+    covariance = (
+        stats.Covariance.from_diagonal(np.asarray(law.variance))
+        if isinstance(law, DiagonalGaussian)
+        else np.asarray(law.covariance)
+    )
+    return stats.multivariate_normal(np.asarray(law.mean), covariance)  # pyright: ignore
+
+
+# --- from SciPy ----------------------------------------------------------------------------------
+
+
+def _kind(frozen: Any) -> str:
+    """SciPy's name of it."""
+    dist: Any = getattr(frozen, "dist", None)
+    own = type(frozen)
+    if own.__module__.startswith("scipy.stats"):
+        if hasattr(dist, "name") and hasattr(frozen, "args"):
+            return dist.name
+        if own.__name__.endswith("_frozen"):
+            return own.__name__.removesuffix("_frozen")
+        name = getattr(frozen, "name", None) or own.__name__
+        raise UsageError(
+            found=f"scipy.stats.{name} as it is" if callable(frozen) else f"a {name} of SciPy",
+            expected="a frozen distribution, with its parameters",
+            fix="Call it with them: scipy.stats.norm(0.0, 1.0).",
+        )
+    raise usable(
+        frozen, "a frozen distribution of scipy.stats", "Make one: scipy.stats.norm(0.0, 1.0)."
+    )
+
+
+def _unheld(kind: str) -> StructureError:
+    near = f"The nearest is {NEAREST[kind]}." if kind in NEAREST else "None comes near."
+    return StructureError(
+        found=f"scipy.stats.{kind}",
+        expected=f"one of {sorted([*_UNIVARIATE, *_MULTIVARIATE])}, which a law here holds exactly",
+        fix=f"{near} To approximate, draw: from_samples of posterity.adapters fits a family to "
+        "frozen.rvs(10_000) and says how well it fits.",
+    )
+
+
+def _standard(kind: str, loc: Any, scale: Any, expected: str) -> None:
+    """Raise a StructureError unless the law is neither moved nor, where that counts, stretched."""
+    if np.any(loc != 0) or (expected == UNIT and np.any(scale != 1)):
+        raise StructureError(
+            found=f"scipy.stats.{kind} with loc={loc.tolist()}, scale={scale.tolist()}",
+            expected=expected,
+            fix="Take the law of (z - loc)/scale, or move what depends on it."
+            if expected == UNIT
+            else "Take the law of z - loc, or move what depends on it.",
+        )
+
+
+def _norm(kind: str, shapes: Any, loc: Any, scale: Any) -> Gaussian:
+    return Gaussian.from_standard(loc[..., None], (scale**2)[..., None, None])
+
+
+def _gamma(kind: str, shapes: Any, loc: Any, scale: Any) -> Gamma:
+    _standard(kind, loc, scale, "loc=0")
+    if kind == "expon":
+        return Gamma.from_standard(np.ones_like(scale), 1 / scale)
+    if kind == "chi2":
+        return Gamma.from_standard(shapes[0] / 2, 1 / (2 * scale))
+    return Gamma.from_standard(shapes[0], 1 / scale)
+
+
+def _beta(kind: str, shapes: Any, loc: Any, scale: Any) -> Beta:
+    _standard(kind, loc, scale, UNIT)
+    if kind == "uniform":
+        return Beta.from_standard(np.ones_like(scale), np.ones_like(scale))
+    return Beta.from_standard(*shapes)
+
+
+def _lognorm(kind: str, shapes: Any, loc: Any, scale: Any) -> Transformed:
+    _standard(kind, loc, scale, "loc=0")
+    if not np.all(scale > 0):
+        raise ParameterError(
+            found=f"scipy.stats.lognorm with scale={scale.tolist()}",
+            expected="a positive scale",
+            fix="The scale is the median.",
+        )
+    law = _norm(kind, (), np.log(scale), shapes[0])
+    return Transformed.from_standard(law, PositiveNumbers())
+
+
+def _normal(frozen: Any) -> Gaussian:
+    mean, covariance = np.atleast_1d(frozen.mean), np.atleast_2d(frozen.cov)
+    names = [f"z{k}" for k in range(len(mean))]
+    found = of_covariance(mean, covariance, names, "scipy.stats.multivariate_normal")
+    return Gaussian(found.precision_mean, found.precision)
+
+
+_UNIVARIATE: dict[str, Callable[..., Any]] = {
+    "norm": _norm,
+    **dict.fromkeys(("gamma", "erlang", "expon", "chi2"), _gamma),
+    **dict.fromkeys(("beta", "uniform"), _beta),
+    "lognorm": _lognorm,
+}
+_MULTIVARIATE: dict[str, Callable[..., Any]] = {
+    "multivariate_normal": _normal,
+    "dirichlet": lambda frozen: Dirichlet.from_standard(np.asarray(frozen.alpha, np.float64)),
+    "wishart": lambda frozen: Wishart.from_standard(
+        np.atleast_2d(np.asarray(frozen.scale, np.float64)), float(frozen.df)
+    ),
+}
+
+
+# --- to SciPy ------------------------------------------------------------------------------------
+
+
+def _is_lognormal(law: Transformed) -> bool:
+    inner = isinstance(law.law, Gaussian | DiagonalGaussian) and law.law.event_shape == (1,)
+    return inner and law.supports.tree == PositiveNumbers()
+
+
+def _moments(law: Any) -> tuple[Any, Any]:
+    """Mean and variance of the one coordinate."""
+    precision = np.asarray(law.precision)
+    precision = precision[..., 0, 0] if isinstance(law, Gaussian) else precision[..., 0]
+    return np.asarray(law.precision_mean)[..., 0] / precision, 1 / precision

@@ -1,0 +1,196 @@
+"""Laplace's approximation of scikit-learn's logistic regression.
+
+Its penalty is a Gaussian prior: coefficients have mean zero and precision ``1/C``, the intercept
+none (with ``solver="liblinear"``, which has it among the coefficients, ``1/(C scaling²)``). With
+``K`` classes there is one row of coefficients more than the likelihood sees; contrasts with the
+first class are what it does see, and independent of the rest. Their prior has precision
+``(I - 11ᵀ/K)/C``, and the curvature at the mode is exact (mackay1992).
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.utils.class_weight import compute_class_weight
+
+from posterity.adapters.laplace import of_precision
+from posterity.adapters.separation import check_separation
+from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.families import Gaussian
+from posterity.families.names import some
+
+FAR, NEAR = 1.0, 0.1
+"""Posterior standard deviations from the mode at which it is another one, or is warned of."""
+
+
+class Curved(NamedTuple):
+    """A posterior, and what of it is likelihood."""
+
+    posterior: Gaussian
+    likelihood: Gaussian
+
+
+def logistic(
+    model: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    weights: np.ndarray,
+    given: Any,
+    names: Sequence[str],
+    place: str,
+) -> Curved:
+    """Both, of a fitted model and its data: x (n, d), labels (n,), weights (n,)."""
+    prior = _prior_precision(model, place)
+    classes, codes = _codes(model, y, place)
+    weights = weights * _class_weights(model, classes, y, given)[codes]
+    z = np.column_stack([np.ones(len(x)), x]) if model.fit_intercept else x
+    mode = np.asarray(model.coef_, np.float64)
+    if model.fit_intercept:
+        level = np.broadcast_to(np.asarray(model.intercept_, np.float64), len(mode))
+        mode = np.column_stack([level, mode])
+    count, rows = len(classes), list(names)
+    own = np.eye(1)
+    if count > 2:
+        mode = mode[1:] - mode[0]
+        rows = [f"{label}:{name}" for label in classes[1:] for name in names]
+        own = np.eye(count - 1) - 1 / count
+    if not np.any(prior):
+        check_separation(z, codes, names, place)
+    chances = softmax(np.column_stack([np.zeros(len(z)), z @ mode.T]), axis=1)
+    off = chances[:, 1:] - (codes[:, None] == np.arange(1, count))
+    penalty = np.kron(own, np.diag(prior))
+    at = mode.reshape(-1)
+    slope = ((weights[:, None] * off).T @ z).reshape(-1) + penalty @ at
+    curvature = _curvature(z, chances[:, 1:], weights)
+    posterior = of_precision(at, curvature + penalty, rows, place)
+    distance = np.sqrt(max(slope @ np.linalg.solve(curvature + penalty, slope), 0.0))
+    _check_mode(float(distance), model, place)
+    factor = Gaussian(np.asarray(posterior.precision_mean), curvature).named(rows)
+    return Curved(posterior, factor)
+
+
+def back(law: Gaussian, model: Any, classes: Any, intercept: str) -> Any:
+    """A fitted model at the mean: coefficients of each class, which add up to zero for several."""
+    names, mean = list(law.names), np.asarray(law.mean, np.float64)
+    labels = np.asarray([0, 1] if classes is None else classes)
+    if len(labels) < 2 or len(set(labels.tolist())) < len(labels):
+        raise UsageError(
+            found=f"classes={classes!r}",
+            expected="two classes or more, that of reference first",
+            fix="Pass classes=model.classes_ of a model that was fitted.",
+        )
+    if list(labels) != sorted(labels.tolist()):
+        raise UsageError(
+            found=f"classes={labels.tolist()}",
+            expected="them in order, as scikit-learn has them: the reference is the first",
+            fix="Pass classes=model.classes_ of a model that was fitted.",
+        )
+    single = len(labels) == 2
+    groups = [""] if single else [f"{label}:" for label in labels[1:]]
+    columns = [name.removeprefix(groups[0]) for name in names[: len(names) // len(groups)]]
+    wanted = [f"{group}{column}" for group in groups for column in columns]
+    if sorted(wanted) != sorted(names):
+        raise StructureError(
+            found=f"coefficients {some(names)}",
+            expected=f"those of classes {labels[1:].tolist()}, each with the same columns, as "
+            f"{some(wanted)}",
+            fix="Pass the classes in the order of the law's names, that of reference first.",
+        )
+    place = {name: k for k, name in enumerate(names)}
+    table = mean[[place[name] for name in wanted]].reshape(len(groups), -1)
+    if not single:
+        table = np.concatenate([np.zeros((1, table.shape[1])), table])
+        table = table - table.mean(0)
+    at = [k for k, column in enumerate(columns) if column != intercept]
+    model.set_params(fit_intercept=intercept in columns)
+    model.classes_, model.coef_ = labels, np.ascontiguousarray(table[:, at])
+    model.intercept_ = np.zeros(len(table))
+    if model.fit_intercept:
+        model.intercept_ = table[:, columns.index(intercept)].copy()
+    model.n_features_in_, model.n_iter_ = len(at), np.zeros(1, np.int32)
+    model.feature_names_in_ = np.array([columns[k] for k in at], dtype=object)
+    return model
+
+
+def _prior_precision(model: Any, place: str) -> np.ndarray:
+    """Of one row of coefficients: what the penalty says; zeros without one."""
+    penalty, ratio = getattr(model, "penalty", "deprecated"), getattr(model, "l1_ratio", None) or 0
+    # Releases of scikit-learn say it by `penalty`, later ones by `l1_ratio` and `C`.
+    ratio = {"l1": 1.0, "l2": 0.0, None: 0.0, "none": 0.0}.get(penalty, ratio)
+    if ratio:
+        raise UsageError(
+            found=f"{place} with an l1 penalty (l1_ratio={ratio})",
+            expected="an l2 penalty: at a mode at zero the density has a kink, and no curvature",
+            fix="Fit with l1_ratio=0, or choose columns first and fit again with those.",
+        )
+    if getattr(model, "multi_class", None) == "ovr" and len(model.classes_) > 2:
+        raise StructureError(
+            found=f"{place} of one class against the rest, several times",
+            expected="one likelihood: a multinomial one",
+            fix="Fit with multi_class='multinomial', or one model a class.",
+        )
+    size, least = model.coef_.shape[1], 0.0
+    precision = 0.0 if penalty in (None, "none") else 1 / float(model.C)
+    if model.solver == "liblinear":
+        least = precision / float(model.intercept_scaling) ** 2
+    own = np.full(size, precision)
+    return np.r_[least, own] if model.fit_intercept else own
+
+
+def _codes(model: Any, y: np.ndarray, place: str) -> tuple[np.ndarray, np.ndarray]:
+    """Classes, and the place of each record's among them."""
+    classes = np.asarray(model.classes_)
+    if strange := sorted(set(np.unique(y).tolist()) ^ set(classes.tolist()), key=str):
+        raise UsageError(
+            found=f"labels that y and {place} do not have in common: {strange[:10]}",
+            expected=f"the labels it was fitted with: {classes.tolist()}",
+            fix="Pass y as it was given to fit.",
+        )
+    return classes, np.searchsorted(classes, y)
+
+
+def _class_weights(model: Any, classes: np.ndarray, y: np.ndarray, given: Any) -> np.ndarray:
+    if model.class_weight is None:
+        return np.ones(len(classes))
+    try:  # later releases count records by their weights
+        found = compute_class_weight(model.class_weight, classes=classes, y=y, sample_weight=given)  # pyright: ignore[reportCallIssue]
+    except TypeError:
+        found = compute_class_weight(model.class_weight, classes=classes, y=y)
+    return np.asarray(found, np.float64)
+
+
+def _curvature(z: np.ndarray, chances: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Minus the Hessian of the log likelihood, a block for each pair of classes."""
+    count = chances.shape[1]
+    found = [
+        [
+            (weights * chances[:, a] * ((a == b) - chances[:, b]) * z.T) @ z
+            for b in range(count)
+        ]
+        for a in range(count)
+    ]  # fmt: skip
+    made = np.block(found)
+    return (made + made.T) / 2
+
+
+def _check_mode(distance: float, model: Any, place: str) -> None:
+    """Raise or warn where these data have another mode."""
+    said = (
+        f"coefficients {distance:.2g} standard deviations from the mode of these data, in {place}"
+    )
+    if not distance <= FAR:
+        raise ParameterError(
+            found=said,
+            expected="the data that it was fitted with, and an optimiser that got there",
+            fix="Pass x, y and sample_weight as they were given to fit; if they are, scale the "
+            "columns (a StandardScaler in the pipeline), lower tol and raise max_iter.",
+        )
+    if distance > NEAR:
+        warnings.warn(
+            f"{said}: if these are the data of the fit, scale the columns (a StandardScaler in the "
+            "pipeline), or lower tol.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )

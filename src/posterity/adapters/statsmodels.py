@@ -1,0 +1,206 @@
+"""statsmodels: fitted results as Gaussians over their coefficients, by name.
+
+A maximum likelihood estimate with its covariance is what the likelihood says and no more: the
+posterior under a flat prior, hence, of a site among others, its factor. Coefficients keep the names
+that statsmodels gives them (``const`` by ``add_constant``, ``Intercept`` by a formula); those of a
+multinomial logit are ``class:column``, against the first class, which has none.
+
+Nothing is imported: whoever has results has statsmodels. Tested with 0.15.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from posterity.adapters.laplace import ledger_of, of_covariance, usable, warn_unless_converged
+from posterity.adapters.separation import check_separation
+from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
+from posterity.families import Gamma, Gaussian, Product
+from posterity.ledger import Ledger
+
+COEFFICIENTS, NOISE = "coefficients", "noise"
+"""Blocks of a law that has the noise too."""
+PERFECT = 1e-24
+"""Squared residuals over squared responses below which they are rounding error."""
+FAR = 10.0
+"""Standard error, in log odds a standard deviation of the column, from which on it is looked for
+separated classes."""
+BINARY = ("Logit", "Probit")
+
+
+def from_results(results: Any, *, noise: bool = False) -> Gaussian | Product:
+    """The estimate and its covariance as a Gaussian, named as the coefficients.
+
+    Args:
+        results: what ``fit`` returned: of OLS, WLS, GLS, a GLM, Logit, Probit, MNLogit, a count
+            model, GEE, or any other that has ``params`` and ``cov_params``. Of a mixed model only
+            fixed effects are taken. The covariance is the one that results report: robust, if they
+            were fitted with ``cov_type``, and with an estimated dispersion where they have one.
+        noise: of a linear regression, the precision of the noise too, as a block beside the
+            coefficients: what is left of the joint posterior under the prior ``1/σ²`` when the two
+            are taken to be independent.
+
+    Returns:
+        A :class:`Gaussian` over the coefficients (d,), in the units of the columns; with ``noise``
+        a :class:`Product` of ``coefficients`` and ``noise``, a :class:`Gamma` of shape
+        ``(n - d)/2`` and rate ``RSS/2`` over the precision ``1/σ²``.
+
+    Raises:
+        UsageError: for a model that is not fitted, a penalised fit, and what is no results.
+        ParameterError: for NaN, a covariance that is singular (the columns are named), separated
+            classes, and residuals that are all rounding error.
+
+    Warns:
+        ConvergenceWarning: if the optimiser had not converged.
+
+    >>> import statsmodels.api as sm
+    >>> x = sm.add_constant(np.array([[1.0], [2.0], [3.0], [4.0]]))
+    >>> q = from_results(sm.OLS([1.1, 1.9, 3.2, 3.8], x).fit())
+    >>> q.names, q.mean.round(2)
+    (('const', 'x1'), array([0.15, 0.94]))
+    """
+    gaussian = _coefficients(results)
+    if not noise:
+        return gaussian
+    shape, rate = _noise(results)
+    return Product({COEFFICIENTS: gaussian, NOISE: Gamma.from_standard(shape, rate)})
+
+
+def to_ledger(results: Any, site: str, *, prior: Any) -> Ledger:
+    """Fitted results as the ledger of one site: their likelihood is its factor.
+
+    Args:
+        results: as of :func:`from_results`.
+        site: the name that the factor goes by.
+        prior: a :class:`Gaussian` over the coefficients, the same at all sites, in its own order of
+            names; one without names takes those of the results. For the noise too, a
+            :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma` ``noise``.
+
+    Returns:
+        A ledger whose posterior is the prior times the Gaussian that the likelihood was
+        approximated by; of linear regression with its noise taken as known, exactly.
+
+    Raises:
+        UsageError, ParameterError: as :func:`from_results`.
+        StructureError: for a prior of another family, size or names.
+
+    >>> import statsmodels.api as sm
+    >>> x = sm.add_constant(np.array([[1.0], [2.0], [3.0], [4.0]]))
+    >>> results = sm.OLS([1.1, 1.9, 3.2, 3.8], x).fit()
+    >>> prior = Gaussian.from_standard([0.0, 0.0], [[100.0, 0.0], [0.0, 100.0]])
+    >>> to_ledger(results, "north", prior=prior).posterior.names
+    ('const', 'x1')
+    """
+    try:
+        factor: Any = _coefficients(results)
+        if isinstance(prior, Product):
+            # The likelihood of λ, coefficients integrated out: λ^((n - d)/2) exp(-λ RSS/2).
+            factor = Product({COEFFICIENTS: factor, NOISE: Gamma(*_noise(results))})
+        return ledger_of(factor, site, prior)
+    except StructureError:
+        raise
+    except PosterityError as error:
+        raise error.at(f"site {site!r}") from error
+
+
+def _coefficients(results: Any) -> Gaussian:
+    model = getattr(results, "model", None)
+    known = hasattr(results, "params") and callable(getattr(results, "cov_params", None))
+    if not known or not type(model).__module__.startswith("statsmodels."):
+        raise _strange(results)
+    place = f"{type(model).__name__} results of statsmodels"
+    # Penalised fits report the covariance of the likelihood alone, or none.
+    kind = type(getattr(results, "_results", results)).__name__
+    if kind.startswith(("L1", "Regularized")):
+        raise UsageError(
+            found=f"{place} of a penalised fit ({kind})",
+            expected="a maximum likelihood estimate and its covariance",
+            fix="Fit with fit(), and say the penalty as a prior: l2 with weight w is a Gaussian "
+            "of mean zero and precision w.",
+        )
+    _check_records(results, place)
+    names, mean, covariance = _numbers(results, model)
+    converged = getattr(results, "converged", None)
+    if converged is None:
+        converged = (getattr(results, "mle_retvals", None) or {}).get("converged")
+    _check_classes(results, model, names, covariance, converged, place)
+    found = of_covariance(mean, covariance, names, place)
+    warn_unless_converged(converged, place, "Fit with a larger maxiter or another method.")
+    return found
+
+
+def _numbers(results: Any, model: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Names, estimates and covariance, in one order."""
+    mean, covariance = np.asarray(results.params, float), np.asarray(results.cov_params(), float)
+    columns = [str(name) for name in model.exog_names]
+    if mean.ndim == 2:  # a column a class, and a covariance with classes outermost
+        labels = getattr(model, "_ynames_map", {})
+        classes = [str(labels.get(k + 1, k + 1)) for k in range(mean.shape[1])]
+        return [f"{c}:{x}" for c in classes for x in columns], mean.T.reshape(-1), covariance
+    if hasattr(results, "fe_params"):  # of a mixed model, whose variances come after them
+        fixed = len(results.fe_params)
+        return columns[:fixed], mean[:fixed], covariance[:fixed, :fixed]
+    index = getattr(results.params, "index", None)
+    if index is not None:
+        columns = [str(name) for name in index]
+    elif len(columns) != len(mean):  # those of a count model's dispersion, of thresholds
+        columns = [str(name) for name in getattr(results.model, "param_names", columns)]
+        columns += [f"parameter {k}" for k in range(len(columns), len(mean))]
+    return columns, mean, covariance
+
+
+def _check_records(results: Any, place: str) -> None:
+    """Raise a ParameterError where there are no residuals to tell the noise from."""
+    left = getattr(results, "df_resid", None)
+    if left is not None and hasattr(results, "ssr"):
+        total = float(np.square(np.asarray(results.model.wendog, float)).sum())
+        if left < 1 or results.ssr <= PERFECT * total:
+            raise ParameterError(
+                found=f"{int(results.nobs)} records and {len(results.params)} coefficients, with "
+                f"a sum of squared residuals of {results.ssr:.3g}, in {place}",
+                expected="residuals, which say how far the coefficients are known",
+                fix="Fit to more records than coefficients, and without the response among the "
+                "columns.",
+            )
+
+
+def _check_classes(
+    results: Any, model: Any, names: list[str], covariance: np.ndarray, converged: Any, place: str
+) -> None:
+    """Raise a ParameterError if classes are separated: only where the fit looks like it."""
+    kind, y = type(model).__name__, getattr(model, "endog", None)
+    x = getattr(model, "exog", None)
+    family = type(getattr(model, "family", None)).__name__
+    if x is None or y is None or not (kind in (*BINARY, "MNLogit") or family == "Binomial"):
+        return
+    y, x = np.asarray(y), np.asarray(x, float)
+    if y.ndim != 1 or not np.isin(y, np.arange(int(np.max(y)) + 1)).all():
+        return  # counts or shares: no record is of one class
+    spread = np.tile(x.std(0), len(names) // x.shape[1])
+    errors = np.sqrt(np.maximum(np.diagonal(covariance), 0)) * spread
+    if converged is not None and np.all(converged) and np.all(errors < FAR):
+        return
+    columns = [str(name) for name in model.exog_names]
+    check_separation(x, y.astype(int), columns, place)
+
+
+def _noise(results: Any) -> tuple[float, float]:
+    """Half the degrees of freedom that are left, and half the sum of squared residuals."""
+    if not (
+        hasattr(results, "ssr") and hasattr(results, "df_resid") and hasattr(results, "mse_resid")
+    ):
+        raise UsageError(
+            found=f"noise of {type(results.model).__name__} results",
+            expected="a linear regression: OLS, WLS or GLS",
+            fix="Leave the noise out: a GLM's dispersion is already in its covariance.",
+        )
+    return float(results.df_resid) / 2, float(results.ssr) / 2
+
+
+def _strange(found: Any) -> UsageError:
+    fix = "Pass what fit() returned."
+    if callable(getattr(found, "fit", None)):
+        fix = "Call its fit(), and pass what that returns."
+    elif type(found).__module__.startswith("statsmodels.") and hasattr(found, "params"):
+        fix = "Regularised fits have no covariance: fit with fit(), and say the penalty as a prior."
+    return usable(found, "results of a statsmodels model, with params and cov_params", fix)

@@ -1,0 +1,187 @@
+"""torch: a trained module and its data as a law of its weights, and back to a state dict.
+
+Laplace's approximation at the weights that were found; see :mod:`posterity.adapters.fisher` for the
+Fisher information that is taken. Tensors go by their names in the state dict. Tested with 2.13.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.adapters import fisher as core
+from posterity.adapters.laplace import usable
+from posterity.adapters.torch import _torch
+from posterity.errors import StructureError, UsageError
+from posterity.ledger import Ledger
+
+
+def from_module(
+    module: Any,
+    x: Any,
+    y: Any,
+    *,
+    likelihood: Any,
+    prior_precision: Any,
+    noise_variance: Any = None,
+    curvature: Any = core.DIAGONAL,
+    fisher: Any = core.MODEL,
+    only: Any = None,
+) -> Any:
+    """The law of a trained module's weights, by Laplace's approximation.
+
+    Args:
+        module: a ``torch.nn.Module`` that gives a row of outputs for each input: logits of the
+            classes (one column: log odds of class 1), or values. It is taken in evaluation mode,
+            and is not changed.
+        x: a tensor or array of inputs (n, ...).
+        y: class numbers (n,), or values (n, k).
+        likelihood: ``"classification"`` or ``"regression"``.
+        prior_precision: of each weight, whose prior has mean zero: with ``weight_decay`` w in an
+            optimiser of the *mean* loss over n records it was ``n w``.
+        noise_variance: of a regression; by default the mean squared residual.
+        curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
+        fisher: ``"model"``, the default, is exact over all classes and the generalised
+            Gauss-Newton matrix; ``"empirical"`` takes squares of observed gradients.
+        only: names of tensors, or what they begin with, such as that of the last layer; the others
+            are taken as known. Those that need no gradient are left out.
+
+    Returns:
+        With a diagonal a :class:`Product` of a :class:`DiagonalGaussian` a tensor, by name, whose
+        entries are ``[0,3]``; else a :class:`Gaussian` with names ``layer.weight[0,3]``. Above
+        5,000 weights entries have no names. Buffers, such as running means, are no part of it.
+
+    Raises:
+        MissingExtraError: torch is not installed.
+        UsageError: for what is no module, and options that there are not.
+        StructureError: for outputs and labels that do not fit, outputs that are chances instead of
+            logits, and too many weights.
+        ParameterError: for NaN and infinity.
+
+    Warns:
+        ConvergenceWarning: of a network that predicts these data no better than a constant.
+
+    For example::
+
+        q = from_module(net, x, y, likelihood="classification", prior_precision=1.0)
+        net.load_state_dict(to_state_dict(q, net, key=jax.random.key(0)))  # a draw
+    """
+    return _laws(
+        module,
+        x,
+        y,
+        core.Task(likelihood, prior_precision, noise_variance, curvature, fisher),
+        only,
+    )[1]
+
+
+def to_ledger(
+    module: Any,
+    site: str,
+    x: Any,
+    y: Any,
+    *,
+    likelihood: Any,
+    prior_precision: Any,
+    noise_variance: Any = None,
+    curvature: Any = core.DIAGONAL,
+    fisher: Any = core.MODEL,
+    only: Any = None,
+) -> Ledger:
+    """The same as the ledger of one site: its prior, and what the data said.
+
+    Weights of networks that were trained apart from other beginnings do not correspond, whatever
+    their names; see :class:`posterity.Network` and :func:`posterity.fuse` for that. Arguments and
+    errors are those of :func:`from_module`.
+    """
+    task = core.Task(likelihood, prior_precision, noise_variance, curvature, fisher)
+    return core.ledger(site, _laws(module, x, y, task, only))
+
+
+def to_state_dict(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) -> dict[str, Any]:
+    """A law's mean, or a draw, as a state dict of a module.
+
+    Args:
+        law: of :func:`from_module`, perhaps by way of a file.
+        like: a module of the same layers, or its state dict: tensors that the law does not hold,
+            buffers among them, are as there, and all are of its types.
+        at: ``"mean"`` or ``"variance"``.
+        key: of JAX, for a draw instead.
+
+    Raises:
+        StructureError: for a law of other tensors or shapes.
+    """
+    torch = _torch()
+    state = like.state_dict() if isinstance(like, torch.nn.Module) else like
+    if not isinstance(state, Mapping) or not all(torch.is_tensor(v) for v in state.values()):
+        raise usable(like, "a torch.nn.Module or its state dict", "Pass the module as like.")
+    found = {name: value.detach().clone() for name, value in state.items()}
+    shapes = {name: tuple(value.shape) for name, value in state.items()}
+    places: dict[Any, list[str]] = {}
+    for name, value in state.items():  # a tensor that two layers share has two names
+        if value.numel():
+            places.setdefault((value.data_ptr(), value.shape, value.stride()), []).append(name)
+    shared = {name: names for names in places.values() for name in names}
+    for name, value in core.tensors_of(law, shapes, at, key).items():
+        for other in shared.get(name, [name]):
+            found[other] = torch.tensor(np.array(value)).to(state[other]).reshape(shapes[name])
+    return found
+
+
+def _laws(module: Any, x: Any, y: Any, task: core.Task, only: Any) -> tuple[Any, Any]:
+    torch = _torch()
+    if not isinstance(module, torch.nn.Module):
+        raise usable(
+            module,
+            "a torch.nn.Module",
+            "Load its state dict into a module first: a dictionary does not say what it computes.",
+        )
+    own = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not own:
+        raise UsageError(
+            found="a module without parameters that need a gradient",
+            expected="some, which the law is of",
+            fix="Call requires_grad_(True) on those.",
+        )
+    own = {name: own[name].detach() for name in core.chosen(own, only)}
+    device = next(iter(own.values())).device
+    inputs = torch.as_tensor(x).to(device)
+    if inputs.is_floating_point():
+        inputs = inputs.to(next(iter(own.values())).dtype)
+    training = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            outputs = (
+                torch.cat([module(part) for part in inputs.split(1024)]) if len(inputs) else inputs
+            )
+        if outputs.ndim == 1:
+            raise StructureError(
+                found=f"outputs of shape {tuple(outputs.shape)}",
+                expected="a row of outputs (n, K) for each of n records",
+                fix="Keep the last axis, also where it has one column.",
+            )
+
+        def one(weights: Any, record: Any) -> tuple[Any, Any]:
+            made = torch.func.functional_call(module, weights, (record[None],))[0]
+            return made, made
+
+        each = torch.func.vmap(torch.func.jacrev(one, has_aux=True), in_dims=(None, 0))
+
+        def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
+            slopes, made = each(own, inputs[part])
+            flat = torch.cat([slopes[name].flatten(2) for name in own], dim=2)
+            return _numpy(made), _numpy(flat)
+
+        tensors = {name: _numpy(value) for name, value in own.items()}
+        labels = _numpy(y) if torch.is_tensor(y) else y
+        return core.laws(task, tensors, _numpy(outputs), jacobians, labels)
+    finally:
+        for part, mode in training.items():
+            part.training = mode
+
+
+def _numpy(value: Any) -> np.ndarray:
+    return (
+        value.detach().cpu().double().numpy() if value.is_floating_point() else value.cpu().numpy()
+    )

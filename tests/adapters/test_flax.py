@@ -1,0 +1,252 @@
+"""Laws of weights against the definition of the Fisher information, and back into modules."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import posterity
+from posterity import DiagonalGaussian, Gaussian, Network, Product
+from posterity.adapters import fisher
+from posterity.adapters.flax import from_module, from_params, to_ledger, to_params
+from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.networks import from_pytree
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 2)).astype(np.float32)
+CLASSES = dict(likelihood="classification", prior_precision=0.5)
+
+
+class Small(nn.Module):
+    outputs: int
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.tanh(nn.Dense(3)(x))
+        return nn.Dense(self.outputs)(x)
+
+
+def network(outputs: int) -> tuple[Any, Any, Any, np.ndarray]:
+    """With labels of its own, so that it is as good as trained."""
+    module = Small(outputs)
+    params = module.init(jax.random.key(1), X[:1])["params"]
+    params = jax.tree.map(lambda leaf: leaf * 2, params)
+    apply = lambda params, x: module.apply({"params": params}, x)
+    f = np.asarray(apply(params, X))
+    return module, params, apply, f
+
+
+def labels(f: np.ndarray) -> np.ndarray:
+    return (f[:, 0] > 0).astype(int) if f.shape[1] == 1 else f.argmax(1)
+
+
+def information(
+    params: Any, apply: Any, outputs: int, noise: float | None, y: np.ndarray | None = None
+) -> np.ndarray:
+    """By definition, ``E[g gᵀ]``: over labels by their chances, or two values."""
+    flat, rebuild = jax.flatten_util.ravel_pytree(params)
+
+    def logs(flat: Any, x: Any) -> Any:
+        f = apply(rebuild(flat), x[None])[0]
+        if noise is not None:
+            still = jax.lax.stop_gradient(f)
+            ends = []
+            for k in range(outputs):  # ± a deviation in one output: all moments up to the third
+                for sign in (-1.0, 1.0):
+                    y = still.at[k].add(sign * jnp.sqrt(noise))
+                    ends.append((f[k] - y[k]) ** 2 / (-2 * noise))
+            return jnp.stack(ends)
+        f = jnp.concatenate([jnp.zeros(1), f]) if outputs == 1 else f
+        return jax.nn.log_softmax(f)
+
+    slopes = np.asarray(jax.jit(jax.vmap(jax.jacobian(logs), (None, 0)))(flat, X), np.float64)
+    weights = np.full(slopes.shape[:2], 0.5)
+    if noise is None and y is None:
+        chances = jax.jit(jax.vmap(lambda x: jnp.exp(logs(flat, x))))(X)
+        weights = np.asarray(chances, np.float64)
+    elif y is not None:
+        weights = np.eye(slopes.shape[1])[y]
+    return np.einsum("nkp,nk,nkq->pq", slopes, weights, slopes)
+
+
+def together(q: Any, at: str = "precision") -> np.ndarray:
+    """In the order of the leaves, which is that of the names."""
+    return np.concatenate([np.asarray(getattr(block, at)) for block in q.blocks.values()])
+
+
+@pytest.mark.parametrize(("outputs", "which"), [(3, "model"), (3, "empirical"), (1, "model")])
+def test_information_of_classes_is_the_expected_square_of_gradients(
+    outputs: int, which: str
+) -> None:
+    module, params, apply, f = network(outputs)
+    y = labels(f)
+    wanted = information(params, apply, outputs, None, y if which == "empirical" else None)
+    q = from_module(module, X, y, variables={"params": params}, fisher=which, **CLASSES)
+    assert isinstance(q, Product)
+    np.testing.assert_allclose(together(q), np.diagonal(wanted) + 0.5, rtol=1e-4)
+    full = from_module(module, X, y, variables=params, fisher=which, curvature="full", **CLASSES)
+    np.testing.assert_allclose(full.precision, wanted + 0.5 * np.eye(len(wanted)), atol=1e-4)
+    flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
+    np.testing.assert_allclose(full.mean, flat, atol=1e-5)
+    assert full.names[:4] == (
+        "Dense_0.bias[0]",
+        "Dense_0.bias[1]",
+        "Dense_0.bias[2]",
+        "Dense_0.kernel[0,0]",
+    )
+
+
+def test_information_of_values_with_known_and_with_estimated_noise() -> None:
+    module, params, apply, f = network(2)
+    y = f + 0.1 * RNG.normal(size=f.shape)
+    task: Any = dict(likelihood="regression", prior_precision=2.0)
+    for noise in (0.04, None):
+        q = from_module(module, X, y, variables=params, noise_variance=noise, **task)
+        used = float(np.square(y - f).mean()) if noise is None else noise
+        wanted = information(params, apply, 2, used)
+        np.testing.assert_allclose(together(q), np.diagonal(wanted) + 2.0, rtol=1e-4)
+
+
+def test_a_linear_network_has_the_posterior_of_linear_regression() -> None:
+    y = X @ [1.0, -2.0] + 0.3 + 0.2 * RNG.normal(size=len(X))
+    z = np.column_stack([np.ones(len(X)), X]).astype(np.float64)
+    precision = z.T @ z / 0.04 + np.eye(3)
+    mode = np.linalg.solve(precision, z.T @ y / 0.04)
+    params = {"bias": mode[:1].astype(np.float32), "kernel": mode[1:, None].astype(np.float32)}
+    q = from_module(
+        nn.Dense(1), X, y, variables=params, likelihood="regression", noise_variance=0.04,
+        prior_precision=1.0, curvature="full",
+    )  # fmt: skip
+    np.testing.assert_allclose(q.precision, precision, rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(q.mean, mode, rtol=1e-5)
+
+
+def test_a_law_goes_through_a_file_and_back_into_the_module(tmp_path: Any) -> None:
+    module, params, apply, f = network(3)
+    q = from_module(module, X, labels(f), variables=params, **CLASSES)
+    assert q.blocks["Dense_0.kernel"].names[:2] == ("[0,0]", "[0,1]")
+    posterity.save(q, tmp_path / "weights.safetensors")
+    loaded = posterity.load(tmp_path / "weights.safetensors")
+    again = to_params(loaded, params)
+    np.testing.assert_allclose(apply(again, X), f, rtol=1e-5, atol=1e-6)
+    assert jax.tree.map(lambda leaf: leaf.dtype, again) == jax.tree.map(
+        lambda leaf: leaf.dtype, params
+    )
+    draws = [to_params(q, params, key=key) for key in jax.random.split(jax.random.key(0), 64)]
+    drawn = np.stack([np.asarray(draw["Dense_1"]["bias"]) for draw in draws])
+    off = (drawn - np.asarray(params["Dense_1"]["bias"])) * np.sqrt(
+        q.blocks["Dense_1.bias"].precision
+    )
+    assert abs(np.square(off).mean() - 1) < 4 * np.sqrt(2 / off.size)
+
+
+def test_a_law_makes_a_network_whose_units_can_be_matched() -> None:
+    module, params, apply, f = network(3)
+    q = from_module(module, X, labels(f), variables=params, **CLASSES)
+    found = from_pytree(to_params(q, params), to_params(q, params, at="variance"),
+                        activation="tanh", apply=apply)  # fmt: skip
+    assert isinstance(found, Network) and found.layers.widths == (3,)
+    np.testing.assert_allclose(np.sort(found.precision), np.sort(together(q)), rtol=1e-5)
+
+
+def test_the_last_layer_alone_and_the_ledger_of_a_site() -> None:
+    module, params, _, f = network(3)
+    task: Any = dict(variables=params, only="Dense_1", curvature="full", **CLASSES)
+    q = from_module(module, X, labels(f), **task)
+    assert isinstance(q, Gaussian) and q.event_shape == (12,)
+    ledger = to_ledger(module, "north", X, labels(f), **task)
+    np.testing.assert_allclose(ledger.posterior.precision, q.precision, rtol=1e-12)  # pyright: ignore
+    again = to_params(q, params)
+    np.testing.assert_array_equal(again["Dense_0"]["kernel"], params["Dense_0"]["kernel"])
+    with pytest.raises(UsageError, match="Dense_9"):
+        from_module(module, X, labels(f), variables=params, only=["Dense_9"], **CLASSES)
+
+
+class Modern(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.first = nnx.Linear(2, 4, rngs=rngs)
+        self.norm = nnx.BatchNorm(4, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
+        self.last = nnx.Linear(4, 3, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.last(self.drop(nnx.relu(self.norm(self.first(x)))))
+
+
+def test_modules_of_nnx_in_evaluation_mode() -> None:
+    module = Modern(nnx.Rngs(0))
+    module.last.kernel[...] *= 20
+    module.eval()
+    f = np.asarray(module(X))
+    module.train()
+    q = from_module(module, X, f.argmax(1), **CLASSES)
+    assert module.drop.deterministic is False  # as it was
+    assert set(q.blocks) == {
+        f"{layer}.{name}"
+        for layer, names in {
+            "first": ("kernel", "bias"),
+            "last": ("kernel", "bias"),
+            "norm": ("scale", "bias"),
+        }.items()
+        for name in names
+    }
+    again = to_params(q, module)
+    again.eval()
+    np.testing.assert_allclose(again(X), f, atol=1e-5)
+
+
+def test_many_weights_have_no_names_but_those_of_their_tensors() -> None:
+    params = {"kernel": RNG.normal(size=(2, 3000)).astype(np.float32)}
+    apply = lambda params, x: x @ params["kernel"][:, :2]
+    y = np.asarray(apply(params, X)).argmax(1)
+    q = from_params(params, apply, X, y, **CLASSES)
+    assert list(q.blocks) == ["kernel"] and not q.blocks["kernel"].names
+    np.testing.assert_allclose(q.blocks["kernel"].precision[2:3000], 0.5)  # of the prior
+    with pytest.raises(StructureError, match="6000 weights"):
+        from_params(params, apply, X, y, curvature="full", **CLASSES)
+
+
+def test_chunks_change_nothing(monkeypatch: Any) -> None:
+    module, params, _, f = network(3)
+    whole = from_module(module, X, labels(f), variables=params, **CLASSES)
+    monkeypatch.setattr(fisher, "AT_ONCE", 400)
+    parts = from_module(module, X, labels(f), variables=params, **CLASSES)
+    np.testing.assert_allclose(together(parts), together(whole), rtol=1e-6)
+
+
+def test_bad_input_is_refused() -> None:
+    module, params, apply, f = network(3)
+    y = labels(f)
+    fit = lambda x=X, y=y, **task: from_params(params, apply, x, y, **(CLASSES | task))
+    with pytest.raises(UsageError, match="does not hold its weights"):
+        from_module(module, X, y, **CLASSES)
+    with pytest.raises(UsageError, match=r"flax\.linen or flax\.nnx"):
+        from_module(params, X, y, **CLASSES)
+    with pytest.raises(UsageError, match="prior_precision=0"):
+        fit(prior_precision=0)
+    with pytest.raises(UsageError, match="noise_variance"):
+        fit(noise_variance=1.0)
+    with pytest.raises(UsageError, match="likelihood='poisson'"):
+        fit(likelihood="poisson")
+    with pytest.raises(StructureError, match="from 0 to 2"):
+        fit(y=y + 3)
+    with pytest.raises(StructureError, match="as many y as x"):
+        fit(y=y[:5])
+    with pytest.raises(StructureError, match="Leave the softmax out"):
+        from_params(params, lambda p, x: jax.nn.softmax(apply(p, x)), X, y, **CLASSES)
+    with pytest.raises(ParameterError, match="missing values"):
+        fit(x=np.where(np.arange(30)[:, None] == 3, np.nan, X))
+    broken = jax.tree.map(lambda leaf: leaf.at[0].set(jnp.nan), params)
+    with pytest.raises(ParameterError, match=r"weights of \['Dense_0\.bias'"):
+        from_params(broken, lambda p, x: apply(params, x), X, y, **CLASSES)
+    with pytest.warns(ConvergenceWarning, match="no better than"):
+        fit(y=(y + 1) % 3)
+    q = fit()
+    with pytest.raises(StructureError, match="do not fit"):
+        to_params(q, {"Dense_0": {"bias": np.zeros(7, np.float32)}})
+    with pytest.raises(StructureError, match="this adapter made"):
+        to_params(DiagonalGaussian.from_standard([0.0], [1.0]), params)

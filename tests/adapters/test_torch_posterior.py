@@ -1,0 +1,177 @@
+"""Laws of torch's weights, where torch is installed (make test-adapters), against definitions."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import posterity
+from posterity import Gaussian, Product
+from posterity.adapters.flax import from_params
+from posterity.adapters.torch_posterior import from_module, to_ledger, to_state_dict
+from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from tests.test_docs import ROOT, run, script
+
+CLASSES: Any = dict(likelihood="classification", prior_precision=0.5)
+X = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    """Heavy, and no part of the test extra."""
+    return pytest.importorskip("torch", reason="torch is not installed: make test-adapters")
+
+
+def network(torch: Any, outputs: int = 3) -> tuple[Any, np.ndarray]:
+    """With labels of its own, so that it is as good as trained."""
+    torch.manual_seed(0)
+    nn = torch.nn
+    module = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, outputs))
+    with torch.no_grad():
+        module[3].weight *= 8
+        f = module.eval()(torch.tensor(X)).numpy()
+    module.train()
+    return module, f
+
+
+def labels(f: np.ndarray) -> np.ndarray:
+    return (f[:, 0] > 0).astype(int) if f.shape[1] == 1 else f.argmax(1)
+
+
+def definition(torch: Any, module: Any, observed: np.ndarray | None) -> dict[str, np.ndarray]:
+    """``E[g²]`` by backward passes, one a record and a label."""
+    module.eval()
+    found = {name: np.zeros(tuple(p.shape)) for name, p in module.named_parameters()}
+    for index, x in enumerate(torch.tensor(X)):
+        f = module(x[None])
+        f = torch.cat([torch.zeros_like(f), f], 1) if f.shape[1] == 1 else f
+        logs = torch.log_softmax(f, 1)[0]
+        for k, log in enumerate(logs):
+            weight = float(log.detach().exp()) if observed is None else float(observed[index] == k)
+            slopes = torch.autograd.grad(log, list(module.parameters()), retain_graph=True)
+            for name, slope in zip(found, slopes, strict=True):
+                found[name] += weight * slope.numpy().astype(float) ** 2
+    module.train()
+    return found
+
+
+@pytest.mark.parametrize(("outputs", "which"), [(3, "model"), (3, "empirical"), (1, "model")])
+def test_information_is_the_expected_square_of_gradients(
+    torch: Any, outputs: int, which: str
+) -> None:
+    module, f = network(torch, outputs)
+    y = labels(f)
+    q = from_module(module, X, torch.tensor(y), fisher=which, **CLASSES)
+    assert isinstance(q, Product)
+    for name, wanted in definition(torch, module, y if which == "empirical" else None).items():
+        block = q.blocks[name]
+        np.testing.assert_allclose(block.precision, wanted.reshape(-1) + 0.5, rtol=1e-4)
+    assert q.blocks["0.weight"].names[:3] == ("[0,0]", "[0,1]", "[1,0]")
+    assert module.training and module[2].training  # as it was
+
+
+def test_full_covariances_are_those_of_jax(torch: Any) -> None:
+    module, f = network(torch)
+    q = from_module(module, X, labels(f), curvature="full", **CLASSES)
+    params = {name: p.detach().numpy() for name, p in module.named_parameters()}
+
+    def apply(p: Any, x: Any) -> Any:
+        hidden = jax.numpy.tanh(x @ p["0.weight"].T + p["0.bias"])
+        return hidden @ p["3.weight"].T + p["3.bias"]
+
+    theirs = from_params(params, apply, X, labels(f), curvature="full", **CLASSES)
+    place = [theirs.names.index(name) for name in q.names]
+    np.testing.assert_allclose(
+        q.precision, theirs.precision[np.ix_(place, place)], rtol=1e-4, atol=1e-4
+    )
+
+
+def test_a_law_goes_through_a_file_and_back_into_the_module(torch: Any, tmp_path: Any) -> None:
+    module, f = network(torch)
+    posterity.save(from_module(module, X, labels(f), **CLASSES), tmp_path / "weights.safetensors")
+    q: Any = posterity.load(tmp_path / "weights.safetensors")
+    other = network(torch)[0]
+    torch.nn.init.zeros_(other[0].weight)
+    other.load_state_dict(to_state_dict(q, other))
+    with torch.no_grad():
+        np.testing.assert_allclose(other.eval()(torch.tensor(X)).numpy(), f, atol=1e-5)
+    draws = [to_state_dict(q, module, key=key) for key in jax.random.split(jax.random.key(0), 64)]
+    drawn = np.stack([draw["3.weight"].numpy().reshape(-1) for draw in draws])
+    block = q.blocks["3.weight"]
+    off = (drawn - block.mean) * np.sqrt(block.precision)
+    assert abs(np.square(off).mean() - 1) < 4 * np.sqrt(2 / off.size)
+
+
+def test_the_last_layer_alone(torch: Any) -> None:
+    module, f = network(torch)
+    task: Any = dict(only="3", curvature="full", **CLASSES)
+    q = from_module(module, X, labels(f), **task)
+    assert isinstance(q, Gaussian) and q.names[0] == "3.weight[0,0]" and q.event_shape == (15,)
+    ledger = to_ledger(module, "north", X, labels(f), **task)
+    np.testing.assert_allclose(ledger.posterior.mean, q.mean, rtol=1e-8)  # pyright: ignore
+    module[0].requires_grad_(False)
+    assert from_module(module, X, labels(f), curvature="full", **CLASSES).names == q.names
+
+
+def test_buffers_and_shared_weights(torch: Any) -> None:
+    nn = torch.nn
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.ReLU(), nn.Linear(2, 2))
+    module[3].weight = module[0].weight
+    with torch.no_grad():
+        module[0].weight *= 8
+        module(torch.tensor(X))  # the running means move
+        y = module.eval()(torch.tensor(X)).numpy().argmax(1)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    module.train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        q = from_module(module, X, y, **CLASSES)
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
+    state = to_state_dict(q, module, key=jax.random.key(0))
+    assert "3.weight" not in q.blocks and torch.equal(state["3.weight"], state["0.weight"])
+    assert not torch.equal(state["0.weight"], before["0.weight"])
+    assert torch.equal(state["1.running_mean"], before["1.running_mean"])
+    assert state["1.num_batches_tracked"].dtype == torch.int64
+
+
+def test_bad_input_is_refused(torch: Any) -> None:
+    module, f = network(torch)
+    y = labels(f)
+    with pytest.raises(UsageError, match="Load its state dict into a module"):
+        from_module(module.state_dict(), X, y, **CLASSES)
+    with pytest.raises(StructureError, match="from 0 to 2"):
+        from_module(module, X, y + 3, **CLASSES)
+    with pytest.raises(StructureError, match="Leave the softmax out"):
+        from_module(torch.nn.Sequential(module, torch.nn.Softmax(1)), X, y, **CLASSES)
+    with pytest.raises(StructureError, match="Keep the last axis"):
+        from_module(torch.nn.Sequential(module, torch.nn.Flatten(0)), X, y, **CLASSES)
+    with pytest.raises(ParameterError, match="missing values"):
+        from_module(module, np.where(X > 1, np.nan, X), y, **CLASSES)
+    with pytest.warns(ConvergenceWarning, match="no better than"):
+        from_module(module, X, (y + 1) % 3, **CLASSES)
+    q = from_module(module, X, y, **CLASSES)
+    with pytest.raises(StructureError, match="do not fit"):
+        to_state_dict(q, torch.nn.Linear(2, 2))
+    with pytest.raises(UsageError, match="or its state dict"):
+        to_state_dict(q, [1])
+    module.requires_grad_(False)
+    with pytest.raises(UsageError, match="need a gradient"):
+        from_module(module, X, y, **CLASSES)
+    with torch.no_grad():
+        module[0].weight[0, 0] = float("nan")
+    with pytest.raises(ParameterError, match="NaN"):
+        from_module(module.requires_grad_(True), X, y, **CLASSES)
+
+
+def test_the_page_runs(torch: Any, tmp_path: Path) -> None:
+    """Which the tests of the documentation leave out."""
+    page = (ROOT / "docs/adapters/torch.md").read_text(encoding="utf-8")
+    path = tmp_path / "page.py"
+    path.write_text(script(page.replace("```py\n", "```python\n")), encoding="utf-8")
+    printed = run(tmp_path, "Python of docs/adapters/torch.md", str(path))
+    assert printed[0] == "['0.bias', '0.weight', '2.bias', '2.weight']"
