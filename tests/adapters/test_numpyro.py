@@ -257,7 +257,7 @@ def test_guides_that_are_refused() -> None:
     params.pop("w_auto_loc")
     with pytest.raises(UsageError, match="no parameter 'w_auto_loc'"):
         from_guide(guide, params)
-    with pytest.raises(UsageError, match="of type AutoBNAFNormal.*from_samples"):
+    with pytest.raises(UsageError, match=r"of type AutoBNAFNormal.*from_samples"):
         from_guide(autoguide.AutoBNAFNormal(every), {})
     with pytest.raises(UsageError, match="of type int"):
         from_guide(3, {})

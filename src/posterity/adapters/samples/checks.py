@@ -5,20 +5,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
 
 from posterity.adapters.samples import reference
 from posterity.adapters.samples.chains import mean_and_error, sizes, worth
 from posterity.adapters.samples.families import Block
-from posterity.adapters.samples.gaussians import LOG_2PI, SINGULAR, gaussian_density
+from posterity.adapters.samples.gaussians import SINGULAR, Standard, gaussian_density
 from posterity.arrays.typing import Float
 
 Array = np.ndarray
-MOST_ROWS = 4000
+MOST_ROWS = 2000
 """Draws that references are learned on and judged by; of more, every so many-th."""
 MOST_COLUMNS = 300
 """Coordinates up to which whole covariances are looked at."""
 CHUNK = 64
+"""Coordinates that references are learned for at once."""
+TOGETHER = ("gaussian", "low-rank", "mixture", "dirichlet")
+"""Families whose coordinates are not independent."""
+USEFUL = 0.005
+"""Nats on the draws it was learned on, below which a coordinate's pair is noise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,6 +202,39 @@ def _marginals(scores: Float[Array, "chains n d"]) -> _Marginals:
     return _Marginals(gain, modes)
 
 
+def _correlations(units: Float[Array, "chains n d"]) -> tuple[Array, Array, Array]:
+    """With eigenvalues and axes; none where draws are too few for them, or they are singular."""
+    size, draws = units.shape[-1], units.shape[0] * units.shape[1]
+    if size <= MOST_COLUMNS and draws > 3 * size:
+        rows = units.reshape(-1, size)
+        within = rows.T @ rows / draws
+        values, axes = np.linalg.eigh(within)
+        if values[0] > SINGULAR * size:  # a diagonal law may well have singular ones
+            return within, values, axes
+    return np.eye(size), np.ones(size), np.eye(size)
+
+
+def _left_out(blocks: Sequence[Block], within: Array, gain: float) -> float:
+    """Nats of correlations that the law has none of, as Gaussians have them; at least zero.
+
+    Those between blocks, and within blocks of independent coordinates. Of factors it is what a
+    whole covariance gains.
+    """
+    if len(blocks) == 1 and blocks[0].family == "low-rank":
+        return max(gain, 0.0)
+    lost, begin = -float(np.linalg.slogdet(within)[1]) / 2, 0
+    left = within.shape[0] * (within.shape[0] - 1) // 2
+    for own in blocks:
+        size = own.free.units.shape[-1]
+        if own.family in TOGETHER:
+            part = within[begin : begin + size, begin : begin + size]
+            lost += float(np.linalg.slogdet(part)[1]) / 2
+            left -= size * (size - 1) // 2
+        begin += size
+    effective = min(float(np.median(sizes(own.free.units))) for own in blocks)
+    return max(lost - left / (2 * effective), 0.0)
+
+
 class _Whole(NamedTuple):
     kl: float
     error: float
@@ -210,25 +247,15 @@ def _whole(blocks: Sequence[Block], units: Float[Array, "chains n d"]) -> _Whole
     """What the best of a few references gains over the law, on draws it was not learned on."""
     density = sum((own.fit.log_density for own in blocks[1:]), start=blocks[0].fit.log_density)
     parameters = sum(own.fit.parameters for own in blocks)
-    size, draws = units.shape[-1], units.shape[0] * units.shape[1]
-    within = units.reshape(-1, size).T @ units.reshape(-1, size) / draws if (
-        size <= MOST_COLUMNS and draws > 3 * size
-    ) else np.eye(size)  # fmt: skip
-    values, axes = np.linalg.eigh(within)
-    if values[0] < SINGULAR * size:  # which a diagonal law may well have
-        within, values, axes = np.eye(size), np.ones(size), np.eye(size)
+    size = units.shape[-1]
+    within, values, axes = _correlations(units)
     unwhiten = (axes * np.sqrt(values)) @ axes.T
     white = _thinned(units @ ((axes / np.sqrt(values)) @ axes.T))
     log_scale = sum(float(np.log(own.free.scale).sum()) for own in blocks)
-    joined = blocks[0].free._replace(scale=np.array([np.exp(0.0)] * size), units=units)
+    joined = Standard(np.zeros(size), np.ones(size), units)
     base = gaussian_density(joined, within) - log_scale
-    effective = float(np.median(sizes(units)))
-    full = (
-        size * (size + 3) // 2
-        if within.any() and not np.array_equal(within, np.eye(size))
-        else 2 * size
-    )
-    bias = max(full - parameters, 0) / (2 * effective)
+    whole = size * (size + 3) // 2 if np.count_nonzero(within) > size else 2 * size
+    bias = max(whole - parameters, 0) / (2 * float(np.median(sizes(units))))
     start = _thinned((base - density)[..., None])[..., 0] - bias
     gains = {"Gaussian": np.zeros_like(start), "each": np.zeros_like(start)}
     gains["pair"] = np.zeros_like(start)
@@ -238,22 +265,16 @@ def _whole(blocks: Sequence[Block], units: Float[Array, "chains n d"]) -> _Whole
         gains["pair"][:, where] = reference.two(learned).gain(flat).reshape(shape)
         for begin in range(0, size, CHUNK):
             own = slice(begin, begin + CHUNK)
-            each = reference.pairs(learned[:, own]).gain(flat[:, own])
+            pairs = reference.pairs(learned[:, own])
             # A coordinate that gains nothing where the pair was learned is left as it is.
-            useful = reference.pairs(learned[:, own]).gain(learned[:, own]).mean(0) > USEFUL
-            gains["each"][:, where] += (each * useful).sum(-1).reshape(shape)
+            useful = pairs.gain(learned[:, own]).mean(0) > USEFUL
+            gains["each"][:, where] += (pairs.gain(flat[:, own]) * useful).sum(-1).reshape(shape)
     found = {name: mean_and_error(start + gain) for name, gain in gains.items()}
     kl, error = max(found.values(), key=lambda own: own[0] - own[1])
-    correlation = max(found["Gaussian"][0], 0.0)
+    correlation = _left_out(blocks, within, found["Gaussian"][0])
     pull = None
     pair = reference.two(white.reshape(-1, size))
     two, two_error = found["pair"]
     if pair.is_bimodal() and two > 3 * two_error and two > correlation + 0.02:
         pull = unwhiten @ pair.along
     return _Whole(kl, error, correlation, pull)
-
-
-USEFUL = 0.005
-"""Nats on the draws it was learned on, below which a coordinate's pair is noise."""
-assert LOG_2PI > 0
-assert scipy.stats is not None

@@ -49,15 +49,15 @@ def _draws(checks: Checks) -> Iterator[str]:
             f"More parameters than draws can tell: {checks.sampling:.1f} nats are lost by sampling "
             "alone. Draw more, or take family='low-rank' or 'diagonal'."
         )
-    yield from (f"{note}." for note in checks.notes)
 
 
 def _fit(checks: Checks, family: Any) -> Iterator[str]:
     two = () if checks.multimodal_law else checks.bimodal
     if two:
+        kind = f"{family} law" if isinstance(family, str) else "law of its kind"
         yield (
-            f"Two modes, along {', '.join(two[:5])}: one {family if isinstance(family, str) else ''}"
-            " law lies between them. Try family='mixture'.".replace("one  law", "one law")
+            f"Two modes, along {', '.join(two)}: one {kind} covers what lies between them. "
+            "Try family='mixture'."
         )
     rows = list(checks.coordinates.values())
     errors = max(ERRORS, float(norm.isf(1e-5 / max(len(rows), 1))))

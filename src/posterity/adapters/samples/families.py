@@ -38,6 +38,7 @@ class Options(NamedTuple):
 class Block(NamedTuple):
     """Variables under one family: its law, with names, and what it says of the draws."""
 
+    family: str
     law: Any
     fit: Fit
     free: Standard
@@ -71,7 +72,7 @@ def block(
     free = standard(u, free_labels)
     if family in OWN_SUPPORT:
         law, fit = _bounded(variables, family, free, labels, names is not None)
-        return Block(law, fit, free, labels, free_labels)
+        return Block(family, law, fit, free, labels, free_labels)
     if family == "gaussian":
         fit = gaussians.full(free, free_labels)
     elif family == "diagonal":
@@ -86,7 +87,7 @@ def block(
         law = gaussians.transformed(law, supports if all(supports) else variables[0].support)
     if names is not None or variables[0].name:
         law = law.named(list(free_labels))
-    return Block(law, fit, free, free_labels, free_labels)
+    return Block(family, law, fit, free, free_labels, free_labels)
 
 
 def _rank(rank: int | None, size: int) -> int | None:
@@ -132,10 +133,8 @@ def _bounded(
     law, density, scores = (_gamma if family == "gamma" else _beta)(z)
     density = density + (slopes if family == "beta" else 0.0)
     size = z.shape[-1]
-    if size == 1 and variables[0].shape == () and variables[0].name:
-        law = law[0]
-    else:
-        law = Plate(law)
+    alone = size == 1 and variables[0].shape == () and variables[0].name
+    law = law[0] if alone else Plate(law)
     return law.named(list(labels)) if named else law, Fit(law, density, scores, 2 * size)
 
 

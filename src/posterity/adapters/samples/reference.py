@@ -8,6 +8,7 @@ average it is at most ``KL(posterior ‖ fit)``, whichever the reference.
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from posterity.arrays.typing import Float
 
@@ -18,7 +19,7 @@ FLOOR = 0.01
 PSEUDO = 4.0
 """Draws that a component's unit covariance counts for beforehand."""
 MOST_DIRECTIONS = 8
-SHORT, LONG = 12, 60
+SHORT, LONG = 8, 40
 """Steps of expectation maximisation from each start, and from the best."""
 DIP = 0.8
 """Two modes have a valley between them, below this share of the lower peak."""
@@ -64,11 +65,11 @@ def pairs(z: Float[Array, "n d"]) -> Pairs:
         heights = np.maximum(height, heights)
     assert best is not None
     joint = best.joint(z)
-    return _pairs_from(z, np.exp(joint[0] - np.logaddexp(*joint)), LONG)[0]
+    return _pairs_from(z, expit(joint[0] - joint[1]), LONG)[0]
 
 
 def _pairs_from(z: Array, first: Array, steps: int) -> tuple[Pairs, Array]:
-    found, total = None, None
+    found, joint = None, None
     for _ in range(steps):
         shares = np.stack([first, 1 - first])
         counts = shares.sum(1) + 1e-9
@@ -77,10 +78,9 @@ def _pairs_from(z: Array, first: Array, steps: int) -> tuple[Pairs, Array]:
         variance = np.maximum((squares + PSEUDO) / (counts + PSEUDO), FLOOR)
         found = Pairs(np.log(counts / counts.sum(0)), mean, variance)
         joint = found.joint(z)
-        total = np.logaddexp(*joint)
-        first = np.exp(joint[0] - total)
-    assert found is not None and total is not None
-    return found, total.mean(0)
+        first = expit(joint[0] - joint[1])
+    assert found is not None and joint is not None
+    return found, np.logaddexp(*joint).mean(0)
 
 
 class Two(NamedTuple):
@@ -128,11 +128,11 @@ def two(z: Float[Array, "n d"]) -> Two:
     tried = [_two_from(v, directions, np.where(s, 0.9, 0.1), SHORT) for s in starts]
     best = max(tried, key=lambda pair: pair[1])[0]
     joint = best.joint(v)
-    return _two_from(v, directions, np.exp(joint[0] - np.logaddexp(*joint)), LONG)[0]
+    return _two_from(v, directions, expit(joint[0] - joint[1]), LONG)[0]
 
 
 def _two_from(v: Array, directions: Array, first: Array, steps: int) -> tuple[Two, float]:
-    found, total = None, None
+    found, joint = None, None
     count, size = v.shape
     # Little data in many directions: the more of them, the more the unit covariance counts.
     pseudo = PSEUDO + size
@@ -148,10 +148,9 @@ def _two_from(v: Array, directions: Array, first: Array, steps: int) -> tuple[Tw
             roots.append(np.linalg.cholesky(covariance))
         found = Two(directions, np.log(counts / count), mean, np.stack(roots))
         joint = found.joint(v)
-        total = np.logaddexp(*joint)
-        first = np.exp(joint[0] - total)
-    assert found is not None and total is not None
-    return found, float(total.mean())
+        first = expit(joint[0] - joint[1])
+    assert found is not None and joint is not None
+    return found, float(np.logaddexp(*joint).mean())
 
 
 def _directions(z: Array) -> Array:
