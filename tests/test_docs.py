@@ -36,6 +36,11 @@ PAGES = [
     "docs/serving.md",
     "docs/new-family.md",
     "docs/cli.md",
+    "docs/adapters/samples.md",
+    "docs/adapters/numpyro.md",
+    "docs/adapters/arviz.md",
+    "docs/adapters/blackjax.md",
+    "docs/adapters/pymc-and-stan.md",
 ]
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
