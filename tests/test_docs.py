@@ -123,7 +123,8 @@ def test_code_of_the_page_runs(name, page, tmp_path):
     directory.mkdir()
     if code := script(page):
         # Beside the working directory, so that the page cannot shadow what it imports.
-        path = tmp_path / "script" / Path(name).with_suffix(".py").name
+        # Nor may the page of a library be taken for that library.
+        path = tmp_path / "script" / f"{name.replace('/', '-')}.py"
         path.parent.mkdir()
         path.write_text(code, encoding="utf-8")
         printed = run(directory, f"Python of {name}", str(path))
