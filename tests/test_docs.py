@@ -43,6 +43,11 @@ PAGES = [
     "docs/adapters/scikit-learn.md",
     "docs/adapters/scipy.md",
     "docs/adapters/flax.md",
+    "docs/adapters/samples.md",
+    "docs/adapters/numpyro.md",
+    "docs/adapters/arviz.md",
+    "docs/adapters/blackjax.md",
+    "docs/adapters/pymc-and-stan.md",
 ]
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
@@ -132,6 +137,9 @@ def test_code_of_the_page_runs(name, page, tmp_path):
         # Beside the working directory, and by another name than a library has, so that the page
         # cannot shadow what it imports.
         path = tmp_path / "script" / f"page_{Path(name).stem}.py"
+        # Beside the working directory, so that the page cannot shadow what it imports.
+        # Nor may the page of a library be taken for that library.
+        path = tmp_path / "script" / f"{name.replace('/', '-')}.py"
         path.parent.mkdir()
         path.write_text(code, encoding="utf-8")
         printed = run(directory, f"Python of {name}", str(path))

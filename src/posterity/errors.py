@@ -94,5 +94,9 @@ class IdentificationWarning(UserWarning):
     """A matching that hangs on little: another one explains the sites nearly as well."""
 
 
+class FitWarning(UserWarning):
+    """A law through draws that does not fit them, or draws that say too little: and what to try."""
+
+
 def _rebuilt(kind: type[PosterityError], found: str, expected: str, fix: str) -> PosterityError:
     return kind(found=found, expected=expected, fix=fix)

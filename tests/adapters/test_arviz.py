@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+import posterity
 from posterity.adapters.arviz import to_arviz
 from posterity.errors import MissingExtraError, UsageError
 from posterity.families import (
@@ -16,6 +17,7 @@ from posterity.families import (
     Gamma,
     Gaussian,
     Mixture,
+    Plate,
     Product,
     Transformed,
 )
@@ -75,6 +77,35 @@ def test_columns_have_names(arviz: Any) -> None:
         to_arviz(gaussian, key=KEY, names=["a", "a"])
     with pytest.raises(UsageError, match="several blocks"):
         to_arviz(Product({"m": gaussian}), key=KEY, names=["a", "b"])
+
+
+def test_names_of_the_law_are_coordinates(arviz: Any) -> None:
+    """And come back with them, from the draws."""
+    from posterity.adapters import from_samples
+
+    gaussian = Gaussian.from_standard([0.0, 5.0], np.eye(2)).named(["age", "dose"])
+    found = to_arviz(gaussian, key=KEY, draws=200)
+    assert list(found.posterior["z"].coords["z_dim_0"].values) == ["age", "dose"]
+    assert abs(float(found.posterior["z"].sel(z_dim_0="dose").mean()) - 5) < 5 / 800**0.5
+    fit = from_samples(found)
+    assert fit.posterior.names == ("z[age]", "z[dose]")
+    ledger = posterity.Ledger.of_site("north", prior=gaussian, posterior=gaussian + gaussian)
+    assert list(to_arviz(ledger, key=KEY, draws=5).posterior["z_dim_0"].values) == ["age", "dose"]
+    assert to_arviz(fit, key=KEY, draws=5).posterior["z"].shape == (4, 5, 2)
+    product = Product(effect=gaussian, noise=Gamma.from_standard(1.0, 1.0).named(["sigma"]))
+    found = to_arviz(product, key=KEY, draws=5).posterior
+    assert list(found.coords["effect_dim_0"].values) == ["age", "dose"]
+    assert found["noise"].shape == (4, 5)
+    sites = {"beta": RealNumbers((2,)), "scale": PositiveNumbers()}
+    law = DiagonalGaussian.from_standard(np.zeros(3), np.ones(3))
+    named = Transformed.from_standard(law, sites).named(["beta[age]", "beta[bp]", "scale"])
+    found = to_arviz(named, key=KEY, draws=5).posterior
+    assert list(found.coords["beta_dim_0"].values) == ["age", "bp"]
+    plate = Plate(Dirichlet.from_standard(np.ones((2, 3))).named(["a", "b", "c"]))
+    found = to_arviz(plate.named(["x", "y"]), key=KEY, draws=5).posterior
+    assert found["0"].shape == (4, 5, 2, 3)
+    assert list(found.coords["0_dim_0"].values) == ["x", "y"]
+    assert list(found.coords["0_dim_1"].values) == ["a", "b", "c"]
 
 
 def test_what_is_refused(arviz: Any) -> None:

@@ -158,6 +158,7 @@ def test_a_guide_is_the_law_that_it_draws_from(kind: str, tmp_path: Any) -> None
     q = from_guide(guide, params)
     assert type(q.law) is GUIDES[kind]
     assert q.event_shape == {"mix": (3,), "scale": (), "share": (), "w": (2,)}
+    assert sorted(q.names) == ["mix[0]", "mix[1]", "scale", "share", "w[0]", "w[1]"]
     drawn = guide.sample_posterior(jax.random.key(2), params, sample_shape=(4000,))
     event = {name: np.asarray(drawn[name], float) for name in q.event_shape}
     event["mix"] /= event["mix"].sum(-1, keepdims=True)  # to the last digit, after float32
@@ -256,10 +257,12 @@ def test_guides_that_are_refused() -> None:
     params.pop("w_auto_loc")
     with pytest.raises(UsageError, match="no parameter 'w_auto_loc'"):
         from_guide(guide, params)
-    delta = autoguide.AutoDelta(every)
-    numpyro.handlers.seed(delta, jax.random.key(0))(X, y=Y)
-    with pytest.raises(UsageError, match="of type AutoDelta"):
-        from_guide(delta, {})
+    with pytest.raises(UsageError, match=r"of type AutoBNAFNormal.*from_samples"):
+        from_guide(autoguide.AutoBNAFNormal(every), {})
+    with pytest.raises(UsageError, match="of type int"):
+        from_guide(3, {})
+    with pytest.raises(UsageError, match="arguments of the model for AutoNormal"):
+        from_guide(guide, params, X, y=Y)
 
 
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

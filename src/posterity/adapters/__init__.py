@@ -1,1 +1,16 @@
-"""Other libraries' fitted models as families, and back; each is imported only when used."""
+"""Other libraries' fitted models as families, and back; each is imported only when used.
+
+``from_samples`` takes draws of any of them: :mod:`posterity.adapters.samples`.
+"""
+
+from typing import Any
+
+__all__ = ["from_samples"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "from_samples":
+        from posterity.adapters.samples import from_samples
+
+        return from_samples
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

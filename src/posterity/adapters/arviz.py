@@ -4,6 +4,7 @@ ArviZ 0.x gives an ``InferenceData``, and 1.x an xarray ``DataTree``; both come 
 ``from_dict``. Tested with 0.23.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,10 @@ from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray
 from posterity.errors import MissingExtraError, UsageError
 from posterity.families.distribution import Distribution
+from posterity.families.mixture import Mixture
+from posterity.families.plate import Plate
+from posterity.families.product import Product
+from posterity.families.transformed import Transformed
 
 SEPARATOR = "/"
 """Between the names of a block and of what is in it."""
@@ -21,7 +26,7 @@ EVENT = "z"
 
 
 def to_arviz(
-    posterior: Distribution,
+    posterior: Any,
     *,
     key: KeyArray,
     chains: int = 4,
@@ -32,16 +37,17 @@ def to_arviz(
 
     Blocks of an event go by their names, those within others as ``outer/inner``; parts of a tuple
     go by their numbers; an event that is one array is ``z``. Axes of events are called
-    ``NAME_dim_0`` and so on.
+    ``NAME_dim_0`` and so on, and their coordinates are the names that the law has.
 
     Args:
-        posterior: one proper law: a family, a mixture, a fusion's posterior.
+        posterior: one proper law, or what has one as its ``posterior``: a ledger, a fusion, the
+            run of a federation or pursuit, what ``from_samples`` gives.
         key: of the draws; equal keys give equal draws.
         chains: how many the draws are shared out to. They are independent throughout, so the
             diagnostics of chains say what they say of the best of samplers.
         draws: of each chain.
         names: of the numbers of an event that is one vector, such as the columns of a regression;
-            each is then a variable of its own.
+            each is then a variable of its own. Without, names of the law label one variable.
 
     Returns:
         An ``InferenceData``, or from ArviZ 1.0 on a ``DataTree``, whose group ``posterior`` has
@@ -59,6 +65,8 @@ def to_arviz(
     """
     arviz = _import()
     COUNT.check(chains=chains, draws=draws)
+    if not isinstance(posterior, Distribution):
+        posterior = getattr(posterior, "posterior", posterior)
     if not isinstance(posterior, Distribution) or posterior.batch_shape:
         raise UsageError(
             found=f"{posterior!r}",
@@ -79,9 +87,73 @@ def to_arviz(
         law = jax.tree.map(jnp.asarray, posterior)
         drawn = jax.tree.map(np.asarray, law.sample(key, (chains, draws)))
     told = dict(_named(drawn)) if names is None else _columns(drawn, names)
+    coords, dims = ({}, {}) if names is not None else _axes(labels_of(posterior), told)
     if int(arviz.__version__.split(".")[0]) >= 1:
-        return arviz.from_dict({"posterior": told})
-    return arviz.from_dict(posterior=told)
+        return arviz.from_dict({"posterior": told}, coords=coords, dims=dims)
+    return arviz.from_dict(posterior=told, coords=coords, dims=dims)
+
+
+Axes = tuple[tuple[str, ...], ...]
+"""Labels along each axis of an event; an axis without has none."""
+
+
+def labels_of(law: Any, path: str = "") -> dict[str, Axes]:
+    """The labels that names of a law give to the variables of :func:`to_arviz`.
+
+    >>> from posterity.families import Gaussian
+    >>> labels_of(Gaussian.from_standard([0.0], [[1.0]]).named(["age"]))
+    {'z': (('age',),)}
+    """
+    under = lambda name: f"{path}{SEPARATOR}{name}" if path else str(name)
+    if isinstance(law, Mixture):
+        return labels_of(law.components, path)
+    if isinstance(law, Product):
+        parts = [labels_of(block, under(name)) for name, block in law.blocks.items()]
+        return {name: axes for part in parts for name, axes in part.items()}
+    if isinstance(law, Plate):
+        own = law.names if isinstance(law.names, tuple) else law.names.get("", ())
+        inner = labels_of(law.members, under(0))
+        found = {name: (own, *axes) for name, axes in inner.items()}
+        return {under(0): (own,), under(1): (own,), **found}
+    if isinstance(law, Transformed):
+        return _of_sites(law, path, under)
+    return {path or EVENT: (law.names,)} if law.names and not isinstance(law.names, dict) else {}
+
+
+def _of_sites(law: Transformed, path: str, under: Any) -> dict[str, Axes]:
+    """Labels within brackets, of sites that are one vector without a map that changes its length.
+
+    Names of the unconstrained numbers, or of the law of them, say which entry is which.
+    """
+    names, tree = law.names or getattr(law.law, "names", ()), law.supports.tree
+    if not names or isinstance(names, dict):
+        return {}
+    if not isinstance(tree, dict):
+        return {path or EVENT: (tuple(names),)} if len(tree.shape) == 1 else {}
+    found, begin = {}, 0
+    for site, support in tree.items():
+        shape = support.free_shape
+        chunk = names[begin : (begin := begin + math.prod(shape))]
+        prefix = f"{site}["
+        whole = len(shape) == 1 and shape == support.shape
+        if whole and all(name.startswith(prefix) and name.endswith("]") for name in chunk):
+            found[under(site)] = (tuple(name[len(prefix) : -1] for name in chunk),)
+    return found
+
+
+def _axes(labels: Mapping[str, Axes], told: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+    """Coordinates and dimensions as ArviZ takes them, of the labels that fit."""
+    coords, dims = {}, {}
+    for name, axes in labels.items():
+        shape = told[name].shape[2:] if name in told else ()
+        if not shape or not any(axes):
+            continue
+        dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
+        # A law within a plate may have fewer axes than what is drawn of the plate.
+        for axis, size, own in zip(dims[name], shape, axes, strict=False):
+            if len(own) == size:
+                coords[axis] = list(own)
+    return coords, dims
 
 
 def _named(drawn: Any, path: str = "") -> list[tuple[str, np.ndarray]]:

@@ -1,0 +1,12 @@
+"""NumPyro: models as targets of :func:`posterity.pursue`, guides as posteriors, laws as its own.
+
+Events are dictionaries by the names of the model's latent sites, of values as the model has them: a
+scale is positive, probabilities sum to one. Supports are the real numbers, positive numbers, those
+between zero and one, simplices and positive definite matrices; others are refused.
+"""
+
+from posterity.adapters.numpyro.guides import from_guide, to_params
+from posterity.adapters.numpyro.laws import to_numpyro
+from posterity.adapters.numpyro.models import Model, Prior, joint
+
+__all__ = ["Model", "Prior", "from_guide", "joint", "to_numpyro", "to_params"]

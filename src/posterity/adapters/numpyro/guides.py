@@ -1,0 +1,265 @@
+"""NumPyro's automatic guides as posteriors, and posteriors as parameters of such guides."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from posterity.adapters.numpyro.laplace import at_mode
+from posterity.adapters.numpyro.sites import coordinates_of, library, supports_of
+from posterity.arrays.namespace import namespace
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families.diagonal_gaussian import DiagonalGaussian
+from posterity.families.gaussian import Gaussian
+from posterity.families.low_rank_gaussian import LowRankGaussian
+from posterity.families.transformed import Supports, Transformed
+
+ROUNDING = 1e-4
+"""Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""
+
+
+def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Transformed:
+    """A fitted guide as a posterior over dictionaries of the sites' values.
+
+    The Gaussian over unconstrained numbers is kept as it is (its covariance is computed in double
+    precision), and the maps onto the sites' supports with it, so that it can be saved, compared
+    and pursued from: it is a base of :func:`posterity.pursue` for :func:`joint` of the same model.
+    Its unconstrained numbers go by the names of the sites: ``scale``, ``beta[0]``.
+
+    An ``AutoDelta`` is one point. From there Newton's method goes, in double precision, to the
+    mode of the unconstrained numbers (which is not that of the values themselves: the map has a
+    slope), and the Gaussian there has the curvature as its precision: a Laplace approximation.
+
+    Args:
+        guide: an ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal``,
+            ``AutoLowRankMultivariateNormal``, ``AutoLaplaceApproximation`` or ``AutoDelta`` that
+            has been run, by ``SVI.init`` say.
+        params: as ``SVI.get_params(state)`` gives them.
+        args: what the model takes, its data among them, for ``AutoDelta`` alone.
+        kwargs: the same, by name.
+
+    Raises:
+        MissingExtraError: numpyro is not installed.
+        UsageError: for other guides, one that has not been run, and parameters that are missing;
+            for an ``AutoDelta`` without the model's arguments; and for arguments of other guides.
+        ParameterError: for parameters that are not finite, and curvature that is not positive.
+
+    For example::
+
+        found = svi.run(jax.random.key(0), 2000, y)
+        posterity.save(from_guide(guide, found.params), "guide.safetensors")
+    """
+    _check_guide(guide, args or kwargs)
+    supports = supports_of(guide.prototype_trace)
+    kind = type(guide).__name__
+    try:
+        if kind == "AutoDelta":
+            start = {n: _wide(params[f"{n}_{guide.prefix}_loc"]) for n in supports.tree}
+            law, supports = at_mode(guide.model, start, args, kwargs)
+            return Transformed(law, supports).named(coordinates_of(supports))
+        if kind != "AutoNormal":
+            supports = _in_order(guide, params, supports)
+        law, medians = _laws[kind](guide, params, supports), guide.median(params)
+    except KeyError as error:
+        raise UsageError(
+            found=f"no parameter {error} for {kind}",
+            expected="the parameters of this guide",
+            fix="Pass what SVI.get_params(state) gives.",
+        ) from error
+    found = Transformed(law, supports)
+    _check_map(found, medians)
+    return found.named(coordinates_of(supports))
+
+
+def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
+    """Parameters with which a guide is this law: where to begin ``SVI``, or what to draw from.
+
+    Args:
+        law: of Gaussian unconstrained numbers on the sites of the guide's model, as
+            :func:`from_guide`, a pursuit's component or ``from_samples`` of a NumPyro run gives.
+        guide: an ``AutoNormal``, ``AutoDiagonalNormal`` or ``AutoMultivariateNormal`` that has
+            been run. The first two take a law of independent coordinates alone.
+
+    Returns:
+        A dictionary in float32 for ``SVI.init(..., init_params=...)``, or for
+        ``guide.sample_posterior``.
+
+    Raises:
+        MissingExtraError: numpyro is not installed.
+        UsageError: for other guides, and one that has not been run.
+        StructureError: for a law of other sites, or one that the guide cannot hold.
+
+    For example::
+
+        state = svi.init(jax.random.key(0), y, init_params=to_params(law, guide))
+    """
+    _check_guide(guide, None)
+    kind = type(guide).__name__
+    if kind not in ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal"):
+        raise UsageError(
+            found=f"a guide of type {kind}",
+            expected="an AutoNormal, AutoDiagonalNormal or AutoMultivariateNormal",
+            fix="Begin with one of these.",
+        )
+    supports = supports_of(guide.prototype_trace)
+    if not isinstance(law, Transformed) or law.supports.tree != supports.tree:
+        raise StructureError(
+            found=f"{law!r}",
+            expected=f"a Transformed law on the sites {list(supports.tree)} of the guide's model",
+            fix="Take from_guide of a guide of the same model, or from_samples of its draws.",
+        )
+    full = kind == "AutoMultivariateNormal"
+    if not isinstance(law.law, Gaussian | DiagonalGaussian if full else DiagonalGaussian):
+        raise StructureError(
+            found=f"a {type(law.law).__name__}, whose coordinates are correlated"
+            if full is False
+            else f"a {type(law.law).__name__}",
+            expected="a DiagonalGaussian, or for AutoMultivariateNormal a Gaussian",
+            fix="Use AutoMultivariateNormal, or from_samples(..., family='diagonal').",
+        )
+    mean, places = _wide(law.law.mean), _places(law)
+    if kind == "AutoNormal":
+        parts = {"loc": mean, "scale": np.sqrt(_wide(law.law.variance))}
+        return {
+            f"{name}_{guide.prefix}_{part}": jnp.asarray(
+                values[places[name]].reshape(support.free_shape), "float32"
+            )
+            for name, support in supports.tree.items()
+            for part, values in parts.items()
+        }
+    zeros = jnp.zeros(len(mean), "float32")
+    begun = {f"{guide.prefix}_loc": zeros, f"{guide.prefix}_scale": zeros + 1}
+    order = np.concatenate([places[n] for n in _in_order(guide, begun, supports).tree])
+    found = {"loc": mean[order]}
+    if full:
+        variance = (
+            law.law.covariance if isinstance(law.law, Gaussian) else np.diag(law.law.variance)
+        )
+        found["scale_tril"] = np.linalg.cholesky(_wide(variance)[np.ix_(order, order)])
+    else:
+        found["scale"] = np.sqrt(_wide(law.law.variance))[order]
+    return {f"{guide.prefix}_{part}": jnp.asarray(v, "float32") for part, v in found.items()}
+
+
+def _places(law: Transformed) -> dict[str, np.ndarray]:
+    """Where each site's unconstrained numbers lie."""
+    sizes = {n: int(np.prod(s.free_shape, dtype=int)) for n, s in law.supports.tree.items()}
+    ends = np.cumsum(list(sizes.values()))
+    return {n: np.arange(end - sizes[n], end) for n, end in zip(sizes, ends, strict=True)}
+
+
+def _check_guide(guide: Any, data: Any) -> None:
+    guides, kind = library().infer.autoguide, type(guide)
+    known = [*_laws, "AutoDelta"]
+    if not isinstance(guide, guides.AutoGuide) or kind is not getattr(guides, kind.__name__, None):
+        known_type = False
+    else:
+        known_type = kind.__name__ in known
+    if known_type and getattr(guide, "prototype_trace", None) is None:
+        raise UsageError(
+            found=f"a guide {kind.__name__} that has not been run",
+            expected="an automatic guide that knows the sites of its model",
+            fix="Fit it first, and pass what SVI.get_params(state) gives.",
+        )
+    if not known_type:
+        raise UsageError(
+            found=f"a guide of type {kind.__name__}",
+            expected=f"one of {known}",
+            fix="Of others take draws, with guide.sample_posterior, and pass them to "
+            "posterity.adapters.from_samples.",
+        )
+    if data and kind.__name__ != "AutoDelta":
+        raise UsageError(
+            found=f"arguments of the model for {kind.__name__}",
+            expected="the guide and its parameters, which say all",
+            fix="Leave the arguments out.",
+        )
+
+
+def _of_sites(guide: Any, params: Mapping[str, Any], supports: Supports) -> DiagonalGaussian:
+    """AutoNormal has a place and a scale for each site."""
+    parts: dict[str, list[np.ndarray]] = {
+        part: [_wide(params[f"{name}_{guide.prefix}_{part}"]).ravel() for name in supports.tree]
+        for part in ("loc", "scale")
+    }
+    mean, scale = np.concatenate(parts["loc"]), np.concatenate(parts["scale"])
+    return DiagonalGaussian.from_standard(mean, scale**2)
+
+
+def _diagonal(guide: Any, params: Mapping[str, Any], supports: Supports) -> DiagonalGaussian:
+    normal = guide.get_posterior(params)
+    return DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
+
+
+def _full(guide: Any, params: Mapping[str, Any], supports: Supports) -> Gaussian:
+    normal = guide.get_posterior(params)
+    root = _wide(normal.scale_tril)
+    return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
+
+
+def _low_rank(guide: Any, params: Mapping[str, Any], supports: Supports) -> LowRankGaussian:
+    normal = guide.get_posterior(params)
+    parts = (_wide(part) for part in (normal.mean, normal.cov_factor, normal.cov_diag))
+    return LowRankGaussian.from_standard(*parts)
+
+
+def _laplace(guide: Any, params: Mapping[str, Any], supports: Supports) -> Gaussian:
+    """The guide's own Hessian, of float32: where it has none that is positive it only warns."""
+    params = {name: jnp.asarray(value) for name, value in params.items()}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Hessian of log posterior")
+        normal = guide.get_posterior(params)
+    root = _wide(normal.scale_tril)
+    if not np.diag(root).all():
+        raise ParameterError(
+            found="a Hessian of the model's density that is not positive definite at the guide's "
+            "point",
+            expected="a mode with curvature in every direction",
+            fix="Fit the guide for longer; or take out of the model what the data say nothing "
+            "about.",
+        )
+    return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
+
+
+_laws: dict[str, Callable[..., Any]] = {
+    "AutoNormal": _of_sites,
+    "AutoDiagonalNormal": _diagonal,
+    "AutoMultivariateNormal": _full,
+    "AutoLowRankMultivariateNormal": _low_rank,
+    "AutoLaplaceApproximation": _laplace,
+}
+
+
+def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supports:
+    """The sites as they lie in the guide's vector, which it says by the medians of a rising one."""
+    loc = f"{guide.prefix}_loc"
+    rising = np.linspace(-1.0, 1.0, np.size(params[loc]), dtype=np.float32)
+    medians = guide.median({**params, loc: jnp.asarray(rising)})
+    heights = {
+        name: float(np.mean(support.inverse(namespace(values := _wide(medians[name])), values)))
+        for name, support in supports.tree.items()
+    }
+    return Supports.of(
+        {name: supports.tree[name] for name in sorted(heights, key=heights.__getitem__)}
+    )
+
+
+def _check_map(found: Transformed, medians: Mapping[str, Any]) -> None:
+    """Raise a UsageError unless our map takes the Gaussian's centre where the guide's does."""
+    bijection = found.bijection
+    law: Any = found.law
+    ours = bijection.forward(bijection.unravel(np.asarray(law.mean)))
+    for name, own in ours.items():
+        theirs = _wide(medians[name])
+        if not np.allclose(own, theirs, rtol=ROUNDING, atol=ROUNDING):
+            raise UsageError(
+                found=f"a site {name!r} whose map onto its support is not the library's",
+                expected="the maps that NumPyro has by default: exp, logistic, stick-breaking",
+                fix="Take draws instead, with guide.sample_posterior.",
+            )
+
+
+def _wide(values: Any) -> np.ndarray:
+    return np.asarray(values, dtype=float)

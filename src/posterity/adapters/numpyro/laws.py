@@ -1,0 +1,98 @@
+"""Laws as NumPyro's distributions: priors of a next model, say."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from posterity.adapters.numpyro.sites import library
+from posterity.errors import StructureError
+from posterity.families import (
+    Beta,
+    DiagonalGaussian,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    LowRankGaussian,
+    Mixture,
+    Plate,
+    Product,
+    Transformed,
+)
+from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
+
+
+def to_numpyro(law: Any) -> Any:
+    """A law as a distribution of NumPyro, such as the prior of the next model.
+
+    Args:
+        law: a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
+            :class:`Gamma`, :class:`Beta` or :class:`Dirichlet`; a :class:`Plate` of one without
+            mixing weights (members along the last batch axis become part of the event); a
+            :class:`Mixture` of one; a :class:`Transformed` on one array; or a :class:`Product`.
+
+    Returns:
+        A ``numpyro.distributions.Distribution``, in JAX's default precision; of a Product a
+        dictionary of them by block. Names of coordinates have no place there.
+
+    Raises:
+        MissingExtraError: numpyro is not installed.
+        StructureError: for other laws, and those on several sites: give each its own.
+
+    >>> from posterity.families import Gamma
+    >>> to_numpyro(Gamma.from_standard(shape=2.0, rate=4.0)).mean
+    Array(0.5, dtype=float32)
+    """
+    dist = library().distributions
+    if isinstance(law, Product):
+        return {name: to_numpyro(block) for name, block in law.blocks.items()}
+    if isinstance(law, Mixture):
+        weights = dist.Categorical(logits=_narrow(np.asarray(law.log_weights)))
+        return dist.MixtureSameFamily(weights, to_numpyro(law.components))
+    if isinstance(law, Plate) and law.weights is None:
+        return to_numpyro(law.members).to_event(1)
+    if isinstance(law, Transformed):
+        return dist.TransformedDistribution(to_numpyro(law.law), _map(law))
+    makers = {
+        Gaussian: lambda q: dist.MultivariateNormal(
+            _narrow(q.mean), scale_tril=_narrow(np.linalg.cholesky(np.asarray(q.covariance)))
+        ),
+        DiagonalGaussian: lambda q: dist.Normal(
+            _narrow(q.mean), _narrow(np.sqrt(q.variance))
+        ).to_event(1),
+        LowRankGaussian: lambda q: dist.LowRankMultivariateNormal(
+            _narrow(q.mean), _narrow(q.factor), _narrow(q.variance)
+        ),
+        Gamma: lambda q: dist.Gamma(_narrow(q.shape), _narrow(q.rate)),
+        Beta: lambda q: dist.Beta(_narrow(q.a), _narrow(q.b)),
+        Dirichlet: lambda q: dist.Dirichlet(_narrow(q.concentration)),
+    }
+    if type(law) not in makers:
+        raise _unknown(law)
+    return makers[type(law)](law)
+
+
+def _map(law: Transformed) -> Any:
+    """NumPyro's transform onto one array of one support."""
+    transforms, support = library().distributions.transforms, law.supports.tree
+    kinds = {
+        RealNumbers: transforms.IdentityTransform,
+        PositiveNumbers: transforms.ExpTransform,
+        UnitInterval: transforms.SigmoidTransform,
+        Simplex: transforms.StickBreakingTransform,
+    }
+    if type(support) not in kinds or len(support.shape) != 1:
+        raise _unknown(law)
+    return kinds[type(support)]()
+
+
+def _unknown(law: Any) -> StructureError:
+    return StructureError(
+        found=f"{law!r}",
+        expected="a law of the table in docs/adapters/numpyro.md, on one array",
+        fix="For laws on several sites use to_params and a guide; a block at a time, otherwise.",
+    )
+
+
+def _narrow(values: Any) -> Any:
+    return jnp.asarray(np.asarray(values), jnp.result_type(float))

@@ -1,0 +1,223 @@
+"""NumPyro models as targets of :func:`posterity.pursue`."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posterity.adapters.numpyro.sites import library, supports_of
+from posterity.arrays.namespace import namespace
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.errors import UsageError
+from posterity.families.distribution import Distribution
+from posterity.families.supports import PositiveNumbers, Simplex, UnitInterval, map_supports
+from posterity.families.transformed import Supports
+from posterity.pursuit.target import Target
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A model and its arguments, but for the arrays among them: what can be hashed."""
+
+    model: Callable[..., Any]
+    structure: Any
+    """A JAX tree definition of positional and named arguments."""
+    others: tuple[tuple[int, Any], ...]
+    """Arguments that are no arrays, with their places among the leaves."""
+
+    @classmethod
+    def of(cls, model: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Self, list[Any]]:
+        """The call, and the arrays among its arguments, of floating point in double precision."""
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        others, arrays = [], []
+        for place, leaf in enumerate(leaves):
+            if isinstance(leaf, np.ndarray | jax.Array):
+                array = np.asarray(leaf)
+                arrays.append(array.astype(float) if array.dtype.kind == "f" else array)
+            else:
+                others.append((place, leaf))
+        call = cls(model, structure, tuple(others))
+        try:
+            hash(call)
+        except TypeError as error:
+            raise UsageError(
+                found=f"an argument of the model that cannot be hashed ({error})",
+                expected="arrays, numbers, texts, and lists, tuples and dictionaries of them",
+                fix="Pass an array, or close over it: joint(lambda x: model(x, options), x).",
+            ) from error
+        return call, arrays
+
+    def arguments(self, arrays: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """As the model takes them."""
+        left, others = iter(arrays), dict(self.others)
+        count = self.structure.num_leaves
+        leaves = [others[place] if place in others else next(left) for place in range(count)]
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+class Prior(Distribution):
+    """The law of a model's latent sites before any data, by name."""
+
+    arrays: Any
+    call: Call = static()
+    supports: Supports = static()
+
+    @classmethod
+    def from_standard(cls, model: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
+        """Of a model and its arguments, as :func:`joint` takes them."""
+        target = joint(model, *args, **kwargs)
+        return cls(target.arrays, target.call, target.supports)
+
+    def standard_parameters(self) -> dict[str, Any]:
+        """``model``; its arguments go by position, which this dictionary cannot say."""
+        return {"model": self.call.model}
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """``()``: one law."""
+        return ()
+
+    @property
+    def event_shape(self) -> Any:
+        """The shape of each site, by name."""
+        return map_supports(lambda support: support.shape, self.supports.tree)
+
+    @property
+    def support(self) -> Any:
+        """Where each site lies, by name."""
+        return self.supports.tree
+
+    def is_proper(self) -> Bool[Real, ""]:
+        """True: improper sites cannot be drawn from, and are refused."""
+        return np.asarray(True)
+
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
+        """Draws of the model's own, kept within the support where rounding ends on its border."""
+        infer, args, kwargs = library().infer, *self.call.arguments(self.arrays)
+        names, count = list(self.supports.tree), math.prod(shape)
+        draw = infer.Predictive(
+            self.call.model, num_samples=count, return_sites=names, parallel=True
+        )
+        drawn = draw(key, *args, **kwargs)
+        inside = lambda support, values: _inside(support, values.reshape(*shape, *support.shape))
+        return map_supports(inside, self.supports.tree, drawn)
+
+    def _log_prob(self, z: Any) -> Float[Real, "..."]:
+        numpyro, args, kwargs = library(), *self.call.arguments(self.arrays)
+        seen = lambda site: site["type"] == "sample" and site["is_observed"]
+        unseeing = numpyro.handlers.block(self.call.model, hide_fn=seen)
+        one = lambda event: numpyro.infer.util.log_density(unseeing, args, kwargs, event)[0]
+        return _each(one, z, self.event_shape)
+
+
+class Model(Target):
+    """``log p(z, x)`` of a NumPyro model at its latent sites; made by :func:`joint`."""
+
+    arrays: Any
+    call: Call = eqx.field(static=True)
+    supports: Supports = eqx.field(static=True)
+
+    @property
+    def prior(self) -> Prior:
+        """The law of the sites before any data, which says where to look."""
+        return Prior(self.arrays, self.call, self.supports)
+
+    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+        """By NumPyro, of all sites and factors."""
+        args, kwargs = self.call.arguments(self.arrays)
+        found = library().infer.util.log_density(self.call.model, args, kwargs, dict(z))[0]
+        return jnp.asarray(found)
+
+
+def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
+    """A NumPyro model as a target, of which :func:`posterity.pursue` finds the posterior.
+
+    Args:
+        model: a function of NumPyro's primitives, or one with handlers around it.
+        args: what it takes, its data among them.
+        kwargs: the same, by name.
+
+    Returns:
+        A target whose events are dictionaries of the latent sites. It has a ``prior``, so that
+        ``"diagonal"``, ``"full"`` and ``"low-rank"`` say which components to take.
+
+    Raises:
+        MissingExtraError: numpyro is not installed.
+        UsageError: a model without latent sites, or with such as no map of the library leads to:
+            labels, intervals other than from zero to one; with parameters, or plates that draw
+            minibatches; and what the model raises itself.
+
+    For example, of data ``y``::
+
+        def model(y):
+            scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+            with numpyro.plate("records", len(y)):
+                numpyro.sample("y", dist.Normal(0.0, scale), obs=y)
+
+        found = posterity.pursue(joint(model, y), "diagonal", key=jax.random.key(0))
+    """
+    numpyro = library()
+    call, arrays = Call.of(model, args, kwargs)
+    args, kwargs = call.arguments(arrays)
+    seeded = numpyro.handlers.seed(model, jax.random.key(0))
+    try:
+        with jax.enable_x64(True):
+            trace = numpyro.handlers.trace(seeded).get_trace(*args, **kwargs)
+    except Exception as error:  # whatever the model raises
+        raise UsageError(
+            found=f"{type(error).__name__}: {error} from the model",
+            expected="a model that runs with these arguments, of proper laws",
+            fix="Run it in numpyro.handlers.seed(model, jax.random.key(0)) by itself.",
+        ) from error
+    _check_sites(trace)
+    return Model(arrays, call, supports_of(trace))
+
+
+def _check_sites(trace: Mapping[str, Any]) -> None:
+    for name, site in trace.items():
+        if site["type"] == "param":
+            raise UsageError(
+                found=f"the parameter {name!r} in the model",
+                expected="latent sites and data alone",
+                fix="Fix it: numpyro.handlers.substitute(model, {name: value}) within a block, or "
+                "give it a prior with numpyro.sample.",
+            )
+        if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
+            raise UsageError(
+                found=f"plate {name!r}, which draws {len(site['value'])} of {site['args'][0]}",
+                expected="plates of all records: the log density must not change between calls",
+                fix="Leave subsample_size out; for minibatches use posterity.pursuit.Joint.",
+            )
+
+
+def _inside(support: Any, values: Any) -> Any:
+    """Draws off the border, which floating point reaches and no bijection leads to."""
+    limits = jnp.finfo(values.dtype)
+    least, below_one = limits.tiny / limits.eps, 1 - limits.epsneg
+    if isinstance(support, PositiveNumbers):
+        return jnp.clip(values, least, 1 / least)
+    if isinstance(support, UnitInterval):
+        return jnp.clip(values, least, below_one)
+    if isinstance(support, Simplex):
+        values = jnp.maximum(values, least)
+        return values / values.sum(-1, keepdims=True)
+    return values
+
+
+def _each(function: Callable[[Any], Any], z: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """A function of one event, along the leading axes that events share."""
+    xp = namespace(*z.values())
+    leading = np.broadcast_shapes(
+        *(np.shape(part)[: np.ndim(part) - len(shapes[name])] for name, part in z.items())
+    )
+    flat = {
+        name: jnp.broadcast_to(part, (*leading, *shapes[name])).reshape(-1, *shapes[name])
+        for name, part in z.items()
+    }
+    return xp.np.asarray(jax.vmap(function)(flat)).reshape(leading)

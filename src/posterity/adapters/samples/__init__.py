@@ -1,0 +1,6 @@
+"""Draws of any sampler as a posterior, with a report of how well it fits."""
+
+from posterity.adapters.samples.checks import Checks, Coordinate
+from posterity.adapters.samples.fit import SampleFit, from_samples
+
+__all__ = ["Checks", "Coordinate", "SampleFit", "from_samples"]

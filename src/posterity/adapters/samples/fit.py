@@ -1,0 +1,183 @@
+"""A law of the library through draws of a posterior, and what is wrong with it."""
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from posterity.adapters.samples.checks import Checks, check
+from posterity.adapters.samples.doubts import doubts
+from posterity.adapters.samples.families import FAMILY, Block, Options, block, prepared
+from posterity.adapters.samples.sources import variables_of
+from posterity.adapters.samples.variables import Variable, with_supports
+from posterity.arguments import COUNT
+from posterity.errors import FitWarning, StructureError, UsageError
+from posterity.families.base import ExponentialFamily
+from posterity.families.distribution import Distribution
+from posterity.families.names import some
+from posterity.families.product import Product
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class SampleFit:
+    """A law through draws: what :func:`from_samples` gives."""
+
+    posterior: Distribution
+    """The law, under the names of its coordinates."""
+    checks: Checks
+    """By coordinate and as a whole; ``print(fit.checks)`` is a table."""
+    family: str | Mapping[str, str]
+    """As it was asked for."""
+
+    def doubts(self) -> tuple[str, ...]:
+        """What is wrong with the fit or the draws, and what to try: a sentence each."""
+        return doubts(self.checks, self.family)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no doubts."""
+        return not self.doubts()
+
+    def __repr__(self) -> str:
+        count, checks = len(self.doubts()), self.checks
+        said = "ok" if not count else f"{count} doubt{'s' if count > 1 else ''}"
+        return (
+            f"SampleFit({type(self.posterior).__name__} of {len(checks.coordinates)} coordinates, "
+            f"{next(iter(checks.coordinates.values())).draws} draws worth {checks.effective:.0f}, "
+            f"KL at least {max(checks.kl, 0.0):.3f} ± {checks.kl_error:.3f} nats, {said})"
+        )
+
+
+def from_samples(
+    draws: Any,
+    family: Any = "gaussian",
+    *,
+    support: Any = None,
+    names: Any = None,
+    chains: Any = None,
+    independent: bool = False,
+    rank: Any = None,
+    components: Any = None,
+) -> SampleFit:
+    """A posterior of the library through draws of one, with a report of how well it fits.
+
+    Args:
+        draws: an array (n,), (n, d) or (chains, n, d); a dictionary of arrays (n, *shape) by
+            variable, or another tree of them, such as states or positions of BlackJAX; a pandas
+            DataFrame, a column a variable (a column ``chain`` says which chain a row is of; those
+            that end on ``__``, such as ``lp__``, stay behind); an ArviZ InferenceData or xarray
+            DataTree, of which the group ``posterior`` is taken; an ``MCMC`` of NumPyro that has
+            been run; a ``CmdStanMCMC``.
+        family: ``"gaussian"``, ``"diagonal"``, ``"low-rank"`` or ``"mixture"`` (of Gaussians, by
+            scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate;
+            ``"dirichlet"`` for one variable; or a dictionary of these by variable.
+        support: where variables lie: ``"real"``, ``"positive"``, ``"unit"`` (between zero and
+            one), ``"simplex"`` or ``"positive-definite"``, of all or by name in a dictionary. The
+            law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`, whose file has
+            the map. Of NumPyro's MCMC it is known from the model.
+        names: of the coordinates of an array, or in place of those that variables give. With
+            ``support`` or ``family`` by name each column of an array is a variable.
+        chains: how chains are told apart in arrays. None: an array of three axes is (chains, n,
+            d), all else one chain. A number: so many chains lie one after the other on the first
+            axis, as ``MCMC.get_samples()`` gives them. ``"first"``: arrays are (chains, n, ...);
+            ``"second"``: (n, chains, ...), as BlackJAX gives chains that were run side by side.
+        independent: a :class:`Product` of a law for each variable, in place of a joint one.
+        rank: of ``"low-rank"``; None for the best by BIC.
+        components: of ``"mixture"``; None for the best by BIC.
+
+    Returns:
+        The law, ``posterior``, whose coordinates go by ``NAME``, ``beta[0]``, ``m[1,2]``, or by
+        the labels that ArviZ has (``beta[age]``), and ``checks``.
+
+    Raises:
+        UsageError: for what holds no draws, and arguments that do not fit together.
+        StructureError: for shapes that do not fit, columns that are no numbers, and fewer draws
+            than the family needs.
+        ParameterError: for NaN, coordinates that do not vary or follow from others, and draws
+            outside of the support.
+        MissingExtraError: for ``"mixture"`` without scikit-learn.
+
+    Warns:
+        FitWarning: once, with all doubts: chains that disagree, few effective draws, two modes, and
+            a law that is farther from the draws than they are from themselves.
+
+    >>> import numpy as np
+    >>> draws = np.random.default_rng(0).normal([1.0, -2.0], [0.5, 2.0], (4, 1000, 2))
+    >>> fit = from_samples(draws, names=["age", "dose"])
+    >>> fit.posterior.names, fit.ok
+    (('age', 'dose'), True)
+
+    Source: vehtari2021, for effective sample sizes and R-hat.
+    """
+    COUNT.or_none().check(rank=rank, components=components)
+    found, notes = variables_of(draws, chains)
+    names = _checked_names(names, found)
+    by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
+    if by_name and names is not None and len(found) == 1 and not found[0].name:
+        found, names = _columns(found[0], names), None
+    found = with_supports(found, support)
+    families = _families(family, found, independent)
+    options = Options(rank, components)
+    blocks = [block(prepared(own, word), word, options, names) for own, word in families]
+    law = _joined(blocks, families)
+    several = any(word == "mixture" for _, word in families)
+    fit = SampleFit(law, check(blocks, several, notes), family)
+    if said := fit.doubts():
+        warnings.warn(FitWarning(" ".join(said)), stacklevel=2)
+    return fit
+
+
+def _checked_names(names: Any, found: Sequence[Variable]) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    size = sum(len(own.labels) for own in found)
+    listed = None if isinstance(names, str) else tuple(names)
+    if listed is None or len(listed) != size or not all(isinstance(n, str) for n in listed):
+        raise StructureError(
+            found=f"names={names!r}",
+            expected=f"{size} texts, one for each coordinate of the draws",
+            fix="Name coordinates in the order in which the draws have them.",
+        )
+    return listed
+
+
+def _columns(own: Variable, names: Sequence[str]) -> list[Variable]:
+    from posterity.adapters.samples.variables import variable
+
+    return [variable(n, own.values[..., i], "first") for i, n in enumerate(names)]
+
+
+def _families(
+    family: Any, found: Sequence[Variable], independent: bool
+) -> list[tuple[list[Variable], str]]:
+    """Variables with the family that holds them; several where there is a law for each."""
+    if not isinstance(family, Mapping):
+        FAMILY.check(family=family)
+        if not independent:
+            return [(list(found), family)]
+        family = dict.fromkeys((own.name for own in found), family)
+    known = {own.name for own in found}
+    if set(family) != known or "" in known:
+        raise UsageError(
+            found=f"a family for each of {some(list(family))}",
+            expected=f"one for each variable: {some(sorted(known - {''}) or ['names='])}",
+            fix="Name all variables; those of an array by names=.",
+        )
+    FAMILY.check(**{f"family of {name}": word for name, word in family.items()})
+    return [([own], family[own.name]) for own in found]
+
+
+def _joined(blocks: Sequence[Block], families: Sequence[tuple[list[Variable], str]]) -> Any:
+    if len(blocks) == 1:
+        return blocks[0].law
+    laws = {own[0].name: made.law for (own, _), made in zip(families, blocks, strict=True)}
+    odd = {n: law for n, law in laws.items() if not isinstance(law, ExponentialFamily)}
+    if odd:
+        raise StructureError(
+            found=f"independent laws that are no exponential families: {odd}",
+            expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each variable, "
+            "and no other support",
+            fix="Take 'gamma' in place of support='positive', 'beta' of 'unit', 'dirichlet' of "
+            "'simplex'; or one joint law, without independent=True.",
+        )
+    return Product(laws)

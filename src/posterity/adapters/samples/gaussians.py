@@ -1,0 +1,223 @@
+"""Gaussians of free coordinates: by moments, by factors, and several at once.
+
+All is computed in standard units, so that a mean of a million beside a deviation of a thousandth
+keeps its digits.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.stats
+
+from posterity.adapters.samples.chains import sizes
+from posterity.arrays.typing import Float
+from posterity.errors import MissingExtraError, ParameterError
+from posterity.families.diagonal_gaussian import DiagonalGaussian
+from posterity.families.gaussian import Gaussian
+from posterity.families.low_rank_gaussian import LowRankGaussian
+from posterity.families.mixture import Mixture
+from posterity.families.transformed import Transformed
+
+Array = np.ndarray
+LOG_2PI = float(np.log(2 * np.pi))
+SINGULAR = 1e-10
+"""An eigenvalue of the correlations below this says that coordinates are not free of each other."""
+UNIQUE = 1e-4
+"""The least share of a coordinate's variance that no factor explains."""
+MOST_COMPONENTS = 6
+FACTOR_STEPS = 60
+
+
+class Standard(NamedTuple):
+    """Draws in standard units, ``centre + scale * units`` being the draws themselves."""
+
+    centre: Float[Array, " d"]
+    scale: Float[Array, " d"]
+    units: Float[Array, "chains n d"]
+
+    @property
+    def rows(self) -> Float[Array, "m d"]:
+        """All chains, one after the other."""
+        return self.units.reshape(-1, self.units.shape[-1])
+
+
+class Fit(NamedTuple):
+    """A law of free coordinates and what it says of the draws."""
+
+    law: Any
+    log_density: Float[Array, "chains n"]
+    """Of the free coordinates, in nats."""
+    scores: Float[Array, "chains n d"]
+    """Each coordinate as standard normal as it is by the law."""
+    parameters: int
+
+
+def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
+    """Centred twice, as the first mean of huge numbers is a little off.
+
+    Raises:
+        ParameterError: for coordinates that do not vary.
+    """
+    first = u[:1, :1].copy()
+    moved = u - first
+    mean = moved.mean((0, 1))
+    gap = moved - mean
+    scale = np.sqrt((gap**2).mean((0, 1)))
+    rounding = 4 * np.finfo(float).eps * abs(u).max((0, 1))
+    if (constant := scale <= rounding).any():
+        raise ParameterError(
+            found=f"draws of {[labels[i] for i in np.flatnonzero(constant)[:5]]} that do not vary",
+            expected="draws of a distribution",
+            fix="Leave out what is fixed: it is no parameter.",
+        )
+    return Standard(first[0, 0] + mean, scale, gap / scale)
+
+
+def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Float[Array, "d d"]:
+    """Of draws in standard units.
+
+    Raises:
+        ParameterError: where some coordinates follow from others, naming them.
+    """
+    rows = units.reshape(-1, units.shape[-1])
+    found = rows.T @ rows / len(rows)
+    values, axes = np.linalg.eigh(found)
+    if values[0] < SINGULAR * len(values):
+        heavy = np.argsort(-abs(axes[:, 0]))
+        chosen = [i for i in heavy if abs(axes[i, 0]) > 0.3 * abs(axes[heavy[0], 0])][:5]
+        raise ParameterError(
+            found=f"draws of {[labels[i] for i in chosen]} of which one follows from the others",
+            expected="coordinates that are free of each other: their covariance is singular",
+            fix="Leave one of them out; or take family='diagonal', which has no covariance.",
+        )
+    return found
+
+
+def full(draws: Standard, labels: Sequence[str]) -> Fit:
+    """Mean and covariance: maximum likelihood, and the moments that minimise ``KL(p ‖ q)``."""
+    within = correlation(draws.units, labels)
+    law = Gaussian.from_standard(draws.centre, within * np.outer(draws.scale, draws.scale))
+    size = len(within)
+    return Fit(law, gaussian_density(draws, within), draws.units, size * (size + 3) // 2)
+
+
+def gaussian_density(draws: Standard, within: Float[Array, "d d"]) -> Float[Array, "chains n"]:
+    """Log density of draws by the Gaussian of these correlations."""
+    root = np.linalg.cholesky(within)
+    white = np.linalg.solve(root, draws.rows.T)
+    norm = np.log(np.diag(root)).sum() + np.log(draws.scale).sum() + len(root) * LOG_2PI / 2
+    return (-norm - (white**2).sum(0) / 2).reshape(draws.units.shape[:2])
+
+
+def diagonal(draws: Standard) -> Fit:
+    """Means and variances."""
+    law = DiagonalGaussian.from_standard(draws.centre, draws.scale**2)
+    size = len(draws.scale)
+    norm = np.log(draws.scale).sum() + size * LOG_2PI / 2
+    return Fit(law, -norm - (draws.units**2).sum(-1) / 2, draws.units, 2 * size)
+
+
+def low_rank(draws: Standard, rank: int | None) -> Fit:
+    """Factor analysis: of a given rank, or that of the best BIC, which counts effective draws."""
+    size, count = draws.units.shape[-1], len(draws.rows)
+    most = max(1, min(size - 1, count - 1))
+    ranks = [rank] if rank else [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if r <= most]
+    effective = float(np.median(sizes(draws.units)))
+    best, least = None, np.inf
+    for own in ranks:
+        factor, unique = _factors(draws.rows, own)
+        units = LowRankGaussian(np.zeros(size), factor, unique)
+        density = np.asarray(units.log_prob(draws.units)) - np.log(draws.scale).sum()
+        parameters = size * (own + 2) - own * (own - 1) // 2
+        cost = -2 * effective * density.mean() + parameters * np.log(effective)
+        if cost < least:
+            scaled = factor * draws.scale[:, None], unique * draws.scale**2
+            law = LowRankGaussian.from_standard(draws.centre, *scaled)
+            best, least = Fit(law, density, draws.units, parameters), cost
+        elif rank is None:
+            break
+    assert best is not None
+    return best
+
+
+def _factors(rows: Array, rank: int) -> tuple[Array, Array]:
+    """Factor loadings and unique variances of standard units, by maximum likelihood.
+
+    For given unique variances the factors are the leading singular vectors of the scaled draws.
+    """
+    unique = np.full(rows.shape[1], 0.5)
+    factor = np.zeros((rows.shape[1], rank))
+    for _ in range(FACTOR_STEPS):
+        root, old = np.sqrt(unique), unique
+        scaled = rows / root / np.sqrt(len(rows))
+        # The smaller of the two Gram matrices has what is needed of the singular values.
+        if len(rows) >= rows.shape[1]:
+            squares, axes = np.linalg.eigh(scaled.T @ scaled)
+            squares, axes = squares[::-1][:rank], axes[:, ::-1][:, :rank]
+        else:
+            squares, left = np.linalg.eigh(scaled @ scaled.T)
+            squares, left = squares[::-1][:rank], left[:, ::-1][:, :rank]
+            axes = scaled.T @ left / np.sqrt(np.maximum(squares, 1e-300))
+        factor = root[:, None] * axes * np.sqrt(np.maximum(squares - 1, 0.0))
+        unique = np.maximum(1 - (factor**2).sum(1), UNIQUE)
+        if abs(unique - old).max() < 1e-6:
+            break
+    return factor, unique
+
+
+def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> Fit:
+    """scikit-learn's maximum likelihood, in whitened units; the number of components by BIC.
+
+    BIC counts effective draws: those of the series of log densities, whose autocorrelation is that
+    within modes. A chain that never leaves its mode is no sign that there is one alone.
+    """
+    try:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.mixture import GaussianMixture
+    except ImportError as error:
+        raise MissingExtraError.of("scikit-learn", "sklearn") from error
+    within = correlation(draws.units, labels)
+    root = np.linalg.cholesky(within)
+    white = np.linalg.solve(root, draws.rows.T).T
+    size, shape = white.shape[1], draws.units.shape[:2]
+    tried = []
+    for count in [components] if components else range(1, MOST_COMPONENTS + 1):
+        model = GaussianMixture(count, n_init=2, random_state=0, reg_covar=1e-6)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(white)
+        parameters = count * size * (size + 3) // 2 + count - 1
+        tried.append((model, model.score_samples(white).reshape(shape), parameters))
+    # One number of effective draws for all, or the costs could not be compared.
+    effective = float(sizes(tried[-1][1][..., None])[0])
+    cost = lambda one: -2 * effective * one[1].mean() + one[2] * np.log(effective)
+    model, density, parameters = min(tried, key=cost)
+    mean = np.asarray(model.means_) @ root.T
+    covariance = root @ np.asarray(model.covariances_) @ root.T
+    spread = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    slope = np.log(np.diag(root)).sum() + np.log(draws.scale).sum()
+    weights = np.asarray(model.weights_)
+    whole = Gaussian.from_standard(
+        draws.centre + mean * draws.scale, covariance * np.outer(draws.scale, draws.scale)
+    )
+    gap = (draws.units[..., None, :] - mean) / spread
+    below = np.einsum("k,cnkd->cnd", weights, scipy.stats.norm.cdf(gap))
+    above = np.einsum("k,cnkd->cnd", weights, scipy.stats.norm.sf(gap))
+    made = Mixture.from_standard(weights / weights.sum(), whole)
+    return Fit(made, density - slope, normal_scores(below, above), parameters)
+
+
+def normal_scores(below: Float[Array, "..."], above: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Standard normal quantiles of probabilities below, by those above where these are smaller."""
+    least = np.finfo(float).tiny
+    low = scipy.stats.norm.ppf(np.clip(below, least, 0.5))
+    return np.where(below < 0.5, low, scipy.stats.norm.isf(np.clip(above, least, 0.5)))
+
+
+def transformed(law: Any, supports: Any) -> Any:
+    """The law of events on these supports; components of a mixture one by one."""
+    if isinstance(law, Mixture):
+        return Mixture(law.log_weights, Transformed.from_standard(law.components, supports))
+    return Transformed.from_standard(law, supports)

@@ -1,0 +1,219 @@
+"""What draws come in: arrays, dictionaries, tables, and the results of samplers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.adapters.samples.variables import Variable, numbers, variable
+from posterity.errors import StructureError, UsageError
+
+CHAIN = ("chain", ".chain", "chain__", "chain_id")
+"""Columns of tables that say which chain a row is of."""
+ORDER = ("draw", ".draw", ".iteration", "iteration", "iter__", "draw__")
+"""Columns that say which draw of it."""
+SEPARATOR = "/"
+"""Between the names of a part and of what is in it."""
+
+
+def variables_of(draws: Any, chains: Any) -> tuple[list[Variable], list[str]]:
+    """The variables in whatever holds draws, and what is to be said of how they were read."""
+    package = type(draws).__module__.partition(".")[0]
+    if package == "numpyro" and hasattr(draws, "get_samples"):
+        return _numpyro(draws, chains)
+    if package == "pandas":
+        return _table(draws, chains), []
+    if hasattr(draws, "draws_pd"):  # CmdStanPy
+        return _table(draws.draws_pd(), chains), []
+    if package in ("arviz", "xarray", "arviz_base"):
+        return _dataset(draws, chains), []
+    if hasattr(draws, "position"):  # states of BlackJAX
+        draws = draws.position
+    if isinstance(draws, str | bytes) or draws is None:
+        raise _unknown(draws)
+    if isinstance(draws, Mapping) or _is_parts(draws):
+        found = [variable(name, values, chains) for name, values in _parts(draws, "")]
+        _check_alike(found)
+        return found, []
+    return [_array(numbers(draws, "draws"), chains)], []
+
+
+def _array(values: np.ndarray, chains: Any) -> Variable:
+    """(n,), (n, d), or with three axes (chains, n, d)."""
+    if chains is None and values.ndim == 3:
+        chains = "first"
+    found = variable("", values, chains)
+    if len(found.shape) > 1:
+        raise StructureError(
+            found=f"draws of shape {values.shape}" + (f" with chains={chains!r}" if chains else ""),
+            expected="(n,), (n, d) or (chains, n, d)",
+            fix="Events of more axes go into a dictionary by name: {'m': draws}.",
+        )
+    return found if found.shape else variable("", values[..., None], chains)
+
+
+def _is_parts(draws: Any) -> bool:
+    """A tuple or list of arrays, as pytrees are; lists of numbers are arrays."""
+    return (
+        isinstance(draws, tuple | list)
+        and any(np.ndim(part) > 0 for part in draws)
+        and (
+            hasattr(draws, "_fields")
+            or all(hasattr(part, "shape") or isinstance(part, Mapping) for part in draws)
+        )
+    )
+
+
+def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
+    if isinstance(draws, Mapping):
+        parts = list(draws.items())
+    elif hasattr(draws, "_fields"):
+        parts = list(zip(draws._fields, draws, strict=True))
+    elif _is_parts(draws):
+        parts = [(str(number), part) for number, part in enumerate(draws)]
+    else:
+        return [(path, draws)]
+    if not parts:
+        raise _unknown(draws)
+    if strange := [name for name, _ in parts if not isinstance(name, str) or not name]:
+        raise UsageError(
+            found=f"a variable named {strange[0]!r}",
+            expected="texts",
+            fix="Name the variables.",
+        )
+    return [
+        found
+        for name, part in parts
+        for found in _parts(part, f"{path}{SEPARATOR}{name}" if path else name)
+    ]
+
+
+def _check_alike(found: list[Variable]) -> None:
+    shapes = {v.name: v.values.shape[:2] for v in found}
+    if len(set(shapes.values())) > 1:
+        raise StructureError(
+            found=f"chains and draws {shapes}",
+            expected="as many of each variable",
+            fix="Pass draws of one run; say chains= if the first two axes are chains and draws.",
+        )
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _table(table: Any, chains: Any) -> list[Variable]:
+    """Columns are variables; sampler's own (``lp__``) stay behind, ``chain`` says which chain."""
+    import pandas as pd
+
+    if isinstance(table, pd.Series):
+        table = table.to_frame(name=table.name or "x")
+    if any(name in (*CHAIN, *ORDER) for name in table.index.names):
+        table = table.reset_index()
+    texts = [column for column in table.columns if isinstance(column, str)]
+    if len(set(texts)) < len(table.columns):
+        strange = [c for c in table.columns if not isinstance(c, str)] or "some twice"
+        raise UsageError(
+            found=f"columns {strange if isinstance(strange, str) else strange[:5]}",
+            expected="a text for each column, no two alike",
+            fix="Rename them; of an ArviZ InferenceData pass itself.",
+        )
+    if chains is None:
+        table, chains = _by_chain(table)
+    kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
+    if not kept or not len(table):
+        raise StructureError(
+            found=f"a table of {len(table)} rows and the columns {texts}",
+            expected="a row a draw and a column a variable",
+            fix="Pass the draws.",
+        )
+    for name in kept:
+        column = table[name]
+        if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+            raise StructureError(
+                found=f"column {name!r} of type {column.dtype}",
+                expected="columns of numbers",
+                fix=f"Leave it out: table.drop(columns=[{name!r}]).",
+            )
+    of = lambda name: table[name].to_numpy(dtype=float, na_value=np.nan)
+    return [variable(name, of(name), chains) for name in kept]
+
+
+def _by_chain(table: Any) -> tuple[Any, int | None]:
+    """Rows sorted by chain, then as they come or are numbered."""
+    column = next((name for name in CHAIN if name in table), None)
+    if column is None:
+        return table, None
+    order = [name for name in ORDER if name in table][:1]
+    counts = table[column].value_counts()
+    if counts.nunique() > 1:
+        raise StructureError(
+            found=f"chains of {sorted(counts.tolist())} rows",
+            expected="as many draws in each",
+            fix="Cut the longer ones, or drop the column that says which chain.",
+        )
+    return table.sort_values([column, *order], kind="stable"), len(counts)
+
+
+# --- ArviZ and xarray ----------------------------------------------------------------------------
+
+
+def _dataset(data: Any, chains: Any) -> list[Variable]:
+    """The group ``posterior``, its coordinates as labels."""
+    if chains is not None:
+        raise UsageError(
+            found=f"chains={chains!r} beside {type(data).__name__}",
+            expected="data that say themselves which axis is what",
+            fix="Leave chains= out.",
+        )
+    group = data
+    if not hasattr(data, "data_vars") or "posterior" in getattr(data, "children", {}):
+        try:
+            group = data["posterior"]
+        except (KeyError, TypeError) as error:
+            raise StructureError(
+                found=f"{type(data).__name__} without a group 'posterior'",
+                expected="draws of a posterior",
+                fix="Pass the group that has them, as a Dataset.",
+            ) from error
+    found = []
+    for name, array in group.data_vars.items():
+        if not {"chain", "draw"} <= set(array.dims):
+            raise StructureError(
+                found=f"variable {name!r} with the axes {list(array.dims)}",
+                expected="the axes chain and draw",
+                fix="Leave it out: data.posterior[[names]] of those that have them.",
+            )
+        array = array.transpose("chain", "draw", ...)
+        words = [
+            array.coords[axis].values if axis in array.coords else range(array.sizes[axis])
+            for axis in array.dims[2:]
+        ]
+        found.append(variable(str(name), array.values, "first", words))
+    if not found:
+        raise _unknown(data)
+    return found
+
+
+# --- NumPyro -------------------------------------------------------------------------------------
+
+
+def _numpyro(mcmc: Any, chains: Any) -> tuple[list[Variable], list[str]]:
+    """Latent sites on the supports that the model gives them; deterministic ones follow."""
+    from posterity.adapters.samples.numpyro_run import latent
+
+    if chains is not None:
+        raise UsageError(
+            found=f"chains={chains!r} beside an MCMC", expected="a run, which knows its chains",
+            fix="Leave chains= out.",
+        )  # fmt: skip
+    return latent(mcmc)
+
+
+def _unknown(draws: Any) -> UsageError:
+    return UsageError(
+        found=f"draws as {type(draws).__name__}",
+        expected="an array, a dictionary of arrays, a DataFrame, an InferenceData or DataTree, an "
+        "MCMC of NumPyro or states of BlackJAX, with something in it",
+        fix="Pass draws; files are read by their own libraries: arviz.from_netcdf, "
+        "arviz.from_cmdstan, numpy.load.",
+    )

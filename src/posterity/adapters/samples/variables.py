@@ -1,0 +1,217 @@
+"""Draws as variables: checked arrays of chains, draws and own axes, with a label a coordinate."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.arguments import COUNT, one_of
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families.names import some
+from posterity.families.supports import (
+    Continuous,
+    PositiveDefiniteMatrices,
+    PositiveNumbers,
+    RealNumbers,
+    Simplex,
+    UnitInterval,
+)
+from posterity.families.unconstrained import Bijection
+
+Array = np.ndarray
+SUPPORTS: dict[str, type[Continuous]] = {
+    "real": RealNumbers,
+    "positive": PositiveNumbers,
+    "unit": UnitInterval,
+    "simplex": Simplex,
+    "positive-definite": PositiveDefiniteMatrices,
+}
+"""What ``support=`` can say of a variable."""
+WORD = one_of(*SUPPORTS)
+PLACES = one_of("first", "second")
+EVENT = "z"
+"""What coordinates of an array without names go by in reports."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """One variable: ``values`` (chains, n, *shape) and a label for each coordinate."""
+
+    name: str
+    values: Array
+    labels: tuple[str, ...]
+    support: Continuous
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its own axes."""
+        return self.values.shape[2:]
+
+    @property
+    def flat(self) -> Array:
+        """(chains, n, d)."""
+        return self.values.reshape(*self.values.shape[:2], -1)
+
+    @functools.cached_property
+    def free(self) -> Array:
+        """Without bounds, (chains, n, free d)."""
+        bijection = Bijection(self.support)
+        return bijection.ravel(bijection.inverse(self.values))
+
+    @functools.cached_property
+    def log_slope(self) -> Array:
+        """``log |dz/du|`` of each draw, (chains, n)."""
+        bijection = Bijection(self.support)
+        return bijection.log_det(bijection.inverse(self.values))
+
+    @property
+    def free_labels(self) -> tuple[str, ...]:
+        """A label for each unconstrained number."""
+        free = self.support.free_shape
+        return self.labels if free == self.shape else labels_of(self.name or EVENT, free)
+
+
+def labels_of(name: str, shape: tuple[int, ...], coords: Sequence[Any] = ()) -> tuple[str, ...]:
+    """``beta[0]``, ``m[1,2]``, or ``beta[age]`` where an axis has words of its own."""
+    if not shape:
+        return (name,)
+    words = [list(map(str, own)) for own in coords] or [list(map(str, range(n))) for n in shape]
+    return tuple(
+        f"{name}[{','.join(axis[i] for axis, i in zip(words, place, strict=True))}]"
+        for place in np.ndindex(*shape)
+    )
+
+
+def variable(name: str, values: Any, chains: Any, coords: Sequence[Any] = ()) -> Variable:
+    """From draws as they come; its support is that of finite numbers until another is asked for."""
+    found = runs(numbers(values, name or "draws"), chains, name or "draws")
+    check_finite(found, name)
+    labels = labels_of(name or EVENT, found.shape[2:], coords)
+    return Variable(name, found, labels, RealNumbers(found.shape[2:]))
+
+
+def numbers(values: Any, name: str) -> Array:
+    """As float64; a StructureError of what are no real numbers."""
+    try:
+        found = np.asarray(values)
+    except ValueError as error:  # ragged lists
+        raise _no_numbers(name, f"{type(values).__name__} that is no array ({error})") from error
+    if found.dtype.kind not in "iuf":
+        raise _no_numbers(name, f"values of type {found.dtype}")
+    return found.astype(np.float64)
+
+
+def _no_numbers(name: str, what: str) -> StructureError:
+    return StructureError(
+        found=f"{what} as draws of {name!r}",
+        expected="arrays of real numbers",
+        fix="Leave the variable out; of complex numbers pass real and imaginary parts.",
+    )
+
+
+def runs(values: Array, chains: Any, name: str) -> Array:
+    """(chains, n, *shape), by what ``chains`` says of the first axes."""
+    if not (chains is None or COUNT.allows(chains) or PLACES.allows(chains)):
+        raise UsageError(
+            found=f"chains={chains!r}",
+            expected="None, a whole number, 'first' or 'second'",
+            fix="Say where the chains lie: see from_samples.",
+        )
+    least = 2 if isinstance(chains, str) else 1
+    if values.ndim < least or 0 in values.shape:
+        raise StructureError(
+            found=f"draws of {name!r} of shape {values.shape}"
+            + (f" with chains={chains!r}" if least == 2 else ""),
+            expected="(chains, draws, ...)" if least == 2 else "(draws, ...)",
+            fix="Put draws on the first axis, or chains and draws on the first two.",
+        )
+    if chains == "first":
+        return values
+    if chains == "second":
+        return np.swapaxes(values, 0, 1)
+    count = chains or 1
+    if len(values) % count:
+        raise StructureError(
+            found=f"{len(values)} draws of {name!r} for {count} chains one after the other",
+            expected="as many draws in each chain",
+            fix="Mend chains=, or cut the longer chains.",
+        )
+    return values.reshape(count, -1, *values.shape[1:])
+
+
+def check_finite(values: Array, name: str) -> None:
+    """Raise a ParameterError naming the variable and where it is not finite."""
+    if not np.isfinite(values).all():
+        bad = ~np.isfinite(values)
+        chain, draw, *place = (int(i) for i in np.argwhere(bad)[0])
+        at = labels_of(name or EVENT, values.shape[2:])[
+            int(np.ravel_multi_index(place, values.shape[2:])) if place else 0
+        ]
+        raise ParameterError(
+            found=f"{int(bad.sum())} draws of {name or EVENT!r} that are NaN or infinite, the "
+            f"first of {at!r} at chain {chain}, draw {draw}",
+            expected="finite numbers",
+            fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
+        )
+
+
+def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
+    """The same variables on the supports that are asked for, of all or by name."""
+    if asked is None:
+        return list(variables)
+    if not isinstance(asked, Mapping):
+        asked = {v.name: asked for v in variables}
+    if strange := [name for name in asked if name not in {v.name for v in variables}]:
+        raise UsageError(
+            found=f"supports for {some(strange)}",
+            expected=f"supports of variables among {some([v.name for v in variables])}",
+            fix="Name variables as the draws do; columns of an array have the names= given.",
+        )
+    return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
+
+
+def on(own: Variable, support: Any) -> Variable:
+    """One variable on another support, a word or a ``Support``, which must hold all draws."""
+    if isinstance(support, Continuous):
+        support = type(support)
+    if not isinstance(support, type):
+        if not WORD.allows(support):
+            raise UsageError(
+                found=f"support={support!r} for {own.name or EVENT!r}",
+                expected=f"{WORD.expected}",
+                fix="Intervals other than from zero to one have to be scaled to it first.",
+            )
+        support = SUPPORTS[support]
+    values, axes = own.values, support.axes
+    wrong = axes > len(own.shape) or (axes == 1 and own.shape[-1] < 2)
+    if wrong or (axes == 2 and own.shape[-1] != own.shape[-2]):
+        raise StructureError(
+            found=f"draws of {own.name or EVENT!r} of shape {own.shape} each",
+            expected=f"{support.name} on the last {axes} axes" if axes > 1 else support.name,
+            fix="Mend support=.",
+        )
+    if support is Simplex:
+        values = _summing_to_one(values)
+    if support is PositiveDefiniteMatrices:
+        values = (values + np.swapaxes(values, -1, -2)) / 2
+    made = support(own.shape)
+    from posterity.arrays.namespace import namespace
+
+    inside = np.asarray(made.holds(namespace(values), values))
+    if not inside.all():
+        worst = values[np.unravel_index(int(np.argmin(inside)), inside.shape)]
+        raise ParameterError(
+            found=f"{int((~inside).sum())} draws of {own.name or EVENT!r} outside of the support, "
+            f"such as {np.array2string(np.asarray(worst), precision=6, threshold=9)}",
+            expected=f"{support.name}",
+            fix="Mend support=, or leave out draws that lie on its border.",
+        )
+    return dataclasses.replace(own, values=values, support=made)
+
+
+def _summing_to_one(values: Array) -> Array:
+    """What float32 left a little off is put right; more stays, and is refused."""
+    total = values.sum(-1, keepdims=True)
+    return np.where(abs(total - 1) < 1e-4, values / np.where(total == 0, 1, total), values)

@@ -1,0 +1,178 @@
+"""Laplace approximations against closed forms, and laws as NumPyro's parameters and priors."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posterity
+from posterity.adapters.numpyro import from_guide, to_numpyro, to_params
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families import (
+    Beta,
+    DiagonalGaussian,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    LowRankGaussian,
+    Mixture,
+    NormalGamma,
+    Plate,
+    Product,
+    Transformed,
+)
+from posterity.families.supports import PositiveNumbers
+
+numpyro: Any = pytest.importorskip("numpyro", reason="numpyro is not installed: the extra numpyro")
+dist: Any = pytest.importorskip("numpyro.distributions")
+
+from numpyro.infer import autoguide  # noqa: E402
+
+COUNTS = np.array([3.0, 5.0, 1.0, 4.0])
+
+
+def counts(y: Any) -> None:
+    """The posterior of the rate is Gamma(2 + 13, 1 + 4)."""
+    rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+    with numpyro.plate("records", len(y)):
+        numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+
+def lines(x: Any, y: Any) -> None:
+    """A conjugate regression, whose Laplace approximation is the posterior."""
+    w = numpyro.sample("w", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+
+def begun(kind: str, model: Any, *args: Any) -> tuple[Any, Any]:
+    guide = getattr(autoguide, kind)(model)
+    svi = numpyro.infer.SVI(model, guide, numpyro.optim.Adam(0.1), numpyro.infer.Trace_ELBO())
+    return guide, svi.get_params(svi.init(jax.random.key(0), *args))
+
+
+def test_a_point_becomes_the_laplace_approximation_of_the_map() -> None:
+    """Of log rates the density is a u - b exp(u): mode log(a/b), curvature a."""
+    guide, params = begun("AutoDelta", counts, COUNTS)
+    q = from_guide(guide, params, COUNTS)
+    law: Any = q.law
+    assert np.isclose(law.mean[0], np.log(15 / 5), atol=1e-8)
+    assert np.isclose(law.covariance[0, 0], 1 / 15, rtol=1e-6)
+    assert q.names == ("rate",) and q.supports.tree == {"rate": PositiveNumbers()}
+
+
+@pytest.mark.parametrize("kind", ["AutoDelta", "AutoLaplaceApproximation"])
+def test_a_conjugate_regression(kind: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 2))
+    y = x @ [1.0, -2.0] + rng.normal(size=30) / 2
+    precision = np.eye(2) / 4 + x.T @ x / 0.25
+    mean = np.linalg.solve(precision, x.T @ y / 0.25)
+    guide, params = begun(kind, lines, x, y)
+    if kind == "AutoDelta":
+        q, tolerance = from_guide(guide, params, x, y), 1e-6
+    else:
+        q, tolerance = from_guide(guide, {"auto_loc": jnp.asarray(mean)}), 1e-4
+    law: Any = q.law
+    assert np.allclose(law.mean, mean, atol=tolerance)
+    assert np.allclose(law.covariance, np.linalg.inv(precision), rtol=tolerance, atol=1e-6)
+    assert q.names == ("w[0]", "w[1]")
+    posterity.save(q, tmp_path / "q.safetensors")
+    again = posterity.load(tmp_path / "q.safetensors")
+    assert again == q and again.names == q.names
+
+
+def test_what_no_laplace_approximation_is_of() -> None:
+    guide, params = begun("AutoDelta", counts, COUNTS)
+    with pytest.raises(UsageError, match=r"AutoDelta without its data.*from_guide\(guide, params"):
+        from_guide(guide, params)
+
+    def flat(y: Any) -> None:
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        numpyro.factor("undone", a**2 / 2)
+        numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    guide, params = begun("AutoDelta", flat, COUNTS)
+    with pytest.raises(ParameterError, match="flat in some direction"):
+        from_guide(guide, params, COUNTS)
+    guide, params = begun("AutoLaplaceApproximation", flat, COUNTS)
+    with pytest.raises(ParameterError, match="not positive definite"):
+        from_guide(guide, params)
+
+
+def two(z: Any = None) -> None:
+    numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("scale", dist.HalfNormal(2.0))
+
+
+@pytest.mark.parametrize("kind", ["AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal"])
+def test_a_law_becomes_parameters_of_a_guide(kind: str) -> None:
+    """In the order of the guide, whichever the law has."""
+    guide, params = begun(kind, two)
+    q = from_guide(guide, params)
+    rng, names = np.random.default_rng(1), list(q.names)
+    if kind == "AutoMultivariateNormal":
+        root = np.tril(rng.normal(size=(3, 3))) + 3 * np.eye(3)
+        law: Any = Gaussian.from_standard(rng.normal(size=3), root @ root.T)
+    else:
+        law = DiagonalGaussian.from_standard(rng.normal(size=3), rng.uniform(1, 2, 3))
+    wanted = Transformed(law, q.supports).named(names)
+    found = from_guide(guide, to_params(wanted, guide))
+    inner: Any = found.law
+    assert found.names == wanted.names
+    assert np.allclose(inner.mean, law.mean, rtol=1e-6)
+    spread = "covariance" if kind == "AutoMultivariateNormal" else "variance"
+    assert np.allclose(getattr(inner, spread), getattr(law, spread), rtol=1e-5, atol=1e-6)
+
+
+def test_laws_that_no_guide_holds() -> None:
+    guide, params = begun("AutoNormal", two)
+    full, _ = begun("AutoMultivariateNormal", two)
+    supports = from_guide(guide, params).supports
+    law = Transformed(Gaussian.from_standard(np.zeros(3), np.eye(3)), supports)
+    with pytest.raises(StructureError, match=r"coordinates are correlated.*AutoMultivariate"):
+        to_params(law, guide)
+    with pytest.raises(StructureError, match="on the sites"):
+        to_params(Transformed.from_standard(law.law, {"w": PositiveNumbers((3,))}), guide)
+    low, _ = begun("AutoLowRankMultivariateNormal", two)
+    with pytest.raises(UsageError, match="of type AutoLowRank"):
+        to_params(law, low)
+    assert set(to_params(law, full)) == {"auto_loc", "auto_scale_tril"}
+
+
+ONE = np.array([0.3, 0.7])
+LAWS: dict[str, tuple[Any, Any]] = {
+    "gaussian": (Gaussian.from_standard([1.0, 2.0], [[2.0, 0.5], [0.5, 1.0]]), ONE),
+    "diagonal": (DiagonalGaussian.from_standard([1.0, 2.0], [2.0, 0.5]), ONE),
+    "low-rank": (LowRankGaussian.from_standard([1.0, 2.0], [[1.0], [2.0]], [0.5, 0.5]), ONE),
+    "gamma": (Gamma.from_standard(2.0, 3.0), 0.4),
+    "beta": (Beta.from_standard(2.0, 3.0), 0.4),
+    "dirichlet": (Dirichlet.from_standard([2.0, 3.0]), ONE),
+    "plate": (Plate(Gamma.from_standard(np.array([2.0, 3.0]), np.ones(2))), ONE),
+    "mixture": (
+        Mixture.from_standard([1.0, 3.0], DiagonalGaussian.from_standard(np.eye(2), np.eye(2) + 1)),
+        ONE,
+    ),
+    "log-normal": (
+        Transformed.from_standard(
+            DiagonalGaussian.from_standard([0.0, 1.0], [1.0, 2.0]), PositiveNumbers((2,))
+        ),
+        ONE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(LAWS))
+def test_densities_are_those_of_numpyro(name: str) -> None:
+    law, z = LAWS[name]
+    theirs = to_numpyro(law).log_prob(jnp.asarray(z))
+    ours = law.log_prob((z, None) if isinstance(law, Plate) else z)
+    assert np.isclose(float(theirs), float(ours), rtol=1e-5)
+
+
+def test_products_and_what_is_refused() -> None:
+    found = to_numpyro(Product(a=Gamma.from_standard(2.0, 3.0), b=Beta.from_standard(1.0, 1.0)))
+    assert set(found) == {"a", "b"}
+    with pytest.raises(StructureError, match="on one array"):
+        to_numpyro(NormalGamma.from_standard([0.0], [1.0], [1.0], [1.0]))

@@ -1,0 +1,292 @@
+"""Draws as laws: against closed forms, and reports that alarm where there is reason alone."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+import scipy.stats
+
+import posterity
+from posterity.adapters import from_samples
+from posterity.adapters.samples.chains import worth
+from posterity.errors import FitWarning, ParameterError, StructureError, UsageError
+from posterity.families import (
+    Beta,
+    DiagonalGaussian,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    LowRankGaussian,
+    Mixture,
+    Plate,
+    Product,
+    Transformed,
+)
+from posterity.families.supports import PositiveNumbers, RealNumbers
+
+RNG = np.random.default_rng(0)
+
+
+def autoregressive(chains: int, count: int, size: int, effective: float, rng: Any) -> np.ndarray:
+    """Standard normal, with so many effective draws in all."""
+    time = chains * count / effective
+    step = (time - 1) / (time + 1)
+    noise = rng.normal(size=(chains, count, size)) * np.sqrt(1 - step**2)
+    noise[:, 0] /= np.sqrt(1 - step**2)
+    return scipy.signal.lfilter([1.0], [1.0, -step], noise, axis=1)
+
+
+def quiet(*args: Any, **kwargs: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        return from_samples(*args, **kwargs)
+
+
+# --- effective draws -----------------------------------------------------------------------------
+
+
+def test_effective_sizes_are_those_of_the_process_and_of_arviz() -> None:
+    draws = autoregressive(4, 2000, 8, 800, np.random.default_rng(1))
+    found = worth(draws)
+    assert abs(np.log(found.size.mean() / 800)) < 0.15
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arviz: Any = pytest.importorskip("arviz")
+        theirs = arviz.ess(arviz.convert_to_dataset({"x": draws}), method="mean")["x"].values
+        rhat = arviz.rhat(arviz.convert_to_dataset({"x": draws}), method="split")["x"].values
+    assert np.allclose(found.size, theirs, rtol=0.02)
+    assert np.allclose(found.rhat, rhat, rtol=1e-6)
+
+
+def test_few_draws_and_constants_have_no_rhat() -> None:
+    assert np.isnan(worth(np.ones((2, 5, 1))).rhat).all()
+    found = worth(np.stack([np.zeros((20, 1)), np.ones((20, 1))]))
+    assert np.isinf(found.rhat).all()
+
+
+# --- laws ----------------------------------------------------------------------------------------
+
+
+def test_moments_of_a_gaussian() -> None:
+    draws = RNG.normal(size=(500, 3)) @ RNG.normal(size=(3, 3)) + 5
+    q: Any = quiet(draws, names=["a", "b", "c"]).posterior
+    assert isinstance(q, Gaussian) and q.names == ("a", "b", "c")
+    assert np.allclose(q.mean, draws.mean(0))
+    assert np.allclose(q.covariance, np.cov(draws.T, bias=True))
+    q = quiet(draws, "diagonal").posterior
+    assert isinstance(q, DiagonalGaussian) and np.allclose(q.variance, draws.var(0))
+
+
+def test_huge_offsets_keep_their_digits() -> None:
+    noise = RNG.normal(size=(1000, 2))
+    offset = np.array([1e6, -3e6])
+    q: Any = from_samples(offset + 1e-3 * noise).posterior
+    assert np.allclose(q.mean - offset, 1e-3 * noise.mean(0), atol=1e-8)
+    assert np.allclose(q.covariance, 1e-6 * np.cov(noise.T, bias=True), rtol=1e-4, atol=1e-12)
+    scales = 10.0 ** np.array([-8, 0, 8])
+    fit = from_samples(RNG.normal(size=(2000, 3)) * scales)
+    assert np.allclose(np.sqrt(np.diag(fit.posterior.covariance)) / scales, 1, atol=0.1)  # type: ignore
+
+
+def test_a_low_rank_law_finds_its_factors() -> None:
+    rng = np.random.default_rng(2)
+    factor, variance = rng.normal(size=(12, 2)) * 2, rng.uniform(0.5, 1.5, 12)
+    draws = rng.normal(size=(3000, 2)) @ factor.T + rng.normal(size=(3000, 12)) * variance**0.5
+    fit = from_samples(draws, "low-rank")
+    q: Any = fit.posterior
+    assert isinstance(q, LowRankGaussian) and q.rank == 2
+    truth = factor @ factor.T + np.diag(variance)
+    errors = np.sqrt((truth**2 + np.outer(np.diag(truth), np.diag(truth))) / 3000)
+    assert (abs(q.covariance - truth) < 5 * errors).all()
+    assert quiet(draws, "low-rank", rank=1).posterior.rank == 1
+    with pytest.raises(StructureError, match="rank=12 for 12"):
+        from_samples(draws, "low-rank", rank=12)
+
+
+def test_gammas_betas_and_dirichlets_are_of_maximum_likelihood() -> None:
+    """As scipy finds them; a Dirichlet's statistics are those of the draws."""
+    rng = np.random.default_rng(3)
+    z = rng.gamma(3, 2, (800, 2))
+    q: Any = from_samples(z, "gamma", names=["s", "t"]).posterior
+    assert isinstance(q, Plate) and q.names[""] == ("s", "t") if isinstance(q.names, dict) else True
+    for i in range(2):
+        shape, _, scale = scipy.stats.gamma.fit(z[:, i], floc=0)
+        assert np.isclose(q.members.shape[i], shape, rtol=1e-4)
+        assert np.isclose(q.members.rate[i], 1 / scale, rtol=1e-4)
+    b: Any = from_samples({"p": rng.beta(2, 5, 800)}, "beta").posterior
+    theirs = scipy.stats.beta.fit(np.random.default_rng(3).beta(2, 5, 800), floc=0, fscale=1)
+    assert isinstance(b, Beta) and b.names == ("p",) and len(theirs) == 4
+    pi = rng.dirichlet([3, 2, 5], 800)
+    d: Any = from_samples({"pi": pi}, "dirichlet").posterior
+    assert isinstance(d, Dirichlet) and d.names == ("pi[0]", "pi[1]", "pi[2]")
+    assert np.allclose(d.mean_parameters, np.log(pi).mean(0), atol=1e-8)
+
+
+def test_a_gamma_far_from_zero_is_as_narrow_as_its_draws() -> None:
+    noise = RNG.normal(size=2000)
+    q: Any = from_samples({"s": 1e6 + 1e-2 * noise}, "gamma").posterior
+    assert isinstance(q, Gamma)
+    assert np.isclose(np.sqrt(q.shape) / q.rate, 1e-2 * noise.std(), rtol=1e-3)
+
+
+def test_bounded_variables_are_mapped_and_the_map_is_kept(tmp_path: Any) -> None:
+    rng = np.random.default_rng(4)
+    logs = rng.normal(size=(1000, 2)) @ [[0.5, 0.2], [0.0, 0.3]] + 1
+    draws = {"beta": rng.normal(size=(1000, 2)), "scale": np.exp(logs)}
+    fit = from_samples(draws, support={"scale": "positive"})
+    q: Any = fit.posterior
+    assert isinstance(q, Transformed) and fit.ok
+    assert q.supports.tree == {"beta": RealNumbers((2,)), "scale": PositiveNumbers((2,))}
+    assert q.names == ("beta[0]", "beta[1]", "scale[0]", "scale[1]")
+    assert np.allclose(q.law.mean[2:], logs.mean(0))
+    assert np.allclose(q.law.covariance[2:, 2:], np.cov(logs.T, bias=True))
+    posterity.save(q, tmp_path / "q.safetensors")
+    again = posterity.load(tmp_path / "q.safetensors")
+    assert again == q and again.names == q.names
+    table = from_samples(np.exp(logs / 4), support={"s": "positive"}, names=["s", "t"])
+    assert table.posterior.event_shape == {"s": (), "t": ()}
+    whole = from_samples(np.exp(logs), support="positive", names=["s", "t"])
+    assert whole.posterior.event_shape == (2,) and whole.posterior.names == ("s", "t")
+    simplex = from_samples({"pi": rng.dirichlet([30, 20, 50], 1000)}, support="simplex").posterior
+    assert simplex.names == ("pi[0]", "pi[1]") and simplex.event_shape == {"pi": (3,)}
+
+
+def test_laws_for_each_variable() -> None:
+    rng = np.random.default_rng(5)
+    draws = {"beta": rng.normal(size=(1000, 2)), "sigma": rng.gamma(30, 1, 1000)}
+    fit = from_samples(draws, {"beta": "gaussian", "sigma": "gamma"})
+    q: Any = fit.posterior
+    assert isinstance(q, Product) and isinstance(q.sigma, Gamma)
+    assert q.names == {"beta": ("beta[0]", "beta[1]"), "sigma": ("sigma",)}
+    assert list(from_samples(draws, independent=True).posterior.blocks) == ["beta", "sigma"]  # type: ignore
+    with pytest.raises(UsageError, match="one for each variable"):
+        from_samples(draws, {"beta": "gaussian"})
+    with pytest.raises(StructureError, match=r"no exponential families.*Take 'gamma'"):
+        from_samples(draws, independent=True, support={"sigma": "positive"})
+
+
+def test_a_mixture_finds_modes_and_their_number() -> None:
+    rng = np.random.default_rng(6)
+    side = rng.random((1500, 1)) < 0.3
+    draws = np.where(side, 10.0, 0.0) * [1.0, -1.0] + rng.normal(size=(1500, 2))
+    fit = from_samples(draws, "mixture", names=["a", "b"])
+    q: Any = fit.posterior
+    assert isinstance(q, Mixture) and q.size == 2 and q.names == ("a", "b") and fit.ok
+    heavy = int(np.argmax(q.weights))
+    assert np.isclose(q.weights[heavy], 1 - side.mean(), atol=1e-3)
+    assert np.allclose(q.components.mean[heavy], draws[~side[:, 0]].mean(0), atol=1e-2)
+    assert quiet(draws, "mixture", components=1).posterior.size == 1
+
+
+# --- alarms --------------------------------------------------------------------------------------
+
+
+def test_honest_draws_are_not_doubted() -> None:
+    """Of AR(1) chains worth 300 draws; the docs say how seldom it happens."""
+    for seed in range(5):
+        draws = autoregressive(4, 500, 3, 300, np.random.default_rng(seed))
+        fit = from_samples(draws)
+        assert fit.ok and fit.checks.kl < 4 * fit.checks.kl_error + 1e-3
+    assert "ok" in repr(fit) and "R-hat" in str(fit.checks)
+
+
+def test_two_modes_are_doubted() -> None:
+    rng = np.random.default_rng(7)
+    draws = rng.normal(size=(4, 300, 2))
+    draws[..., 1] += np.where(rng.random((4, 300)) < 0.5, -2.5, 2.5)
+    with pytest.warns(FitWarning, match=r"Two modes, along effect: one gaussian.*'mixture'"):
+        fit = from_samples(draws, names=["noise", "effect"])
+    rows = fit.checks.coordinates
+    assert (rows["noise"].modes, rows["effect"].modes) == (1, 2) and not fit.ok
+    # KL of N(0, 1 + 2.5²) from the mixture, by quadrature.
+    z = np.linspace(-12, 12, 4001)
+    p = (scipy.stats.norm.pdf(z, -2.5) + scipy.stats.norm.pdf(z, 2.5)) / 2
+    gap = np.log(p) - scipy.stats.norm.logpdf(z, 0, np.sqrt(7.25))
+    truth = np.trapezoid(p * gap, z)
+    assert abs(fit.checks.kl - truth) < 5 * fit.checks.kl_error + 0.02
+    assert abs(rows["effect"].kl - truth) < 5 * rows["effect"].kl_error + 0.02
+
+
+def test_modes_in_no_coordinates_direction_are_doubted() -> None:
+    rng = np.random.default_rng(8)
+    along = np.ones(10) / 10**0.5
+    side = np.where(rng.random((2000, 1)) < 0.5, -3.0, 3.0)
+    with pytest.warns(FitWarning, match="Two modes"):
+        from_samples(rng.normal(size=(2000, 10)) + side * along)
+
+
+def test_chains_that_are_stuck_are_doubted() -> None:
+    draws = (
+        np.random.default_rng(9).normal(size=(4, 300, 1)) + np.array([0, 0, 0, 8.0])[:, None, None]
+    )
+    with pytest.warns(FitWarning, match=r"Chains disagree: split R-hat is .*Two modes"):
+        from_samples(draws)
+
+
+def test_skewed_positive_draws_are_told_of_a_support() -> None:
+    rng = np.random.default_rng(10)
+    draws = {"sigma": np.exp(rng.normal(size=2000) / 2), "mu": rng.normal(size=2000)}
+    with pytest.warns(FitWarning, match=r"Skewed: sigma .* positive: try support=\{'sigma'"):
+        from_samples(draws)
+    with pytest.warns(FitWarning, match=r"between zero and one: try.*'unit'"):
+        from_samples({"p": rng.beta(1, 9, 2000)})
+    with pytest.warns(FitWarning, match=r"Heavy tails: z"):
+        from_samples(rng.standard_t(2.5, (4000, 1)))
+
+
+def test_what_a_family_leaves_out_is_doubted() -> None:
+    rng = np.random.default_rng(11)
+    draws = rng.multivariate_normal([0, 0], [[1, 0.9], [0.9, 1]], 2000)
+    with pytest.warns(FitWarning, match=r"Correlations are left out, of 0\.\d\d nats"):
+        fit = from_samples(draws, "diagonal")
+    assert np.isclose(fit.checks.correlation, -np.log(1 - 0.81) / 2, atol=0.1)
+    with pytest.warns(FitWarning, match=r"Skewed: z.*mixture"):
+        from_samples(rng.lognormal(0, 1.5, (2000, 1)) + 0.3, "gamma")
+    with pytest.warns(FitWarning, match="More parameters than draws"):
+        from_samples(rng.normal(size=(90, 30)))
+    with pytest.warns(FitWarning, match="Few effective draws"):
+        from_samples(autoregressive(1, 2000, 1, 15, rng))
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+FINE = {"a": RNG.normal(size=50), "b": RNG.normal(size=(50, 2))}
+NAN = {**FINE, "b": np.where(np.arange(100).reshape(50, 2) == 31, np.nan, FINE["b"])}
+COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
+
+
+@pytest.mark.parametrize(
+    ("draws", "options", "error", "words"),
+    [
+        (NAN, {}, ParameterError, r"1 draws of 'b' .* first of 'b\[1\]' at chain 0, draw 15"),
+        ({**FINE, "c": FINE["a"] + 1j}, {}, StructureError, "complex.*'c'"),
+        ({**FINE, "c": np.array(["x"] * 50)}, {}, StructureError, "'c'.*real numbers"),
+        ({**FINE, "c": np.zeros(49)}, {}, StructureError, "as many of each variable"),
+        ({**FINE, "c": np.full(50, 3.0)}, {}, ParameterError, r"draws of \['c'\] that do not vary"),
+        (np.full((50, 1), 1e8), {}, ParameterError, "do not vary"),
+        (COPY, {"names": list("wxyz")}, ParameterError, r"'[wyz]', .*one follows from the others"),
+        (RNG.normal(size=(20, 25)), {}, StructureError, "20 draws of 25.*at least 26.*'diagonal'"),
+        (RNG.normal(size=(5, 1)), {}, StructureError, "5 draws"),
+        (RNG.normal(size=(3, 20, 2, 2)), {}, StructureError, "a dictionary by name"),
+        (RNG.normal(size=(50, 2)), {"names": ["a"]}, StructureError, "2 texts"),
+        (RNG.normal(size=(50, 2)), {"chains": 7}, StructureError, "50 draws of .* 7 chains"),
+        (RNG.normal(size=(50, 2)), {"chains": "third"}, UsageError, "chains='third'"),
+        (RNG.normal(size=50), {"chains": "first"}, StructureError, r"expected \(chains, draws"),
+        (FINE, {"support": {"c": "positive"}}, UsageError, r"supports for \['c'\]"),
+        (FINE, {"support": {"a": "positive"}}, ParameterError, "'a' outside of the support"),
+        (FINE, {"support": {"a": "between"}}, UsageError, "support='between' for 'a'"),
+        (FINE, {"support": {"a": "simplex"}}, StructureError, "shape"),
+        (FINE, {"family": "gamma"}, ParameterError, "outside of the support"),
+        (FINE, {"family": "cauchy"}, UsageError, "family='cauchy'"),
+        (FINE, {"family": "low-rank", "rank": 0}, UsageError, "rank=0"),
+        ("draws.csv", {}, UsageError, "draws as str"),
+        (None, {}, UsageError, "draws as NoneType"),
+        ({}, {}, UsageError, "with something in it"),
+        (np.empty((0, 3)), {}, StructureError, r"shape \(0, 3\)"),
+    ],
+)
+def test_bad_draws(draws: Any, options: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=f"(?s){words}"):
+        from_samples(draws, **options)
