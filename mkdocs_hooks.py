@@ -17,9 +17,10 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent
 SOURCE = ROOT / "src" / "posterity"
 MODULES = (
-    "families", "fusion", "ledger", "receipt", "federation", "graphs", "pursuit", "pursuit.learning",
-    "distillation", "models", "inference", "networks", "artifact", "plots", "errors",
-)  # fmt: skip
+    *("families", "fusion", "ledger", "receipt", "federation", "graphs", "pursuit"),
+    *("pursuit.learning", "distillation", "models", "inference", "networks", "artifact"),
+    *("adapters.samples", "adapters.tables", "summary", "plots", "errors"),
+)
 ENTRY = re.compile(r"^@(\w+)\{(\w+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"(\w+)\s*=\s*\{(.*?)\},?\s*\n(?=\s*\w+\s*=|\Z)", re.DOTALL)
 ROLE = re.compile(r":(?:func|class|meth|attr|mod|data):`~?([^`]+)`")
@@ -30,12 +31,16 @@ ACCENTS = {"'": "\u0301", "`": "\u0300", '"': "\u0308", "^": "\u0302", "~": "\u0
 def public(module: str) -> list[str]:
     """The public names of a module, in the order in which it gives them."""
     path = SOURCE.joinpath(*module.split("."))
-    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
+    tree = ast.parse(
+        (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    )
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(target, ast.Name) and target.id == "__all__":
             return [element.value for element in node.value.elts]  # pyright: ignore
-    imported = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    imported = [
+        alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
     own = [alias.asname for alias in imported if alias.asname == alias.name]
     made = [
         node.name
@@ -58,11 +63,18 @@ def _plain(value: str) -> str:
     """TeX's accents as letters, without braces."""
     accent = lambda found: found[2] + ACCENTS[found[1]]
     value = re.sub(r"\\(['`\"^~c])\s*\{?(\w)\}?", accent, value)
-    return " ".join(re.sub(r"[{}]", "", value).split()).replace("--", "\u2013").replace("\\&", "&").replace("~", " ")
+    return (
+        " ".join(re.sub(r"[{}]", "", value).split())
+        .replace("--", "\u2013")
+        .replace("\\&", "&")
+        .replace("~", " ")
+    )
 
 
 def _reference(key: str, entry: dict[str, str]) -> str:
-    where = next((entry[k] for k in ("journal", "booktitle", "publisher", "note") if k in entry), "")
+    where = next(
+        (entry[k] for k in ("journal", "booktitle", "publisher", "note") if k in entry), ""
+    )
     at = f" {entry['volume']}" if "volume" in entry else ""
     pages = f", {entry['pages']}" if "pages" in entry else ""
     found = (f"https://doi.org/{entry['doi']}" if "doi" in entry else "") or entry.get("url", "")

@@ -269,7 +269,7 @@ def _driven(
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 3)
     places = Places(search, state.parameters, state.weights, state.number)
     posterior = search.posterior(state.parameters, state.weights)
-    posterior = with_names(posterior, names_of(search.base, "components"))
+    posterior = with_names(posterior, names_of(search.origin, "components"))
     return Pursuit(posterior, status, state.trace, state.refused, places)
 
 
