@@ -199,7 +199,7 @@ def deviations(precision: np.ndarray, names: Sequence[str]) -> np.ndarray:
     size = np.sqrt(np.diagonal(precision))
     values, vectors = np.linalg.eigh(precision / np.outer(size, size))
     if not values[0] > 10 * len(size) * np.finfo(float).eps:
-        alike = [names[place] for place in np.flatnonzero(abs(vectors[:, 0]) > 0.1)]
+        alike = [n for n, part in zip(names, vectors[:, 0], strict=True) if abs(part) > 0.1]
         raise ParameterError(
             found=f"columns that say the same, or nearly: {some(alike)}",
             expected="columns of which none follows from the others, or a prior that holds them",
