@@ -358,6 +358,9 @@ WRONG = [
     ("fit empty.csv --model logistic --target y -o t.safetensors", 5, "nothing in it"),
     ("fit bare.csv --model logistic --target y -o t.safetensors", 4, "no records"),
     ("fit few.csv --model linear --target y -o t.safetensors", 3, "--noise-variance"),
+    ("fit twin.csv --model logistic --target y -o t.safetensors --prior-sd 1e9", 3,
+     "say the same; ['a', 'b']; --without"),
+    ("fit vast.csv --model logistic --target y -o t.safetensors", 3, "1e+200 in column 'a'"),
     ("fit far.csv --model linear --target y -o t.safetensors", 9, "--center"),
 ]  # fmt: skip
 
@@ -369,6 +372,8 @@ def test_what_makes_no_sense_is_said_and_leaves_nothing_behind(line, code, words
     Path("empty.csv").write_text("\n")
     Path("bare.csv").write_text("x,y\n")
     Path("few.csv").write_text("x,y\n1,2\n2,3\n")
+    Path("twin.csv").write_text("a,b,y\n1,1,0\n2,2,1\n3,3,0\n")
+    Path("vast.csv").write_text("a,y\n1,0\n1e200,1\n")
     x = 1e9 + np.random.default_rng(0).normal(size=9)
     put("far.csv", {"x": x, "y": x - 1e9})
     refuse(line, code, words)
@@ -378,4 +383,6 @@ def test_the_recipe_is_readable():
     put("t.csv", take(records(), "age", "ill"))
     succeed("fit", "t.csv", "--target", "ill", "--model", "logistic", "-o", "t.safetensors")
     told = json.loads(posterity.inspect("t.safetensors").provenance["recipe"])
-    assert (told["target"], told["columns"], told["prior_sd"]) == ("ill", ["age"], {"": 10.0})
+    assert (told["target"], told["columns"], told["prior_sd"]) == (
+        "ill", ["age"], {"": 10.0, "intercept": 1000.0},
+    )  # fmt: skip

@@ -100,6 +100,17 @@ def test_columns_are_matched_by_their_names(folder):
     assert rows("plain.csv") != rows("named.csv")
 
 
+def test_the_target_may_stand_in_the_table(folder):
+    first, *lines = Path("new.csv").read_text().splitlines()
+    labelled = [f"{first},ill", *(f"{line},1" for line in lines)]
+    Path("labelled.csv").write_text("\n".join(labelled) + "\n")
+    succeed("predict", "classes.safetensors", "new.csv", "-o", "a.csv")
+    succeed("predict", "classes.safetensors", "labelled.csv", "-o", "b.csv", "--target", "ill")
+    assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
+    refuse("predict classes.safetensors labelled.csv -o c.csv", 4, "ill")
+    refuse("predict classes.safetensors new.csv -o c.csv --target ill", 4, "'ill'; --target")
+
+
 def test_a_network_is_averaged_over_draws(folder):
     document("predict", "net.safetensors", "new.npz", "-o", "p.npz", "--samples", 30, "--seed", 4)
     import jax

@@ -77,7 +77,8 @@ def fit(
         list[str] | None,
         typer.Option(
             metavar="S or NAME=S",
-            help="Of the coefficients' prior about 0: 1000 if linear, else 10, if left out.",
+            help="Of the coefficients' prior about 0; if left out 10 (of an intercept 1000), or "
+            "1e6 if linear.",
         ),
     ] = None,
     prior: Annotated[

@@ -57,6 +57,26 @@ def read_inputs(path: Path, array: str | None = None) -> Inputs:
     return found
 
 
+def apart(found: Inputs, target: str | None, path: Path) -> Inputs:
+    """The inputs without the column that is the ``target``, if one is named.
+
+    Raises:
+        StructureError: if there is no such column, or nothing beside it.
+    """
+    if target is None:
+        return found
+    name = clean(target)
+    if name not in found.names or len(found.names) == 1:
+        raise StructureError(
+            found=f"columns {some(found.names)} in {str(path)!r}",
+            expected=f"the target {target!r} among them, and others to predict it from",
+            fix="Name it by --target as the table does, or leave --target out.",
+        )
+    place = found.names.index(name)
+    others = (*found.names[:place], *found.names[place + 1 :])
+    return Inputs(np.delete(found.x, place, axis=1), others)
+
+
 def in_order(found: Inputs, wanted: Sequence[str], place: str, of: str) -> np.ndarray:
     """The inputs with their columns in the order that is ``wanted``, if both have names.
 

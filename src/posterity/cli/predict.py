@@ -43,6 +43,10 @@ def predict(
     array: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which array of an .npz, if several.")
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The column of INPUTS that is predicted: left out."),
+    ] = None,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -66,18 +70,19 @@ def predict(
     _check_format(output)
     asked = {"samples": samples, "likelihood": likelihood, "seed": seed}
     asked = {name: value for name, value in asked.items() if value is not None}
-    present(lambda: _predict(file, inputs, output, array, asked), "predict", as_json)
+    present(lambda: _predict(file, inputs, output, array, target, asked), "predict", as_json)
 
 
 def _predict(
-    file: Path, inputs: Path, output: Path, array: str | None, asked: dict[str, Any]
-) -> dict[str, Any]:
+    file: Path, inputs: Path, output: Path, array: str | None, target: str | None,
+    asked: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     from posterity.artifact.columns import unnamed
-    from posterity.cli.input_files import in_order, read_inputs
+    from posterity.cli.input_files import apart, in_order, read_inputs
 
     with bar("Predicting"):
         predictor, names, kind = _predictor(file, asked)
-        found = read_inputs(inputs, array)
+        found = apart(read_inputs(inputs, array), target, inputs)
         x = in_order(found, names, str(inputs), str(file))
         try:
             prediction = predictor(x)

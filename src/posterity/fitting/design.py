@@ -10,10 +10,10 @@ from posterity.adapters.tables import numbers
 from posterity.adapters.tables.cells import Cells
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
 from posterity.families.names import some
-from posterity.fitting.recipe import Recipe
+from posterity.fitting.recipe import INTERCEPT, Recipe
 
-INTERCEPT = "intercept"
-"""The name of the coefficient of the column of ones."""
+LARGEST = 1e100
+"""Of what a model sees: squares, and their sums, are to be finite."""
 
 
 class Design(NamedTuple):
@@ -150,8 +150,20 @@ def design(
         dropped,
         (*(notes if dropped else ()), *_oddities(names, columns)),
     )
+    _check_size(found, path)
     _check_target(found, recipe, path)
     return found
+
+
+def _check_size(found: Design, path: Path) -> None:
+    sizes = abs(found.x).max(0, initial=0)
+    if not sizes.max(initial=0) <= LARGEST:
+        raise ParameterError(
+            found=f"{sizes.max():.3g} in column {found.names[int(np.argmax(sizes))]!r} of "
+            f"{str(path)!r}",
+            expected=f"numbers up to {LARGEST:g}",
+            fix="Change units: --scale NAME=VALUE.",
+        )
 
 
 def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:

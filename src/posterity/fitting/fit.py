@@ -12,7 +12,14 @@ from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.fitting import newton
 from posterity.fitting.design import Design, columns_of, design
-from posterity.fitting.recipe import ESTIMATE, KEY, PRIOR_SD, Recipe, check_recipe
+from posterity.fitting.recipe import (
+    ESTIMATE,
+    INTERCEPT,
+    KEY,
+    PRIOR_SD,
+    Recipe,
+    check_recipe,
+)
 from posterity.ledger import Ledger
 
 _LOUD = 0.25
@@ -104,7 +111,10 @@ def _filled(recipe: Recipe, columns: tuple[str, ...]) -> Recipe:
     """With its defaults, and the columns that it comes to."""
     own: dict[str, Any] = {"columns": columns}
     if recipe.prior is None:
-        own["prior_sd"] = {"": PRIOR_SD[recipe.model], **recipe.prior_sd}
+        usual = {} if "" in recipe.prior_sd else dict(PRIOR_SD[recipe.model])
+        if not recipe.intercept:
+            usual.pop(INTERCEPT, None)
+        own["prior_sd"] = usual | dict(recipe.prior_sd)
     if recipe.model == "linear" and recipe.noise_variance is None:
         own["noise_variance"] = ESTIMATE
     if recipe.model == "mixture" and recipe.component_sd is None:
@@ -166,9 +176,9 @@ def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamil
         sd = precision**-0.5
     else:
         precision = (precision + precision.T) / 2
+        sd = newton.deviations(precision, data.names)
         posterior = Gaussian(precision @ mode.mean, precision)
-        sd = np.sqrt(np.diagonal(posterior.covariance))
-    newton.check_kept(mode.mean, np.asarray(posterior.mean), sd, list(data.names))
+    newton.check_kept(mode.mean, np.asarray(posterior.mean), sd, data.names)
     ledger = Ledger.of_site(site, prior=prior, posterior=posterior.named(data.names))
     notes = (*data.notes, *_notes(data, recipe, mode, sd, prior))
     return Fit(ledger, recipe, len(y), data.dropped, mode.steps, noise, notes)
@@ -204,8 +214,8 @@ def _notes(data: Design, recipe: Recipe, mode: newton.Mode, sd: np.ndarray, prio
     named = list(zip(data.names, sd, own, far, strict=True))
     if loud := [name for name, s, o, _ in named if s**2 > _LOUD * o**2]:
         yield (
-            f"records say little of {some(loud)}: the prior has more than a quarter of the "
-            "precision there"
+            f"records say little of {some(loud)}, where more than a quarter of the precision is "
+            "the prior's: unless you want that, change units or --prior-sd at every site"
         )
     if held := [name for name, _, _, f in named if f > _FAR]:
         yield (

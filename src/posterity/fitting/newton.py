@@ -7,18 +7,21 @@ curvature there is Laplace's approximation (bishop2006, section 4.4); of a linea
 posterior itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from posterity.errors import ConvergenceError, ParameterError
+from posterity.families.names import some
 
 STEPS = 200
 """Newton steps, at most; ten are usual."""
 CLOSE = 1e-8
 """Of a step: how far from the mode it may end, in standard deviations of the posterior."""
+ROUNDED = 1e-4
+"""The same, where rounding lets it come no closer."""
 _HALVINGS = 60
 _KEPT = 1e-3
 """Standard deviations by which the stored parameters may displace the mean."""
@@ -140,13 +143,15 @@ def find_mode(
         f = x @ z + shift
         move, r = step(f, likelihood.slope(f, y), z)
         far = float(np.linalg.norm(r @ move))  # standard deviations of the posterior
-        if far <= CLOSE:
+        rounding = 1e-14 * (1 + abs(best))
+        stuck = far <= ROUNDED and far**2 / 2 <= rounding  # no gain that could be told
+        if far <= CLOSE or stuck:
             z = z + move
             f = x @ z + shift
             curved = x * np.sqrt(likelihood.curvature(f))[:, None]
             precision = (curved.T @ curved) * np.outer(size, size)
             return Mode(z / size, precision, f, count)
-        rate, rounding = 1.0, 1e-14 * (1 + abs(best))
+        rate = 1.0
         for _ in range(_HALVINGS):
             new = value(z + rate * move)
             if new >= best + 1e-4 * rate * far**2 - rounding:
@@ -185,7 +190,25 @@ def noise_of_residuals(x: np.ndarray, y: np.ndarray) -> float:
     return variance
 
 
-def check_kept(mean: np.ndarray, stored: np.ndarray, sd: np.ndarray, names: list[str]) -> None:
+def deviations(precision: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """The standard deviations (d,) of a Gaussian with this precision.
+
+    Raises:
+        ParameterError: if columns are so alike that float64 does not tell them apart.
+    """
+    size = np.sqrt(np.diagonal(precision))
+    values, vectors = np.linalg.eigh(precision / np.outer(size, size))
+    if not values[0] > 10 * len(size) * np.finfo(float).eps:
+        alike = [n for n, part in zip(names, vectors[:, 0], strict=True) if abs(part) > 0.1]
+        raise ParameterError(
+            found=f"columns that say the same, or nearly: {some(alike)}",
+            expected="columns of which none follows from the others, or a prior that holds them",
+            fix="Leave one out (--without NAME), --center those far from 0, or lower --prior-sd.",
+        )
+    return np.sqrt((vectors**2 / values).sum(1)) / size
+
+
+def check_kept(mean: np.ndarray, stored: np.ndarray, sd: np.ndarray, names: Sequence[str]) -> None:
     """Raise a ParameterError if natural parameters lose the mean that they were made of."""
     off = abs(mean - stored) / sd
     if not off.max(initial=0) <= _KEPT:

@@ -17,8 +17,18 @@ KEY = "recipe"
 VERSION = 1
 MODELS = ("linear", "logistic", "poisson", "mixture")
 FAMILIES = ("gaussian", "diagonal")
-PRIOR_SD = {"linear": 1000.0, "logistic": 10.0, "poisson": 10.0, "mixture": 10.0}
-"""Of a coefficient, or of a component's mean, where no other is asked for."""
+INTERCEPT = "intercept"
+"""The name of the coefficient of the column of ones."""
+PRIOR_SD: Mapping[str, Mapping[str, float]] = {
+    "linear": {"": 1e6},
+    "logistic": {"": 10.0, INTERCEPT: 1000.0},
+    "poisson": {"": 10.0, INTERCEPT: 1000.0},
+    "mixture": {"": 10.0},
+}
+"""Of coefficients, or of components' means, where no other is asked for.
+
+An intercept is how things are where all columns are 0, which may be far from any record.
+"""
 ESTIMATE = "estimate"
 _FLAGS = {"categories": "--category", "version": "the version of posterity fit"}
 """Of those keys that are not called as their flag is."""

@@ -32,7 +32,7 @@ def plain(text: str) -> str:
 
 def is_missing(text: str) -> bool:
     """Whether a cell says that there is no value."""
-    return text.strip().lower() in MISSING
+    return not text[:1].isdigit() and text.strip().lower() in MISSING  # most cells are numbers
 
 
 def decimal_mark(cells: Iterable[str]) -> str | None:
