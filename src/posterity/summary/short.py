@@ -73,8 +73,8 @@ def short_fusion(fusion: Any) -> str:
             name = f"{path}: " if path else ""
             parts.append(f"{name}{plate.components} components of {len(plate.matching)} sites, "
                          f"cost {plate.cost:.3g}")  # fmt: skip
-        scale = getattr(fusion, "scale", None)
-        parts += [str(scale)] if scale is not None else []
+            if fusion.posterior.dimension <= MOST_READ and len(plate.matching) <= MOST_SOLVED:
+                parts.append(str(fusion.scales[path]))  # of more it takes a while
         return cut(f"{type(fusion).__name__}({'; '.join(map(clean, parts))})")
     except Exception:
         return f"{type(fusion).__name__}(?)"
