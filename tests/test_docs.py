@@ -36,6 +36,7 @@ PAGES = [
     "docs/serving.md",
     "docs/new-family.md",
     "docs/cli.md",
+    "docs/show.md",
 ]
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"

@@ -202,7 +202,9 @@ def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
     note = [*asides, f"and {more:,} more rows" if more > 0 else ""]
     text = " ".join(_short(part) for part in note if part)
     if lines > 1:
-        ax.legend(loc="upper left", bbox_to_anchor=(0.0, -0.28 / ax.figure.get_figheight() - 0.02),
+        figure: Any = ax.figure
+        below = -0.28 / figure.get_figheight() - 0.02
+        ax.legend(loc="upper left", bbox_to_anchor=(0.0, below),
                   ncols=min(4, lines), fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
     if text:
         ax.set_title(text, fontsize=8, color=PALE, loc="left", pad=4)
