@@ -78,7 +78,9 @@ def test_it_is_quick_whatever_the_size():
 def test_ledgers_fusions_and_receipts():
     prior = Gamma.from_standard(1.0, 1.0)
     ledger = Ledger(prior).extend({f"site{n}": Gamma(1.0, 1.0) for n in range(5)}).forget("site0")
-    assert repr(ledger) == "Ledger(Gamma, 4 sites: site1, site2, site3 and 1 more, 1 forgotten)"
+    assert repr(ledger) == (
+        "Ledger(4 sites: site1, site2, site3 and 1 more, 1 forgotten; Gamma(1.2 ± 0.49))"
+    )
     html = ledger._repr_html_()
     assert "pulls most" in html and "forgotten" in html
     plate = Plate(DiagonalGaussian.from_standard([[0.0], [9.0]], [[0.1], [0.1]]))

@@ -77,12 +77,12 @@ def _cheap(law: Any) -> bool:
     return square <= MOST_SOLVED and size <= 100 * MOST_READ
 
 
-def _law(law: Any) -> str:
+def _law(law: Any, names: Any = None) -> str:
     from posterity.summary import summarise
 
     if not _cheap(law):
         return ""
-    told = summarise(law)
+    told = summarise(law, names=names)
     parts = []
     if told.components:
         shown = told.components[:MOST_ROWS]
@@ -110,6 +110,7 @@ def _labelled(one: Any) -> str:
 
 
 def _ledger(ledger: Any) -> str:
+    from posterity.families.names import names_of
     from posterity.summary.pulls import EXACT, sites_of
 
     if not _cheap(ledger.prior):
@@ -125,7 +126,7 @@ def _ledger(ledger: Any) -> str:
         for one in sites[:MOST_ROWS]
     )
     told = table(("site", "adds, nats", "pulls most", "by, sd"), rows, len(sites) - MOST_ROWS)
-    return (told if sites else "") + _law(ledger.total)
+    return (told if sites else "") + _law(ledger.total, names_of(ledger.prior))
 
 
 def _fusion(fusion: Any) -> str:

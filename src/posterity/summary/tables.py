@@ -27,6 +27,7 @@ from posterity.families import (
 from posterity.families.gaussian import AnyGaussian
 from posterity.families.names import names_of
 from posterity.summary import marginals as m
+from posterity.summary import mixed
 from posterity.summary.transformed import parts_of_event
 
 Names = Mapping[str, tuple[str, ...]]
@@ -173,7 +174,8 @@ def _(law: Plate, names: Names, path: str, block: str) -> list[Table]:
 def _(law: Mixture, names: Names, path: str, block: str) -> list[Table]:
     inner = _tables(law.components, names, joined(path, "components"), block)
     return [
-        dataclasses.replace(t, law=m.Mixed(np.asarray(law.weights, float), t.law)) for t in inner
+        dataclasses.replace(t, law=mixed.Mixed(np.asarray(law.weights, float), t.law))
+        for t in inner
     ]
 
 
@@ -294,7 +296,7 @@ def _wishart(q: Wishart) -> list[m.Marginal]:
     return [_Entries(*m.same_shape(size, rho, nu))]
 
 
-class _Entries(m.Product2):
+class _Entries(mixed.Product2):
     """A diagonal entry is Gamma, the case of a correlation of one."""
 
     def quantile(self, p: float) -> np.ndarray:

@@ -27,7 +27,7 @@ def text(data: Data) -> RenderableType:
     parts: list[RenderableType] = [_headline(data)]
     if data["sites"] is not None:
         parts += [_sites(data)]
-    if data["components"]:
+    if any(one["top"] or one["weight"] is not None for one in data["components"]):
         parts += [_components(data)]
     if data["layers"]:
         parts += [_layers(data)]
