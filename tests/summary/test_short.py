@@ -47,7 +47,7 @@ def test_what_it_says():
     assert repr(q - q) == "Gaussian(d=5, improper)"
     members = DiagonalGaussian.from_standard(np.zeros((2, 3)), np.ones((2, 3)))
     plate = Plate(members, Dirichlet.from_standard([1.0, 3.0])).named(["low", "high"])
-    assert repr(plate) == "Plate(2 x DiagonalGaussian(d=3) low, high, weights 0.25 0.75)"
+    assert repr(plate) == "Plate(2 x DiagonalGaussian(d=3) low, high, Dirichlet weights 0.25 0.75)"
     two = Mixture.from_standard([1.0, 3.0], members)
     assert repr(two) == "Mixture(2 x DiagonalGaussian(d=3), weights 0.25 0.75)"
     assert repr(members) == "DiagonalGaussian(d=3, batch=(2,))"
@@ -79,7 +79,7 @@ def test_ledgers_fusions_and_receipts():
     prior = Gamma.from_standard(1.0, 1.0)
     ledger = Ledger(prior).extend({f"site{n}": Gamma(1.0, 1.0) for n in range(5)}).forget("site0")
     assert repr(ledger) == (
-        "Ledger(4 sites: site1, site2, site3 and 1 more, 1 forgotten; Gamma(1.2 ± 0.49))"
+        "Ledger(4 sites: site1, site2, site3 and 1 more, 1 forgotten; Gamma(1 ± 0.45))"
     )
     html = ledger._repr_html_()
     assert "pulls most" in html and "forgotten" in html

@@ -186,10 +186,11 @@ def _exp(log_weights: np.ndarray) -> np.ndarray:
 
 
 def _weights(weights: Any, numbers: bool) -> str:
+    kind = f"{type(weights).__name__} weights"
     if not numbers or weights.batch_shape[:-1]:
-        return f"weights {type(weights).__name__}"
+        return kind
     mean = np.asarray(_known(weights, False).mean_weights())
-    return f"weights {_few(mean)}" if np.isfinite(mean).all() else "weights improper"
+    return f"{kind} {_few(mean)}" if np.isfinite(mean).all() else f"improper {kind}"
 
 
 def _few(values: np.ndarray, rule: Any = lambda values: values) -> str:

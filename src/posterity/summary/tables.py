@@ -42,7 +42,7 @@ class Row(NamedTuple):
         member: of a plate, by its name or number; ``""`` elsewhere.
         quantity: what of it: ``mean``, ``variance``, ``precision``, ``probability``, ``weight``;
             ``""`` is the coordinate itself.
-        name: of the coordinate, or its number.
+        name: of the coordinate, or its number; ``""`` where there is but one and it has no name.
         mean: expected value; NaN where there is none.
         sd: standard deviation; infinite or NaN where there is none.
         low: where the equal-tailed interval begins; NaN where there is none.
@@ -62,7 +62,7 @@ class Row(NamedTuple):
     def label(self) -> str:
         """All that tells it from other rows, in one line."""
         inner = f"{self.quantity} of {self.name}" if self.quantity else self.name
-        return ": ".join(part for part in (self.block, self.member, inner) if part)
+        return ": ".join(part for part in (self.block, self.member, inner) if part) or "value"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +224,9 @@ def _quantities(law: Any, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[s
         pairs = zip(*np.triu_indices(law.own_size), strict=True)
         yield "precision", tuple(own[i] if i == j else f"{own[i]}, {own[j]}" for i, j in pairs)
     else:
-        own = names or numbers(law.named_size)
+        # What is but a number goes by its block.
+        scalar = isinstance(law, Gamma | Beta)
+        own = names or (("",) if scalar else numbers(law.named_size))
         yield _first_quantity(law), own
         if isinstance(law, NormalGamma | NormalWishart):
             yield "variance", own
