@@ -152,3 +152,15 @@ def test_files_that_cannot_be_shown(shown):
     refuse("show q.safetensors --level 1", 2, "level=1.0; between 0 and 1")
     os.mkfifo("pipe")
     assert "pipe or a device" in fail(5, "show", "pipe")["found"]
+
+
+def test_fuse_says_what_a_residual_is_worth(files):
+    found = document("fuse", "n.safetensors", "s.safetensors", "-o", "both.safetensors")
+    plate = found["plates"][""]
+    assert plate["residual"] == pytest.approx(plate["cost"] / 4)
+    assert 0.1 < plate["residual"] / plate["expected_residual"] < 10
+    text = succeed("fuse", "n.safetensors", "s.safetensors", "-o", "both.safetensors").stdout
+    assert "sampling alone would give" in text
+    found = document("fuse", "plain.safetensors", "s.safetensors", "-o", "both.safetensors")
+    assert found["plates"][""]["expected_residual"] is None
+    assert "priors are not known" in found["plates"][""]["scale"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from laws.table import TABLE
 
-from posterity import Ledger, fuse
+from posterity import Ledger, federate, fuse
 from posterity.families import (
     DiagonalGaussian,
     Dirichlet,
@@ -18,6 +18,9 @@ from posterity.families import (
     Product,
     exported,
 )
+from posterity.models.conjugate import GaussianMean
+from posterity.pursuit import Row
+from posterity.pursuit.result import Pursuit, Status
 from posterity.receipt import Receipt
 
 
@@ -95,3 +98,15 @@ def test_all_exported_families_have_both():
     for family in exported().values():
         assert family.__repr__ is not object.__repr__
         assert callable(family._repr_html_)
+
+
+def test_runs_without_their_history_and_pursuits():
+    prior = Gaussian.from_standard(np.zeros(2), np.eye(2)).named(["age", "bp"])
+    sites = {name: np.full((30, 2), k, float) for k, name in enumerate("abc")}
+    run = federate(sites, GaussianMean(np.eye(2)), prior)
+    assert repr(run).startswith("Run(step 1 of Sequential, 3 sites: a, b, c; Gaussian(d=2, age=0.9")
+    assert "bp" in run._repr_html_() and "history" not in repr(run)
+    mixture = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
+    row = Row(1, -2.0, 0.1, -2.0, 0.1, 1.0, 1.0, 1.4, 1.0, 100)
+    found = Pursuit(mixture, Status("converged", 0.0, 0.0, 1.0), (row,))
+    assert "ELBO" in found._repr_html_() and "<table>" in found._repr_html_()

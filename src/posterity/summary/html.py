@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from posterity.families.names import names_of
 from posterity.summary.short import MOST_READ, MOST_SOLVED, clean, short_fusion, short_ledger
 from posterity.summary.short import short as short_law
 from posterity.summary.short import short_run as line_of_run
@@ -25,7 +26,7 @@ def of_ledger(ledger: Any) -> str:
 
 def of_run(run: Any) -> str:
     """A run: its line, and its posterior."""
-    return _guarded(run, line_of_run(run), lambda: _law(run.posterior))
+    return _guarded(run, line_of_run(run), lambda: _law(run.posterior, names_of(run.state.prior)))
 
 
 def of_fusion(fusion: Any) -> str:
@@ -110,7 +111,6 @@ def _labelled(one: Any) -> str:
 
 
 def _ledger(ledger: Any) -> str:
-    from posterity.families.names import names_of
     from posterity.summary.pulls import EXACT, sites_of
 
     if not _cheap(ledger.prior):
