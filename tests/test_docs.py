@@ -48,6 +48,7 @@ PAGES = [
     "docs/adapters/arviz.md",
     "docs/adapters/blackjax.md",
     "docs/adapters/pymc-and-stan.md",
+    "docs/show.md",
 ]
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"

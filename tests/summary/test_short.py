@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from laws.table import TABLE
 
-from posterity import Ledger, fuse
+from posterity import Ledger, federate, fuse
 from posterity.families import (
     DiagonalGaussian,
     Dirichlet,
@@ -18,6 +18,9 @@ from posterity.families import (
     Product,
     exported,
 )
+from posterity.models.conjugate import GaussianMean
+from posterity.pursuit import Row
+from posterity.pursuit.result import Pursuit, Status
 from posterity.receipt import Receipt
 
 
@@ -47,7 +50,7 @@ def test_what_it_says():
     assert repr(q - q) == "Gaussian(d=5, improper)"
     members = DiagonalGaussian.from_standard(np.zeros((2, 3)), np.ones((2, 3)))
     plate = Plate(members, Dirichlet.from_standard([1.0, 3.0])).named(["low", "high"])
-    assert repr(plate) == "Plate(2 x DiagonalGaussian(d=3) low, high, weights 0.25 0.75)"
+    assert repr(plate) == "Plate(2 x DiagonalGaussian(d=3) low, high, Dirichlet weights 0.25 0.75)"
     two = Mixture.from_standard([1.0, 3.0], members)
     assert repr(two) == "Mixture(2 x DiagonalGaussian(d=3), weights 0.25 0.75)"
     assert repr(members) == "DiagonalGaussian(d=3, batch=(2,))"
@@ -78,7 +81,9 @@ def test_it_is_quick_whatever_the_size():
 def test_ledgers_fusions_and_receipts():
     prior = Gamma.from_standard(1.0, 1.0)
     ledger = Ledger(prior).extend({f"site{n}": Gamma(1.0, 1.0) for n in range(5)}).forget("site0")
-    assert repr(ledger) == "Ledger(Gamma, 4 sites: site1, site2, site3 and 1 more, 1 forgotten)"
+    assert repr(ledger) == (
+        "Ledger(4 sites: site1, site2, site3 and 1 more, 1 forgotten; Gamma(1 ± 0.45))"
+    )
     html = ledger._repr_html_()
     assert "pulls most" in html and "forgotten" in html
     plate = Plate(DiagonalGaussian.from_standard([[0.0], [9.0]], [[0.1], [0.1]]))
@@ -93,3 +98,15 @@ def test_all_exported_families_have_both():
     for family in exported().values():
         assert family.__repr__ is not object.__repr__
         assert callable(family._repr_html_)
+
+
+def test_runs_without_their_history_and_pursuits():
+    prior = Gaussian.from_standard(np.zeros(2), np.eye(2)).named(["age", "bp"])
+    sites = {name: np.full((30, 2), k, float) for k, name in enumerate("abc")}
+    run = federate(sites, GaussianMean(np.eye(2)), prior)
+    assert repr(run).startswith("Run(step 1 of Sequential, 3 sites: a, b, c; Gaussian(d=2, age=0.9")
+    assert "bp" in run._repr_html_() and "history" not in repr(run)
+    mixture = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
+    row = Row(1, -2.0, 0.1, -2.0, 0.1, 1.0, 1.0, 1.4, 1.0, 100)
+    found = Pursuit(mixture, Status("converged", 0.0, 0.0, 1.0), (row,))
+    assert "ELBO" in found._repr_html_() and "<table>" in found._repr_html_()

@@ -1,5 +1,8 @@
 """What posteriors say, row by row: exact against SciPy's laws and against draws."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from laws.table import TABLE
@@ -244,3 +247,13 @@ def test_levels_are_between_zero_and_one(level):
 def test_what_is_no_posterior():
     with pytest.raises(UsageError, match="a posterior or a ledger"):
         summarise({"a": 1})
+
+
+def test_summaries_and_reprs_need_no_jax():
+    code = (
+        "import sys, numpy as np; from posterity.families import Gaussian;"
+        "from posterity import Ledger; from posterity.summary import summarise;"
+        "q = Gaussian.from_standard([1.0], [[1.0]]); summarise(Ledger(q).update('a', q)).rows;"
+        "repr(q), q._repr_html_(); assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -169,7 +169,10 @@ def _fuse(
         "matching": options["matching"],
         "count": len(paths),
         "sites": dict(sorted(told.digests.items())),
-        "plates": {path: _plate(plate) for path, plate in fusion.plates.items()},
+        "plates": {
+            path: {**_plate(plate), **_scale(fusion.scales[path])}
+            for path, plate in fusion.plates.items()
+        },
         "network": _network(fusion),
         "columns": list(names),
         "rebased": list(fusion.rebased[:LISTED]),
@@ -299,6 +302,16 @@ def _plate(plate: Any) -> dict[str, Any]:
         "components_evidence": {g: number(n) for g, n in plate.components_evidence.items()},
         "doubtful": doubtful,
         "identified": plate.identified,
+    }
+
+
+def _scale(scale: Any) -> dict[str, Any]:
+    """The residual, and what sampling alone would give."""
+    return {
+        "residual": number(scale.residual),
+        "expected_residual": number(scale.expected),
+        "residual_spread": number(scale.spread),
+        "scale": str(scale),
     }
 
 

@@ -1,6 +1,7 @@
 """The verb: posteriors of several sites in, one posterior out."""
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -34,6 +35,7 @@ from posterity.fusion.refusals import (
 )
 from posterity.fusion.regions import kept_apart
 from posterity.fusion.rules import Rule, RuleName
+from posterity.fusion.scale import Scale, scales_of, without
 from posterity.fusion.sites import Fusible, check_counted_once, read_named, site_weights
 from posterity.fusion.sources import BUDGET, IN_MEMORY, items, small
 from posterity.fusion.stream import stream
@@ -63,6 +65,8 @@ class Fusion:
     rule: Rule
     divergence: Divergence | Discrepancy
     rebased: tuple[str, ...] = ()
+    sampling: Any = dataclasses.field(default=None, repr=False, compare=False)
+    """What :attr:`scales` are found by; not for users."""
 
     def __repr__(self) -> str:
         from posterity.summary.short import short_fusion
@@ -103,6 +107,26 @@ class Fusion:
     def cost(self) -> float:
         """Summed divergence of matched components to their centroid, in nats."""
         return self.plate.cost
+
+    @property
+    def residual(self) -> float | None:
+        """Mean divergence of each matched component to its fused one, in nats: see :attr:`scale`.
+
+        None where nothing was matched.
+        """
+        return self.scale.residual
+
+    @property
+    def scale(self) -> Scale:
+        """The residual beside what sampling alone would give (:mod:`posterity.fusion.scale`)."""
+        return self.scales[next(path for path, one in self.plates.items() if one is self.plate)]
+
+    @functools.cached_property
+    def scales(self) -> dict[str, Scale]:
+        """By path of the plate, its :attr:`scale`."""
+        if self.sampling is None:
+            return without(self.plates, "what the sites said was not kept")
+        return self.sampling()
 
     @property
     def margins(self) -> dict[str, Float[np.ndarray, " k"]]:
@@ -285,6 +309,7 @@ def fuse(
         names = {**names, **names_of_components(labels, path, aligned[path].matching)}
     if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
         _warn_of_doubts(plates, aligned)
+    sampling = functools.partial(scales_of, plates, aligned, side)
     if by is Rule.PRODUCT:
         ledger, rebased, part = add(like, list(sites), blocks, aligned, prior)
         if rebased and prior is None:
@@ -292,10 +317,10 @@ def fuse(
         ledger = kept_apart(ledger, sites, aligned)
         pooled = pooled_posterior(ledger, rebased)
         ledger, pooled = named(ledger, names), named(pooled, names)
-        return Fusion(pooled, ledger, aligned, by, side, rebased)
+        return Fusion(pooled, ledger, aligned, by, side, rebased, sampling)
     fused = average(like, blocks, aligned, side, importance)
     check_proper(fused, "the fused posterior")
-    return Fusion(named(fused, names), None, aligned, by, side)
+    return Fusion(named(fused, names), None, aligned, by, side, sampling=sampling)
 
 
 def _warn_of_doubts(plates: Sequence[Plates], aligned: Mapping[str, Alignment]) -> None:

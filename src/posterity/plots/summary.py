@@ -10,6 +10,7 @@ from posterity.errors import UsageError
 from posterity.ledger import Ledger
 from posterity.plots.canvas import INK, PALE, check_format, new_axes, save
 from posterity.summary import Component, Row, Summary, Table, summarise
+from posterity.summary.mixed import Mixed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,6 +74,8 @@ def plot_summary(
         title = f"{told.family}: means and {100 * told.level:g} % intervals"
     if told.components and members and not isinstance(posterior, Ledger):
         figure = _ridges(told, members)
+    elif any(isinstance(table.law, Mixed) for table in told.tables):
+        figure = _mixture(told)
     else:
         figure = _forest(told, *_estimates(posterior, told, site, names))
     figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
@@ -202,7 +205,9 @@ def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
     note = [*asides, f"and {more:,} more rows" if more > 0 else ""]
     text = " ".join(_short(part) for part in note if part)
     if lines > 1:
-        ax.legend(loc="upper left", bbox_to_anchor=(0.0, -0.28 / ax.figure.get_figheight() - 0.02),
+        figure: Any = ax.figure
+        below = -0.28 / figure.get_figheight() - 0.02
+        ax.legend(loc="upper left", bbox_to_anchor=(0.0, below),
                   ncols=min(4, lines), fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
     if text:
         ax.set_title(text, fontsize=8, color=PALE, loc="left", pad=4)
@@ -217,10 +222,7 @@ def _ridges(told: Summary, members: list[Table]) -> "Figure":
     shown = panels[:MOST_PANELS]
     labels = shown[0][0].axes[0][:MOST_RIDGES]
     wide = max(4.0, 3.0 * len(shown) + 1.0)
-    blank = new_axes(equal=False, inches=(min(wide, 15.0), RIDGE * len(labels) + 1.6))
-    figure: Any = blank.figure
-    blank.remove()
-    axes = figure.subplots(1, len(shown), squeeze=False)[0]
+    figure, axes = _panels(len(shown), 1, (min(wide, 15.0), RIDGE * len(labels) + 1.6))
     for ax, (table, n) in zip(axes, shown, strict=True):
         inner = {c.name: c for c in told.components if c.block == table.block}
         _panel(ax, table, n, inner, told.level)
@@ -260,9 +262,51 @@ def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: fl
         ax.plot(x, y - 0.8 * height, color=colour, linewidth=1)
         ax.plot([low, high], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
     ax.set_ylim(len(labels) - 0.75, -1.0)
-    ax.set_yticks([])
     what = f"{table.quantity} of {table.names[n]}" if table.quantity else table.names[n]
     ax.set_xlabel(_short(f"{table.block}: {what}" if table.block else what), fontsize=9, color=INK)
+    _bare(ax)
+
+
+def _mixture(told: Summary) -> "Figure":
+    """A panel a coordinate: the density of the whole, and what each component has of it."""
+    tables = [table for table in told.tables if isinstance(table.law, Mixed)]
+    panels = [(table, n) for table in tables for n in range(table.size)]
+    shown = panels[:MOST_PANELS]
+    across = min(3, len(shown))
+    down = -(-len(shown) // across)
+    figure, axes = _panels(across, down, (3.6 * across + 0.6, 2.2 * down + 0.9))
+    for ax, (table, n) in zip(axes, shown, strict=False):
+        flat: Any = table.law.reshaped((table.size,))
+        with np.errstate(all="ignore"):
+            one, parts = flat.picked(slice(n, n + 1)), flat.parts.picked((slice(None), n))
+            x = np.linspace(float(one.quantile(0.002)[0]), float(one.quantile(0.998)[0]), 301)
+            grown = np.diff(np.array([parts.cdf(at) for at in x]), axis=0) * flat.weights
+        middle, step = (x[1:] + x[:-1]) / 2, max(x[1] - x[0], 1e-300)
+        for k, own in enumerate((grown / step).T[:MOST_RIDGES]):
+            ax.fill_between(middle, own, color=SITES[k % MOST_SITES], alpha=0.3, linewidth=0)
+        ax.plot(middle, grown.sum(1) / step, color=WHOLE, linewidth=1.5)
+        (row,) = table.rows(told.level, n, n + 1)
+        ax.plot([row.low, row.high], [0, 0], color=WHOLE, linewidth=4, solid_capstyle="butt")
+        ax.set_xlabel(_short(row.label), fontsize=9, color=INK)
+        _bare(ax)
+    for ax in axes[len(shown) :]:
+        ax.remove()
+    if (more := len(panels) - len(shown)) > 0:
+        figure.supxlabel(f"{more:,} more coordinates", fontsize=8, color=PALE, x=0.01, ha="left")
+    return figure
+
+
+def _panels(across: int, down: int, inches: tuple[float, float]) -> tuple[Any, Any]:
+    """A new figure, and its axes in a row."""
+    blank = new_axes(equal=False, inches=inches)
+    figure: Any = blank.figure
+    blank.remove()
+    return figure, figure.subplots(down, across, squeeze=False).ravel()
+
+
+def _bare(ax: Any) -> None:
+    """An axis of values alone."""
+    ax.set_yticks([])
     ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.spines[["bottom"]].set_color(PALE)

@@ -204,7 +204,7 @@ def _of_networks(law: Network, level: float, block: str, member: str) -> Iterato
             sure = ((low[at] > 0) | (high[at] < 0)).mean()
             size, spread = np.sqrt((mean[at] ** 2).mean()), np.median(sd[at])
             yield Layer(
-                block, which, number, str(layer), len(at), *map(float, (size, spread, sure))
+                block, which, number, _kind(layer), len(at), *map(float, (size, spread, sure))
             )
 
 

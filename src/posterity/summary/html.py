@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from posterity.families.names import names_of
 from posterity.summary.short import MOST_READ, MOST_SOLVED, clean, short_fusion, short_ledger
 from posterity.summary.short import short as short_law
 from posterity.summary.short import short_run as line_of_run
@@ -25,7 +26,7 @@ def of_ledger(ledger: Any) -> str:
 
 def of_run(run: Any) -> str:
     """A run: its line, and its posterior."""
-    return _guarded(run, line_of_run(run), lambda: _law(run.posterior))
+    return _guarded(run, line_of_run(run), lambda: _law(run.posterior, names_of(run.state.prior)))
 
 
 def of_fusion(fusion: Any) -> str:
@@ -77,12 +78,12 @@ def _cheap(law: Any) -> bool:
     return square <= MOST_SOLVED and size <= 100 * MOST_READ
 
 
-def _law(law: Any) -> str:
+def _law(law: Any, names: Any = None) -> str:
     from posterity.summary import summarise
 
     if not _cheap(law):
         return ""
-    told = summarise(law)
+    told = summarise(law, names=names)
     parts = []
     if told.components:
         shown = told.components[:MOST_ROWS]
@@ -125,7 +126,7 @@ def _ledger(ledger: Any) -> str:
         for one in sites[:MOST_ROWS]
     )
     told = table(("site", "adds, nats", "pulls most", "by, sd"), rows, len(sites) - MOST_ROWS)
-    return (told if sites else "") + _law(ledger.total)
+    return (told if sites else "") + _law(ledger.total, names_of(ledger.prior))
 
 
 def _fusion(fusion: Any) -> str:

@@ -11,8 +11,6 @@ from scipy import special
 from posterity.arrays.typing import Float
 
 Array = np.ndarray
-HALVINGS = 80
-"""Of an interval in which a quantile lies: more than a float64 has digits."""
 NODES = 400
 """Places at which an expectation is taken that has no closed form."""
 REACH = 9.0
@@ -306,130 +304,6 @@ class Logistic(Marginal):
     def cdf(self, x: Any) -> Array:
         """That of ``u`` at ``logit x``."""
         return special.ndtr((special.logit(np.clip(x, 0.0, 1.0)) - self.loc) / self.scale)
-
-
-@dataclasses.dataclass(frozen=True)
-class Product2(Marginal):
-    """``s/2 ((1 + ρ) A - (1 - ρ) B)``, ``A`` and ``B`` chi-squared of ``ν``: a Wishart's entry.
-
-    So is the entry off the diagonal of scales ``Sii``, ``Sjj``, ``Sij = ρ s``,
-    ``s = √(Sii Sjj)``. Its distribution is averaged over ``B``.
-    """
-
-    s: Array
-    rho: Array
-    nu: Array
-
-    @property
-    def mean(self) -> Array:
-        """``ν Sij``."""
-        return self.nu * self.rho * self.s
-
-    @property
-    def sd(self) -> Array:
-        """``√(ν (Sij² + Sii Sjj))``."""
-        return self.s * np.sqrt(self.nu * (1 + self.rho**2))
-
-    def quantile(self, p: float) -> Array:
-        """By halving; Chebyshev's inequality says where to begin."""
-        reach = self.sd / np.sqrt(min(p, 1 - p))
-        return halved(self.cdf, p, self.mean - reach, self.mean + reach)
-
-    def cdf(self, x: Any) -> Array:
-        """By quadrature over the quantiles of ``B``."""
-        nodes, weights = special.roots_legendre(64)
-        total = np.zeros(np.broadcast_shapes(self.shape, np.shape(x)))
-        for node, weight in zip(nodes, weights, strict=True):
-            other = special.gammaincinv(self.nu / 2, (node + 1) / 2)
-            mine = (x / self.s + (1 - self.rho) * other) / (1 + self.rho)
-            total = total + weight / 2 * special.gammainc(self.nu / 2, np.maximum(mine, 0.0))
-        return total
-
-
-@dataclasses.dataclass(frozen=True)
-class Mixed(Marginal):
-    """A mixture of laws, which lie along the first axis of ``parts``."""
-
-    weights: Float[Array, " k"]
-    parts: Marginal
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The parts', without their first axis."""
-        return self.parts.shape[1:]
-
-    def mapped(self, function: Callable[[Array], Array]) -> "Mixed":
-        """Of each part."""
-        one = lambda array: np.stack([function(part) for part in array])
-        return Mixed(self.weights, self.parts.mapped(one))
-
-    @property
-    def mean(self) -> Array:
-        """The average."""
-        return self._average(self.parts.mean)
-
-    @property
-    def sd(self) -> Array:
-        """Within and between parts."""
-        with np.errstate(invalid="ignore"):
-            apart = self.parts.mean - self.mean
-            return np.sqrt(self._average(self.parts.sd**2 + apart**2))
-
-    def _average(self, values: Array) -> Array:
-        return np.tensordot(self.weights, values, 1)
-
-    def quantile(self, p: float) -> Array:
-        """Between the least and the largest of the parts', to rounding."""
-        ends = self.parts.quantile(p)
-        return halved(self.cdf, p, ends.min(0), ends.max(0))
-
-    def cdf(self, x: Any) -> Array:
-        """The average."""
-        return self._average(self.parts.cdf(x))
-
-
-@dataclasses.dataclass(frozen=True)
-class Drawn(Marginal):
-    """What draws say, which lie along the first axis."""
-
-    draws: Array
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of one draw."""
-        return self.draws.shape[1:]
-
-    def mapped(self, function: Callable[[Array], Array]) -> "Drawn":
-        """Of each draw."""
-        return Drawn(np.stack([function(draw) for draw in self.draws]))
-
-    @property
-    def mean(self) -> Array:
-        """The average."""
-        return self.draws.mean(0)
-
-    @property
-    def sd(self) -> Array:
-        """Of the draws."""
-        return self.draws.std(0)
-
-    def quantile(self, p: float) -> Array:
-        """Of the draws."""
-        return np.quantile(self.draws, p, axis=0)
-
-    def cdf(self, x: Any) -> Array:
-        """The share of draws up to there."""
-        return (self.draws <= x).mean(0)
-
-
-def halved(cdf: Callable[[Any], Array], p: float, low: Array, high: Array) -> Array:
-    """Where a distribution function reaches ``p``, between two ends."""
-    unknown = np.isnan(low) | np.isnan(high)
-    for _ in range(HALVINGS):
-        middle = low + (high - low) / 2
-        below = cdf(middle) < p
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return np.where(unknown, np.nan, low + (high - low) / 2)
 
 
 def unknown(shape: tuple[int, ...]) -> Known:

@@ -44,11 +44,10 @@ def short_ledger(ledger: Any) -> str:
     """One line on a ledger: its sites and its posterior."""
     try:
         held, gone = ledger.sites, len(ledger.forgotten)
-        names = _listed(held)
         left = f", {gone} forgotten" if gone else ""
         count = f"{len(held)} site{'' if len(held) == 1 else 's'}"
-        law = _kind(ledger.prior)
-        return cut(f"Ledger({law}, {count}{': ' + names if names else ''}{left})")
+        told = f"{count}{': ' + _listed(held) if held else ''}{left}"
+        return cut(f"Ledger({told}; {_sum(ledger.prior, held, lambda: ledger.total)})")
     except Exception:
         return f"{type(ledger).__name__}(?)"
 
@@ -56,13 +55,22 @@ def short_ledger(ledger: Any) -> str:
 def short_run(run: Any) -> str:
     """One line on a run, without its history."""
     try:
-        schedule = type(run.schedule).__name__
         sites = run.sites
         told = f"{len(sites)} sites" + (f": {_listed(sites)}" if sites else "")
-        law = _kind(run.state.prior)
-        return cut(f"Run({law}, step {run.state.step} of {schedule}, {told})")
+        step = f"step {run.state.step} of {type(run.schedule).__name__}"
+        law = _sum(run.state.prior, sites, lambda: run.posterior)
+        return cut(f"Run({step}, {told}; {law})")
     except Exception:
         return f"{type(run).__name__}(?)"
+
+
+def _sum(prior: Any, sites: Any, total: Any) -> str:
+    """The posterior of so many sites where it is summed in no time, else what kind it is."""
+    from posterity.families.names import names_of, with_names
+
+    if len(sites) > MOST_SOLVED or prior.dimension > MOST_READ:
+        return _kind(prior)
+    return short(with_names(total(), names_of(prior)))
 
 
 def short_fusion(fusion: Any) -> str:
@@ -73,8 +81,8 @@ def short_fusion(fusion: Any) -> str:
             name = f"{path}: " if path else ""
             parts.append(f"{name}{plate.components} components of {len(plate.matching)} sites, "
                          f"cost {plate.cost:.3g}")  # fmt: skip
-        scale = getattr(fusion, "scale", None)
-        parts += [str(scale)] if scale is not None else []
+            if fusion.posterior.dimension <= MOST_READ and len(plate.matching) <= MOST_SOLVED:
+                parts.append(str(fusion.scales[path]))  # of more it takes a while
         return cut(f"{type(fusion).__name__}({'; '.join(map(clean, parts))})")
     except Exception:
         return f"{type(fusion).__name__}(?)"
@@ -178,10 +186,11 @@ def _exp(log_weights: np.ndarray) -> np.ndarray:
 
 
 def _weights(weights: Any, numbers: bool) -> str:
+    kind = f"{type(weights).__name__} weights"
     if not numbers or weights.batch_shape[:-1]:
-        return f"weights {type(weights).__name__}"
+        return kind
     mean = np.asarray(_known(weights, False).mean_weights())
-    return f"weights {_few(mean)}" if np.isfinite(mean).all() else "weights improper"
+    return f"{kind} {_few(mean)}" if np.isfinite(mean).all() else f"improper {kind}"
 
 
 def _few(values: np.ndarray, rule: Any = lambda values: values) -> str:

@@ -27,6 +27,7 @@ from posterity.families import (
 from posterity.families.gaussian import AnyGaussian
 from posterity.families.names import names_of
 from posterity.summary import marginals as m
+from posterity.summary import mixed
 from posterity.summary.transformed import parts_of_event
 
 Names = Mapping[str, tuple[str, ...]]
@@ -41,7 +42,7 @@ class Row(NamedTuple):
         member: of a plate, by its name or number; ``""`` elsewhere.
         quantity: what of it: ``mean``, ``variance``, ``precision``, ``probability``, ``weight``;
             ``""`` is the coordinate itself.
-        name: of the coordinate, or its number.
+        name: of the coordinate, or its number; ``""`` where there is but one and it has no name.
         mean: expected value; NaN where there is none.
         sd: standard deviation; infinite or NaN where there is none.
         low: where the equal-tailed interval begins; NaN where there is none.
@@ -61,7 +62,7 @@ class Row(NamedTuple):
     def label(self) -> str:
         """All that tells it from other rows, in one line."""
         inner = f"{self.quantity} of {self.name}" if self.quantity else self.name
-        return ": ".join(part for part in (self.block, self.member, inner) if part)
+        return ": ".join(part for part in (self.block, self.member, inner) if part) or "value"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +174,8 @@ def _(law: Plate, names: Names, path: str, block: str) -> list[Table]:
 def _(law: Mixture, names: Names, path: str, block: str) -> list[Table]:
     inner = _tables(law.components, names, joined(path, "components"), block)
     return [
-        dataclasses.replace(t, law=m.Mixed(np.asarray(law.weights, float), t.law)) for t in inner
+        dataclasses.replace(t, law=mixed.Mixed(np.asarray(law.weights, float), t.law))
+        for t in inner
     ]
 
 
@@ -222,7 +224,9 @@ def _quantities(law: Any, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[s
         pairs = zip(*np.triu_indices(law.own_size), strict=True)
         yield "precision", tuple(own[i] if i == j else f"{own[i]}, {own[j]}" for i, j in pairs)
     else:
-        own = names or numbers(law.named_size)
+        # What is but a number goes by its block.
+        scalar = isinstance(law, Gamma | Beta)
+        own = names or (("",) if scalar else numbers(law.named_size))
         yield _first_quantity(law), own
         if isinstance(law, NormalGamma | NormalWishart):
             yield "variance", own
@@ -294,7 +298,7 @@ def _wishart(q: Wishart) -> list[m.Marginal]:
     return [_Entries(*m.same_shape(size, rho, nu))]
 
 
-class _Entries(m.Product2):
+class _Entries(mixed.Product2):
     """A diagonal entry is Gamma, the case of a correlation of one."""
 
     def quantile(self, p: float) -> np.ndarray:

@@ -14,6 +14,7 @@ from posterity.families.supports import (
     UnitInterval,
 )
 from posterity.summary import marginals as m
+from posterity.summary import mixed
 
 DRAWS = 4096
 """Of events that are no numbers one by one, such as covariances."""
@@ -41,7 +42,7 @@ def parts_of_event(
         if kind is None:
             draws = _events(law, proper) if draws is None else draws
             values = _numbers(support, _at(draws, path), len(law.batch_shape))
-            found = m.Drawn(values) if proper else m.unknown(values.shape[1:])
+            found = mixed.Drawn(values) if proper else m.unknown(values.shape[1:])
             yield path, _labels(support, values.shape[-1]), found
         else:
             path, own = (path, own) if own else _called(path, support)
@@ -73,7 +74,7 @@ def _called(path: str, support: Any) -> tuple[str, tuple[str, ...]]:
 def _mapped(law: Any, kind: type, where: slice) -> m.Marginal:
     """Of some coordinates of a law of real vectors."""
     if isinstance(law, Mixture):
-        return m.Mixed(np.asarray(law.weights, float), _mapped(law.components, kind, where))
+        return mixed.Mixed(np.asarray(law.weights, float), _mapped(law.components, kind, where))
     if isinstance(law, LowRankGaussian):
         variance = np.asarray(law.variance) + (np.asarray(law.factor) ** 2).sum(-1)
     elif isinstance(law, AnyGaussian):

@@ -31,6 +31,7 @@ def text(data: dict[str, Any]) -> RenderableType:
         parts += [
             "",
             _headline(path, plate, data["divergence"]),
+            *_scale(plate, data),
             _matching(plate),
             *_absorbed(plate),
         ]
@@ -58,6 +59,15 @@ def _headline(path: str, plate: dict[str, Any], divergence: str) -> str:
     size, cost = plate["components"], short(plate["cost"])
     unit = "squared units" if divergence in TRANSPORT else "nats"
     return f"{name}{size} components, cost {cost} {unit}. Columns are fused, cells local ones."
+
+
+def _scale(plate: dict[str, Any], data: dict[str, Any]) -> list[RenderableType]:
+    """Nats a component, beside what sampling alone would give."""
+    apart = data["network"] is not None or data["divergence"] in TRANSPORT
+    if plate["residual"] is None or apart:
+        return []
+    scale = plate["scale"]
+    return [Text(f"{scale[:1].upper()}{scale[1:]}.")]
 
 
 def _absorbed(plate: dict[str, Any]) -> list[RenderableType]:

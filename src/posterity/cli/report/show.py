@@ -13,6 +13,8 @@ TOP = 6
 """Words of a topic that a person is shown."""
 LONGEST, TAIL = 60, 16
 """Letters of a name that a person is shown, and how many of them are its end."""
+NARROW = 7
+"""Letters of a name that stand on one line, however narrow the terminal."""
 Data = dict[str, Any]
 
 
@@ -25,7 +27,7 @@ def text(data: Data) -> RenderableType:
     parts: list[RenderableType] = [_headline(data)]
     if data["sites"] is not None:
         parts += [_sites(data)]
-    if data["components"]:
+    if any(one["top"] or one["weight"] is not None for one in data["components"]):
         parts += [_components(data)]
     if data["layers"]:
         parts += [_layers(data)]
@@ -65,7 +67,7 @@ def _table(*headers: str) -> Table:
     table = Table(box=SIMPLE, padding=(0, 0, 0, 1), pad_edge=False)
     for index, header in enumerate(headers):
         justify = "right" if index else "left"
-        table.add_column(header, overflow="fold", justify=justify)
+        table.add_column(header, overflow="fold", justify=justify, min_width=0 if index else NARROW)
     return table
 
 

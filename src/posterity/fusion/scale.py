@@ -1,0 +1,335 @@
+"""What a residual is to be held against: the one that sampling alone would give.
+
+Sites that saw different records of one truth do not find the same posterior. How far apart theirs
+lie then is no matter of taste: posteriors say how uncertain they are. Of ``n`` matched components
+that are one, site ``l`` adds a factor ``s_l`` to the prior; given the truth ``θ``, factors are
+independent draws whose law the family knows, and what is known of ``θ`` is the prior and all
+factors together. So the expected cost is an average over ``θ`` and over factors anew
+(rubin1984). If truths come from the prior, its mean is exactly that of the cost, by the law of
+total expectation.
+
+For Gaussians ``N(m_l, Λ_l⁻¹)``, of prior ``N(m_0, Λ_0⁻¹)`` and ``A_l = Λ_l - Λ_0``, it has a closed
+form under reverse KL, whose centroid has precision ``Λ̄``, the mean of all, and ``S``, their sum:
+
+    2 E[cost] = Σ log|Λ̄| - log|Λ_l|  +  Σ tr(Λ_l⁻¹ A_l) - tr(S⁻¹ Σ A_l)  +  E_θ[bias].
+
+Under a flat prior it is ``d (n - 1)`` beside the first sum, which is zero for sites with as much
+data as each other: half a nat a dimension and site, but one. The bias is what one prior takes from
+sites with little data and not from others, zero as well if they have as much.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.families import DiagonalGaussian, Dirichlet, Gaussian, NormalGamma, NormalWishart
+from posterity.families import Product as ProductFamily
+from posterity.fusion.absorb import Absorbing
+from posterity.fusion.alignment import Alignment
+from posterity.fusion.blocks import Plates
+from posterity.fusion.geometry import Divergence
+
+Array = np.ndarray
+DRAWS = 400
+"""Of all factors of a group, where there is no closed form."""
+MOST_NUMBERS = 2**25
+"""Numbers that may be drawn; beyond, the scale is not looked for."""
+MANY = 2.0
+"""Standard deviations within which a cost is as sampling would have it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """A residual beside what sampling alone would give, in nats a component.
+
+    Attributes:
+        residual: mean divergence between each local component that has a match and its fused one;
+            None where nothing was matched.
+        expected: the same if matched components are one and sites are independent; None where
+            that cannot be said.
+        spread: standard deviation of the residual then.
+        matched: local components that have a match.
+        why: what is missing where there is no expectation.
+    """
+
+    residual: float | None
+    expected: float | None
+    spread: float | None
+    matched: int
+    why: str = ""
+
+    @property
+    def deviations(self) -> float | None:
+        """How many standard deviations the residual is above what sampling would give."""
+        if self.residual is None or self.expected is None or not self.spread:
+            return None
+        return (self.residual - self.expected) / self.spread
+
+    def __str__(self) -> str:
+        if self.residual is None:
+            return "nothing was matched"
+        told = f"{self.residual:.2g} nats a component"
+        if self.expected is None:
+            return f"{told}; no scale: {self.why}"
+        sampling = f"sampling alone would give ({self.expected:.2g} ± {self.spread:.1g})"
+        above = self.deviations or 0.0
+        if abs(above) <= MANY:
+            return f"{told}: as {sampling}"
+        return f"{told}: {self.residual / self.expected:.2g} times what {sampling}"
+
+
+def scales_of(
+    plates: list[Plates], aligned: Mapping[str, Alignment], divergence: Any
+) -> dict[str, Scale]:
+    """The scale of each plate, by its path."""
+    return {plate.path: _scale(plate, aligned[plate.path], divergence) for plate in plates}
+
+
+def without(aligned: Mapping[str, Alignment], why: str) -> dict[str, Scale]:
+    """Residuals alone, where nobody kept what the sites said."""
+    return {
+        path: _alone(alignment, _matched(alignment), why) for path, alignment in aligned.items()
+    }
+
+
+def _matched(alignment: Alignment) -> Array:
+    """Which local components are matched with others; none of those that were absorbed."""
+    labels = alignment.labels
+    whole = labels >= 0
+    if alignment.into:
+        whole &= np.concatenate([own == np.arange(len(own)) for own in alignment.into.values()])
+    held = np.bincount(labels[whole], minlength=alignment.components)
+    return whole & (held[labels] > 1)
+
+
+def _alone(alignment: Alignment, rows: Array, why: str) -> Scale:
+    count = int(rows.sum())
+    residual = float(alignment.cost) / count if count else None
+    return Scale(residual, None, None, count, why)
+
+
+def _scale(plates: Plates, alignment: Alignment, divergence: Any) -> Scale:
+    rows = _matched(alignment)
+    bare = lambda why: _alone(alignment, rows, why)
+    if not rows.any():
+        return bare("nothing was matched")
+    if not isinstance(divergence, Divergence):
+        return bare(f"only KL has one, and this is {divergence.value}")
+    priors = [prior and prior.members for prior in plates.priors]
+    if any(prior is None for prior in priors):
+        return bare("the sites' priors are not known")
+    prior: Any = priors[0][(0,)] if priors[0] is not None else None
+    if any(not _same(prior, other) for other in priors):
+        return bare("the sites' priors differ")
+    members, labels = Absorbing.of(plates, alignment.into).members, alignment.labels
+    if DRAWS * members.dimension * int(rows.sum()) > MOST_NUMBERS and not _closed(
+        prior, divergence
+    ):
+        return bare("there is too much to draw")
+    total, variance, rng = 0.0, 0.0, np.random.default_rng(0)
+    try:
+        with np.errstate(all="ignore"):
+            for g in np.unique(labels[rows]):
+                mean, spread = expected_cost(prior, members[rows & (labels == g)], divergence, rng)
+                total, variance = total + mean, variance + spread
+    except _NoLaw as unknown:
+        return bare(str(unknown))
+    if not np.isfinite([total, variance]).all() or total <= 0:
+        return bare("some site contributed less than nothing to a component")
+    count = int(rows.sum())
+    return dataclasses.replace(
+        bare(""), expected=total / count, spread=float(np.sqrt(variance)) / count
+    )
+
+
+def _same(prior: Any, others: Any) -> bool:
+    """Whether all members are this one."""
+    near = lambda a, b: np.allclose(a, b, rtol=1e-9, atol=0.0)
+    return prior.outline() == others.outline() and near(
+        prior.natural_parameters, others.natural_parameters
+    )
+
+
+class _NoLaw(Exception):
+    """Nobody knows how factors of a family are drawn."""
+
+
+def _closed(prior: Any, divergence: Divergence) -> bool:
+    return type(prior) in (Gaussian, DiagonalGaussian) and divergence is Divergence.REVERSE
+
+
+def expected_cost(
+    prior: Any, members: Any, divergence: Divergence, rng: Any
+) -> tuple[float, float]:
+    """Expected cost in nats of members (n,) that are one, and its variance, by sampling alone.
+
+    All started from ``prior``; the members are what is known of the truth.
+    """
+    if isinstance(prior, ProductFamily):  # independent blocks, whose divergences add up
+        pairs = ((prior.blocks[name], block) for name, block in members.blocks.items())
+        found = [expected_cost(own, block, divergence, rng) for own, block in pairs]
+        return sum(mean for mean, _ in found), sum(variance for _, variance in found)
+    if _closed(prior, divergence):
+        return _gaussians(prior, members)
+    draw = _FACTORS.get(type(prior))
+    if draw is None:
+        raise _NoLaw(f"a {type(prior).__name__} does not say what was observed")
+    added = members - prior
+    pooled = prior + _summed(added)
+    if not np.all(pooled.is_proper()):
+        return np.nan, np.nan
+    drawn = draw(rng, prior, added, pooled)
+    reverse = divergence is Divergence.REVERSE
+    if reverse:
+        middle = drawn.with_natural_parameters(drawn.natural_parameters.mean(1, keepdims=True))
+        costs = middle.kl(drawn).sum(-1)
+    else:
+        middle = drawn.with_mean_parameters(drawn.mean_parameters.mean(1, keepdims=True))
+        costs = drawn.kl(middle).sum(-1)
+    return float(costs.mean()), float(costs.var(ddof=1))
+
+
+def _summed(factors: Any) -> Any:
+    """One factor of a batch (n,)."""
+    return factors[0].with_natural_parameters(factors.natural_parameters.sum(0))
+
+
+# --- how factors are drawn ------------------------------------------------------------------------
+
+
+def _gaussians(prior: Any, members: Any) -> tuple[float, float]:
+    """In closed form; twice the cost is about chi-squared but for its first sum."""
+    full = lambda q: q.precision[..., None] * np.eye(q.own_size) if q.diagonal else q.precision
+    if prior.diagonal:  # a batch of laws of one number each
+        one = lambda q: Gaussian(q.precision_mean[..., None], q.precision[..., None, None])
+        batch = [_expected(one(prior)[k], one(members)[:, k], full) for k in range(prior.own_size)]
+        constant, quadratic = np.sum(batch, axis=0)
+    else:
+        constant, quadratic = _expected(prior, members, full)
+    return float(constant + quadratic) / 2, float(quadratic) / 2
+
+
+def _expected(prior: Any, members: Any, full: Any) -> tuple[float, float]:
+    precisions, start, count = full(members), full(prior), len(full(members))
+    added, total = precisions - start, precisions.sum(0)
+    more = added.sum(0)
+    logdet = lambda matrix: np.linalg.slogdet(matrix)[1]
+    constant = count * logdet(total / count) - logdet(precisions).sum()
+    inverse = np.linalg.inv(precisions)
+    spread = np.trace(inverse @ added, axis1=-2, axis2=-1).sum() - np.trace(
+        np.linalg.solve(total, more)
+    )
+    bend = (added @ inverse @ added).sum(0) - more @ np.linalg.solve(total, more)
+    truth = _summed(members - prior) + prior
+    away = truth.mean - prior.mean
+    bias = np.trace(bend @ np.linalg.inv(full(truth))) + away @ bend @ away
+    return float(constant), float(spread + bias)
+
+
+def _gaussian_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
+    """``h ~ N(A θ, A)``, of a factor ``(h, A)``."""
+    count, size = len(added.precision), prior.own_size
+    noise = rng.standard_normal((DRAWS, count, size))
+    truth = pooled.mean + rng.standard_normal((DRAWS, 1, size)) @ _root(pooled).T
+    values, vectors = np.linalg.eigh(added.precision)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    slope = (added.precision @ (truth - prior.mean)[..., None] + root @ noise[..., None])[..., 0]
+    precision = np.broadcast_to(prior.precision + added.precision, (DRAWS, count, size, size))
+    # About the prior's mean, so that no digits are lost to a large one: KL does not change.
+    return type(prior)(slope, precision)
+
+
+def _root(q: Any) -> Array:
+    """A square root of the covariance."""
+    return np.linalg.cholesky(np.asarray(q.covariance))
+
+
+def _diagonal_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
+    count, size = added.precision.shape
+    truth = pooled.mean + rng.standard_normal((DRAWS, 1, size)) * np.sqrt(pooled.variance)
+    noise = np.sqrt(np.maximum(added.precision, 0.0)) * rng.standard_normal((DRAWS, count, size))
+    slope = added.precision * truth + noise
+    precision = np.broadcast_to(prior.precision + added.precision, slope.shape)
+    return type(prior)(prior.precision_mean + slope, precision)
+
+
+def _normal_gamma_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
+    """Means and sums of squares of so many records."""
+    records = np.maximum(added.mean_precision, 0.0)
+    shape = (DRAWS, *records.shape)
+    own = (DRAWS, 1, prior.own_size)
+    rate = np.asarray(pooled.inverse_scale) / 2
+    precision = rng.gamma(pooled.degrees_of_freedom / 2, size=own) / rate
+    truth = pooled.mean + rng.standard_normal(own) / np.sqrt(pooled.mean_precision * precision)
+    tiny = np.finfo(float).tiny
+    mean = truth + rng.standard_normal(shape) / np.sqrt(np.maximum(records * precision, tiny))
+    free = np.maximum(records - 1, 0.0) / 2
+    square = np.where(free > 0, rng.gamma(np.maximum(free, tiny), size=shape), 0.0) * 2 / precision
+    # About the prior's mean: squares of large numbers would take the digits of their differences.
+    shift = prior.mean
+    apart = mean - shift
+    kappa = np.broadcast_to(prior.mean_precision + records, shape)
+    degrees = np.broadcast_to(prior.degrees + added.degrees, shape)
+    scatter = prior.inverse_scale + square + records * apart**2
+    return type(prior)(kappa, degrees, records * apart, scatter)
+
+
+def _normal_wishart_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
+    """The same, with scatter matrices."""
+    records, size = np.maximum(added.mean_precision, 0.0), prior.own_size
+    count = len(records)
+    root = np.linalg.cholesky(np.linalg.inv(np.asarray(pooled.inverse_scale)))
+    turned = root @ _bartlett(rng, float(pooled.degrees_of_freedom), size, (DRAWS,))
+    inner = np.swapaxes(np.linalg.inv(turned), -1, -2)[:, None]  # a root of the covariance
+    normal = lambda *shape: rng.standard_normal((*shape, size, 1))
+    truth = pooled.mean + (inner @ normal(DRAWS, 1))[..., 0] / np.sqrt(pooled.mean_precision)
+    wide = np.sqrt(np.maximum(records, np.finfo(float).tiny))[:, None]
+    mean = truth + (inner @ normal(DRAWS, count))[..., 0] / wide
+    factors = [_scatter(rng, float(n) - 1, size) for n in records]
+    scatter = inner @ np.stack(factors, axis=1) @ np.swapaxes(inner, -1, -2)
+    apart = mean - prior.mean  # about the prior's mean, as above
+    outer = apart[..., :, None] * apart[..., None, :]
+    shape = (DRAWS, count)
+    return type(prior)(
+        np.broadcast_to(prior.mean_precision + records, shape),
+        np.broadcast_to(prior.degrees + added.degrees, shape),
+        records[:, None] * apart,
+        prior.inverse_scale + scatter + records[:, None, None] * outer,
+    )
+
+
+def _bartlett(rng: Any, degrees: float, size: int, shape: tuple[int, ...]) -> Array:
+    """Lower triangular roots of Wishart draws of unit scale; degrees above ``size - 1``."""
+    root = np.tril(rng.standard_normal((*shape, size, size)), -1)
+    square = rng.chisquare(degrees - np.arange(size), (*shape, size))
+    root[..., np.arange(size), np.arange(size)] = np.sqrt(square)
+    return root
+
+
+def _scatter(rng: Any, degrees: float, size: int) -> Array:
+    """Draws of a scatter about the mean, of unit covariance; of few records a sum of squares."""
+    if degrees > size - 1:
+        root = _bartlett(rng, degrees, size, (DRAWS,))
+    else:
+        root = rng.standard_normal((DRAWS, size, max(round(degrees), 0)))
+    return root @ np.swapaxes(root, -1, -2)
+
+
+def _dirichlet_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
+    """Counts of so many symbols, in whole numbers."""
+    records = np.maximum(np.rint(added.concentration_minus_one.sum(-1)), 0).astype(np.int64)
+    truth = rng.dirichlet(np.asarray(pooled.concentration), size=(DRAWS, 1))
+    truth = np.broadcast_to(truth, (DRAWS, len(records), truth.shape[-1]))
+    counts = rng.multinomial(np.broadcast_to(records, truth.shape[:-1]), truth)
+    return type(prior)(prior.concentration_minus_one + counts)
+
+
+_FACTORS: dict[type, Any] = {
+    Gaussian: _gaussian_factors,
+    DiagonalGaussian: _diagonal_factors,
+    NormalGamma: _normal_gamma_factors,
+    NormalWishart: _normal_wishart_factors,
+    Dirichlet: _dirichlet_factors,
+}
