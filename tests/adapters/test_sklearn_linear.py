@@ -8,12 +8,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
+from scipy.sparse import csr_matrix
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning as TheirConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from sklearn.linear_model import ARDRegression, BayesianRidge, LogisticRegression, Ridge
+from sklearn.linear_model import (
+    ARDRegression,
+    BayesianRidge,
+    LogisticRegression,
+    LogisticRegressionCV,
+    Ridge,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
@@ -270,6 +277,19 @@ def test_an_l1_penalty_is_refused() -> None:
     free = LogisticRegression(C=np.inf, **NEWTON).fit(X, LABEL)
     q, same = from_estimator(flat, X, LABEL), from_estimator(free, X, LABEL)
     check_moments(q, same.mean, same.covariance)
+
+
+def test_sparse_data_and_tables_of_one_column() -> None:
+    model = LogisticRegression(**NEWTON).fit(X, LABEL)
+    q = from_estimator(model, csr_matrix(X.to_numpy()), pd.DataFrame({"ill": LABEL}))
+    check_moments(
+        q, from_estimator(model, X, LABEL).mean, from_estimator(model, X, LABEL).covariance
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        chosen = LogisticRegressionCV(Cs=2).fit(X, LABEL)
+    with pytest.raises(UsageError, match="the C that it chose"):
+        from_estimator(chosen, X, LABEL)
 
 
 def test_other_data_and_unfinished_fits() -> None:

@@ -275,3 +275,21 @@ def test_a_column_with_a_huge_offset_keeps_its_digits() -> None:
     results = sm.OLS(DATA.risk, pd.DataFrame({"const": 1.0, "seconds": seconds})).fit()
     q = from_results(results)
     np.testing.assert_allclose(q.mean, results.params, rtol=1e-6)
+
+
+def test_a_group_without_events_is_warned_of() -> None:
+    data = DATA.assign(treated=(np.arange(300) % 2).astype(float))
+    data["visits"] = np.where(data.treated == 1, 0, data.visits)
+    results = smf.glm("visits ~ age + treated", data, family=sm.families.Poisson()).fit()
+    with pytest.warns(ConvergenceWarning, match=r"\['treated'\].* no events"):
+        from_results(results)
+
+
+def test_results_without_their_data_and_few_clusters() -> None:
+    results = sm.OLS(DATA.risk, X).fit()
+    mean = from_results(results).mean
+    results.remove_data()
+    np.testing.assert_array_equal(from_results(results).mean, mean)
+    groups = {"groups": (np.arange(300) % 2)}
+    with pytest.raises(ParameterError, match="more clusters than coefficients"):
+        from_results(sm.OLS(DATA.risk, X).fit(cov_type="cluster", cov_kwds=groups))

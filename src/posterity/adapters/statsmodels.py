@@ -8,13 +8,20 @@ multinomial logit are ``class:column``, against the first class, which has none.
 Nothing is imported: whoever has results has statsmodels. Tested with 0.15.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from posterity.adapters.laplace import ledger_of, of_covariance, usable, warn_unless_converged
 from posterity.adapters.separation import check_separation
-from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
+from posterity.errors import (
+    ConvergenceWarning,
+    ParameterError,
+    PosterityError,
+    StructureError,
+    UsageError,
+)
 from posterity.families import Gamma, Gaussian, Product
 from posterity.ledger import Ledger
 
@@ -23,12 +30,13 @@ COEFFICIENTS, NOISE = "coefficients", "noise"
 PERFECT = 1e-24
 """Squared residuals over squared responses below which they are rounding error."""
 FAR = 10.0
-"""Standard error, in log odds a standard deviation of the column, from which on it is looked for
+"""Standard error of a standardised column, in log odds or log rates, from which on it is looked for
 separated classes."""
-BINARY = ("Logit", "Probit")
+CLASSES = ("Logit", "Probit", "MNLogit", "Binomial")
+RATES = ("Poisson", "NegativeBinomial", "NegativeBinomialP", "GeneralizedPoisson")
 
 
-def from_results(results: Any, *, noise: bool = False) -> Gaussian | Product:
+def from_results(results: Any, *, noise: bool = False) -> Any:
     """The estimate and its covariance as a Gaussian, named as the coefficients.
 
     Args:
@@ -153,7 +161,8 @@ def _check_records(results: Any, place: str) -> None:
     """Raise a ParameterError where there are no residuals to tell the noise from."""
     left = getattr(results, "df_resid", None)
     if left is not None and hasattr(results, "ssr"):
-        total = float(np.square(np.asarray(results.model.wendog, float)).sum())
+        response = results.model.wendog
+        total = 0.0 if response is None else float(np.square(np.asarray(response, float)).sum())
         if left < 1 or results.ssr <= PERFECT * total:
             raise ParameterError(
                 found=f"{int(results.nobs)} records and {len(results.params)} coefficients, with "
@@ -167,21 +176,29 @@ def _check_records(results: Any, place: str) -> None:
 def _check_classes(
     results: Any, model: Any, names: list[str], covariance: np.ndarray, converged: Any, place: str
 ) -> None:
-    """Raise a ParameterError if classes are separated: only where the fit looks like it."""
-    kind, y = type(model).__name__, getattr(model, "endog", None)
-    x = getattr(model, "exog", None)
-    family = type(getattr(model, "family", None)).__name__
-    if x is None or y is None or not (kind in (*BINARY, "MNLogit") or family == "Binomial"):
+    """Raise or warn of an estimate at infinity: looked for only where the fit looks like it."""
+    y, x = getattr(model, "endog", None), getattr(model, "exog", None)
+    kinds = {type(model).__name__, type(getattr(model, "family", None)).__name__}
+    if x is None or y is None or not kinds & {*CLASSES, *RATES}:
         return
     y, x = np.asarray(y), np.asarray(x, float)
-    if y.ndim != 1 or not np.isin(y, np.arange(int(np.max(y)) + 1)).all():
-        return  # counts or shares: no record is of one class
-    spread = np.tile(x.std(0), len(names) // x.shape[1])
-    errors = np.sqrt(np.maximum(np.diagonal(covariance), 0)) * spread
-    if converged is not None and np.all(converged) and np.all(errors < FAR):
+    columns = [str(name) for name in model.exog_names][: x.shape[1]]
+    copies = max(len(names) // x.shape[1], 1)
+    deviations = np.sqrt(np.maximum(np.diagonal(covariance), 0))[: copies * x.shape[1]]
+    far = ~(deviations.reshape(copies, -1) * x.std(0) < FAR).all(0)  # of NaN too
+    if converged is not None and np.all(converged) and not far.any():
         return
-    columns = [str(name) for name in model.exog_names]
-    check_separation(x, y.astype(int), columns, place)
+    whole = y.ndim == 1 and np.isin(y, np.arange(int(np.max(y)) + 1)).all()
+    if whole and kinds & {*CLASSES}:
+        check_separation(x, y.astype(int), columns, place)
+    elif far.any():
+        warnings.warn(
+            f"{place} know next to nothing of {[c for c, f in zip(columns, far, strict=True) if f]}"
+            ": records of one kind had no events, or all, so that the estimate is at infinity, or "
+            "columns depend on each other.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
 
 def _noise(results: Any) -> tuple[float, float]:
