@@ -9,6 +9,7 @@ Nothing is imported: whoever has results has statsmodels. Tested with 0.15.
 """
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from posterity.errors import (
     UsageError,
 )
 from posterity.families import Gamma, Gaussian, Product
+from posterity.families.names import some
 from posterity.ledger import Ledger
 
 COEFFICIENTS, NOISE = "coefficients", "noise"
@@ -36,7 +38,9 @@ CLASSES = ("Logit", "Probit", "MNLogit", "Binomial")
 RATES = ("Poisson", "NegativeBinomial", "NegativeBinomialP", "GeneralizedPoisson")
 
 
-def from_results(results: Any, *, noise: bool = False) -> Any:
+def from_results(
+    results: Any, *, noise: bool = False, names: Mapping[str, str] | None = None
+) -> Any:
     """The estimate and its covariance as a Gaussian, named as the coefficients.
 
     Args:
@@ -47,6 +51,8 @@ def from_results(results: Any, *, noise: bool = False) -> Any:
         noise: of a linear regression, the precision of the noise too, as a block beside the
             coefficients: what is left of the joint posterior under the prior ``1/σ²`` when the two
             are taken to be independent.
+        names: other names for some coefficients, such as ``{"const": "intercept"}`` where another
+            library's sites call it so.
 
     Returns:
         A :class:`Gaussian` over the coefficients (d,), in the units of the columns; with ``noise``
@@ -67,14 +73,16 @@ def from_results(results: Any, *, noise: bool = False) -> Any:
     >>> q.names, q.mean.round(2)
     (('const', 'x1'), array([0.15, 0.94]))
     """
-    gaussian = _coefficients(results)
+    gaussian = _coefficients(results, names)
     if not noise:
         return gaussian
     shape, rate = _noise(results)
     return Product({COEFFICIENTS: gaussian, NOISE: Gamma.from_standard(shape, rate)})
 
 
-def to_ledger(results: Any, site: str, *, prior: Any) -> Ledger:
+def to_ledger(
+    results: Any, site: str, *, prior: Any, names: Mapping[str, str] | None = None
+) -> Ledger:
     """Fitted results as the ledger of one site: their likelihood is its factor.
 
     Args:
@@ -83,6 +91,7 @@ def to_ledger(results: Any, site: str, *, prior: Any) -> Ledger:
         prior: a :class:`Gaussian` over the coefficients, the same at all sites, in its own order of
             names; one without names takes those of the results. For the noise too, a
             :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma` ``noise``.
+        names: as of :func:`from_results`.
 
     Returns:
         A ledger whose posterior is the prior times the Gaussian that the likelihood was
@@ -100,7 +109,7 @@ def to_ledger(results: Any, site: str, *, prior: Any) -> Ledger:
     ('const', 'x1')
     """
     try:
-        factor: Any = _coefficients(results)
+        factor: Any = _coefficients(results, names)
         if isinstance(prior, Product):
             # The likelihood of λ, coefficients integrated out: λ^((n - d)/2) exp(-λ RSS/2).
             factor = Product({COEFFICIENTS: factor, NOISE: Gamma(*_noise(results))})
@@ -111,7 +120,7 @@ def to_ledger(results: Any, site: str, *, prior: Any) -> Ledger:
         raise error.at(f"site {site!r}") from error
 
 
-def _coefficients(results: Any) -> Gaussian:
+def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     model = getattr(results, "model", None)
     known = hasattr(results, "params") and callable(getattr(results, "cov_params", None))
     if not known or not type(model).__module__.startswith("statsmodels."):
@@ -128,11 +137,18 @@ def _coefficients(results: Any) -> Gaussian:
         )
     _check_records(results, place)
     names, mean, covariance = _numbers(results, model)
+    if unknown := [name for name in other or {} if name not in names]:
+        raise UsageError(
+            found=f"other names for {some(unknown)}",
+            expected=f"for some of {some(names)}",
+            fix="Name coefficients as statsmodels does.",
+        )
     converged = getattr(results, "converged", None)
     if converged is None:
         converged = (getattr(results, "mle_retvals", None) or {}).get("converged")
     _check_classes(results, model, names, covariance, converged, place)
-    found = of_covariance(mean, covariance, names, place)
+    told = [(other or {}).get(name, name) for name in names]
+    found = of_covariance(mean, covariance, told, place)
     warn_unless_converged(converged, place, "Fit with a larger maxiter or another method.")
     return found
 
@@ -192,8 +208,9 @@ def _check_classes(
     if whole and kinds & {*CLASSES}:
         check_separation(x, y.astype(int), columns, place)
     elif far.any():
+        wide = [column for column, found in zip(columns, far, strict=True) if found]
         warnings.warn(
-            f"{place} know next to nothing of {[c for c, f in zip(columns, far, strict=True) if f]}"
+            f"{place} know next to nothing of {some(wide)}"
             ": records of one kind had no events, or all, so that the estimate is at infinity, or "
             "columns depend on each other.",
             ConvergenceWarning,
