@@ -217,6 +217,16 @@ def test_many_weights_have_no_names_but_those_of_their_tensors() -> None:
         from_params(params, apply, X, y, curvature="full", **CLASSES)
 
 
+def test_other_precisions_and_counters() -> None:
+    _, params, apply, f = network(3)
+    for dtype in (np.float64, jnp.bfloat16):
+        own = jax.tree.map(lambda leaf, d=dtype: np.asarray(leaf, d), params)
+        again = to_params(from_params(own, apply, X, labels(f), **CLASSES), own)
+        assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(again))
+    with pytest.raises(StructureError, match="count"):
+        from_params({"w": params, "count": np.zeros((), int)}, apply, X, labels(f), **CLASSES)
+
+
 def test_chunks_change_nothing(monkeypatch: Any) -> None:
     module, params, _, f = network(3)
     whole = from_module(module, X, labels(f), variables=params, **CLASSES)
