@@ -1,5 +1,6 @@
 """Laws of weights against the definition of the Fisher information, and back into modules."""
 
+import sys
 from typing import Any
 
 import flax.linen as nn
@@ -13,7 +14,13 @@ import posterity
 from posterity import DiagonalGaussian, Gaussian, Network, Product
 from posterity.adapters import fisher
 from posterity.adapters.flax import from_module, from_params, to_ledger, to_params
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.errors import (
+    ConvergenceWarning,
+    MissingExtraError,
+    ParameterError,
+    StructureError,
+    UsageError,
+)
 from posterity.networks import from_pytree
 
 RNG = np.random.default_rng(0)
@@ -210,6 +217,16 @@ def test_many_weights_have_no_names_but_those_of_their_tensors() -> None:
         from_params(params, apply, X, y, curvature="full", **CLASSES)
 
 
+def test_other_precisions_and_counters() -> None:
+    _, params, apply, f = network(3)
+    for dtype in (np.float64, jnp.bfloat16):
+        own = jax.tree.map(lambda leaf, d=dtype: np.asarray(leaf, d), params)
+        again = to_params(from_params(own, apply, X, labels(f), **CLASSES), own)
+        assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(again))
+    with pytest.raises(StructureError, match="count"):
+        from_params({"w": params, "count": np.zeros((), int)}, apply, X, labels(f), **CLASSES)
+
+
 def test_chunks_change_nothing(monkeypatch: Any) -> None:
     module, params, _, f = network(3)
     whole = from_module(module, X, labels(f), variables=params, **CLASSES)
@@ -250,3 +267,9 @@ def test_bad_input_is_refused() -> None:
         to_params(q, {"Dense_0": {"bias": np.zeros(7, np.float32)}})
     with pytest.raises(StructureError, match="this adapter made"):
         to_params(DiagonalGaussian.from_standard([0.0], [1.0]), params)
+
+
+def test_flax_is_an_extra(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "flax", None)
+    with pytest.raises(MissingExtraError, match=r"posterity\[flax\]"):
+        from_module(None, X, X[:, 0], **CLASSES)

@@ -8,12 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
+from scipy.sparse import csr_matrix
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning as TheirConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from sklearn.linear_model import ARDRegression, BayesianRidge, LogisticRegression, Ridge
+from sklearn.linear_model import (
+    ARDRegression,
+    BayesianRidge,
+    LogisticRegression,
+    LogisticRegressionCV,
+    Ridge,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
@@ -272,6 +277,19 @@ def test_an_l1_penalty_is_refused() -> None:
     check_moments(q, same.mean, same.covariance)
 
 
+def test_sparse_data_and_tables_of_one_column() -> None:
+    model = LogisticRegression(**NEWTON).fit(X, LABEL)
+    q = from_estimator(model, csr_matrix(X.to_numpy()), pd.DataFrame({"ill": LABEL}))
+    check_moments(
+        q, from_estimator(model, X, LABEL).mean, from_estimator(model, X, LABEL).covariance
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        chosen = LogisticRegressionCV(Cs=2).fit(X, LABEL)
+    with pytest.raises(UsageError, match="the C that it chose"):
+        from_estimator(chosen, X, LABEL)
+
+
 def test_other_data_and_unfinished_fits() -> None:
     model = LogisticRegression(**NEWTON).fit(X, LABEL)
     with pytest.raises(ParameterError, match="deviations from the mode"):
@@ -369,50 +387,3 @@ def test_a_constant_column_is_named() -> None:
     model = LogisticRegression(C=np.inf, solver="lbfgs", **EXACT).fit(x, LABEL)
     with pytest.raises(ParameterError, match="'one'"):
         from_estimator(model, x, LABEL)
-
-
-# --- Gaussian processes --------------------------------------------------------------------------
-
-KERNEL = ConstantKernel(4.0) * RBF(1.0)
-
-
-def process(x: np.ndarray, y: np.ndarray, **parameters: Any) -> GaussianProcessRegressor:
-    model = GaussianProcessRegressor(KERNEL, alpha=0.01, optimizer=None, **parameters)
-    return model.fit(x, y)
-
-
-def test_values_of_a_process_are_those_it_predicts() -> None:
-    x = np.linspace(0, 6, 40)[:, None]
-    model = process(x, 1e3 + 10 * np.sin(x[:, 0]), normalize_y=True)
-    points = np.array([[0.5], [2.0], [9.0]])
-    q = from_estimator(model, points)
-    mean, covariance = model.predict(points, return_cov=True)
-    check_moments(q, mean, covariance)
-    assert q.names == ("f(0.5)", "f(2)", "f(9)")
-    assert from_estimator(model, points, names=["low", "middle", "high"]).names[0] == "low"
-    with pytest.raises(StructureError, match="normalize_y=False"):
-        to_ledger(model, "north", points)
-    with pytest.raises(UsageError, match="without points"):
-        from_estimator(model)
-    with pytest.raises(ParameterError, match="depend on each other"):
-        from_estimator(model, np.array([[1.0], [1.0]]))
-
-
-def test_noise_of_a_white_kernel_is_no_part_of_the_function() -> None:
-    x = np.linspace(0, 6, 40)[:, None]
-    y = np.sin(x[:, 0])
-    white = GaussianProcessRegressor(KERNEL + WhiteKernel(0.01), alpha=1e-10, optimizer=None)
-    q, plain = from_estimator(white.fit(x, y), x[::9]), from_estimator(process(x, y), x[::9])
-    check_moments(q, plain.mean, plain.covariance, 1e-4)
-
-
-def test_two_sites_of_a_process_make_the_pooled_one_where_points_say_all() -> None:
-    """A factor is exact if all records lie at the points."""
-    points = np.linspace(0, 6, 5)[:, None]
-    rng = np.random.default_rng(0)
-    y = rng.normal(size=(4, 5))
-    x = np.tile(points, (2, 1))
-    merged = to_ledger(process(x, y[:2].ravel()), "east", points)
-    merged |= to_ledger(process(x, y[2:].ravel()), "north", points)
-    pooled = from_estimator(process(np.tile(points, (4, 1)), y.ravel()), points)
-    check_moments(merged.posterior, pooled.mean, pooled.covariance, 1e-6)

@@ -9,10 +9,13 @@ import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from statsmodels.tools.sm_exceptions import ConvergenceWarning as TheirConvergenceWarning
 
 import posterity
 from posterity import Gamma, Gaussian, Ledger, Product
+from posterity.adapters import sklearn
 from posterity.adapters.statsmodels import from_results, to_ledger
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 
@@ -170,6 +173,19 @@ def test_a_prior_of_other_order_is_met_and_of_other_names_refused() -> None:
         to_ledger(results, "north", prior=Gaussian.from_standard(np.zeros(2), np.eye(2)))
 
 
+def test_sites_of_two_libraries_meet_under_one_name() -> None:
+    prior = weak().named(["intercept", "age", "bp"])
+    mine = to_ledger(MODELS["Logit"](), "east", prior=prior, names={"const": "intercept"})
+    x = X[["age", "bp"]]
+    line = make_pipeline(StandardScaler(), LogisticRegression(C=1e6, tol=1e-10)).fit(x, DATA.ill)
+    theirs = sklearn.to_ledger(line, "east", x, DATA.ill, prior=prior)
+    assert mine.posterior.names == theirs.posterior.names
+    gap: Any = mine.posterior
+    assert float(gap.kl(theirs.posterior)) < 1e-6  # one likelihood, by two libraries
+    with pytest.raises(UsageError, match="constant"):
+        from_results(MODELS["Logit"](), names={"constant": "intercept"})
+
+
 def test_noise_of_a_ledger_counts_the_records_of_each_site() -> None:
     prior = Product(coefficients=weak(), noise=Gamma.from_standard(1e-3, 1e-3))
     results = MODELS["OLS"]()
@@ -275,3 +291,21 @@ def test_a_column_with_a_huge_offset_keeps_its_digits() -> None:
     results = sm.OLS(DATA.risk, pd.DataFrame({"const": 1.0, "seconds": seconds})).fit()
     q = from_results(results)
     np.testing.assert_allclose(q.mean, results.params, rtol=1e-6)
+
+
+def test_a_group_without_events_is_warned_of() -> None:
+    data = DATA.assign(treated=(np.arange(300) % 2).astype(float))
+    data["visits"] = np.where(data.treated == 1, 0, data.visits)
+    results = smf.glm("visits ~ age + treated", data, family=sm.families.Poisson()).fit()
+    with pytest.warns(ConvergenceWarning, match=r"\['treated'\].* no events"):
+        from_results(results)
+
+
+def test_results_without_their_data_and_few_clusters() -> None:
+    results = sm.OLS(DATA.risk, X).fit()
+    mean = from_results(results).mean
+    results.remove_data()
+    np.testing.assert_array_equal(from_results(results).mean, mean)
+    groups = {"groups": (np.arange(300) % 2)}
+    with pytest.raises(ParameterError, match="more clusters than coefficients"):
+        from_results(sm.OLS(DATA.risk, X).fit(cov_type="cluster", cov_kwds=groups))

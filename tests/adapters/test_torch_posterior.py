@@ -139,11 +139,63 @@ def test_buffers_and_shared_weights(torch: Any) -> None:
     assert state["1.num_batches_tracked"].dtype == torch.int64
 
 
+def recurrent(torch: Any) -> Any:
+    """Of layers that no map over records takes."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = torch.nn.GRU(2, 3, batch_first=True)
+            self.last = torch.nn.Linear(3, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.cell(x)[0][:, -1])
+
+    return Net()
+
+
+def test_recurrent_networks_go_record_by_record(torch: Any) -> None:
+    torch.manual_seed(0)
+    module, x = recurrent(torch), torch.randn(12, 4, 2)
+    with torch.no_grad():
+        module.last.weight *= 20
+        y = module(x).argmax(1)
+    q = from_module(module, x, y, only="last", **CLASSES)
+    with torch.no_grad():
+        hidden = module.cell(x)[0][:, -1].double().numpy()
+        chances = torch.softmax(module(x), 1).double().numpy()
+    wanted = np.einsum("nk,nd->kd", chances * (1 - chances), hidden**2)
+    np.testing.assert_allclose(
+        q.blocks["last.weight"].precision, wanted.reshape(-1) + 0.5, rtol=1e-4
+    )
+    # And through the recurrence: one weight, by a difference quotient of the log odds.
+    q = from_module(module, x, y, only="cell", **CLASSES)
+    with torch.no_grad():
+        odds = []
+        for step in (-1e-3, 1e-3):
+            module.cell.weight_hh_l0[0, 1] += step
+            f = module(x).double().numpy()
+            odds.append(f[:, 1] - f[:, 0])
+            module.cell.weight_hh_l0[0, 1] -= step
+    slope = (odds[1] - odds[0]) / 2e-3
+    found = q.blocks["cell.weight_hh_l0"].precision[1] - 0.5
+    assert found == pytest.approx((chances[:, 0] * chances[:, 1]) @ slope**2, rel=0.02)
+
+
 def test_bad_input_is_refused(torch: Any) -> None:
     module, f = network(torch)
     y = labels(f)
     with pytest.raises(UsageError, match="Load its state dict into a module"):
         from_module(module.state_dict(), X, y, **CLASSES)
+    data = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(y))
+    with pytest.raises(UsageError, match=r"torch\.cat"):
+        from_module(module, data, y, **CLASSES)
+    with pytest.raises(StructureError, match="of shape tuple"):
+        from_module(torch.nn.LSTM(2, 2), X, y, **CLASSES)
+    with pytest.raises(StructureError, match=r"labels of shape \(30, 3\)"):
+        from_module(module, X, np.eye(3)[y], **CLASSES)
+    with pytest.raises(StructureError, match="a record at least"):
+        from_module(module, X[:0], y[:0], **CLASSES)
     with pytest.raises(StructureError, match="from 0 to 2"):
         from_module(module, X, y + 3, **CLASSES)
     with pytest.raises(StructureError, match="Leave the softmax out"):

@@ -36,7 +36,7 @@ MOST_NAMED = 5000
 """Weights of a law up to which each has a name; the tensors of a diagonal law always have one."""
 MOST_FULL = 3000
 """Weights of a full covariance."""
-AT_ONCE = 2**24
+AT_ONCE = 2**22
 """Numbers of Jacobians that are held at once."""
 
 
@@ -252,14 +252,13 @@ def _checked(task: Task, outputs: Array, y: Any) -> tuple[Array, float]:
 
 
 def _labels(outputs: Array, target: Array) -> Array:
-    classes = max(outputs.shape[1], 2)
+    classes, shape = max(outputs.shape[1], 2), target.shape
     whole = target.ndim == 1 or target.shape == (len(target), 1)
     target = target.reshape(len(target), -1)[:, 0] if target.size else target
     fits = whole and target.dtype.kind in "biuf" and np.isin(target, np.arange(classes)).all()
     if not fits:
         raise StructureError(
-            found=f"labels of shape {np.shape(target)} and type {target.dtype}, for {classes} "
-            "classes",
+            found=f"labels of shape {shape} and type {target.dtype}, for {classes} classes",
             expected=f"whole numbers (n,) from 0 to {classes - 1}",
             fix="Number the classes as the outputs do.",
         )

@@ -134,7 +134,7 @@ def to_params(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) -> A
     shapes = {name: np.shape(leaf) for name, leaf in zip(names, leaves, strict=True)}
     found = core.tensors_of(law, shapes, at, key)
     new = [
-        jax.numpy.asarray(found[name], leaf.dtype) if name in found else leaf
+        _like(found[name], leaf) if name in found else leaf
         for name, leaf in zip(names, leaves, strict=True)
     ]
     return jax.tree.unflatten(structure, new)
@@ -195,9 +195,7 @@ def _flat(tree: Any) -> tuple[list[str], list[Any], Any]:
     pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in pairs]
     leaves = [leaf for _, leaf in pairs]
-    strange = [
-        n for n, leaf in zip(names, leaves, strict=True) if np.asarray(leaf).dtype.kind != "f"
-    ]
+    strange = [n for n, leaf in zip(names, leaves, strict=True) if not _is_float(leaf)]
     if strange or not leaves:
         raise StructureError(
             found=f"parameters {strange or names} that are no floating-point arrays",
@@ -239,4 +237,16 @@ def _laws(
 
 
 def _is_float(x: Any) -> bool:
-    return np.asarray(x).dtype.kind == "f"
+    """Whether these have fractions, half precision of JAX among them."""
+    import jax.numpy as jnp
+
+    return bool(jnp.issubdtype(np.asarray(x).dtype, jnp.floating))
+
+
+def _like(value: np.ndarray, leaf: Any) -> Any:
+    """In the type of the leaf, and of JAX if it is."""
+    import jax
+    import jax.numpy as jnp
+
+    made = value.astype(np.asarray(leaf).dtype)
+    return jnp.asarray(made) if isinstance(leaf, jax.Array) else made

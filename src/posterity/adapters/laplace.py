@@ -77,6 +77,8 @@ def warn_unless_converged(converged: Any, place: str, fix: str) -> None:
 
 def check_finite_data(x: Any, names: Sequence[str], place: str) -> Array:
     """Data (n, d) as float64; errors name the column."""
+    if hasattr(x, "toarray"):  # sparse, of which the curvature is dense all the same
+        x = x.toarray()
     made = np.asarray(x, np.float64)
     if made.ndim != 2 or made.shape[1] != len(names) or not len(made):
         raise StructureError(
@@ -132,7 +134,8 @@ def _singular(place: str, names: list[str], why: str) -> ParameterError:
         found=f"{why} at {some(names)} in {place}",
         expected="a positive definite covariance",
         fix="Leave out columns that are constant or that others add up to (one class of each "
-        "factor where there is an intercept), or fit with a prior or penalty; then fit again.",
+        "factor where there is an intercept), or fit with a prior or penalty; then fit again. A "
+        "covariance by clusters needs more clusters than coefficients.",
     )
 
 

@@ -179,8 +179,8 @@ def _unheld(kind: str) -> StructureError:
     return StructureError(
         found=f"scipy.stats.{kind}",
         expected=f"one of {sorted([*_UNIVARIATE, *_MULTIVARIATE])}, which a law here holds exactly",
-        fix=f"{near} To approximate, draw: from_samples of posterity.adapters fits a family to "
-        "frozen.rvs(10_000) and says how well it fits.",
+        fix=f"{near} To approximate, draw: from_samples of posterity.adapters.samples fits "
+        "a family to frozen.rvs(10_000) and says how well it fits.",
     )
 
 

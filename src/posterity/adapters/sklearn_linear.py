@@ -9,13 +9,18 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.linear_model import ARDRegression, BayesianRidge, LogisticRegression
+from sklearn.linear_model import (
+    ARDRegression,
+    BayesianRidge,
+    LogisticRegression,
+    LogisticRegressionCV,
+)
 
 from posterity.adapters.laplace import check_finite_data, of_covariance, usable
 from posterity.adapters.sklearn_logistic import Curved, back, logistic
 from posterity.adapters.sklearn_scaling import Affine, steps_of
 from posterity.arguments import POSITIVE
-from posterity.errors import StructureError, UsageError
+from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.names import order, some
 
@@ -91,9 +96,15 @@ def to_factor(estimator: Any, x: Any, y: Any, weight: Any) -> Gaussian:
         return _curved(known, x, y, weight).likelihood
     to_gaussian(estimator, x, y, weight)  # refuses other data
     data, weights = _data(known, x, weight)
-    target = np.asarray(y, np.float64)
+    target = _column(y).astype(np.float64)
     if target.shape != (len(data),):
         raise _records(known, target.shape, len(data))
+    if not np.isfinite(target).all():
+        raise ParameterError(
+            found=f"NaN or infinity in y of {known.place}",
+            expected="finite numbers",
+            fix="Pass the data that the model was fitted with.",
+        )
     if known.model.fit_intercept:
         data = np.column_stack([np.ones(len(data)), data])
     alpha = float(known.model.alpha_)
@@ -110,12 +121,13 @@ def fitted(estimator: Any) -> Fitted:
         StructureError: for steps that are no scaling of columns.
     """
     model, before = steps_of(estimator)
-    if not isinstance(model, KNOWN):
+    if not isinstance(model, KNOWN) or isinstance(model, LogisticRegressionCV):
         raise usable(
             model,
             "a fitted BayesianRidge, ARDRegression or LogisticRegression",
             "Point estimates have no posterior: fit BayesianRidge in place of Ridge or "
-            "LinearRegression, or OLS of statsmodels.",
+            "LinearRegression, or OLS of statsmodels; of a LogisticRegressionCV fit a "
+            "LogisticRegression with the C that it chose.",
         )
     if not hasattr(model, "coef_"):
         raise UsageError(
@@ -217,7 +229,7 @@ def _curved(known: Fitted, x: Any, y: Any, weight: Any) -> Curved:
             fix="Pass x and y as they were given to fit, and sample_weight if there was one.",
         )
     data, weights = _data(known, x, weight)
-    labels = np.asarray(y)
+    labels = _column(y)
     if labels.shape != (len(data),):
         raise _records(known, labels.shape, len(data))
     found = logistic(known.model, data, labels, weights, weight, known.names, known.place)
@@ -249,6 +261,12 @@ def _data(known: Fitted, x: Any, weight: Any) -> tuple[np.ndarray, np.ndarray]:
             fix="Pass those that were given to fit.",
         )
     return data, weights
+
+
+def _column(y: Any) -> np.ndarray:
+    """One number or label a record, also where they come as a table of one column."""
+    made = np.asarray(y)
+    return made[:, 0] if made.ndim == 2 and made.shape[1] == 1 else made
 
 
 def _raw(known: Fitted, law: Gaussian, rows: int) -> Gaussian:

@@ -8,14 +8,23 @@ multinomial logit are ``class:column``, against the first class, which has none.
 Nothing is imported: whoever has results has statsmodels. Tested with 0.15.
 """
 
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from posterity.adapters.laplace import ledger_of, of_covariance, usable, warn_unless_converged
 from posterity.adapters.separation import check_separation
-from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
+from posterity.errors import (
+    ConvergenceWarning,
+    ParameterError,
+    PosterityError,
+    StructureError,
+    UsageError,
+)
 from posterity.families import Gamma, Gaussian, Product
+from posterity.families.names import some
 from posterity.ledger import Ledger
 
 COEFFICIENTS, NOISE = "coefficients", "noise"
@@ -23,12 +32,15 @@ COEFFICIENTS, NOISE = "coefficients", "noise"
 PERFECT = 1e-24
 """Squared residuals over squared responses below which they are rounding error."""
 FAR = 10.0
-"""Standard error, in log odds a standard deviation of the column, from which on it is looked for
+"""Standard error of a standardised column, in log odds or log rates, from which on it is looked for
 separated classes."""
-BINARY = ("Logit", "Probit")
+CLASSES = ("Logit", "Probit", "MNLogit", "Binomial")
+RATES = ("Poisson", "NegativeBinomial", "NegativeBinomialP", "GeneralizedPoisson")
 
 
-def from_results(results: Any, *, noise: bool = False) -> Gaussian | Product:
+def from_results(
+    results: Any, *, noise: bool = False, names: Mapping[str, str] | None = None
+) -> Any:
     """The estimate and its covariance as a Gaussian, named as the coefficients.
 
     Args:
@@ -39,6 +51,8 @@ def from_results(results: Any, *, noise: bool = False) -> Gaussian | Product:
         noise: of a linear regression, the precision of the noise too, as a block beside the
             coefficients: what is left of the joint posterior under the prior ``1/σ²`` when the two
             are taken to be independent.
+        names: other names for some coefficients, such as ``{"const": "intercept"}`` where another
+            library's sites call it so.
 
     Returns:
         A :class:`Gaussian` over the coefficients (d,), in the units of the columns; with ``noise``
@@ -59,14 +73,16 @@ def from_results(results: Any, *, noise: bool = False) -> Gaussian | Product:
     >>> q.names, q.mean.round(2)
     (('const', 'x1'), array([0.15, 0.94]))
     """
-    gaussian = _coefficients(results)
+    gaussian = _coefficients(results, names)
     if not noise:
         return gaussian
     shape, rate = _noise(results)
     return Product({COEFFICIENTS: gaussian, NOISE: Gamma.from_standard(shape, rate)})
 
 
-def to_ledger(results: Any, site: str, *, prior: Any) -> Ledger:
+def to_ledger(
+    results: Any, site: str, *, prior: Any, names: Mapping[str, str] | None = None
+) -> Ledger:
     """Fitted results as the ledger of one site: their likelihood is its factor.
 
     Args:
@@ -75,6 +91,7 @@ def to_ledger(results: Any, site: str, *, prior: Any) -> Ledger:
         prior: a :class:`Gaussian` over the coefficients, the same at all sites, in its own order of
             names; one without names takes those of the results. For the noise too, a
             :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma` ``noise``.
+        names: as of :func:`from_results`.
 
     Returns:
         A ledger whose posterior is the prior times the Gaussian that the likelihood was
@@ -92,7 +109,7 @@ def to_ledger(results: Any, site: str, *, prior: Any) -> Ledger:
     ('const', 'x1')
     """
     try:
-        factor: Any = _coefficients(results)
+        factor: Any = _coefficients(results, names)
         if isinstance(prior, Product):
             # The likelihood of λ, coefficients integrated out: λ^((n - d)/2) exp(-λ RSS/2).
             factor = Product({COEFFICIENTS: factor, NOISE: Gamma(*_noise(results))})
@@ -103,7 +120,7 @@ def to_ledger(results: Any, site: str, *, prior: Any) -> Ledger:
         raise error.at(f"site {site!r}") from error
 
 
-def _coefficients(results: Any) -> Gaussian:
+def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     model = getattr(results, "model", None)
     known = hasattr(results, "params") and callable(getattr(results, "cov_params", None))
     if not known or not type(model).__module__.startswith("statsmodels."):
@@ -120,11 +137,18 @@ def _coefficients(results: Any) -> Gaussian:
         )
     _check_records(results, place)
     names, mean, covariance = _numbers(results, model)
+    if unknown := [name for name in other or {} if name not in names]:
+        raise UsageError(
+            found=f"other names for {some(unknown)}",
+            expected=f"for some of {some(names)}",
+            fix="Name coefficients as statsmodels does.",
+        )
     converged = getattr(results, "converged", None)
     if converged is None:
         converged = (getattr(results, "mle_retvals", None) or {}).get("converged")
     _check_classes(results, model, names, covariance, converged, place)
-    found = of_covariance(mean, covariance, names, place)
+    told = [(other or {}).get(name, name) for name in names]
+    found = of_covariance(mean, covariance, told, place)
     warn_unless_converged(converged, place, "Fit with a larger maxiter or another method.")
     return found
 
@@ -153,7 +177,8 @@ def _check_records(results: Any, place: str) -> None:
     """Raise a ParameterError where there are no residuals to tell the noise from."""
     left = getattr(results, "df_resid", None)
     if left is not None and hasattr(results, "ssr"):
-        total = float(np.square(np.asarray(results.model.wendog, float)).sum())
+        response = results.model.wendog
+        total = 0.0 if response is None else float(np.square(np.asarray(response, float)).sum())
         if left < 1 or results.ssr <= PERFECT * total:
             raise ParameterError(
                 found=f"{int(results.nobs)} records and {len(results.params)} coefficients, with "
@@ -167,21 +192,30 @@ def _check_records(results: Any, place: str) -> None:
 def _check_classes(
     results: Any, model: Any, names: list[str], covariance: np.ndarray, converged: Any, place: str
 ) -> None:
-    """Raise a ParameterError if classes are separated: only where the fit looks like it."""
-    kind, y = type(model).__name__, getattr(model, "endog", None)
-    x = getattr(model, "exog", None)
-    family = type(getattr(model, "family", None)).__name__
-    if x is None or y is None or not (kind in (*BINARY, "MNLogit") or family == "Binomial"):
+    """Raise or warn of an estimate at infinity: looked for only where the fit looks like it."""
+    y, x = getattr(model, "endog", None), getattr(model, "exog", None)
+    kinds = {type(model).__name__, type(getattr(model, "family", None)).__name__}
+    if x is None or y is None or not kinds & {*CLASSES, *RATES}:
         return
     y, x = np.asarray(y), np.asarray(x, float)
-    if y.ndim != 1 or not np.isin(y, np.arange(int(np.max(y)) + 1)).all():
-        return  # counts or shares: no record is of one class
-    spread = np.tile(x.std(0), len(names) // x.shape[1])
-    errors = np.sqrt(np.maximum(np.diagonal(covariance), 0)) * spread
-    if converged is not None and np.all(converged) and np.all(errors < FAR):
+    columns = [str(name) for name in model.exog_names][: x.shape[1]]
+    copies = max(len(names) // x.shape[1], 1)
+    deviations = np.sqrt(np.maximum(np.diagonal(covariance), 0))[: copies * x.shape[1]]
+    far = ~(deviations.reshape(copies, -1) * x.std(0) < FAR).all(0)  # of NaN too
+    if converged is not None and np.all(converged) and not far.any():
         return
-    columns = [str(name) for name in model.exog_names]
-    check_separation(x, y.astype(int), columns, place)
+    whole = y.ndim == 1 and np.isin(y, np.arange(int(np.max(y)) + 1)).all()
+    if whole and kinds & {*CLASSES}:
+        check_separation(x, y.astype(int), columns, place)
+    elif far.any():
+        wide = [column for column, found in zip(columns, far, strict=True) if found]
+        warnings.warn(
+            f"{place} know next to nothing of {some(wide)}"
+            ": records of one kind had no events, or all, so that the estimate is at infinity, or "
+            "columns depend on each other.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
 
 def _noise(results: Any) -> tuple[float, float]:

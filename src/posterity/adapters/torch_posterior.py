@@ -4,6 +4,7 @@ Laplace's approximation at the weights that were found; see :mod:`posterity.adap
 Fisher information that is taken. Tensors go by their names in the state dict. Tested with 2.13.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -144,41 +145,84 @@ def _laws(module: Any, x: Any, y: Any, task: core.Task, only: Any) -> tuple[Any,
             fix="Call requires_grad_(True) on those.",
         )
     own = {name: own[name].detach() for name in core.chosen(own, only)}
-    device = next(iter(own.values())).device
-    inputs = torch.as_tensor(x).to(device)
-    if inputs.is_floating_point():
-        inputs = inputs.to(next(iter(own.values())).dtype)
+    inputs = _inputs(torch, x, next(iter(own.values())))
     training = {part: part.training for part in module.modules()}
     module.eval()
     try:
         with torch.no_grad():
-            outputs = (
-                torch.cat([module(part) for part in inputs.split(1024)]) if len(inputs) else inputs
-            )
-        if outputs.ndim == 1:
-            raise StructureError(
-                found=f"outputs of shape {tuple(outputs.shape)}",
-                expected="a row of outputs (n, K) for each of n records",
-                fix="Keep the last axis, also where it has one column.",
-            )
-
-        def one(weights: Any, record: Any) -> tuple[Any, Any]:
-            made = torch.func.functional_call(module, weights, (record[None],))[0]
-            return made, made
-
-        each = torch.func.vmap(torch.func.jacrev(one, has_aux=True), in_dims=(None, 0))
-
-        def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
-            slopes, made = each(own, inputs[part])
-            flat = torch.cat([slopes[name].flatten(2) for name in own], dim=2)
-            return _numpy(made), _numpy(flat)
-
+            made = [module(part) for part in inputs.split(1024)]
+        _check_outputs(torch, made[0])
+        jacobians = _jacobians(torch, module, own, inputs)
         tensors = {name: _numpy(value) for name, value in own.items()}
         labels = _numpy(y) if torch.is_tensor(y) else y
-        return core.laws(task, tensors, _numpy(outputs), jacobians, labels)
+        return core.laws(task, tensors, _numpy(torch.cat(made)), jacobians, labels)
     finally:
         for part, mode in training.items():
             part.training = mode
+
+
+def _inputs(torch: Any, x: Any, like: Any) -> Any:
+    """As a tensor where the weights are, of their type if it has fractions."""
+    try:
+        inputs = x if torch.is_tensor(x) else torch.tensor(np.asarray(x))
+    except (TypeError, ValueError) as error:
+        raise usable(
+            x,
+            "inputs (n, ...) as one tensor or array",
+            "Of a data set or loader, put the batches together: torch.cat([x for x, _ in loader]).",
+        ) from error
+    if not inputs.ndim or not len(inputs):
+        raise StructureError(
+            found=f"inputs of shape {tuple(inputs.shape)}",
+            expected="a record at least, along the first axis",
+            fix="Pass the data that the module was trained on.",
+        )
+    return inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
+
+
+def _check_outputs(torch: Any, made: Any) -> None:
+    if not torch.is_tensor(made) or made.ndim != 2:
+        shape = tuple(made.shape) if torch.is_tensor(made) else type(made).__name__
+        raise StructureError(
+            found=f"outputs of shape {shape}",
+            expected="one tensor, with a row (n, K) for each of n records",
+            fix="Keep the last axis, also where it has one column, and wrap a module that gives "
+            "more than its logits or values.",
+        )
+
+
+def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> core.Jacobians:
+    """All records at once, or one by one where an operation does not allow it."""
+
+    def one(weights: Any, record: Any) -> tuple[Any, Any]:
+        made = torch.func.functional_call(module, weights, (record[None],))[0]
+        return made, made
+
+    each = torch.func.vmap(torch.func.jacrev(one, has_aux=True), in_dims=(None, 0))
+
+    def singly(record: Any) -> tuple[Any, Any]:
+        weights = {name: value.clone().requires_grad_() for name, value in own.items()}
+        made = one(weights, record)[0]
+        rows = []
+        for k in range(len(made)):
+            found = torch.autograd.grad(
+                made[k], [*weights.values()], retain_graph=True, materialize_grads=True
+            )
+            rows.append(torch.cat([slope.flatten() for slope in found]))
+        return made.detach(), torch.stack(rows)
+
+    def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            try:
+                slopes, made = each(own, inputs[part])
+                flat = torch.cat([slopes[name].flatten(2) for name in own], dim=2)
+            except RuntimeError:  # as of recurrent layers, which write in place
+                pairs = [singly(record) for record in inputs[part]]
+                made, flat = (torch.stack(list(parts)) for parts in zip(*pairs, strict=True))
+        return _numpy(made), _numpy(flat)
+
+    return jacobians
 
 
 def _numpy(value: Any) -> np.ndarray:
