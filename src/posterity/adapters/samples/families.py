@@ -67,7 +67,9 @@ def block(
     free_labels = tuple(label for own in variables for label in own.free_labels)
     labels = tuple(label for own in variables for label in own.labels)
     if names is not None:
-        free_labels = labels = tuple(names)
+        labels = tuple(names)
+        if len(free_labels) == len(labels):
+            free_labels = labels
     _check_count(u, family, free_labels)
     free = standard(u, free_labels)
     if family in OWN_SUPPORT:
@@ -175,8 +177,9 @@ def _beta(z: Float[Array, "chains n d"]) -> tuple[Beta, Array, Array]:
     ones = np.ones(z.shape[-1])
     law = Beta.from_standard(ones, ones).with_mean_parameters(statistics)
     law = _checked(law, z, "beta")
-    known = scipy.stats.beta(np.asarray(law.a), np.asarray(law.b))
-    return law, known.logpdf(z).sum(-1), normal_scores(known.cdf(z), known.sf(z))
+    a, b = np.asarray(law.a), np.asarray(law.b)
+    known = scipy.stats.beta(a, b)
+    return law, scipy.stats.beta.logpdf(z, a, b).sum(-1), normal_scores(known.cdf(z), known.sf(z))
 
 
 def _checked(law: Any, z: Array, family: str) -> Any:
