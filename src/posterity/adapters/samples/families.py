@@ -149,7 +149,7 @@ def _gamma(z: Float[Array, "chains n d"]) -> tuple[Gamma, Array, Array]:
     mean = z.mean((0, 1))
     x = (z - mean) / mean
     x = x - x.mean((0, 1))
-    curve = _log_less(x)
+    curve = _log_less(x, np.log(z / mean))
     gap = -curve.mean((0, 1))
     shape = np.where(
         gap < TIGHT, 1 / (2 * gap) + 1 / 6, solve_log_minus_digamma(np.maximum(gap, TIGHT))
@@ -166,10 +166,10 @@ def _gamma(z: Float[Array, "chains n d"]) -> tuple[Gamma, Array, Array]:
     return law, density, np.where(shape > 1e8, x * np.sqrt(shape), scores)
 
 
-def _log_less(x: Array) -> Array:
+def _log_less(x: Array, logarithms: Array) -> Array:
     """``log(1 + x) - x``, also for small ``x``."""
     series = -(x**2) / 2 + x**3 / 3 - x**4 / 4
-    return np.where(abs(x) < 1e-3, series, np.log1p(x) - x)
+    return np.where(abs(x) < 1e-3, series, logarithms - x)
 
 
 def _beta(z: Float[Array, "chains n d"]) -> tuple[Beta, Array, Array]:
