@@ -281,6 +281,7 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         (FINE, {"family": "gamma"}, ParameterError, "outside of the support"),
         (FINE, {"family": "cauchy"}, UsageError, "family='cauchy'"),
         (FINE, {"family": "low-rank", "rank": 0}, UsageError, "rank=0"),
+        (RNG.normal(size=(50, 1)) * 1e200, {}, ParameterError, "beyond 1e"),
         ("draws.csv", {}, UsageError, "draws as str"),
         (None, {}, UsageError, "draws as NoneType"),
         ({}, {}, UsageError, "with something in it"),

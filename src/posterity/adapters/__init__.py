@@ -3,7 +3,10 @@
 ``from_samples`` takes draws of any of them: :mod:`posterity.adapters.samples`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from posterity.adapters.samples import from_samples
 
 __all__ = ["from_samples"]
 

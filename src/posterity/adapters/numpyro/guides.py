@@ -119,9 +119,10 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
             expected="a DiagonalGaussian, or for AutoMultivariateNormal a Gaussian",
             fix="Use AutoMultivariateNormal, or from_samples(..., family='diagonal').",
         )
-    mean, places = _wide(law.law.mean), _places(law)
+    inner: Any = law.law
+    mean, places = _wide(inner.mean), _places(law)
     if kind == "AutoNormal":
-        parts = {"loc": mean, "scale": np.sqrt(_wide(law.law.variance))}
+        parts = {"loc": mean, "scale": np.sqrt(_wide(inner.variance))}
         return {
             f"{name}_{guide.prefix}_{part}": jnp.asarray(
                 values[places[name]].reshape(support.free_shape), "float32"
@@ -134,12 +135,10 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
     order = np.concatenate([places[n] for n in _in_order(guide, begun, supports).tree])
     found = {"loc": mean[order]}
     if full:
-        variance = (
-            law.law.covariance if isinstance(law.law, Gaussian) else np.diag(law.law.variance)
-        )
+        variance = inner.covariance if isinstance(inner, Gaussian) else np.diag(inner.variance)
         found["scale_tril"] = np.linalg.cholesky(_wide(variance)[np.ix_(order, order)])
     else:
-        found["scale"] = np.sqrt(_wide(law.law.variance))[order]
+        found["scale"] = np.sqrt(_wide(inner.variance))[order]
     return {f"{guide.prefix}_{part}": jnp.asarray(v, "float32") for part, v in found.items()}
 
 

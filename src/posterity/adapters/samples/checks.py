@@ -15,12 +15,15 @@ from posterity.arrays.typing import Float
 Array = np.ndarray
 MOST_ROWS = 2000
 """Draws that references are learned on and judged by; of more, every so many-th."""
+LEAST_ROWS, MOST_CELLS = 300, 200_000
+"""Draws that are left where there are many coordinates, and numbers in all."""
 MOST_COLUMNS = 300
 """Coordinates up to which whole covariances are looked at."""
 CHUNK = 64
 """Coordinates that references are learned for at once."""
 TOGETHER = ("gaussian", "low-rank", "mixture", "dirichlet")
 """Families whose coordinates are not independent."""
+HINTS = 4
 USEFUL = 0.005
 """Nats on the draws it was learned on, below which a coordinate's pair is noise."""
 
@@ -172,8 +175,14 @@ _ENDS: tuple[Any, ...] = (
 
 
 def _thinned(values: Array) -> Array:
-    """Every so many-th draw of each chain."""
-    return values[:, :: max(1, -(-values.shape[0] * values.shape[1] // MOST_ROWS))]
+    """Every so many-th draw of each chain, the fewer the more coordinates there are."""
+    return values[:, :: _step(values.shape)]
+
+
+def _step(shape: tuple[int, ...]) -> int:
+    chains, count, size = shape
+    rows = min(MOST_ROWS, max(LEAST_ROWS, MOST_CELLS // size))
+    return max(1, -(-chains * count // rows))
 
 
 def _halves(values: Array) -> list[tuple[Array, Array, slice]]:
@@ -249,20 +258,28 @@ def _whole(blocks: Sequence[Block], units: Float[Array, "chains n d"]) -> _Whole
     parameters = sum(own.fit.parameters for own in blocks)
     size = units.shape[-1]
     within, values, axes = _correlations(units)
-    unwhiten = (axes * np.sqrt(values)) @ axes.T
-    white = _thinned(units @ ((axes / np.sqrt(values)) @ axes.T))
+    hints = axes[:, ::-1][:, :HINTS]  # modes far apart make a direction of much variance
+    white = _thinned(units)
+    if np.count_nonzero(within) > size:
+        white = white @ ((axes / np.sqrt(values)) @ axes.T)
     log_scale = sum(float(np.log(own.free.scale).sum()) for own in blocks)
     joined = Standard(np.zeros(size), np.ones(size), units)
     base = gaussian_density(joined, within) - log_scale
     whole = size * (size + 3) // 2 if np.count_nonzero(within) > size else 2 * size
     bias = max(whole - parameters, 0) / (2 * float(np.median(sizes(units))))
-    start = _thinned((base - density)[..., None])[..., 0] - bias
-    gains = {"Gaussian": np.zeros_like(start), "each": np.zeros_like(start)}
-    gains["pair"] = np.zeros_like(start)
+    start = (base - density)[:, :: _step(units.shape)] - bias
+    gains = {n: np.zeros_like(start) for n in ("Gaussian", "each", "pair", "direction")}
     for learned, judged, where in _halves(white):
         flat = judged.reshape(-1, size)
         shape = judged.shape[:2]
-        gains["pair"][:, where] = reference.two(learned).gain(flat).reshape(shape)
+        if size > MOST_COLUMNS:
+            break
+        pair = reference.two(learned, hints)
+        gains["pair"][:, where] = pair.gain(flat).reshape(shape)
+        along = reference.pairs(learned @ pair.directions)
+        best = int(np.argmax(along.gain(learned @ pair.directions).mean(0)))
+        one = along.gain(flat @ pair.directions)[:, best]
+        gains["direction"][:, where] = one.reshape(shape)
         for begin in range(0, size, CHUNK):
             own = slice(begin, begin + CHUNK)
             pairs = reference.pairs(learned[:, own])
@@ -272,9 +289,11 @@ def _whole(blocks: Sequence[Block], units: Float[Array, "chains n d"]) -> _Whole
     found = {name: mean_and_error(start + gain) for name, gain in gains.items()}
     kl, error = max(found.values(), key=lambda own: own[0] - own[1])
     correlation = _left_out(blocks, within, found["Gaussian"][0])
+    if size > MOST_COLUMNS:  # directions take the cube of it: coordinates alone are looked at
+        return _Whole(kl, error, correlation, None)
     pull = None
-    pair = reference.two(white.reshape(-1, size))
-    two, two_error = found["pair"]
+    pair = reference.two(white.reshape(-1, size), hints)
+    two, two_error = max(found["pair"], found["direction"], key=lambda own: own[0] - own[1])
     if pair.is_bimodal() and two > 3 * two_error and two > correlation + 0.02:
-        pull = unwhiten @ pair.along
+        pull = (axes * np.sqrt(values)) @ (axes.T @ pair.along)
     return _Whole(kl, error, correlation, pull)

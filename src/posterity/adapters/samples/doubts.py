@@ -1,5 +1,6 @@
 """What is to be said against a fit: sentences with what to try."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,8 +42,8 @@ def _draws(checks: Checks) -> Iterator[str]:
         worst = min(few, key=lambda own: own.effective)
         yield (
             f"Few effective draws: {worst.draws} draws of {worst.name} are worth "
-            f"{worst.effective:.0f}{_more(few)}. Draw more than {FEW} times as many as are worth "
-            "one."
+            f"{worst.effective:.0f}{_more(few)}. Draw at least "
+            f"{math.ceil(FEW / worst.effective)} times as many."
         )
     if checks.sampling > SAMPLING:
         yield (

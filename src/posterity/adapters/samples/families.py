@@ -67,7 +67,9 @@ def block(
     free_labels = tuple(label for own in variables for label in own.free_labels)
     labels = tuple(label for own in variables for label in own.labels)
     if names is not None:
-        free_labels = labels = tuple(names)
+        labels = tuple(names)
+        if len(free_labels) == len(labels):
+            free_labels = labels
     _check_count(u, family, free_labels)
     free = standard(u, free_labels)
     if family in OWN_SUPPORT:
@@ -147,7 +149,7 @@ def _gamma(z: Float[Array, "chains n d"]) -> tuple[Gamma, Array, Array]:
     mean = z.mean((0, 1))
     x = (z - mean) / mean
     x = x - x.mean((0, 1))
-    curve = _log_less(x)
+    curve = _log_less(x, np.log(z / mean))
     gap = -curve.mean((0, 1))
     shape = np.where(
         gap < TIGHT, 1 / (2 * gap) + 1 / 6, solve_log_minus_digamma(np.maximum(gap, TIGHT))
@@ -164,10 +166,10 @@ def _gamma(z: Float[Array, "chains n d"]) -> tuple[Gamma, Array, Array]:
     return law, density, np.where(shape > 1e8, x * np.sqrt(shape), scores)
 
 
-def _log_less(x: Array) -> Array:
+def _log_less(x: Array, logarithms: Array) -> Array:
     """``log(1 + x) - x``, also for small ``x``."""
     series = -(x**2) / 2 + x**3 / 3 - x**4 / 4
-    return np.where(abs(x) < 1e-3, series, np.log1p(x) - x)
+    return np.where(abs(x) < 1e-3, series, logarithms - x)
 
 
 def _beta(z: Float[Array, "chains n d"]) -> tuple[Beta, Array, Array]:
@@ -175,8 +177,9 @@ def _beta(z: Float[Array, "chains n d"]) -> tuple[Beta, Array, Array]:
     ones = np.ones(z.shape[-1])
     law = Beta.from_standard(ones, ones).with_mean_parameters(statistics)
     law = _checked(law, z, "beta")
-    known = scipy.stats.beta(np.asarray(law.a), np.asarray(law.b))
-    return law, known.logpdf(z).sum(-1), normal_scores(known.cdf(z), known.sf(z))
+    a, b = np.asarray(law.a), np.asarray(law.b)
+    known = scipy.stats.beta(a, b)
+    return law, scipy.stats.beta.logpdf(z, a, b).sum(-1), normal_scores(known.cdf(z), known.sf(z))
 
 
 def _checked(law: Any, z: Array, family: str) -> Any:

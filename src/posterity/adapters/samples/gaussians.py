@@ -24,6 +24,8 @@ Array = np.ndarray
 LOG_2PI = float(np.log(2 * np.pi))
 SINGULAR = 1e-10
 """An eigenvalue of the correlations below this says that coordinates are not free of each other."""
+HUGE = 1e150
+"""Beyond this squares overflow."""
 UNIQUE = 1e-4
 """The least share of a coordinate's variance that no factor explains."""
 MOST_COMPONENTS = 6
@@ -60,6 +62,12 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
     Raises:
         ParameterError: for coordinates that do not vary.
     """
+    if (wild := abs(u).max((0, 1)) > HUGE).any():
+        raise ParameterError(
+            found=f"draws of {[labels[i] for i in np.flatnonzero(wild)[:5]]} beyond {HUGE:g}",
+            expected="numbers whose squares can be held",
+            fix="Take other units; or leave out chains that diverged.",
+        )
     first = u[:1, :1].copy()
     moved = u - first
     mean = moved.mean((0, 1))

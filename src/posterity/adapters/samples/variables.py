@@ -131,7 +131,7 @@ def runs(values: Array, chains: Any, name: str) -> Array:
         return values
     if chains == "second":
         return np.swapaxes(values, 0, 1)
-    count = chains or 1
+    count = 1 if chains is None else int(chains)
     if len(values) % count:
         raise StructureError(
             found=f"{len(values)} draws of {name!r} for {count} chains one after the other",
