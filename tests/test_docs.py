@@ -135,11 +135,8 @@ def test_code_of_the_page_runs(name, page, tmp_path):
     directory = tmp_path / "reader"
     directory.mkdir()
     if code := script(page):
-        # Beside the working directory, and by another name than a library has, so that the page
-        # cannot shadow what it imports.
-        path = tmp_path / "script" / f"page_{Path(name).stem}.py"
-        # Beside the working directory, so that the page cannot shadow what it imports.
-        # Nor may the page of a library be taken for that library.
+        # Beside the working directory, so that the page cannot shadow what it imports, and by
+        # another name than the library has that the page is about.
         path = tmp_path / "script" / f"{name.replace('/', '-')}.py"
         path.parent.mkdir()
         path.write_text(code, encoding="utf-8")

@@ -74,7 +74,6 @@ def _show(
     file: Path, level: float, site: str | None, plot: Path | None, *, whole: bool
 ) -> dict[str, Any]:
     from posterity.artifact import artifact
-    from posterity.artifact.columns import columns_of
     from posterity.cli.inspect import NO_POSTERIORS
     from posterity.ledger import Ledger
     from posterity.summary import pulls, summarise
@@ -86,17 +85,16 @@ def _show(
         if artifact.outline(file)["type"] not in NO_POSTERIORS:
             raise
         return _other(file, site, plot)
-    names = _named(posterior, columns_of(posterior, found.provenance))
-    summary = summarise(posterior, level, names)
+    summary = summarise(posterior, level)
     moved = []
     if site is not None:
         if not isinstance(posterior, Ledger):
             raise _no_ledger(site, found.kind)
-        moved = pulls(posterior, site, names)
+        moved = pulls(posterior, site)
     if plot is not None:
         from posterity.plots.summary import plot_summary
 
-        plot_summary(posterior, plot, level=level, site=site, names=names)
+        plot_summary(posterior, plot, level=level, site=site)
     return {
         "path": found.path,
         "kind": found.kind,
@@ -133,22 +131,6 @@ def _told(summary: "Summary", whole: bool) -> "tuple[Iterator[Row], int]":
 
     some = dataclasses.replace(summary, tables=tuple(kept))
     return some.first(MOST_ROWS), some.size
-
-
-def _named(posterior: Any, columns: Any) -> dict[str, tuple[str, ...]]:
-    """Names by path, from those that older files keep beside the posterior."""
-    from posterity.artifact.columns import SPREAD, gaussians, has_words, personal_of
-    from posterity.ledger import Ledger
-
-    if not columns:
-        return {}
-    law = posterior.prior if isinstance(posterior, Ledger) else posterior
-    if has_words(posterior, len(columns)):
-        return {"members": tuple(columns), "": ()}
-    called = {path: (personal_of(columns) if path == SPREAD else ()) or columns
-              for path, _ in gaussians(law)}  # fmt: skip
-    return {path: tuple(called[path]) for path, q in gaussians(law)
-            if len(called[path]) == q.own_size}  # fmt: skip
 
 
 def _other(file: Path, site: str | None, plot: Path | None) -> dict[str, Any]:
