@@ -49,6 +49,11 @@ PAGES = [
     "docs/adapters/blackjax.md",
     "docs/adapters/pymc-and-stan.md",
     "docs/show.md",
+    "docs/adapters/gensim.md",
+    "docs/adapters/hmmlearn.md",
+    "docs/cookbook/statistician.md",
+    "docs/cookbook/engineer.md",
+    "docs/cookbook/analyst.md",
 ]
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
