@@ -164,3 +164,12 @@ def test_diff_goes_by_name_and_says_which_means_moved():
     found = diff(q, p)
     assert found.blocks[0].shifts == {"u": 3.0, "v": 0.0}
     assert found.kl.ab == pytest.approx(36 / 8)
+
+
+@pytest.mark.parametrize("budget", [None, 2**27])
+def test_a_site_without_names_is_warned_of(budget):
+    q = DiagonalGaussian.from_standard([1.0, 2.0], [1.0, 1.0])
+    sites = {"a": q, "b": q.named(["u", "v"]), "c": (2 * q).named(["u", "v"])}
+    with pytest.warns(UserWarning, match=r"no names of columns at \['a'\]"):
+        fused = posterity.fuse(sites, budget=budget)
+    assert fused.posterior.names == ("u", "v")

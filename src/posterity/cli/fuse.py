@@ -138,7 +138,6 @@ def _fuse(
     picture: tuple[Path, str | None] | None,
 ) -> dict[str, Any]:
     from posterity.artifact.aligned import listed, names_in
-    from posterity.artifact.columns import unnamed
     from posterity.fusion.networks.intake import is_network
     from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
 
@@ -178,7 +177,6 @@ def _fuse(
         "rebased": list(fusion.rebased[:LISTED]),
         "notes": [
             *(str(warning.message) for warning in heard),
-            *unnamed(told.columns, names),
             *_unlisted(len(paths)),
         ],
     }
@@ -191,14 +189,12 @@ class Told:
     Attributes:
         prior: what is recorded of the prior.
         digests: of the first files, by site.
-        columns: names of coordinates, by site; of many files none.
         count: of all files.
         all: a digest of all their names and digests.
     """
 
     prior: dict[str, str]
     digests: dict[str, str] = dataclasses.field(default_factory=dict)
-    columns: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     count: int = 0
     all: Any = dataclasses.field(default_factory=hashlib.sha256)
 
@@ -214,15 +210,12 @@ class Told:
 def _in_memory(
     paths: Sequence[str], prior: Path | None, options: dict[str, Any]
 ) -> "tuple[Fusion, Told]":
-    from posterity.artifact.aligned import listed, names_in
     from posterity.fusion import fuse
 
     with bar(f"Fusing {len(paths)} files"):
         sites, digests, recipe = _sites([Path(path) for path in paths])
         before, recorded = _prior(prior)
-        both = sites if before is None else sites | {"the prior": before}
         told = Told(recorded | recipe)
-        told.columns |= {name: listed(names_in(value)) for name, value in both.items()}
         told.note(list(digests), list(digests.values()))
         return fuse(sites, prior=before, **options), told
 

@@ -15,7 +15,7 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Real
 from posterity.errors import StructureError
 from posterity.families.batches import broadcasts
-from posterity.families.names import alike
+from posterity.families.names import alike, names_of, with_names
 from posterity.families.vector_space import VectorSpace
 
 
@@ -108,7 +108,7 @@ class ExponentialFamily(VectorSpace):
                 expected="None: it has no location",
                 fix="Translate only what has a location().",
             )
-        return self._translate(offset)
+        return with_names(self._translate(offset), names_of(self))
 
     def _translate(self, offset: Any) -> Self:
         """As :meth:`translate`; families with a location write it."""

@@ -10,6 +10,7 @@ from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
 from posterity.families.distribution import Distribution
+from posterity.families.names import names_of, with_names
 
 COLLAPSE = one_of("moments", "heaviest")
 
@@ -118,7 +119,7 @@ class Mixture(Distribution):
         weights = self.weights
         if rule == "heaviest":
             return self.components[int(weights.argmax())]
-        return self.components.moment_matched(weights)
+        return with_names(self.components.moment_matched(weights), names_of(self.components))
 
     def responsibilities(self, z: Any) -> Float[Real, "*shape k"]:
         """Posterior probability of each component given ``z``."""

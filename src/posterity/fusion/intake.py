@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,7 +12,8 @@ from posterity.arrays.canonical import content_hashes
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Bool, Float, Int, Num
-from posterity.artifact.aligned import coordinates_in, named, ordered
+from posterity.artifact.aligned import coordinates_in, listed, named, ordered
+from posterity.artifact.columns import unnamed
 from posterity.artifact.many import Alone, Several, name_of, read_alone, read_many
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError
@@ -197,6 +199,7 @@ class Intake:
         self._known: set[str] = set()
         self._ledgers: set[str] = set()
         self._first = "the prior"
+        self._unnamed: list[str] = []
 
     # --- what comes ------------------------------------------------------------------------------
 
@@ -223,6 +226,9 @@ class Intake:
         check_enough(len(self.names))
         for column in self.columns.values():
             column.close()
+        if self.coordinates and self._unnamed:
+            for line in unnamed(dict.fromkeys(self._unnamed, ()), listed(self.coordinates)):
+                warnings.warn(line, stacklevel=5)
 
     def _single(self, name: str | None, value: Any) -> tuple[Site, str]:
         if isinstance(value, Alone):
@@ -239,6 +245,8 @@ class Intake:
         own = coordinates_in(value)
         if own and not self.coordinates:
             self.coordinates, self._first = own, repr(name)
+        if not own and len(self._unnamed) < BARE and name not in self._unnamed:
+            self._unnamed.append(name)
         return named(ordered(named(value, own), self.coordinates, repr(name), self._first), {})
 
     def _note_contributors(self, name: str, contributors: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """What comes in: posteriors, ledgers or files, by the names of their sites, and fit to be fused."""
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from posterity.arrays.stacks import stacked, unstacked
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float
 from posterity.artifact import Posterior, load
-from posterity.artifact.aligned import aligned, coordinates_in, labels_in, named, ordered
+from posterity.artifact.aligned import aligned, coordinates_in, labels_in, named, ordered, unnamed
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily, Network, at_rest
@@ -80,12 +81,15 @@ def read_named(
         if name in opened:
             raise twice(name)
         opened[name] = value
+    opened = dict(sorted(opened.items()))  # the order of coordinates is that of the first
     labels = {name: labels_in(value) for name, value in opened.items()}
     opened, names = aligned(opened)
+    both = opened if prior is None else {**opened, "the prior": prior}
+    for line in unnamed(both, names or coordinates_in(prior)):
+        warnings.warn(line, stacklevel=3)
     prior, names = ordered(prior, names, "the prior", "the sites"), names or coordinates_in(prior)
     found = _sites({name: named(value, {}) for name, value in opened.items()})
     check_enough(len(found))
-    found = dict(sorted(found.items()))
     _check_structure(found, prior)
     rest = None if prior is None else named(at_rest(prior), {})
     known = {n: s._replace(prior=rest) if s.prior is None else s for n, s in found.items()}
