@@ -27,6 +27,7 @@ PAGES = [
     "docs/artifact.md",
     "docs/ledger.md",
     "docs/federate.md",
+    "docs/personal.md",
     "docs/forget.md",
     "docs/families.md",
     "docs/networks.md",
@@ -55,6 +56,8 @@ PAGES = [
     "docs/cookbook/engineer.md",
     "docs/cookbook/analyst.md",
 ]
+ELSEWHERE = ["docs/adapters/torch.md"]
+"""Pages that are run where torch is installed: tests/adapters/test_torch_posterior.py."""
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
     r"(?P<body>.*?)"
@@ -153,6 +156,16 @@ def test_code_of_the_page_runs(name, page, tmp_path):
         printed = run(directory, f"a command of {name}", "-c", ONE_BY_ONE, json.dumps(found))
         begun = ["$ posterity " + shlex.join(arguments) for arguments in found]
         assert [line for line in printed if line in begun] == begun
+
+
+def test_every_page_with_code_is_run():
+    pages = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")]
+    with_code = {
+        name
+        for name in pages
+        if script(page := (ROOT / name).read_text(encoding="utf-8")) or any(commands(page))
+    }
+    assert with_code <= {*PAGES, *ELSEWHERE}
 
 
 def test_a_family_in_the_tree_takes_its_file_and_one_line(tmp_path):
