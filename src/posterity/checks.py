@@ -6,7 +6,13 @@ import numpy as np
 
 from posterity.arrays.tree import leaves_with_path, structure
 from posterity.errors import ParameterError, StructureError
-from posterity.families import Distribution
+from posterity.families import (
+    Distribution,
+    ExponentialFamily,
+    LowRankGaussian,
+    Mixture,
+    Transformed,
+)
 
 
 def check_finite(family: Any, place: str) -> None:
@@ -34,6 +40,24 @@ def check_proper(law: Distribution, place: str) -> None:
             fix="A difference of posteriors is a factor: add it to a prior before using it as "
             "a distribution. Otherwise fit again.",
         )
+
+
+def check_adds(law: Any, place: str) -> None:
+    """Raise a StructureError for what is no exponential family, whose parameters do not add."""
+    if isinstance(law, ExponentialFamily):
+        return
+    fix = "Wrap components without labels as posterity.Plate(members, weights)."
+    if isinstance(law, Transformed):
+        fix = "Take its .law everywhere: that of the unconstrained numbers."
+    elif isinstance(law, Mixture):
+        fix = "Take .collapse(), the one law nearest to it."
+    elif isinstance(law, LowRankGaussian):
+        fix = "Take Gaussian.from_standard(q.mean, q.covariance), or DiagonalGaussian."
+    raise StructureError(
+        found=f"a {type(law).__name__} in {place}",
+        expected="an exponential family, a Ledger, or the path of a file with one",
+        fix=fix,
+    )
 
 
 def check_same_structure(expected: Distribution, found: Any, place: str) -> None:

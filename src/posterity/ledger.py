@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -12,10 +13,10 @@ from posterity.arrays.leaves import frozen
 from posterity.arrays.stacks import blocks, columns, rows
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
-from posterity.checks import check_finite, check_proper, check_same_structure
+from posterity.checks import check_adds, check_finite, check_proper, check_same_structure
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
-from posterity.families.names import Names, in_order, names_of, with_names
+from posterity.families.names import Names, in_order, names_of, some, with_names
 
 
 class Entry(NamedTuple):
@@ -62,6 +63,7 @@ class Ledger:
     entries: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_adds(self.prior, "the prior")
         check_proper(self.prior, "the prior")
         object.__setattr__(self, "prior", at_rest(_called(self.prior, self.entries)))
         object.__setattr__(self, "entries", _sorted(self._rested(self.entries)))
@@ -76,6 +78,7 @@ class Ledger:
             ParameterError: if either has NaN, infinite or improper parameters.
             StructureError: if they are not of one family and shape.
         """
+        check_adds(posterior, f"the posterior of site {site!r}")
         check_proper(posterior, f"the posterior of site {site!r}")
         check_same_structure(prior, posterior, f"site {site!r}")
         factor = at_rest(posterior) - at_rest(prior)
@@ -225,6 +228,9 @@ class Ledger:
         check_same_structure(self.prior, other.prior, "the prior of the other ledger")
         if (mine := names_of(self.prior)) != (theirs := names_of(other.prior)):
             wanted = {**theirs, **mine}
+            for ledger, names, which in ((self, mine, "this"), (other, theirs, "the other")):
+                if ledger.sites and set(wanted) - set(names):
+                    warn_of_order(f"{which} ledger", with_names(self.prior, wanted))
             self = self.in_order(wanted, "this ledger", "the other")
             other = other.in_order(wanted, "the other ledger", "this one")
         if self.prior != other.prior:
@@ -288,6 +294,8 @@ class Ledger:
 
     def _updated(self, new: Mapping[str, Entry]) -> "Ledger":
         ledger = self._under(_called(self.prior, new))
+        if ledger is not self and (held := [site for site in self.sites if site not in new]):
+            warn_of_order(f"the factors of {some(held)}", ledger.prior)
         return ledger._with({**self.entries, **ledger._rested(new)})
 
     def _under(self, prior: Any) -> "Ledger":
@@ -345,11 +353,19 @@ class Ledger:
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
     """The prior under the names that factors have, where it has none itself."""
     factors = (entry.factor for entry in entries.values())
-    if names_of(prior):
-        return prior
-    laws = (law for law in factors if isinstance(law, ExponentialFamily))
-    named = next((names for law in laws if (names := names_of(law))), {})
-    return with_names(prior, named)
+    own = found = names_of(prior)
+    for law in factors:
+        if isinstance(law, ExponentialFamily):
+            found = {**names_of(law), **found}
+    return prior if found == own else with_names(prior, found)
+
+
+def warn_of_order(who: str, named: Any) -> None:
+    """That what has no names is taken to be in the order of what has."""
+    warnings.warn(
+        f"{who} came without names of coordinates: taken to be in the order of {named.names}",
+        stacklevel=4,
+    )
 
 
 def _bare(law: Any) -> Any:

@@ -10,6 +10,7 @@ from posterity.arrays.tree import identical
 from posterity.artifact import columns
 from posterity.artifact.aligned import aligned, listed, names_in, ordered
 from posterity.artifact.tree import decode, encode
+from posterity.checks import check_adds
 from posterity.errors import ArtifactError, LedgerError, StructureError
 from posterity.families import DiagonalGaussian, Dirichlet, Gamma, Gaussian, Plate, Product
 from posterity.fusion.diff import diff
@@ -173,3 +174,89 @@ def test_a_site_without_names_is_warned_of(budget):
     with pytest.warns(UserWarning, match=r"no names of columns at \['a'\]"):
         fused = posterity.fuse(sites, budget=budget)
     assert fused.posterior.names == ("u", "v")
+
+
+# --- part by part, and without names -------------------------------------------------------------
+
+
+def blocks(names, values, named_e=True):
+    """A Product of one Gaussian with names and one that may have some, at values by name."""
+    e = DiagonalGaussian.from_standard([0.0], [1.0])
+    f = DiagonalGaussian.from_standard(values, np.ones(len(values)))
+    return Product(e=e.named(["w"]) if named_e else e, f=f.named(names) if names else f)
+
+
+def test_names_are_collected_part_by_part():
+    prior = blocks(None, [0.0, 0.0])
+    a, b = blocks(["u", "v"], [5.0, 1.0]), blocks(["v", "u"], [1.0, 5.0])
+    one, other = Ledger(prior).update("a", a), Ledger(prior).update("b", b)
+    for ledger in (one | other, Ledger(prior).extend({"a": a, "b": b})):
+        assert ledger.names == {"e": ("w",), "f": ("u", "v")}
+        assert identical(ledger.posterior, prior + a + a)
+    with pytest.warns(UserWarning, match=r"at \['the prior'\]"):
+        fused = posterity.fuse({"a": one, "b": other}, rule="product", prior=prior)
+    np.testing.assert_allclose(fused.posterior.f.mean * 3, [10.0, 2.0])
+    with pytest.warns(UserWarning, match=r"\['c'\]"):
+        fused = posterity.fuse({"c": prior, "a": a, "b": b})
+    assert fused.posterior.f.names == ("u", "v")
+    np.testing.assert_allclose(fused.posterior.f.mean, [10 / 3, 2 / 3])
+
+
+def test_names_that_come_late_are_warned_of():
+    q = DiagonalGaussian.from_standard([1.0, 2.0], [1.0, 1.0])
+    held = Ledger(q).update("a", q)
+    with pytest.warns(UserWarning, match=r"factors of \['a'\] came without names"):
+        assert held.update("b", q.named(["u", "v"])).names == ("u", "v")
+    with pytest.warns(UserWarning, match="this ledger came without names"):
+        assert (held | Ledger(q.named(["u", "v"]))).names == ("u", "v")
+
+
+def test_labelled_members_by_every_matching():
+    a, b = classes("a", "c"), classes("c", "a")
+    swapped = Plate(b.members, b.weights).named(["a", "c"])  # each says what the other is
+    fused = posterity.fuse({"p": a, "q": swapped}, matching="identity")
+    assert set(fused.posterior.names) == {"a", "c"}
+    np.testing.assert_allclose(fused.posterior.members.mean[:, 0], [98.0, 98.0])
+    turned = posterity.fuse({"p": a, "q": b}, matching="identity").posterior
+    place = turned.names.index("c")
+    assert turned.members.mean[place, 0] == 99.0
+    for other in ({"matching": "hungarian"}, {"budget": 2**27}):
+        with pytest.warns(UserWarning, match="not used, and lost"):
+            assert posterity.fuse({"p": a, "q": b}, **other).posterior.names == ()
+    assert diff(a, b).kl == (0.0, 0.0)
+    assert diff(a, swapped).kl.ab > 1.0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_laws_that_do_not_add_say_what_does():
+    q = DiagonalGaussian.from_standard([[0.0], [5.0]], [[1.0], [1.0]])
+    mixed = posterity.Mixture.from_standard([1.0, 1.0], q)
+    mapped = posterity.Transformed.onto(Gamma.from_standard(1.0, 1.0), q[0])
+    low = posterity.LowRankGaussian.from_standard([0.0], [[1.0]], [1.0])
+    for law, way in ((mixed, "collapse"), (mapped, r"\.law"), (low, "covariance")):
+        with pytest.raises(StructureError, match=way):
+            posterity.fuse({"a": law, "b": law})
+        with pytest.raises(StructureError, match=way):
+            check_adds(law, "the prior")  # of a ledger
+    for law in (mapped, low):
+        with pytest.raises(StructureError, match="second posterior"):
+            diff(q[0], law)
+
+
+def test_a_mixture_s_divergence_goes_by_name():
+    import jax
+
+    q = DiagonalGaussian.from_standard([[0.0, 9.0], [5.0, 1.0]], np.ones((2, 2)))
+    mixed = posterity.Mixture.from_standard([1.0, 1.0], q.named(["u", "v"]))
+    turned = ordered(mixed, {"components": ("v", "u")}, "here", "there")
+    found = mixed.kl(turned, key=jax.random.key(0))
+    assert abs(float(found.value)) < 1e-6
+
+
+def test_blocks_with_slashes_and_sets_of_names():
+    q = DiagonalGaussian.from_standard([1.0, 2.0], [1.0, 1.0])
+    both = Product({"a/b": q.named(["u", "v"]), "a": Product({"b": q.named(["x", "y"])})})
+    assert len(both.names) == 2 and set(both.names.values()) == {("u", "v"), ("x", "y")}
+    assert ordered(both, both.names, "here", "there").names == both.names
+    with pytest.raises(StructureError, match="a set"):
+        q.named({"u", "v"})

@@ -33,7 +33,8 @@ def test_columns_in_any_order_are_one_regression() -> None:
 
 def test_the_prior_s_names_set_the_order_and_arrays_follow_them() -> None:
     turned = PRIOR.named(["age", "bp", "dose"])
-    sites, prior = in_order({"n": (SOUTH, Y[25:]), "s": (X[:25], Y[:25])}, turned)
+    with pytest.warns(UserWarning, match=r"\['s'\]"):
+        sites, prior = in_order({"n": (SOUTH, Y[25:]), "s": (X[:25], Y[:25])}, turned)
     assert prior is turned
     np.testing.assert_array_equal(sites["n"][0], X[25:])
     assert sites["s"][0] is not None and sites["s"][0].shape == (25, 3)
@@ -60,3 +61,8 @@ def test_personal_columns_by_name() -> None:
 def test_tables_that_do_not_fit(frame: pd.DataFrame, error: type, words: str) -> None:
     with pytest.raises(error, match=words):
         posterity.federate({"north": (NORTH, Y[:25]), "south": (frame, Y[25:])}, MODEL, PRIOR)
+
+
+def test_arrays_beside_tables_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"no names of columns at \['south'\]"):
+        in_order({"north": (NORTH, Y[:25]), "south": (X[25:], Y[25:])}, PRIOR)

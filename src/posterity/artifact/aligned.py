@@ -7,7 +7,7 @@ from posterity.artifact import columns
 from posterity.artifact.vocabulary import is_topics, one_vocabulary
 from posterity.errors import StructureError
 from posterity.families import Distribution, Plate
-from posterity.families.names import Names, in_order, names_of, parts_of, some, with_names
+from posterity.families.names import Names, in_order, joined, names_of, parts_of, some, with_names
 from posterity.ledger import Ledger
 
 
@@ -29,7 +29,7 @@ def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
         return {}
     found = {path: law.names} if isinstance(law, Plate) and law.names else {}
     for name, part in parts_of(law).items():
-        found |= labels_in(part, f"{path}/{name}" if path else name)
+        found |= labels_in(part, joined(path, name))
     return found
 
 
@@ -68,7 +68,7 @@ def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
 
 
 def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
-    """All in the order of the first that names its coordinates, and these names.
+    """All in the order of the first that names coordinates, part by part, and these names.
 
     Topics are all put over the union of their words
     (:func:`~posterity.artifact.vocabulary.one_vocabulary`) if all name them. Members of plates stay
@@ -82,8 +82,10 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
     if found and all(is_topics(q) and names[place].get("members") for place, q in found.items()):
         found, union = one_vocabulary(found)
         return found, {"members": union}
-    first = next((place for place in names if names[place]), "")
-    wanted = names.get(first, {})
+    wanted, first = {}, ""
+    for place, own in names.items():  # part by part: a site may name some, another site others
+        first = first or (place if own else "")
+        wanted = {**own, **wanted}
     labels = {place: labels_in(value) for place, value in found.items()}
     found = {
         place: ordered(named(q, names[place]), wanted, repr(place), repr(first))
@@ -96,5 +98,8 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
 
 def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:
     """A line on those that name no coordinates, whose order had to be taken for the others'."""
-    called = {place: listed(names_in(value)) for place, value in posteriors.items()}
+    called = {
+        place: () if set(names) - set(names_in(value)) else listed(names)
+        for place, value in posteriors.items()
+    }
     return columns.unnamed(called, listed(names))

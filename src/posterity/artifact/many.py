@@ -19,7 +19,7 @@ import numpy as np
 
 from posterity.arrays.leaves import frozen
 from posterity.arrays.tree import map_leaves
-from posterity.artifact.artifact import load, open_artifact, outline
+from posterity.artifact.artifact import open_artifact, outline
 from posterity.artifact.container import Spec
 from posterity.artifact.tree import decode, specs
 from posterity.errors import PosterityError
@@ -50,6 +50,7 @@ class Several(NamedTuple):
     posterior: ExponentialFamily
     prior: ExponentialFamily | None
     digests: list[str]
+    provenance: dict[str, str]
 
 
 class Alone(NamedTuple):
@@ -58,6 +59,7 @@ class Alone(NamedTuple):
     name: str
     value: Any
     digest: str
+    provenance: dict[str, str]
 
 
 class _Raw(NamedTuple):
@@ -74,6 +76,7 @@ class _Kind(NamedTuple):
     specs: dict[str, Spec]
     size: int
     prior: ExponentialFamily | None
+    provenance: dict[str, str]
 
 
 def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
@@ -104,7 +107,8 @@ def read_alone(path: str, name: str | None = None) -> Alone:
     """What is in one file; errors as of :func:`posterity.load`."""
     value, told = open_artifact(path)
     own = name_of(value.sites) if isinstance(value, Ledger) else ""
-    return Alone(name if name is not None else own or Path(path).stem, value, told.digest)
+    name = name if name is not None else own or Path(path).stem
+    return Alone(name, value, told.digest, told.provenance)
 
 
 def name_of(contributors: Sequence[str]) -> str:
@@ -159,7 +163,7 @@ def _content(path: str) -> bytes:
 
 def _kind(path: str) -> _Kind | None:
     """What a file shares with others, if several can be read as one batch."""
-    value = load(path)
+    value, told = open_artifact(path)
     ledger = isinstance(value, Ledger)
     law = value.prior if ledger else value
     single = isinstance(law, ExponentialFamily) and not law.batch_shape
@@ -170,7 +174,8 @@ def _kind(path: str) -> _Kind | None:
     found = dict(specs(tree))
     if any(spec.dtype != "float64" for spec in found.values()):
         return None
-    return _Kind(tree, found, sum(s.size for s in found.values()), law if ledger else None)
+    return _Kind(tree, found, sum(s.size for s in found.values()), law if ledger else None,
+                 told.provenance)  # fmt: skip
 
 
 def _batch(kind: _Kind, files: Sequence[_Raw]) -> Several | None:
@@ -187,7 +192,7 @@ def _batch(kind: _Kind, files: Sequence[_Raw]) -> Several | None:
     if posterior is None:
         return None
     _, names, digests, _ = map(list, zip(*files, strict=True))
-    return Several(names, posterior, kind.prior, digests)
+    return Several(names, posterior, kind.prior, digests, kind.provenance)
 
 
 def _posterior(kind: _Kind, numbers: np.ndarray) -> ExponentialFamily | None:

@@ -74,8 +74,10 @@ def _forget(
     config: Path | None,
     options: dict[str, Any],
 ) -> dict[str, Any]:
+    from posterity.artifact.recipes import check_same
+
     output, receipt = outputs
-    ledger, _ = files.read_ledger(path)
+    ledger, found = files.read_ledger(path)
     with bar("Forgetting"):
         if config is None:
             left, issued = _subtracted(ledger, sites)
@@ -83,7 +85,9 @@ def _forget(
         else:
             left, issued, distance = _refined(ledger, sites, config, outputs, options)
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
-    written = files.write(left, output, "forget", {"before": issued.before})
+    written = files.write(
+        left, output, "forget", {"before": issued.before, **check_same({"": found.provenance})}
+    )
     issued.save(receipt)
     return {
         "output": written.path,

@@ -335,7 +335,7 @@ def _prior(path: Path | None) -> tuple[Any, dict[str, str]]:
 
 def _sites(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
     """What the files hold, and their digests, by site; and how all were fitted, if it is said."""
-    from posterity.fitting.recipe import check_same
+    from posterity.artifact.recipes import check_same
     from posterity.ledger import Ledger
 
     sites, digests, told = {}, {}, {}

@@ -10,7 +10,7 @@ from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
 from posterity.families.distribution import Distribution
-from posterity.families.names import names_of, with_names
+from posterity.families.names import alike, names_of, with_names
 
 COLLAPSE = one_of("moments", "heaviest")
 
@@ -143,6 +143,7 @@ class Mixture(Distribution):
 
     def kl(self, other: Distribution, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
         """``KL(self || other)`` in nats, by Monte Carlo; may come out negative when small."""
+        other = alike(self, other)[1]
         z = self.sample(key, (num_samples,))
         return _estimate(self.log_prob(z) - other.log_prob(z))
 

@@ -8,7 +8,7 @@ none beside theirs.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,6 +31,12 @@ def parts_of(law: Any) -> dict[str, Any]:
     return law.named_parts()
 
 
+def joined(path: str, name: str) -> str:
+    """The path of a part, in whose name a slash is no level, nor is an empty one none."""
+    name = name.replace("%", "%25").replace("/", "%2F") or "%"
+    return f"{path}/{name}" if path else name
+
+
 def names_of(law: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     """All names in a law, by path; empty if it has none.
 
@@ -41,15 +47,14 @@ def names_of(law: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     """
     found = {path: own} if (own := law.__dict__.get(LABEL, ())) else {}
     for name, part in parts_of(law).items():
-        found |= names_of(part, f"{path}/{name}" if path else name)
+        found |= names_of(part, joined(path, name))
     return found
 
 
 def with_names(law: Law, names: Names, path: str = "") -> Law:
     """The same numbers under these names, those of all parts; nothing is checked."""
     inner = {
-        name: with_names(part, names, f"{path}/{name}" if path else name)
-        for name, part in parts_of(law).items()
+        name: with_names(part, names, joined(path, name)) for name, part in parts_of(law).items()
     }
     changed = rebuilt(law, inner)
     if changed.__dict__.get(LABEL, ()) == names.get(path, ()):
@@ -83,7 +88,7 @@ def _checked_tree(law: Any, names: Any, path: str) -> dict[str, tuple[str, ...]]
                 expected=f"names by part, of {list(parts)}" if parts else "a list of names",
                 fix="Name parts that the law has.",
             )
-        inner = f"{path}/{head}" if path else head
+        inner = joined(path, head)
         found |= _checked_tree(parts[head], {rest: own} if rest else own, inner)
     return found
 
@@ -109,8 +114,8 @@ def _copied(law: Law) -> Law:
 
 def unfit(names: Any) -> str:
     """Why these cannot be names; empty if they can."""
-    if isinstance(names, str):
-        return "one text, no list of names"
+    if isinstance(names, str | Set):
+        return "one text, no list of names" if isinstance(names, str) else "a set, in no order"
     names = list(names)
     if not all(isinstance(name, str) for name in names):
         return f"one is no text: {next(n for n in names if not isinstance(n, str))!r}"
@@ -135,9 +140,9 @@ def checked(names: Any, size: int | None, law: Any) -> tuple[str, ...]:
             expected=f"names by part, of {list(parts_of(law))}",
             fix="Pass a dictionary: a product's blocks have coordinates, the product has none.",
         )
-    if isinstance(names, Iterable) and not isinstance(names, str):
+    if isinstance(names, Iterable) and not isinstance(names, str | Set):
         names = list(names)
-    wrong = unfit(names) if isinstance(names, list | str) else f"{names!r} is no list"
+    wrong = unfit(names) if isinstance(names, list | str | Set) else f"{names!r} is no list"
     if not wrong and len(names) != size:
         wrong = f"{len(names)} names"
     if wrong:
@@ -188,7 +193,7 @@ def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> La
     array([2., 1.])
     """
     parts = {
-        name: in_order(part, wanted, place, of, f"{path}/{name}" if path else name)
+        name: in_order(part, wanted, place, of, joined(path, name))
         for name, part in parts_of(law).items()
     }
     moved, own, asked = rebuilt(law, parts), law.__dict__.get(LABEL, ()), wanted.get(path, ())

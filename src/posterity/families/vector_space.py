@@ -13,7 +13,7 @@ import numpy as np
 
 from posterity.arrays.leaves import as_leaf, as_leaves, frozen
 from posterity.arrays.namespace import Namespace, is_traced, namespace
-from posterity.arrays.tree import Node, leaves, map_leaves
+from posterity.arrays.tree import LABEL, Node, labelled, leaves, map_leaves
 from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.batches import batch_index, broadcasts, place
@@ -223,7 +223,8 @@ class VectorSpace(Distribution):
     def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
         """A member of the same family from a flat vector: inverse of ``natural_parameters``."""
         self._check_length(vector)
-        return self._with(**self.unflatten(as_leaf(vector)))
+        made = self._with(**self.unflatten(as_leaf(vector)))
+        return labelled(made, self.__dict__.get(LABEL, ()))
 
     def _check_length(self, vector: Any) -> None:
         if np.shape(vector)[-1:] != (self.dimension,):

@@ -1,15 +1,17 @@
 """Tables of sites whose columns have names: in the order of the prior's, or naming the prior's."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from posterity.artifact.columns import unnamed
 from posterity.artifact.vocabulary import is_topics
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Network
 from posterity.families.gaussian import AnyGaussian
-from posterity.families.names import names_of, order, parts_of, unfit
+from posterity.families.names import joined, names_of, order, parts_of, unfit
 from posterity.families.normal_gamma import NormalGamma
 from posterity.families.normal_wishart import NormalWishart
 from posterity.ledger import Ledger
@@ -43,7 +45,7 @@ def by_column(law: Any, size: int | None = None, path: str = "") -> list[str]:
         return [path]
     found: list[str] = []
     for name, part in parts_of(law).items():
-        at = f"{path}/{name}" if path else name
+        at = joined(path, name)
         if is_topics(law) and size in (None, part.own_size):
             found.append(at)
         elif name != SPREAD:
@@ -61,7 +63,7 @@ def in_order(sites: Mapping[str, Any], prior: Any) -> tuple[dict[str, Any], Any]
     """Sites' data as arrays, columns of data frames in the order of the prior's names.
 
     Where the prior has none it takes those of the first data frame. Arrays, which have no names,
-    are taken to be in that order.
+    are taken to be in that order, which is warned of.
 
     Raises:
         StructureError: for columns of other names, and names that are no distinct texts.
@@ -79,6 +81,9 @@ def in_order(sites: Mapping[str, Any], prior: Any) -> tuple[dict[str, Any], Any]
             raise error.at(f"the data of site {site!r}") from error
     prior = with_columns(prior, columns[first])
     wanted = columns_of(prior) or columns[first]
+    given = {s: wanted if s in frames or d is None else () for s, d in sites.items()}
+    for line in unnamed(given, wanted):
+        warnings.warn(line, stacklevel=4)
     found = dict(sites)
     for site, frame in frames.items():
         places = order(columns[site], wanted, f"site {site!r}", "the prior")

@@ -1,6 +1,7 @@
 """A site's file from a table of its records: what ``posterity fit`` does."""
 
+from posterity.artifact.recipes import check_same, recipe_in
 from posterity.fitting.fit import Fit, fit
-from posterity.fitting.recipe import Recipe, check_same, recipe_in
+from posterity.fitting.recipe import Recipe
 
 __all__ = ["Fit", "Recipe", "check_same", "fit", "recipe_in"]

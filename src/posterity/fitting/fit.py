@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.tables.cells import read_cells
+from posterity.artifact.recipes import KEY
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
@@ -15,7 +16,6 @@ from posterity.fitting.design import Design, columns_of, design
 from posterity.fitting.recipe import (
     ESTIMATE,
     INTERCEPT,
-    KEY,
     PRIOR_SD,
     Recipe,
     check_recipe,

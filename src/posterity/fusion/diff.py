@@ -10,7 +10,7 @@ from posterity.arrays.tree import structure
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import Posterior
 from posterity.artifact.aligned import coordinates_in, ordered
-from posterity.checks import check_proper
+from posterity.checks import check_adds, check_proper
 from posterity.errors import StructureError
 from posterity.families import (
     Distribution,
@@ -125,7 +125,8 @@ def diff(
     errors, which may come out negative where it is small. Components of two mixtures are matched
     like a plate's.
 
-    Coordinates that have names are compared by name, in whatever order they stand.
+    Coordinates that have names are compared by name, in whatever order they stand; so are members
+    of plates that both name theirs.
 
     Units of networks of one shape are matched, layer by layer, before weights are compared.
 
@@ -147,6 +148,8 @@ def diff(
     if isinstance(left, Mixture) or isinstance(right, Mixture):
         found = [_mixtures(left, right, key, num_samples)]
     else:
+        for law, place in ((left, "the first posterior"), (right, "the second posterior")):
+            check_adds(law, place)
         found = _blocks(left, right)
     return Diff(tuple(found), _sites(a), _sites(b))
 
@@ -225,7 +228,7 @@ def _sum(terms: list[Divergences]) -> Divergences:
 
 def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
     mine, theirs = _Labelled.of_plate(a), _Labelled.of_plate(b)
-    rows, columns = _match(mine, theirs)
+    rows, columns = _by_name(a, b) if a.names and b.names else _match(mine, theirs)
     plate = _plate_diff(mine, theirs, rows, columns, _weights(a, b, rows, columns))
     terms = [pair.kl for pair in plate.pairs] + ([plate.weights] if plate.weights else [])
     return BlockDiff(path, f"Plate of {type(a.members).__name__}", _sum(terms), plate)
@@ -287,6 +290,13 @@ def _match(a: _Labelled, b: _Labelled) -> tuple[Array, Array]:
         rows, columns = rows[picked], columns[partners]
     order = np.argsort(rows)
     return rows[order], columns[order]
+
+
+def _by_name(a: Plate, b: Plate) -> tuple[Array, Array]:
+    """Members of one name are one, whatever they say."""
+    pairs = [(i, b.names.index(name)) for i, name in enumerate(a.names) if name in b.names]
+    rows, columns = np.array(pairs, dtype=int).reshape(-1, 2).T
+    return rows, columns
 
 
 def _plate_diff(

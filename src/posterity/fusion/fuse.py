@@ -21,7 +21,12 @@ from posterity.fusion.common_prior import pooled_posterior, warn_of_priors
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.divergences.names import Name, divergence_of
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.given import given_labels, matching_by_name, names_of_components
+from posterity.fusion.given import (
+    given_labels,
+    matching_by_name,
+    names_of_components,
+    warn_of_names,
+)
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.networks.intake import has_units, in_memory, without_networks
 from posterity.fusion.networks.options import Options
@@ -119,7 +124,8 @@ class Fusion:
     @property
     def scale(self) -> Scale:
         """The residual beside what sampling alone would give (:mod:`posterity.fusion.scale`)."""
-        return self.scales[next(path for path, one in self.plates.items() if one is self.plate)]
+        plate = self.plate
+        return self.scales[next(path for path, one in self.plates.items() if one is plate)]
 
     @functools.cached_property
     def scales(self) -> dict[str, Scale]:
@@ -297,9 +303,11 @@ def fuse(
         apart = plates if by is Rule.PRODUCT else blocks
         check_defined(side, [(block.path, block.posteriors[0]) for block in apart])
     by_name = None
-    if known is None and how is Matching.EVIDENCE:
+    if known is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
         known = by_name = matching_by_name(labels, [plate.path for plate in plates])
         how = how if known is None else Matching.IDENTITY
+    elif any(labels.values()):
+        warn_of_names(f"matching={how.value!r} goes by what members say")
     given = None if known is None else given_labels(known, plates, number)
     aligned = {
         p.path: align(p, how, side, number, importance, absorb is not False, given) for p in plates

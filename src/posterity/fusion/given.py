@@ -67,15 +67,16 @@ def matching_by_name(
         return None
     (path, *others), bare = plates or [""], sorted(set(labels) - set(named))
     if others or bare or any(set(labels[site]) != {path} for site in named):
-        why = f"there are none at {some(bare)}" if bare else f"there are plates {plates}"
-        warnings.warn(
-            f"Names of members are not used, as {why}: components are matched by what they say.",
-            stacklevel=3,
-        )
+        warn_of_names(f"there are none at {some(bare)}" if bare else f"there are plates {plates}")
         return None
     union = dict.fromkeys(name for site in sorted(labels) for name in labels[site][path])
     place = {name: index for index, name in enumerate(union)}
     return {site: np.array([place[name] for name in own[path]]) for site, own in labels.items()}
+
+
+def warn_of_names(why: str) -> None:
+    """That members are not matched by their names."""
+    warnings.warn(f"Names of members are not used, and lost: {why}.", stacklevel=4)
 
 
 def names_of_components(

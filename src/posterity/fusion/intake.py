@@ -12,16 +12,18 @@ from posterity.arrays.canonical import content_hashes
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Bool, Float, Int, Num
-from posterity.artifact.aligned import coordinates_in, listed, named, ordered
+from posterity.artifact.aligned import coordinates_in, labels_in, listed, named, ordered
 from posterity.artifact.columns import unnamed
 from posterity.artifact.many import Alone, Several, name_of, read_alone, read_many
-from posterity.checks import check_proper
+from posterity.artifact.recipes import KEY, check_same
+from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, StructureError
 from posterity.families import ExponentialFamily, Plate, at_rest, stack
 from posterity.families.names import Names
 from posterity.fusion.blocks import UNUSED, Block, Plates, side_by_side
 from posterity.fusion.common_prior import CommonTotal, common_total, one_member, unlike
 from posterity.fusion.geometry import Divergence
+from posterity.fusion.given import warn_of_names
 from posterity.fusion.networks.intake import without_networks
 from posterity.fusion.passes import Layout
 from posterity.fusion.paths import blocks
@@ -200,6 +202,8 @@ class Intake:
         self._ledgers: set[str] = set()
         self._first = "the prior"
         self._unnamed: list[str] = []
+        self._labelled = False
+        self._recipe: dict[str, dict[str, str]] = {}
 
     # --- what comes ------------------------------------------------------------------------------
 
@@ -232,7 +236,8 @@ class Intake:
 
     def _single(self, name: str | None, value: Any) -> tuple[Site, str]:
         if isinstance(value, Alone):
-            name, value, _ = value
+            name, value, _, about = value
+            self._check_recipe(name, about)
         own = name_of(value.sites) if isinstance(value, Ledger) else ""
         name = name if name is not None else own or f"site-{len(self._known):04d}"
         self._enrol(name)
@@ -243,11 +248,20 @@ class Intake:
     def _ordered(self, name: str, value: Law) -> Law:
         """In the order of the first that names its coordinates, and without names."""
         own = coordinates_in(value)
+        if not self._labelled and labels_in(value):
+            self._labelled = True
+            warn_of_names("sites are read in passes, which match members by what they say")
         if own and not self.coordinates:
             self.coordinates, self._first = own, repr(name)
         if not own and len(self._unnamed) < BARE and name not in self._unnamed:
             self._unnamed.append(name)
         return named(ordered(named(value, own), self.coordinates, repr(name), self._first), {})
+
+    def _check_recipe(self, name: str, provenance: dict[str, str]) -> None:
+        """Refuse what was fitted by other flags than the first that says by which."""
+        if KEY in provenance:
+            self._recipe = self._recipe or {name: provenance}
+            check_same({**self._recipe, name: provenance})
 
     def _note_contributors(self, name: str, contributors: Sequence[str]) -> None:
         """Refuse data of one site in two ledgers, which a product would count twice."""
@@ -303,6 +317,7 @@ class Intake:
         """Sites of one size, as a batch."""
         names, prior = [], self._given
         if isinstance(batch, Several):
+            self._check_recipe(batch.names[0], batch.provenance)
             names, prior, batch = batch.names, batch.prior or prior, batch.posterior
         first = names[0] if names else f"site-{len(self._known):04d}"
         if prior is not self._given:
@@ -421,12 +436,7 @@ def unchecked(name: str, value: Any) -> Site:
     """What a site brings, but for whether its parameters are proper, which is checked together."""
     if isinstance(value, Ledger):
         return Site(value.total, value.prior, value.sites)
-    if not isinstance(value, ExponentialFamily):
-        raise StructureError(
-            found=f"a {type(value).__name__} in site {name!r}",
-            expected="an exponential family, a Ledger, or the path of a file with one",
-            fix="Wrap components without labels as posterity.Plate(members, weights).",
-        )
+    check_adds(value, f"site {name!r}")
     return Site(at_rest(value), None)
 
 

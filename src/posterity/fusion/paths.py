@@ -1,9 +1,9 @@
 """The walk through a posterior's products: its blocks by path, and back."""
 
 from collections.abc import Mapping
-from urllib.parse import quote
 
 from posterity.families import ExponentialFamily, Product, Tied
+from posterity.families.names import joined
 
 
 def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:
@@ -18,7 +18,7 @@ def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, Exponentia
     """
     if not _apart(posterior):
         return {path: posterior}
-    inner = (blocks(block, _at(path, name)) for name, block in posterior.blocks.items())  # pyright: ignore[reportAttributeAccessIssue]
+    inner = (blocks(block, joined(path, name)) for name, block in posterior.blocks.items())  # pyright: ignore[reportAttributeAccessIssue]
     return {path: block for found in inner for path, block in found.items()}
 
 
@@ -29,16 +29,10 @@ def assembled(
     if not _apart(like):
         return found[path]
     inner = like.blocks.items()  # pyright: ignore[reportAttributeAccessIssue]
-    parts = [assembled(block, found, _at(path, name)) for name, block in inner]
+    parts = [assembled(block, found, joined(path, name)) for name, block in inner]
     return like.rebuild(parts)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _apart(posterior: ExponentialFamily) -> bool:
     """Whether it is a product whose blocks have nothing to do with each other."""
     return isinstance(posterior, Product) and not isinstance(posterior, Tied)
-
-
-def _at(path: str, name: str) -> str:
-    """Names are quoted, so that a slash in one is not a level, and an empty one is."""
-    name = quote(name, safe=" ") or "%"
-    return f"{path}/{name}" if path else name

@@ -11,9 +11,10 @@ import numpy as np
 from posterity.arrays.stacks import stacked, unstacked
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float
-from posterity.artifact import Posterior, load
+from posterity.artifact import Posterior, open_artifact
 from posterity.artifact.aligned import aligned, coordinates_in, labels_in, named, ordered, unnamed
-from posterity.checks import check_proper
+from posterity.artifact.recipes import check_same
+from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily, Network, at_rest
 from posterity.families.names import Names
@@ -75,12 +76,14 @@ def read_named(
 ) -> Named:
     """The same, and what names they gave."""
     opened: dict[str, Any] = {}
+    about: dict[str, Mapping[str, str]] = {}
     for name, value in _named(posteriors):
-        value, own = _opened(value)
+        value, own, provenance = _opened(value)
         name = name if name is not None else own or f"site-{len(opened):04d}"
         if name in opened:
             raise twice(name)
-        opened[name] = value
+        opened[name], about[name] = value, provenance
+    check_same(about)
     opened = dict(sorted(opened.items()))  # the order of coordinates is that of the first
     labels = {name: labels_in(value) for name, value in opened.items()}
     opened, names = aligned(opened)
@@ -103,13 +106,14 @@ def _named(posteriors: Any) -> Iterable[tuple[str | None, Any]]:
     return [(None, posterior) for posterior in ([posteriors] if alone else posteriors)]
 
 
-def _opened(value: Fusible) -> tuple[Any, str | None]:
-    """The object behind a path, and the name it brings."""
-    stem = None
+def _opened(value: Fusible) -> tuple[Any, str | None, Mapping[str, str]]:
+    """The object behind a path, the name it brings, and what the file says beside."""
+    stem, about = None, {}
     if isinstance(value, str | os.PathLike):
-        stem, value = Path(value).stem, load(value)
+        stem, (value, told) = Path(value).stem, open_artifact(value)
+        about = told.provenance
     own = "+".join(value.sites) if isinstance(value, Ledger) else ""
-    return value, own or stem
+    return value, own or stem, about
 
 
 def _sites(opened: Mapping[str, Any]) -> dict[str, Site]:
@@ -129,12 +133,7 @@ def _rested(posteriors: Mapping[str, Any]) -> dict[str, ExponentialFamily]:
     """Checked and brought to rest, those of one shape all at once."""
     alike: dict[Any, list[str]] = {}
     for name, value in posteriors.items():
-        if not isinstance(value, ExponentialFamily):
-            raise StructureError(
-                found=f"a {type(value).__name__} in site {name!r}",
-                expected="an exponential family, a Ledger, or the path of a file with one",
-                fix="Wrap components without labels as posterity.Plate(members, weights).",
-            )
+        check_adds(value, f"site {name!r}")
         alike.setdefault((value.outline(), value.batch_shape), []).append(name)
     some = [
         names[start : start + AT_A_TIME]
