@@ -16,10 +16,14 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent
 SOURCE = ROOT / "src" / "posterity"
+ADAPTERS = (
+    *("samples", "tables", "numpyro", "arviz", "statsmodels", "sklearn", "scipy", "torch"),
+    *("torch_posterior", "flax", "onnx", "gensim", "hmmlearn"),
+)
 MODULES = (
     *("families", "fusion", "ledger", "receipt", "federation", "graphs", "pursuit"),
     *("pursuit.learning", "distillation", "models", "inference", "networks", "artifact"),
-    *("adapters.samples", "adapters.tables", "summary", "plots", "errors"),
+    *("fitting", *(f"adapters.{name}" for name in ADAPTERS), "summary", "plots", "errors"),
 )
 ENTRY = re.compile(r"^@(\w+)\{(\w+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"(\w+)\s*=\s*\{(.*?)\},?\s*\n(?=\s*\w+\s*=|\Z)", re.DOTALL)

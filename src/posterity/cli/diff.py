@@ -28,7 +28,8 @@ def _diff(a: Path, b: Path) -> dict[str, Any]:
     from posterity.artifact.aligned import aligned, listed, unnamed
     from posterity.fusion.diff import diff
 
-    both, names = aligned({"a": files.read(a)[0], "b": files.read(b)[0]})
+    given = {"a": files.read(a)[0], "b": files.read(b)[0]}
+    both, names = aligned(given)
     found = diff(both["a"], both["b"])
     errors = found.standard_errors
     return {
@@ -38,7 +39,7 @@ def _diff(a: Path, b: Path) -> dict[str, Any]:
         "sites_a": None if found.sites_a is None else list(found.sites_a),
         "sites_b": None if found.sites_b is None else list(found.sites_b),
         "columns": list(listed(names)),
-        "notes": unnamed(both, names),
+        "notes": unnamed(given, names),
     }
 
 

@@ -86,8 +86,8 @@ def read_named(
     check_same(about)
     opened = dict(sorted(opened.items()))  # the order of coordinates is that of the first
     labels = {name: labels_in(value) for name, value in opened.items()}
-    opened, names = aligned(opened)
     both = opened if prior is None else {**opened, "the prior": prior}
+    opened, names = aligned(opened)
     for line in unnamed(both, names or coordinates_in(prior)):
         warnings.warn(line, stacklevel=3)
     prior, names = ordered(prior, names, "the prior", "the sites"), names or coordinates_in(prior)
