@@ -6,6 +6,7 @@ happen before anything is rounded away, because a pseudo-inverse, which several 
 columns that depend on each other into plausible numbers.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,9 @@ from posterity.ledger import Ledger
 Array = np.ndarray
 MOST_INFLATION = 1e12
 """By which factor at most columns may inflate each other's variance; four digits are left then."""
+FAR, NEAR = 1.0, 0.1
+"""Root mean square, over weights, of posterior standard deviations from the mode at which it is
+another one, or is warned of. A draw of the posterior is at 1."""
 
 
 def of_covariance(mean: Any, covariance: Any, names: Sequence[str], place: str) -> Gaussian:
@@ -73,6 +77,27 @@ def warn_unless_converged(converged: Any, place: str, fix: str) -> None:
             ConvergenceWarning,
             stacklevel=3,
         )
+
+
+def check_mode(squared: Any, size: int) -> None:
+    """Raise or warn where weights are no mode of these data under their prior.
+
+    ``squared`` is the distance in posterior standard deviations, squared, over all of them.
+    """
+    off = math.sqrt(max(float(squared), 0.0) / size)
+    said = (
+        f"weights {off:.2g} posterior standard deviations (root mean square) from the mode of "
+        "these data under prior_precision"
+    )
+    fix = (
+        "Pass the data and the prior_precision that it was trained with (with a weight decay of w "
+        "beside the mean cross entropy of n records n w, beside the mean squared error "
+        "n w / (2 noise_variance)), or train on, without dropout and to a small gradient."
+    )
+    if not off <= FAR:
+        raise ParameterError(found=said, expected="a trained network: weights at a mode", fix=fix)
+    if off > NEAR:
+        warnings.warn(f"{said}. {fix}", ConvergenceWarning, stacklevel=4)
 
 
 def check_finite_data(x: Any, names: Sequence[str], place: str) -> Array:
