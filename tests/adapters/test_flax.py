@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 import posterity
@@ -43,7 +44,7 @@ def trained(
     params: Any, apply: Any, y: np.ndarray, precision: float = 0.5, noise: float | None = None
 ) -> Any:
     """At the mode, under a prior of this precision."""
-    flat, rebuild = jax.flatten_util.ravel_pytree(params)
+    flat, rebuild = ravel_pytree(params)
 
     def loss(flat: Any) -> Any:
         f = apply(rebuild(flat), X)
@@ -81,7 +82,7 @@ def information(
     params: Any, apply: Any, outputs: int, noise: float | None, y: np.ndarray | None = None
 ) -> np.ndarray:
     """By definition, ``E[g gᵀ]``: over labels by their chances, or two values."""
-    flat, rebuild = jax.flatten_util.ravel_pytree(params)
+    flat, rebuild = ravel_pytree(params)
 
     def logs(flat: Any, x: Any) -> Any:
         f = apply(rebuild(flat), x[None])[0]
@@ -177,7 +178,7 @@ def test_the_prior_is_in_no_factor() -> None:
     precision, slope = z64.T @ z64 / 0.01, z64.T @ y / 0.01
     mode = np.linalg.solve(precision + np.eye(2), slope)
     for off in (0.0, 0.5):  # of the standard deviation of the second
-        weight = mode + [0.0, off]
+        weight = mode + np.array([0.0, off])
         context: Any = pytest.warns(ConvergenceWarning, match=r"0\.35 posterior")
         with context if off else contextlib.nullcontext():
             ledger = linear(y, weight, x=z)
@@ -186,7 +187,7 @@ def test_the_prior_is_in_no_factor() -> None:
         np.testing.assert_allclose(factor.precision_mean, slope, rtol=1e-4, atol=1e-3)
         np.testing.assert_allclose(ledger.posterior.mean, mode, atol=1e-3)
     with pytest.raises(ParameterError, match=r"1\.4 posterior standard deviations"):
-        linear(y, mode + [0.0, 2.0], x=z)  # the weight that made the data, which they do not say
+        linear(y, mode + np.array([0.0, 2.0]), x=z)
     with pytest.raises(ParameterError, match="prior_precision"):
         linear(y, mode, prior=1e4, x=z)
 

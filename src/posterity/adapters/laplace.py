@@ -104,7 +104,7 @@ def check_finite_data(x: Any, names: Sequence[str], place: str) -> Array:
     """Data (n, d) as float64; errors name the column."""
     if hasattr(x, "toarray"):  # sparse, of which the curvature is dense all the same
         x = x.toarray()
-    made = np.asarray(x, np.float64)
+    made = numbers(x, f"the data of {place}")
     if made.ndim != 2 or made.shape[1] != len(names) or not len(made):
         raise StructureError(
             found=f"data of shape {made.shape} for {place}",
@@ -119,6 +119,40 @@ def check_finite_data(x: Any, names: Sequence[str], place: str) -> Array:
             fix="Pass the data that the model was fitted with.",
         )
     return made
+
+
+def numbers(values: Any, what: str) -> Array:
+    """As float64; a ParameterError for texts and for rows that are not as long."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            found=f"{what} that are no array of numbers ({str(error)[:80]})",
+            expected="numbers, in rows of one length",
+            fix="Encode texts as the fit had them, or leave them out.",
+        ) from error
+
+
+def by_name(x: Any, own: Any, place: str) -> Any:
+    """A data frame with its columns in the order of the fit's; all else as it is.
+
+    ``own`` are the names of the fit, or None where it was without.
+
+    Raises:
+        StructureError: for a frame without one of them.
+    """
+    found = getattr(x, "columns", None)
+    if found is None or own is None:
+        return x
+    own = [str(name) for name in own]
+    missing = [name for name in own if name not in set(map(str, found))]
+    if missing:
+        raise StructureError(
+            found=f"data without columns {some(missing)}, of {place}",
+            expected=f"columns {some(own)}",
+            fix="Pass data with the columns that the model was fitted with.",
+        )
+    return x[own]
 
 
 def usable(found: Any, expected: str, fix: str) -> UsageError:
