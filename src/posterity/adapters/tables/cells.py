@@ -27,7 +27,8 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
     """The cells of a table whose columns are parted by commas, semicolons or tabs.
 
     A byte order mark, blank lines, blanks about a cell and delimiters that end all lines are no
-    matter; names are in Unicode's composed form. ``unnamed`` lets the first column have no name, as R's and pandas' indices.
+    matter; names are in Unicode's composed form. ``unnamed`` lets the first column have no name,
+    as R's and pandas' indices.
 
     Raises:
         ArtifactError: that names the file and the line, for what is no such table.
