@@ -1,5 +1,6 @@
 """Laws of weights against the definition of the Fisher information, and back into modules."""
 
+import contextlib
 import sys
 from typing import Any
 
@@ -9,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.flatten_util import ravel_pytree
+from scipy.optimize import minimize
 
 import posterity
 from posterity import DiagonalGaussian, Gaussian, Network, Product
@@ -37,14 +40,38 @@ class Small(nn.Module):
         return nn.Dense(self.outputs)(x)
 
 
+def trained(
+    params: Any, apply: Any, y: np.ndarray, precision: float = 0.5, noise: float | None = None
+) -> Any:
+    """At the mode, under a prior of this precision."""
+    flat, rebuild = ravel_pytree(params)
+
+    def loss(flat: Any) -> Any:
+        f = apply(rebuild(flat), X)
+        if noise is not None:
+            left = jnp.square(f - y).sum() / (2 * noise)
+        else:
+            f = jnp.concatenate([0 * f, f], 1) if f.shape[1] == 1 else f
+            left = -jnp.take_along_axis(jax.nn.log_softmax(f), y[:, None], 1).sum()
+        return left + precision / 2 * jnp.square(flat).sum()
+
+    ask = jax.jit(jax.value_and_grad(loss))
+    fun = lambda at: [np.asarray(v, np.float64) for v in ask(jnp.asarray(at, jnp.float32))]
+    found = minimize(fun, flat, jac=True, method="L-BFGS-B", options={"maxiter": 300})
+    return rebuild(jnp.asarray(found.x, jnp.float32))
+
+
 def network(outputs: int) -> tuple[Any, Any, Any, np.ndarray]:
-    """With labels of its own, so that it is as good as trained."""
+    """Trained on labels of its own."""
     module = Small(outputs)
     params = module.init(jax.random.key(1), X[:1])["params"]
     params = jax.tree.map(lambda leaf: leaf * 2, params)
     apply = lambda params, x: module.apply({"params": params}, x)
-    f = np.asarray(apply(params, X))
-    return module, params, apply, f
+    y = None
+    while y is None or (labels(np.asarray(apply(params, X))) != y).any():
+        y = labels(np.asarray(apply(params, X)))
+        params = trained(params, apply, y)
+    return module, params, apply, np.asarray(apply(params, X))
 
 
 def labels(f: np.ndarray) -> np.ndarray:
@@ -55,7 +82,7 @@ def information(
     params: Any, apply: Any, outputs: int, noise: float | None, y: np.ndarray | None = None
 ) -> np.ndarray:
     """By definition, ``E[g gᵀ]``: over labels by their chances, or two values."""
-    flat, rebuild = jax.flatten_util.ravel_pytree(params)
+    flat, rebuild = ravel_pytree(params)
 
     def logs(flat: Any, x: Any) -> Any:
         f = apply(rebuild(flat), x[None])[0]
@@ -109,7 +136,9 @@ def test_information_of_classes_is_the_expected_square_of_gradients(
 
 def test_information_of_values_with_known_and_with_estimated_noise() -> None:
     module, params, apply, f = network(2)
-    y = f + 0.1 * RNG.normal(size=f.shape)
+    y = f + 0.2 * RNG.normal(size=f.shape)
+    params = trained(params, apply, y, 2.0, 0.04)
+    f = np.asarray(apply(params, X))
     task: Any = dict(likelihood="regression", prior_precision=2.0)
     for noise in (0.04, None):
         q = from_module(module, X, y, variables=params, noise_variance=noise, **task)
@@ -130,6 +159,53 @@ def test_a_linear_network_has_the_posterior_of_linear_regression() -> None:
     )  # fmt: skip
     np.testing.assert_allclose(q.precision, precision, rtol=1e-5, atol=1e-3)
     np.testing.assert_allclose(q.mean, mode, rtol=1e-5)
+
+
+def linear(y: np.ndarray, weight: Any, prior: float = 1.0, x: Any = X, **task: Any) -> Any:
+    """The ledger of a linear net without a bias, and the weights as they are."""
+    params = {"kernel": np.asarray(weight, np.float32)[:, None]}
+    return to_ledger(
+        nn.Dense(1, use_bias=False), "north", x, y, variables=params, likelihood="regression",
+        noise_variance=0.01, prior_precision=prior, curvature="full", **task,
+    )  # fmt: skip
+
+
+def test_the_prior_is_in_no_factor() -> None:
+    """A column of which data say little; λθ is counted once, wherever the weights are."""
+    z = (X * [1.0, 1e-3]).astype(np.float32)
+    y = (z @ [1.0, 2.0] + 0.1 * RNG.normal(size=len(z))).astype(np.float64)
+    z64 = z.astype(np.float64)
+    precision, slope = z64.T @ z64 / 0.01, z64.T @ y / 0.01
+    mode = np.linalg.solve(precision + np.eye(2), slope)
+    for off in (0.0, 0.5):  # of the standard deviation of the second
+        weight = mode + np.array([0.0, off])
+        context: Any = pytest.warns(ConvergenceWarning, match=r"0\.35 posterior")
+        with context if off else contextlib.nullcontext():
+            ledger = linear(y, weight, x=z)
+        factor = ledger.factor("north")
+        np.testing.assert_allclose(factor.precision, precision, rtol=1e-4)
+        np.testing.assert_allclose(factor.precision_mean, slope, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(ledger.posterior.mean, mode, atol=1e-3)
+    with pytest.raises(ParameterError, match=r"1\.4 posterior standard deviations"):
+        linear(y, mode + np.array([0.0, 2.0]), x=z)
+    with pytest.raises(ParameterError, match="prior_precision"):
+        linear(y, mode, prior=1e4, x=z)
+
+
+def test_the_diagonal_factor_is_the_likelihood() -> None:
+    module, params, _, f = network(1)
+    q = from_module(module, X, labels(f), variables=params, **CLASSES)
+    factor = to_ledger(module, "a", X, labels(f), variables=params, **CLASSES).factor("a")
+    mean = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
+    np.testing.assert_allclose(together(factor), together(q) - 0.5, rtol=1e-9)
+    slope = together(factor, "precision_mean") - together(factor) * mean
+    np.testing.assert_allclose(slope, 0.5 * mean, atol=0.02)  # at a mode: λθ
+
+
+def test_chances_of_one_column_are_refused() -> None:
+    _, params, apply, f = network(1)
+    with pytest.raises(StructureError, match="Leave the sigmoid out"):
+        from_params(params, lambda p, x: jax.nn.sigmoid(apply(p, x)), X, labels(f), **CLASSES)
 
 
 def test_a_law_goes_through_a_file_and_back_into_the_module(tmp_path: Any) -> None:
@@ -167,6 +243,7 @@ def test_the_last_layer_alone_and_the_ledger_of_a_site() -> None:
     assert isinstance(q, Gaussian) and q.event_shape == (12,)
     ledger = to_ledger(module, "north", X, labels(f), **task)
     np.testing.assert_allclose(ledger.posterior.precision, q.precision, rtol=1e-12)  # pyright: ignore
+    np.testing.assert_allclose(ledger.posterior.mean, q.mean, atol=0.02)  # pyright: ignore
     again = to_params(q, params)
     np.testing.assert_array_equal(again["Dense_0"]["kernel"], params["Dense_0"]["kernel"])
     with pytest.raises(UsageError, match="Dense_9"):
@@ -188,9 +265,13 @@ def test_modules_of_nnx_in_evaluation_mode() -> None:
     module = Modern(nnx.Rngs(0))
     module.last.kernel[...] *= 20
     module.eval()
+    y = np.asarray(module(X)).argmax(1)
+    graph, params, rest = nnx.split(module, nnx.Param, ...)
+    params = trained(params, lambda own, x: nnx.merge(graph, own, rest, copy=True)(x), y)
+    nnx.update(module, params)
     f = np.asarray(module(X))
     module.train()
-    q = from_module(module, X, f.argmax(1), **CLASSES)
+    q = from_module(module, X, y, **CLASSES)
     assert module.drop.deterministic is False  # as it was
     assert set(q.blocks) == {
         f"{layer}.{name}"
@@ -207,9 +288,9 @@ def test_modules_of_nnx_in_evaluation_mode() -> None:
 
 
 def test_many_weights_have_no_names_but_those_of_their_tensors() -> None:
-    params = {"kernel": RNG.normal(size=(2, 3000)).astype(np.float32)}
+    y = (X[:, 0] > 0).astype(int)
     apply = lambda params, x: x @ params["kernel"][:, :2]
-    y = np.asarray(apply(params, X)).argmax(1)
+    params = trained({"kernel": np.zeros((2, 3000), np.float32)}, apply, y)
     q = from_params(params, apply, X, y, **CLASSES)
     assert list(q.blocks) == ["kernel"] and not q.blocks["kernel"].names
     np.testing.assert_allclose(q.blocks["kernel"].precision[2:3000], 0.5)  # of the prior
@@ -260,8 +341,15 @@ def test_bad_input_is_refused() -> None:
     broken = jax.tree.map(lambda leaf: leaf.at[0].set(jnp.nan), params)
     with pytest.raises(ParameterError, match=r"weights of \['Dense_0\.bias'"):
         from_params(broken, lambda p, x: apply(params, x), X, y, **CLASSES)
-    with pytest.warns(ConvergenceWarning, match="no better than"):
+    with (
+        pytest.warns(ConvergenceWarning, match="no better than"),
+        pytest.raises(ParameterError, match="from the mode"),
+    ):
         fit(y=(y + 1) % 3)
+    with pytest.raises(UsageError, match=r"without \['likelihood', 'prior_precision'\]"):
+        from_params(params, apply, X, y)
+    with pytest.raises(UsageError, match="'noise'"):
+        to_ledger(module, "north", X, y, variables=params, noise=1.0, **CLASSES)
     q = fit()
     with pytest.raises(StructureError, match="do not fit"):
         to_params(q, {"Dense_0": {"bias": np.zeros(7, np.float32)}})

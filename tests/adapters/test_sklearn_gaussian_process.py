@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -43,6 +44,18 @@ def test_values_of_a_process_are_those_it_predicts() -> None:
         from_estimator(model)
     with pytest.raises(ParameterError, match="depend on each other"):
         from_estimator(model, np.array([[1.0], [1.0]]))
+
+
+def test_columns_of_a_frame_go_by_name() -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(rng.normal(size=(30, 2)), columns=["u", "v"])
+    model = GaussianProcessRegressor(ConstantKernel(4.0) * RBF([1.0, 9.0]), optimizer=None)
+    model.set_params(alpha=0.01).fit(x, 5 * x.u)
+    q, other = from_estimator(model, x[:3]), from_estimator(model, x[:3][["v", "u"]])
+    np.testing.assert_array_equal(other.mean, q.mean)
+    check_moments(q, model.predict(x[:3]), model.predict(x[:3], return_cov=True)[1])
+    with pytest.raises(StructureError, match=r"without columns \['v'\]"):
+        from_estimator(model, x[:3].rename(columns={"v": "w"}))
 
 
 def test_noise_of_a_white_kernel_is_no_part_of_the_function() -> None:

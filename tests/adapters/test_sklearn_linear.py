@@ -132,6 +132,41 @@ def test_the_data_are_needed_and_are_those_of_the_fit() -> None:
     assert from_estimator(BayesianRidge(fit_intercept=False).fit(X, TARGET)).names == tuple(X)
 
 
+@pytest.mark.parametrize("kind", [BayesianRidge, ARDRegression])
+def test_data_of_another_fit_are_refused(kind: Any) -> None:
+    prior = Gaussian.from_standard(np.zeros(4), 100 * np.eye(4))
+    model = kind().fit(X, TARGET)
+    order = np.random.default_rng(0).permutation(len(X))
+    for x, y in ((X, TARGET[order]), (X, TARGET + 1), (X, -TARGET), (X.iloc[order], TARGET)):
+        with pytest.raises(UsageError, match="deviations elsewhere"):
+            to_ledger(model, "north", x, y, prior=prior)
+    with pytest.raises(UsageError, match="deviations elsewhere"):
+        from_estimator(model, X, TARGET[::-1])
+    plain = kind(fit_intercept=False).fit(X, TARGET)
+    three = Gaussian.from_standard(np.zeros(3), 100 * np.eye(3))
+    for x in (-X, 2 * X):
+        with pytest.raises(UsageError, match="deviations elsewhere"):
+            to_ledger(plain, "north", x, TARGET, prior=three)
+    far, big = X * [1e-3, 1, 1e3] + [0, 1e3, 1e5], 1e6 + 10 * TARGET  # ugly, and its own
+    to_ledger(kind().fit(far, big), "north", far, big, prior=prior)
+
+
+def test_texts_names_and_a_column_called_intercept_are_refused() -> None:
+    model = BayesianRidge().fit(X, TARGET)
+    prior = Gaussian.from_standard(np.zeros(4), 100 * np.eye(4))
+    with pytest.raises(ParameterError, match="no array of numbers"):
+        from_estimator(model, X.assign(age="old"))
+    with pytest.raises(ParameterError, match="values y"):
+        to_ledger(model, "north", X, ["old"] * len(X), prior=prior)
+    with pytest.raises(ParameterError, match="sample_weight"):
+        from_estimator(model, X, sample_weight="balanced")
+    with pytest.raises(UsageError, match="names= for a BayesianRidge"):
+        from_estimator(model, X, names=["a", "b", "c", "d"])
+    ones = X.rename(columns={"age": "intercept"})
+    with pytest.raises(StructureError, match="beside the intercept"):
+        from_estimator(BayesianRidge().fit(ones, TARGET), ones)
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_bayesian_ridge_comes_back(named: bool) -> None:
     model = BayesianRidge().fit(X, TARGET)

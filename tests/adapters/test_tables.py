@@ -50,6 +50,13 @@ def put(tmp_path):
         VARIANCE,
         WRITE_TABLE,
         R.encode("utf-16"),
+        "name,mean,sd,\n(Intercept),1.25,0.5,\n",
+        "name;mean;sd\n(Intercept);1,25;0,5;\n",
+        ",Estimate,Est.Error,Q2.5,Q97.5\n(Intercept),1.25,0.5,0.41,2.4\n".replace(
+            "Est.Error", "Std. Error"
+        ),
+        # Rounded: the estimate and its deviation are 1.25 and 0.5 all the same.
+        "name,mean,sd,2.5 %,97.5 %\n(Intercept),1.25,0.5,0.3,2.2\n",
     ],
 )
 def test_tables_of_other_programs_are_read(put, text):
@@ -154,6 +161,9 @@ def test_a_mark_that_is_not_said_is_not_guessed():
         decimal_mark(["0.5", "0,5"])
     with pytest.raises(Unclear):
         number("1,234", None)
+    with pytest.raises(Unclear, match="between semicolons"):
+        decimal_mark(["1.250", "7"], ";")
+    assert decimal_mark(["1.250", "0.5"], ";") == "." and decimal_mark(["1.250", "0,5"], ";") == ","
     assert (number("1,234", "."), number("1,234", ",")) == (1234.0, 1.234)
     assert number("1 234,5", ",") == number("1\u202f234,5", ",") == 1234.5
     for text in ("1,23,4", "1_000", "0x1", "inf", "nan", "1e999", "12 5", "--1", "٣"):
@@ -162,6 +172,7 @@ def test_a_mark_that_is_not_said_is_not_guessed():
 
 
 HEAD = "name,mean,sd\n"
+BROOM_EXP = "term,estimate,std.error,conf.low,conf.high\nage,1.5,0.1,1.2330,1.8248\n"
 WRONG = {
     "nothing in it": b"",
     "nothing in it (blanks)": b"\n \n",
@@ -185,6 +196,10 @@ WRONG = {
     "two decimal marks": "name;mean;sd\na;1,5;2.5\n",
     "of odds ratios take logarithms": "name,estimate,2.5 %,97.5 %\na,2,1,4\n",
     "'a' in line 2: 9 within 1 to 4": "name,estimate,sd,2.5 %,97.5 %\na,9,1,1,4\n",
+    "logarithms: exponentiate": BROOM_EXP,
+    "limits 1.6 to 13": "name,estimate,sd,2.5 %,97.5 %\na,9,1,-20.5,38.5\n",
+    "limits 1.6 to 13 (narrow)": "name,estimate,sd,2.5 %,97.5 %\na,9.0,1.0,8.9,9.1\n",
+    "'1.250' between semicolons": "name;mean;sd\na;1.250;7\n",
     "one limit": "name,estimate,2.5 %\na,2,1\n",
     "not UTF-8": HEAD.encode() + b"caf\xe9,1,1\n",
     "NUL": b"name,mean,sd\0\n",
@@ -200,7 +215,7 @@ def test_what_is_wrong_is_said_and_where(put, words):
     told = str(raised.value)
     if words.startswith("line 2 of unfit"):
         words = "unfit names"
-    assert words.split(" (blanks)")[0] in told and str(path) in told, told
+    assert words.split(" (")[0] in told and str(path) in told, told
 
 
 WRONG_JSON = {
@@ -257,6 +272,11 @@ def test_moments_that_a_family_has_not_are_refused():
             tables.from_table(["a"], [mean], [sd], family=family)
     with pytest.raises(errors.UsageError, match="covariance for family 'diagonal'"):
         tables.from_table(["a"], [1.0], covariance=[[1.0]], family="diagonal")
+    for matrix in ([["x"]], [[1.0, 2.0], [3.0]]):
+        with pytest.raises(errors.ParameterError, match="numbers, in 1 rows of 1"):
+            tables.from_table(["a"], [1.0], covariance=matrix)
+    with pytest.raises(errors.ParameterError, match="mean"):
+        tables.from_table(["a", "b"], [[1.0], [1.0, 2.0]], [1.0, 1.0])
     for law in (
         Dirichlet.from_standard([1.0, 2.0]),
         DiagonalGaussian(np.ones((2, 1)), np.ones((2, 1))),

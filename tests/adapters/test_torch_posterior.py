@@ -1,6 +1,5 @@
 """Laws of torch's weights, where torch is installed (make test-adapters), against definitions."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,38 @@ def torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed: make test-adapters")
 
 
+def train(torch: Any, module: Any, x: Any, y: Any) -> np.ndarray:
+    """To the mode under the prior of CLASSES, in evaluation mode; its outputs."""
+    module.eval()
+    x, y, own = torch.as_tensor(x), torch.as_tensor(y), list(module.parameters())
+    best = torch.optim.LBFGS(own, max_iter=500, line_search_fn="strong_wolfe", tolerance_grad=1e-4)
+
+    def loss() -> Any:
+        best.zero_grad()
+        f = module(x)
+        f = torch.cat([torch.zeros_like(f), f], 1) if f.shape[1] == 1 else f
+        total = torch.nn.functional.cross_entropy(f, y, reduction="sum")
+        total = total + 0.25 * sum((p**2).sum() for p in own)
+        total.backward()
+        return total
+
+    best.step(loss)
+    with torch.no_grad():
+        return module(x).numpy()
+
+
 def network(torch: Any, outputs: int = 3) -> tuple[Any, np.ndarray]:
-    """With labels of its own, so that it is as good as trained."""
+    """Trained on labels of its own."""
     torch.manual_seed(0)
     nn = torch.nn
     module = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, outputs))
     with torch.no_grad():
         module[3].weight *= 8
         f = module.eval()(torch.tensor(X)).numpy()
+    y = None
+    while y is None or (labels(f) != y).any():
+        y = labels(f)
+        f = train(torch, module, X, y)
     module.train()
     return module, f
 
@@ -111,7 +134,7 @@ def test_the_last_layer_alone(torch: Any) -> None:
     q = from_module(module, X, labels(f), **task)
     assert isinstance(q, Gaussian) and q.names[0] == "3.weight[0,0]" and q.event_shape == (15,)
     ledger = to_ledger(module, "north", X, labels(f), **task)
-    np.testing.assert_allclose(ledger.posterior.mean, q.mean, rtol=1e-8)  # pyright: ignore
+    np.testing.assert_allclose(ledger.posterior.mean, q.mean, atol=0.02)  # pyright: ignore
     module[0].requires_grad_(False)
     assert from_module(module, X, labels(f), curvature="full", **CLASSES).names == q.names
 
@@ -125,11 +148,10 @@ def test_buffers_and_shared_weights(torch: Any) -> None:
         module[0].weight *= 8
         module(torch.tensor(X))  # the running means move
         y = module.eval()(torch.tensor(X)).numpy().argmax(1)
+    train(torch, module, X, y)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     module.train()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        q = from_module(module, X, y, **CLASSES)
+    q = from_module(module, X, y, **CLASSES)
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
     state = to_state_dict(q, module, key=jax.random.key(0))
@@ -160,6 +182,7 @@ def test_recurrent_networks_go_record_by_record(torch: Any) -> None:
     with torch.no_grad():
         module.last.weight *= 20
         y = module(x).argmax(1)
+    train(torch, module, x, y)
     q = from_module(module, x, y, only="last", **CLASSES)
     with torch.no_grad():
         hidden = module.cell(x)[0][:, -1].double().numpy()
@@ -180,6 +203,32 @@ def test_recurrent_networks_go_record_by_record(torch: Any) -> None:
     slope = (odds[1] - odds[0]) / 2e-3
     found = q.blocks["cell.weight_hh_l0"].precision[1] - 0.5
     assert found == pytest.approx((chances[:, 0] * chances[:, 1]) @ slope**2, rel=0.02)
+
+
+def test_five_sites_of_one_net_count_the_prior_once(torch: Any) -> None:
+    """A column of which each site's data say little: its own prior must not add up."""
+    rng, ledgers, total, slope = np.random.default_rng(1), {}, np.eye(2), np.zeros(2)
+    for site in range(5):
+        x = rng.normal(size=(30, 2)) * [1.0, 5e-3]
+        y = x @ [1.0, 2.0] + 0.1 * rng.normal(size=30)
+        precision, own = x.T @ x / 0.01, x.T @ y / 0.01
+        module = torch.nn.Linear(2, 1, bias=False, dtype=torch.float64)
+        with torch.no_grad():
+            module.weight[:] = torch.tensor(np.linalg.solve(precision + np.eye(2), own))
+        total, slope = total + precision, slope + own
+        ledgers[f"s{site}"] = to_ledger(
+            module, f"s{site}", torch.tensor(x), torch.tensor(y[:, None]), curvature="full",
+            likelihood="regression", prior_precision=1.0, noise_variance=0.01,
+        )  # fmt: skip
+    fused: Any = posterity.fuse(ledgers, rule="product").posterior
+    np.testing.assert_allclose(fused.mean, np.linalg.solve(total, slope), rtol=1e-6)
+    with torch.no_grad():
+        module.weight[0, 1] = 4.0
+    with pytest.raises(ParameterError, match="from the mode"):
+        to_ledger(
+            module, "s4", torch.tensor(x), torch.tensor(y[:, None]), likelihood="regression",
+            prior_precision=1.0, noise_variance=0.01,
+        )  # fmt: skip
 
 
 def test_bad_input_is_refused(torch: Any) -> None:
@@ -204,7 +253,10 @@ def test_bad_input_is_refused(torch: Any) -> None:
         from_module(torch.nn.Sequential(module, torch.nn.Flatten(0)), X, y, **CLASSES)
     with pytest.raises(ParameterError, match="missing values"):
         from_module(module, np.where(X > 1, np.nan, X), y, **CLASSES)
-    with pytest.warns(ConvergenceWarning, match="no better than"):
+    with (
+        pytest.warns(ConvergenceWarning, match="no better than"),
+        pytest.raises(ParameterError, match="from the mode"),
+    ):
         from_module(module, X, (y + 1) % 3, **CLASSES)
     q = from_module(module, X, y, **CLASSES)
     with pytest.raises(StructureError, match="do not fit"):

@@ -10,6 +10,7 @@ from cli.commands import contents, document, fail, refuse, succeed
 
 import posterity
 from posterity import Ledger
+from posterity.errors import ArtifactError
 from posterity.families import DiagonalGaussian, Gaussian, Plate
 from posterity.fitting import Recipe, check_same, fit
 from posterity.models import LinearRegression, Records
@@ -308,6 +309,49 @@ def test_a_diagonal_posterior_has_the_mode_and_its_own_precisions():
     assert isinstance(slim, DiagonalGaussian)
     np.testing.assert_allclose(slim.mean, full.mean, rtol=1e-8)
     np.testing.assert_allclose(slim.precision, np.diagonal(full.precision), rtol=1e-12)
+
+
+def test_a_diagonal_posterior_says_where_it_is_too_sure():
+    columns = take(records(), "age", "ill")
+    put("t.csv", columns)
+    found = fit("t.csv", Recipe("logistic", "ill", family="diagonal"))
+    told = [note for note in found.notes if "too sure of ['intercept', 'age']" in note]
+    assert len(told) == 1 and "--center" in told[0]
+    put("t.csv", {**columns, "age": columns["age"] - columns["age"].mean()})
+    found = fit("t.csv", Recipe("logistic", "ill", family="diagonal"))
+    assert not any("too sure" in note for note in found.notes)
+
+
+def test_an_index_and_delimiters_at_the_ends_are_no_columns():
+    columns = take(records(), "age", "ill")
+    put("t.csv", columns)
+    plain = fit("t.csv", Recipe("logistic", "ill"))
+    lines = Path("t.csv").read_text().splitlines()
+    numbered = [lines[0], *(f"{k},{line}" for k, line in enumerate(lines[1:]))]
+    ways = {
+        "pandas": ["," + numbered[0], *numbered[1:]],
+        "write.table": numbered,
+        "ends": [line + ",," for line in lines],
+        "ends of rows": [lines[0], *(line + "," for line in lines[1:])],
+    }
+    for way, text in ways.items():
+        Path("t.csv").write_text("\n".join(text) + "\n")
+        found = fit("t.csv", Recipe("logistic", "ill"))
+        assert found.ledger.posterior.names == ("intercept", "age")
+        np.testing.assert_array_equal(found.ledger.posterior.mean, plain.ledger.posterior.mean)
+        noted = any("no name: it is taken for an index" in note for note in found.notes)
+        assert noted == (not way.startswith("ends"))
+
+
+def test_points_between_semicolons_are_asked_about():
+    put("t.csv", {"dose": ["1.250", "2.500", "3.750"], "ill": [0, 1, 1]}, ";")
+    with pytest.raises(ArtifactError, match=r"'1.250' between semicolons.*--decimal"):
+        fit("t.csv", Recipe("logistic", "ill"))
+    sums = []  # of the column, as the precision has them
+    for mark in ".,":
+        found = fit("t.csv", Recipe("linear", "ill", noise_variance=1.0), decimal=mark)
+        sums.append(found.ledger.posterior.precision[0, 1])
+    np.testing.assert_allclose(sums, [7.5, 7500.0])
 
 
 def test_a_hundred_thousand_records_are_quick():

@@ -7,6 +7,10 @@ them, in closed form over all classes; it equals the generalised Gauss-Newton ma
 one takes observed labels instead, which is another matrix unless the model is right and the data
 are many (kunstner2019), so it is not the default.
 
+The factor of a ledger is the likelihood alone, to second order about the weights θ: precision F and
+slope ``Fθ + g`` with ``g`` the gradient of the log likelihood. At a mode ``g`` is ``λθ``; weights
+that are far from one under the prior that was said, in posterior standard deviations, are refused.
+
 Libraries give outputs and Jacobians, as NumPy arrays; nothing here knows which library it was.
 """
 
@@ -14,11 +18,12 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
 
+from posterity.adapters.laplace import check_mode
 from posterity.arguments import POSITIVE, one_of
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Product
@@ -63,15 +68,39 @@ class Task:
                 fix="Leave it out, or pass likelihood='regression'.",
             )
 
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> "Task":
+        """Of keyword arguments, those of ``from_module``; a UsageError for others."""
+        known = [field.name for field in dataclasses.fields(Task)]
+        unknown = [name for name in options if name not in known]
+        missing = [name for name in known[:2] if name not in options]
+        if unknown or missing:
+            raise UsageError(
+                found=f"options {some(list(options))}"
+                + f", without {some(missing)}" * bool(missing),
+                expected=f"{' and '.join(known[:2])}, and perhaps {some(known[2:])}",
+                fix="Name those.",
+            )
+        return Task(**options)
+
+
+class Laws(NamedTuple):
+    """Over the same weights; the factor is what the data said, and may be improper."""
+
+    prior: Any
+    posterior: Any
+    factor: Any
+
 
 def laws(
     task: Task, tensors: Mapping[str, Array], outputs: Array, jacobians: Jacobians, y: Any
-) -> tuple[Any, Any]:
-    """Prior and posterior over the weights of these tensors, by their names.
+) -> Laws:
+    """Prior, posterior and factor over the weights of these tensors, by their names.
 
     Raises:
         StructureError: for outputs and labels that do not fit, and a full covariance of too many.
-        ParameterError: for NaN and infinity, in weights, outputs or labels.
+        ParameterError: for NaN and infinity, in weights, outputs or labels, and for weights that
+            are no mode of these data under the prior.
     """
     size = sum(tensor.size for tensor in tensors.values())
     if task.curvature == FULL and size > MOST_FULL:
@@ -90,29 +119,36 @@ def laws(
     target, noise = _checked(task, outputs, y)
     step = max(1, AT_ONCE // max(1, outputs.shape[1] * size))
     found = np.zeros((size, size) if task.curvature == FULL else size)
+    gradient = np.zeros(size)
     for start in range(0, len(outputs), step):
         part = slice(start, min(start + step, len(outputs)))
         made, jacobian = jacobians(part)
-        found += _curvature(task, made, np.asarray(jacobian, np.float64), target[part], noise)
+        jacobian = np.asarray(jacobian, np.float64)
+        curved, slope = _curvature(task, made, jacobian, target[part], noise)
+        found, gradient = found + curved, gradient + slope
     mean = np.concatenate([np.asarray(t, np.float64).reshape(-1) for t in tensors.values()])
     prior, own = float(task.prior_precision), np.zeros(size)
+    left = gradient - prior * mean
     if task.curvature == FULL:
         names = [f"{name}{place}" for name, t in tensors.items() for place in _places(t.shape)]
-        identity = prior * np.eye(size)
-        total = (found + found.T) / 2 + identity
-        made = [Gaussian(own, identity), Gaussian(total @ mean, total)]
-        made = [law.named(names) if size <= MOST_NAMED else law for law in made]
-        return made[0], made[1]
-    return (
+        identity, found = prior * np.eye(size), (found + found.T) / 2
+        total = found + identity
+        check_mode(left @ np.linalg.solve(total, left), size)
+        made = [(own, identity), (total @ mean, total), (found @ mean + gradient, found)]
+        made = [Gaussian(*pair) for pair in made]
+        return Laws(*(law.named(names) if size <= MOST_NAMED else law for law in made))
+    total = found + prior
+    check_mode(np.square(left) @ (1 / total), size)
+    return Laws(
         _product(tensors, own, own + prior, size),
-        _product(tensors, (found + prior) * mean, found + prior, size),
+        _product(tensors, total * mean, total, size),
+        _product(tensors, found * mean + gradient, found, size),
     )
 
 
-def ledger(site: str, prior_and_posterior: tuple[Any, Any]) -> Ledger:
-    """Of one site."""
-    prior, posterior = prior_and_posterior
-    return Ledger.of_site(site, prior=prior, posterior=posterior)
+def ledger(site: str, laws: Laws) -> Ledger:
+    """Of one site: its prior, and what its data said, whatever the prior."""
+    return Ledger(laws.prior).update(site, laws.factor, independent=True)
 
 
 def tensors_of(
@@ -186,8 +222,10 @@ def chosen(names: Iterable[str], only: Any) -> list[str]:
 # --- curvature -----------------------------------------------------------------------------------
 
 
-def _curvature(task: Task, outputs: Array, jacobian: Array, y: Array, noise: float) -> Array:
-    """Of these records: (p,), or (p, p)."""
+def _curvature(
+    task: Task, outputs: Array, jacobian: Array, y: Array, noise: float
+) -> tuple[Array, Array]:
+    """Of these records: (p,), or (p, p), and the gradient of the log likelihood, (p,)."""
     outputs = np.asarray(outputs, np.float64)
     if task.likelihood == CLASSIFICATION:
         single = outputs.shape[1] == 1
@@ -200,10 +238,10 @@ def _curvature(task: Task, outputs: Array, jacobian: Array, y: Array, noise: flo
     else:
         slopes = (y - outputs) / noise
         rows = jacobian / np.sqrt(noise)
-    if task.fisher == EMPIRICAL:
-        rows = np.einsum("nk,nkp->np", slopes, jacobian)[:, None]
-    rows = rows.reshape(-1, rows.shape[-1])
-    return rows.T @ rows if task.curvature == FULL else np.square(rows).sum(0)
+    gradients = np.einsum("nk,nkp->np", slopes, jacobian)
+    rows = gradients if task.fisher == EMPIRICAL else rows.reshape(-1, rows.shape[-1])
+    curved = rows.T @ rows if task.curvature == FULL else np.square(rows).sum(0)
+    return curved, gradients.sum(0)
 
 
 def _chances(outputs: Array) -> Array:
@@ -269,6 +307,14 @@ def _labels(outputs: Array, target: Array) -> Array:
             fix="Leave the softmax out, as losses of logits do.",
         )
     codes = target.astype(int)
+    single = outputs.shape[1] == 1
+    if single and outputs.min() >= 0 and outputs.max() <= 1 and len(set(codes.tolist())) > 1:
+        raise StructureError(
+            found=f"outputs of one column between 0 and 1 ({outputs.min():.3g} to "
+            f"{outputs.max():.3g}) for labels of both classes: chances",
+            expected="log odds of class 1",
+            fix="Leave the sigmoid out, as losses of logits do.",
+        )
     chances = _chances(outputs)[np.arange(len(codes)), codes]
     shares = np.bincount(codes, minlength=classes) / len(codes)
     plain = np.log(shares[codes]).mean()

@@ -42,7 +42,8 @@ def from_module(
             with collections such as ``batch_stats`` if it has them; or the parameters alone.
         likelihood: ``"classification"`` or ``"regression"``.
         prior_precision: of each weight, whose prior has mean zero: with weight decay w in an
-            optimiser of the *mean* loss over n records it was ``n w``.
+            optimiser of the *mean* cross entropy of n records it was ``n w``, of the mean squared
+            error ``n w / (2 noise_variance)``.
         noise_variance: of a regression; by default the mean squared residual.
         curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
         fisher: ``"model"``, the default, is exact over all classes and the generalised
@@ -60,10 +61,13 @@ def from_module(
         UsageError: for what is no module, and options that there are not.
         StructureError: for outputs and labels that do not fit, outputs that are chances instead of
             logits, and too many weights.
-        ParameterError: for NaN and infinity.
+        ParameterError: for NaN and infinity, and weights that are further from the mode of these
+            data under this prior than a draw of the posterior is: one standard deviation in the
+            root mean square over weights.
 
     Warns:
-        ConvergenceWarning: of a network that predicts these data no better than a constant.
+        ConvergenceWarning: of weights that are a tenth of one from it, and of a network that
+            predicts these data no better than a constant.
 
     >>> import flax.linen as nn
     >>> x, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array([-1.9, -1.1, 1.1, 1.9])
@@ -93,20 +97,23 @@ def to_ledger(
 ) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
 
+    The factor is the likelihood alone, its slope and curvature at these weights: the prior is not
+    in it, and is counted once, also where weights are not quite at the mode.
+
     Weights of networks that were trained apart from other beginnings do not correspond, whatever
     their names: for that, make a :class:`posterity.Network` by
     :func:`posterity.networks.from_pytree` of :func:`to_params` at means and variances, and
     :func:`posterity.fuse` those. Arguments and errors are those of :func:`from_module`.
     """
     params, apply = _parts(module, variables)
-    return core.ledger(site, _laws(params, apply, x, y, core.Task(**task), only))
+    return core.ledger(site, _laws(params, apply, x, y, core.Task.of(task), only))
 
 
 def from_params(
     params: Any, apply: Callable[[Any, Any], Any], x: Any, y: Any, *, only: Any = None, **task: Any
 ) -> Any:
     """As :func:`from_module`, of any tree of parameters and ``apply(params, x)`` on a batch."""
-    return _laws(params, apply, x, y, core.Task(**task), only)[1]
+    return _laws(params, apply, x, y, core.Task.of(task), only).posterior
 
 
 def to_params(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) -> Any:
@@ -207,7 +214,7 @@ def _flat(tree: Any) -> tuple[list[str], list[Any], Any]:
 
 def _laws(
     params: Any, apply: Callable[[Any, Any], Any], x: Any, y: Any, task: core.Task, only: Any
-) -> tuple[Any, Any]:
+) -> core.Laws:
     import jax
     import jax.numpy as jnp
 

@@ -6,6 +6,7 @@ happen before anything is rounded away, because a pseudo-inverse, which several 
 columns that depend on each other into plausible numbers.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,9 @@ from posterity.ledger import Ledger
 Array = np.ndarray
 MOST_INFLATION = 1e12
 """By which factor at most columns may inflate each other's variance; four digits are left then."""
+FAR, NEAR = 1.0, 0.1
+"""Root mean square, over weights, of posterior standard deviations from the mode at which it is
+another one, or is warned of. A draw of the posterior is at 1."""
 
 
 def of_covariance(mean: Any, covariance: Any, names: Sequence[str], place: str) -> Gaussian:
@@ -75,11 +79,32 @@ def warn_unless_converged(converged: Any, place: str, fix: str) -> None:
         )
 
 
+def check_mode(squared: Any, size: int) -> None:
+    """Raise or warn where weights are no mode of these data under their prior.
+
+    ``squared`` is the distance in posterior standard deviations, squared, over all of them.
+    """
+    off = math.sqrt(max(float(squared), 0.0) / size)
+    said = (
+        f"weights {off:.2g} posterior standard deviations (root mean square) from the mode of "
+        "these data under prior_precision"
+    )
+    fix = (
+        "Pass the data and the prior_precision that it was trained with (with a weight decay of w "
+        "beside the mean cross entropy of n records n w, beside the mean squared error "
+        "n w / (2 noise_variance)), or train on, without dropout and to a small gradient."
+    )
+    if not off <= FAR:
+        raise ParameterError(found=said, expected="a trained network: weights at a mode", fix=fix)
+    if off > NEAR:
+        warnings.warn(f"{said}. {fix}", ConvergenceWarning, stacklevel=4)
+
+
 def check_finite_data(x: Any, names: Sequence[str], place: str) -> Array:
     """Data (n, d) as float64; errors name the column."""
     if hasattr(x, "toarray"):  # sparse, of which the curvature is dense all the same
         x = x.toarray()
-    made = np.asarray(x, np.float64)
+    made = numbers(x, f"the data of {place}")
     if made.ndim != 2 or made.shape[1] != len(names) or not len(made):
         raise StructureError(
             found=f"data of shape {made.shape} for {place}",
@@ -94,6 +119,40 @@ def check_finite_data(x: Any, names: Sequence[str], place: str) -> Array:
             fix="Pass the data that the model was fitted with.",
         )
     return made
+
+
+def numbers(values: Any, what: str) -> Array:
+    """As float64; a ParameterError for texts and for rows that are not as long."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            found=f"{what} that are no array of numbers ({str(error)[:80]})",
+            expected="numbers, in rows of one length",
+            fix="Encode texts as the fit had them, or leave them out.",
+        ) from error
+
+
+def by_name(x: Any, own: Any, place: str) -> Any:
+    """A data frame with its columns in the order of the fit's; all else as it is.
+
+    ``own`` are the names of the fit, or None where it was without.
+
+    Raises:
+        StructureError: for a frame without one of them.
+    """
+    found = getattr(x, "columns", None)
+    if found is None or own is None:
+        return x
+    own = [str(name) for name in own]
+    missing = [name for name in own if name not in set(map(str, found))]
+    if missing:
+        raise StructureError(
+            found=f"data without columns {some(missing)}, of {place}",
+            expected=f"columns {some(own)}",
+            fix="Pass data with the columns that the model was fitted with.",
+        )
+    return x[own]
 
 
 def usable(found: Any, expected: str, fix: str) -> UsageError:

@@ -87,6 +87,7 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
                     expected="finite parameters",
                     fix="Look at where they come from.",
                 )
+        _check_range(kind, frozen.dist, values)
         law = _UNIVARIATE[kind](kind, values[:-2], values[-2], values[-1])
     else:
         raise _unheld(kind)
@@ -184,6 +185,18 @@ def _unheld(kind: str) -> StructureError:
     )
 
 
+def _check_range(kind: str, dist: Any, values: Sequence[Any]) -> None:
+    """Raise a ParameterError where SciPy would give NaN: it takes any parameters unasked."""
+    *shapes, _, scale = values
+    if not (np.all(scale > 0) and np.all(dist._argcheck(*shapes))):
+        told = f"shapes {[v.tolist() for v in shapes]}, " if shapes else ""
+        raise ParameterError(
+            found=f"scipy.stats.{kind} with {told}scale={scale.tolist()}",
+            expected="parameters in its range, and a positive scale",
+            fix="SciPy's scale is a standard deviation, or what its documentation says there.",
+        )
+
+
 def _standard(kind: str, loc: Any, scale: Any, expected: str) -> None:
     """Raise a StructureError unless the law is neither moved nor, where that counts, stretched."""
     if np.any(loc != 0) or (expected == UNIT and np.any(scale != 1)):
@@ -218,12 +231,6 @@ def _beta(kind: str, shapes: Any, loc: Any, scale: Any) -> Beta:
 
 def _lognorm(kind: str, shapes: Any, loc: Any, scale: Any) -> Transformed:
     _standard(kind, loc, scale, "loc=0")
-    if not np.all(scale > 0):
-        raise ParameterError(
-            found=f"scipy.stats.lognorm with scale={scale.tolist()}",
-            expected="a positive scale",
-            fix="The scale is the median.",
-        )
     law = _norm(kind, (), np.log(scale), shapes[0])
     return Transformed.from_standard(law, PositiveNumbers())
 

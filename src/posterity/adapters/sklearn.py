@@ -48,7 +48,7 @@ def from_estimator(
         y: the labels of a ``LogisticRegression``.
         sample_weight: where it was fitted with weights.
         names: of a Gaussian process's points, of a mixture's columns or a topic's words; by
-            default those that the estimator has.
+            default those that the estimator has. Of a linear model none can be given.
 
     Returns:
         A :class:`Gaussian` over ``intercept`` and the columns: given the noise (``alpha_``) and the
@@ -77,6 +77,7 @@ def from_estimator(
     (('intercept', 'x0'), array([-0.22,  0.6 ]))
     """
     if (linear := _linear(estimator)) is not None:
+        _check_no_names(estimator, names)
         return linear.to_gaussian(estimator, x, y, sample_weight)
     if (process := _process(estimator)) is not None:
         return process.to_gaussian(estimator, x, names)
@@ -133,6 +134,7 @@ def to_ledger(
     (('north',), 2)
     """
     if (linear := _linear(estimator)) is not None:
+        _check_no_names(estimator, names)
         if prior is None:
             raise UsageError(
                 found=f"a {type(estimator).__name__} without a prior",
@@ -241,6 +243,15 @@ def to_estimator(
     if names is None and (own := names_of(plate).get(MEMBERS)):
         made.feature_names_in_ = _objects(own)
     return made
+
+
+def _check_no_names(estimator: Any, names: Any) -> None:
+    if names is not None:
+        raise UsageError(
+            found=f"names= for a {type(estimator).__name__}",
+            expected="none: its coefficients go by the columns of the data that it was fitted with",
+            fix="Fit with a data frame that has them, or name the law: q.named([...]).",
+        )
 
 
 def _objects(names: Sequence[str]) -> Any:

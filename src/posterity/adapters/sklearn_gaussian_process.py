@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from posterity.adapters.laplace import check_finite_data, of_covariance
+from posterity.adapters.laplace import by_name, check_finite_data, of_covariance
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 
@@ -66,7 +66,9 @@ def _points(model: Any, points: Any, names: Any) -> tuple[np.ndarray, list[str]]
             fix="Choose points that all sites share, such as inducing points.",
         )
     size = np.shape(model.X_train_)[1]
-    columns = [str(n) for n in getattr(model, "feature_names_in_", [f"x{k}" for k in range(size)])]
+    own = getattr(model, "feature_names_in_", None)
+    columns = [f"x{k}" for k in range(size)] if own is None else [str(name) for name in own]
+    points = by_name(points, own, "the Gaussian process")
     x = check_finite_data(points, columns, "the Gaussian process")
     if names is None:
         names = [f"f({', '.join(f'{value:.6g}' for value in row)})" for row in x]

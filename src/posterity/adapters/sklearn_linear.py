@@ -16,7 +16,7 @@ from sklearn.linear_model import (
     LogisticRegressionCV,
 )
 
-from posterity.adapters.laplace import check_finite_data, of_covariance, usable
+from posterity.adapters.laplace import by_name, check_finite_data, numbers, of_covariance, usable
 from posterity.adapters.sklearn_logistic import Curved, back, logistic
 from posterity.adapters.sklearn_scaling import Affine, steps_of
 from posterity.arguments import POSITIVE
@@ -29,6 +29,8 @@ LINEAR = (BayesianRidge, ARDRegression)
 KNOWN = (*LINEAR, LogisticRegression)
 OFF = 1e-3
 """Relative difference at which statistics of data are those of other data."""
+AWAY = 0.1
+"""Posterior standard deviations from the coefficients at which the mode is of other data."""
 
 
 class Fitted(NamedTuple):
@@ -37,6 +39,8 @@ class Fitted(NamedTuple):
     model: Any
     scaling: Affine
     columns: list[str]
+    own: Any
+    """Names that the fit had, or None."""
 
     @property
     def names(self) -> list[str]:
@@ -54,6 +58,8 @@ def to_gaussian(estimator: Any, x: Any, y: Any, weight: Any) -> Gaussian:
     known = fitted(estimator)
     if isinstance(known.model, LogisticRegression):
         return _curved(known, x, y, weight).posterior
+    if x is not None and y is not None:
+        _check_coefficients(known, *_data(known, x, weight), _target(known, y))
     names = known.names
     mean, covariance = _kept(known.model)
     if known.model.fit_intercept:
@@ -96,15 +102,7 @@ def to_factor(estimator: Any, x: Any, y: Any, weight: Any) -> Gaussian:
         return _curved(known, x, y, weight).likelihood
     to_gaussian(estimator, x, y, weight)  # refuses other data
     data, weights = _data(known, x, weight)
-    target = _column(y).astype(np.float64)
-    if target.shape != (len(data),):
-        raise _records(known, target.shape, len(data))
-    if not np.isfinite(target).all():
-        raise ParameterError(
-            found=f"NaN or infinity in y of {known.place}",
-            expected="finite numbers",
-            fix="Pass the data that the model was fitted with.",
-        )
+    target = _target(known, y)
     if known.model.fit_intercept:
         data = np.column_stack([np.ones(len(data)), data])
     alpha = float(known.model.alpha_)
@@ -138,6 +136,12 @@ def fitted(estimator: Any) -> Fitted:
     size = np.shape(model.coef_)[-1]
     own = getattr(estimator, "feature_names_in_", None)
     columns = [f"x{k}" for k in range(size)] if own is None else [str(name) for name in own]
+    if model.fit_intercept and INTERCEPT in columns:
+        raise StructureError(
+            found=f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}",
+            expected="one of that name",
+            fix="Fit with fit_intercept=False if it is the column of ones, or rename it.",
+        )
     scaling = Affine.of(before, size)
     if scaling.shifts and not model.fit_intercept:
         raise StructureError(
@@ -145,7 +149,7 @@ def fitted(estimator: Any) -> Fitted:
             expected="an intercept: in raw units there is one",
             fix="Fit with fit_intercept=True, or StandardScaler(with_mean=False).",
         )
-    return Fitted(model, scaling, columns)
+    return Fitted(model, scaling, columns, own)
 
 
 def to_linear(law: Any, like: Any, classes: Any, noise_precision: Any, columns: Any) -> Any:
@@ -239,21 +243,11 @@ def _curved(known: Fitted, x: Any, y: Any, weight: Any) -> Curved:
 
 def _data(known: Fitted, x: Any, weight: Any) -> tuple[np.ndarray, np.ndarray]:
     """Scaled columns (n, d) and weights (n,)."""
-    own = getattr(x, "columns", None)
-    if own is not None and hasattr(known.model, "coef_"):
-        missing = [name for name in known.columns if name not in set(map(str, own))]
-        if missing and known.columns[0] != "x0":
-            raise StructureError(
-                found=f"data without columns {some(missing)}",
-                expected=f"columns {some(known.columns)}",
-                fix="Pass the data that the model was fitted with.",
-            )
-        if not missing:
-            x = x[known.columns]
+    x = by_name(x, known.own, known.place)
     data = known.scaling.applied(check_finite_data(x, known.columns, known.place))
     if weight is None:
         return data, np.ones(len(data))
-    weights = np.asarray(weight, np.float64)
+    weights = numbers(weight, "sample_weight")
     if weights.shape != (len(data),) or not np.all(weights >= 0) or not weights.sum() > 0:
         raise StructureError(
             found=f"sample_weight of shape {weights.shape}",
@@ -261,6 +255,48 @@ def _data(known: Fitted, x: Any, weight: Any) -> tuple[np.ndarray, np.ndarray]:
             fix="Pass those that were given to fit.",
         )
     return data, weights
+
+
+def _target(known: Fitted, y: Any) -> np.ndarray:
+    """The response (n,)."""
+    target = _column(numbers(y, f"values y of {known.place}"))
+    if not np.isfinite(target).all():
+        raise ParameterError(
+            found=f"NaN or infinity in y of {known.place}",
+            expected="finite numbers",
+            fix="Pass the data that the model was fitted with.",
+        )
+    return target
+
+
+def _check_coefficients(
+    known: Fitted, data: np.ndarray, weights: np.ndarray, target: np.ndarray
+) -> None:
+    """Raise unless ``(α XᵀX + Λ) coef = α Xᵀy`` of these data, and the intercept is theirs."""
+    model = known.model
+    if target.shape != (len(data),):
+        raise _records(known, target.shape, len(data))
+    alpha, coef = float(model.alpha_), np.asarray(model.coef_, np.float64)
+    kept, away = np.ones(len(coef), bool), 0.0
+    if isinstance(model, ARDRegression):
+        kept = np.asarray(model.lambda_) < model.threshold_lambda
+    if model.fit_intercept:
+        centre, level = (np.average(v, axis=0, weights=weights) for v in (data, target))
+        off = level - centre @ coef - float(model.intercept_)
+        away = alpha * weights.sum() * off**2
+        data, target = data - centre, target - level
+    weighted = alpha * weights[:, None] * data[:, kept]
+    penalty = np.broadcast_to(np.asarray(model.lambda_, np.float64), len(coef))[kept]
+    left = weighted.T @ (target - data @ coef) - penalty * coef[kept]
+    away += left @ np.linalg.solve(weighted.T @ data[:, kept] + np.diag(penalty), left)
+    if not away <= AWAY**2:
+        raise UsageError(
+            found=f"data under which the coefficients of {known.place} would be "
+            f"{np.sqrt(away):.2g} posterior standard deviations elsewhere",
+            expected="the data that it was fitted with",
+            fix="Pass x, y and sample_weight as they were given to fit, in the same order; if they "
+            "are, fit in float64, and move columns that are far from zero.",
+        )
 
 
 def _column(y: Any) -> np.ndarray:

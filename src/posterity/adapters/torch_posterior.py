@@ -39,7 +39,8 @@ def from_module(
         y: class numbers (n,), or values (n, k).
         likelihood: ``"classification"`` or ``"regression"``.
         prior_precision: of each weight, whose prior has mean zero: with ``weight_decay`` w in an
-            optimiser of the *mean* loss over n records it was ``n w``.
+            optimiser of the *mean* cross entropy of n records it was ``n w``, of the mean squared
+            error ``n w / (2 noise_variance)``.
         noise_variance: of a regression; by default the mean squared residual.
         curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
         fisher: ``"model"``, the default, is exact over all classes and the generalised
@@ -57,10 +58,13 @@ def from_module(
         UsageError: for what is no module, and options that there are not.
         StructureError: for outputs and labels that do not fit, outputs that are chances instead of
             logits, and too many weights.
-        ParameterError: for NaN and infinity.
+        ParameterError: for NaN and infinity, and weights that are further from the mode of these
+            data under this prior than a draw of the posterior is: one standard deviation in the
+            root mean square over weights.
 
     Warns:
-        ConvergenceWarning: of a network that predicts these data no better than a constant.
+        ConvergenceWarning: of weights that are a tenth of one from it, and of a network that
+            predicts these data no better than a constant.
 
     For example::
 
@@ -73,7 +77,7 @@ def from_module(
         y,
         core.Task(likelihood, prior_precision, noise_variance, curvature, fisher),
         only,
-    )[1]
+    ).posterior
 
 
 def to_ledger(
@@ -90,6 +94,9 @@ def to_ledger(
     only: Any = None,
 ) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
+
+    The factor is the likelihood alone, its slope and curvature at these weights: the prior is not
+    in it, and is counted once, also where weights are not quite at the mode.
 
     Weights of networks that were trained apart from other beginnings do not correspond, whatever
     their names; see :class:`posterity.Network` and :func:`posterity.fuse` for that. Arguments and
@@ -129,7 +136,7 @@ def to_state_dict(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) 
     return found
 
 
-def _laws(module: Any, x: Any, y: Any, task: core.Task, only: Any) -> tuple[Any, Any]:
+def _laws(module: Any, x: Any, y: Any, task: core.Task, only: Any) -> core.Laws:
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
         raise usable(

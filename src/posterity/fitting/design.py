@@ -117,7 +117,7 @@ def design(
             expected="one at least",
             fix="Add records.",
         )
-    values = _values(rows, lines, places, recipe.categories, path, decimal)
+    values = _values(rows, lines, places, recipe.categories, path, decimal, cells.delimiter)
     names: list[str] = []
     columns: list[np.ndarray] = []
     if recipe.model != "mixture" and recipe.intercept:
@@ -197,6 +197,7 @@ def _whole(
 def _values(
     rows: list[list[str]], lines: list[int], places: Mapping[str, int],
     categories: Mapping[str, tuple[str, ...]], path: Path, decimal: str | None,
+    delimiter: str,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Numbers by column; of categories the places of their levels."""
     found = {}
@@ -209,14 +210,18 @@ def _values(
             found[name] = quick
         else:
             slow.append(name)
-    if not slow:
+    if not slow and delimiter != ";":
         return found
     # One column alone does not say what the decimal mark is: all do together.
     numeric = [name for name in places if name not in categories]
+    told = (row[places[name]] for row in rows for name in numeric)
     try:
-        mark = decimal or numbers.decimal_mark(row[places[n]] for row in rows for n in numeric)
+        mark = decimal or numbers.decimal_mark(told, delimiter)
     except numbers.Unclear as error:
-        raise _cell(path, f"numbers with two decimal marks: {error}", "one") from error
+        expected = "one decimal mark: say --decimal . or --decimal ,"
+        raise _cell(path, f"numbers with {error}", expected) from error
+    if not slow:
+        return found
     for name in numeric:
         place, values = places[name], np.empty(len(rows))
         for index, (row, line) in enumerate(zip(rows, lines, strict=True)):

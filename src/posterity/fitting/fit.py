@@ -24,6 +24,8 @@ from posterity.ledger import Ledger
 
 _LOUD = 0.25
 """Share of a coefficient's precision from which on the prior is worth a word."""
+_SURE = 4.0
+"""Variances over those given all other coefficients, from which on a diagonal law is."""
 _FAR = 3.0
 """Prior standard deviations from which on a coefficient is."""
 
@@ -98,9 +100,15 @@ def fit(
     """
     path = Path(path)
     check_recipe(recipe)
-    cells = read_cells(path)
+    cells = read_cells(path, unnamed=True)
+    index = len(cells.header) > 1 and not cells.header[0]
+    if index:
+        cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
     recipe = _filled(recipe, columns_of(recipe, cells.header, path))
     data = design(cells, recipe, path, drop_missing=drop_missing, decimal=decimal)
+    if index:
+        told = "the first column has no name: it is taken for an index, and left out"
+        data = data._replace(notes=(told, *data.notes))
     site = path.stem if site is None else site
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
@@ -170,7 +178,9 @@ def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamil
     own = prior.precision if isinstance(prior, Gaussian) else np.diag(prior.precision)
     mode = newton.find_mode(likelihood, data.x, y, data.offset, np.asarray(prior.mean), own)
     precision = mode.precision + own
+    sure: list[str] = []
     if recipe.family == "diagonal":
+        sure = _too_sure(precision, data.names)
         precision = np.diagonal(precision)
         posterior: Any = DiagonalGaussian(precision * mode.mean, precision)
         sd = precision**-0.5
@@ -181,7 +191,22 @@ def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamil
     newton.check_kept(mode.mean, np.asarray(posterior.mean), sd, data.names)
     ledger = Ledger.of_site(site, prior=prior, posterior=posterior.named(data.names))
     notes = (*data.notes, *_notes(data, recipe, mode, sd, prior))
+    if sure:
+        notes += (
+            f"a diagonal posterior is far too sure of {some(sure)}, by a factor of {_SURE:g} and "
+            "more in the variance, as what others say of them is left out: --center columns, or "
+            "--family gaussian",
+        )
     return Fit(ledger, recipe, len(y), data.dropped, mode.steps, noise, notes)
+
+
+def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
+    """Coefficients whose variance given all others is far below their own."""
+    alone = 1 / np.diagonal(precision)
+    scaled = precision * np.sqrt(np.outer(alone, alone))
+    values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
+    inflation = (vectors**2 / np.maximum(values, np.finfo(float).eps)).sum(1)
+    return [name for name, more in zip(names, inflation, strict=True) if more > _SURE]
 
 
 def _prior(names: tuple[str, ...], recipe: Recipe, given: Any) -> Any:

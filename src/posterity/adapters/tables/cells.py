@@ -26,8 +26,9 @@ class Cells(NamedTuple):
 def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
     """The cells of a table whose columns are parted by commas, semicolons or tabs.
 
-    A byte order mark, blank lines and blanks about a cell are no matter; names are in Unicode's
-    composed form. ``unnamed`` lets the first column have no name, as R's and pandas' indices.
+    A byte order mark, blank lines, blanks about a cell and delimiters that end all lines are no
+    matter; names are in Unicode's composed form. ``unnamed`` lets the first column have no name,
+    as R's and pandas' indices.
 
     Raises:
         ArtifactError: that names the file and the line, for what is no such table.
@@ -93,6 +94,7 @@ def _cells(text: str, unnamed: bool) -> Cells:
         if any(map(str.strip, row)):
             rows.append(row)
             lines.append(start)
+    rows = _without_ends(rows)
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
         header = ("", *header)  # R's write.table names no column of row names
@@ -104,6 +106,17 @@ def _cells(text: str, unnamed: bool) -> Cells:
                 + (f" (columns are parted by {delimiter!r})" if len(header) == 1 else "")
             )
     return Cells(header, rows[1:], lines[1:], delimiter)
+
+
+def _without_ends(rows: list[list[str]]) -> list[list[str]]:
+    """Without the empty cells that a delimiter at the end of every line makes."""
+    blank = lambda row: len(row) > 1 and not row[-1].strip()
+    while all(map(blank, rows)) and len({*map(len, rows)}) == 1:
+        rows = [row[:-1] for row in rows]
+    head, *rest = rows
+    if rest and all(map(blank, rest)) and {*map(len, rest)} == {len(head) + 1}:
+        return [head, *(row[:-1] for row in rest)]
+    return rows
 
 
 def _count(line: str, mark: str) -> int:

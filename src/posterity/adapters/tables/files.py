@@ -25,6 +25,8 @@ HALF_WIDTH = NormalDist().inv_cdf(0.975)
 """Of a 95 % interval, in standard deviations."""
 _LOPSIDED = 0.02
 """Of an interval's width: how far from its middle rounding may put the estimate."""
+_LEAST, _MOST = 1.6, 13.0
+"""Standard deviations to a limit: from 90 % of a Gaussian to 95 % of one degree of freedom."""
 
 
 class Moments(NamedTuple):
@@ -172,7 +174,7 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     names = tuple(clean(row[roles["name"]]) for row in cells.rows)
     _check_names(path, names, cells.lines)
     if "lower" in values:
-        _check_interval(path, names, cells.lines, values)
+        _check_interval(path, names, cells, columns, values)
     sd = values.get("sd")
     if "variance" in values:
         sd = np.sqrt(np.maximum(values["variance"], 0))
@@ -187,9 +189,10 @@ def _numbers(
     """By key, the numbers of the columns at these places."""
     wanted = [row[place] for row in cells.rows for place in columns.values()]
     try:
-        mark = decimal or numbers.decimal_mark(wanted)
+        mark = decimal or numbers.decimal_mark(wanted, cells.delimiter)
     except numbers.Unclear as error:
-        raise _cell(path, f"numbers with two decimal marks: {error}", "one of . and ,") from error
+        expected = "one decimal mark: say --decimal . or --decimal ,"
+        raise _cell(path, f"numbers with {error}", expected) from error
     found = {}
     for key, place in columns.items():
         found[key] = values = np.empty(len(cells.rows))
@@ -217,21 +220,46 @@ def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None
 
 
 def _check_interval(
-    path: Path, names: Sequence[str], lines: Sequence[int], values: Mapping[str, np.ndarray]
+    path: Path,
+    names: Sequence[str],
+    cells: Cells,
+    columns: Mapping[str, int],
+    values: Mapping[str, np.ndarray],
 ) -> None:
-    """Limits lie about the estimate; about its middle where they alone say how wide it is."""
-    alone = not {"sd", "variance"} & values.keys()
-    rows = zip(names, lines, values["lower"], values["mean"], values["upper"], strict=True)
-    for name, line, low, mean, high in rows:
+    """Limits lie about the estimate's middle, as far off as its deviation says.
+
+    Beside a deviation, limits of skewed draws (``Q2.5``) need no middle, and rounding is allowed.
+    """
+    sd = values.get("sd")
+    if "variance" in values:
+        sd = np.sqrt(np.maximum(values["variance"], 0))
+    drawn = cells.header[columns["lower"]].lower().startswith("q")
+    for at, (name, line) in enumerate(zip(names, cells.lines, strict=True)):
+        low, mean, high = (values[role][at] for role in ("lower", "mean", "upper"))
         told = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}"
         if not low < mean < high:
             raise _cell(path, told, "an estimate between its limits")
-        if alone and abs(low + high - 2 * mean) > 2 * _LOPSIDED * (high - low):
+        row = cells.rows[at]
+        unit = min(numbers.unit(row[columns[role]]) for role in ("lower", "mean", "upper"))
+        slack = 0.0 if sd is None else 2 * unit
+        lopsided = abs(low + high - 2 * mean) > 2 * _LOPSIDED * (high - low) + slack
+        if lopsided and not (drawn and sd is not None):
             raise _cell(
                 path,
                 told,
-                "limits as far to either side, as of a Gaussian (of odds ratios take logarithms), "
-                "or a column of standard errors",
+                "limits as far to either side, as of a Gaussian (of odds ratios take logarithms: "
+                "exponentiate = FALSE)" + ", or a column of standard errors" * (sd is None),
+            )
+        if sd is None or "sd" not in columns:
+            continue
+        half, off = numbers.unit(row[columns["sd"]]) / 2, unit
+        wide = high - low + off >= 2 * _LEAST * (sd[at] - half)
+        if not (wide and high - low - off <= 2 * _MOST * (sd[at] + half)):
+            raise _cell(
+                path,
+                f"{told}, with sd {sd[at]:g}",
+                f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale with the "
+                "sd (a standard error of a log odds ratio is none of the odds ratio's)",
             )
 
 

@@ -62,7 +62,8 @@ def from_table(
         )
     family = family or ("gaussian" if sd is None else "diagonal")
     one_of(*FAMILIES).check(family=family)
-    names = checked(names, np.size(mean), "the parameters of a table")
+    count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
+    names = checked(names, count, "the parameters of a table")
     mean = _vector(names, mean, "mean")
     if sd is not None:
         sd = _positive(names, _vector(names, sd, "sd"))
@@ -192,7 +193,14 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
 def _covariance(names: Sequence[str], covariance: Any) -> np.ndarray:
     """Symmetric and positive definite, as its correlations are within rounding."""
     size = len(names)
-    matrix = np.asarray(covariance, dtype=float)
+    try:
+        matrix = np.asarray(covariance, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            found=f"covariance {str(covariance)[:80]}",
+            expected=f"numbers, in {size} rows of {size}",
+            fix="Give a row and a column a parameter.",
+        ) from error
     if matrix.shape != (size, size):
         raise StructureError(
             found=f"a covariance of shape {matrix.shape} for {size} names",

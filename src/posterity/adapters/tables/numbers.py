@@ -7,6 +7,7 @@ either, and is only read where other cells settle it, or the caller does.
 import math
 import re
 from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
 
 POINT, COMMA = ".", ","
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
@@ -35,22 +36,35 @@ def is_missing(text: str) -> bool:
     return not text[:1].isdigit() and text.strip().lower() in MISSING  # most cells are numbers
 
 
-def decimal_mark(cells: Iterable[str]) -> str | None:
+def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
     """The decimal mark that the cells agree on; None if they settle none.
 
+    Between semicolons, which stand where commas are decimal marks, a point before three digits
+    (``1.250``) is read as neither while no other cell says what it is.
+
     Raises:
-        Unclear: if some say the one and some the other.
+        Unclear: if some say the one and some the other, or that is all there is.
 
     >>> decimal_mark(["1,234.5", "1,234"]), decimal_mark(["0,5"]), decimal_mark(["1,234"])
     ('.', ',', None)
     """
     seen: dict[str, str] = {}
+    pointed = None
     for cell in cells:
-        mark = _said(plain(cell))
+        digits = plain(cell)
+        mark = _said(digits)
         if mark is not None:
             seen.setdefault(mark, cell)
+        elif pointed is None and delimiter == ";" and _NUMBER.fullmatch(digits):
+            pointed = cell if POINT in digits else None
     if len(seen) > 1:
-        raise Unclear(f"both {seen[POINT].strip()!r} and {seen[COMMA].strip()!r}")
+        raise Unclear(
+            f"two decimal marks: both {seen[POINT].strip()!r} and {seen[COMMA].strip()!r}"
+        )
+    if pointed is not None and not seen:
+        raise Unclear(
+            f"points that may part thousands or decimals: {pointed.strip()!r} between semicolons"
+        )
     return next(iter(seen), None)
 
 
@@ -79,6 +93,19 @@ def number(text: str, mark: str | None) -> float:
     if not math.isfinite(found):
         raise ValueError(f"{text.strip()[:50]!r}, which is beyond all numbers")
     return found
+
+
+def unit(text: str) -> float:
+    """Of the last digit that is written: 0.01 of ``1.25``; 0 where thousands are parted too.
+
+    >>> unit("1.25"), unit("-3e-4"), unit("1,234.5")
+    (0.01, 0.0001, 0.0)
+    """
+    try:
+        exponent = Decimal(plain(text).replace(COMMA, POINT)).as_tuple().exponent
+    except InvalidOperation:
+        return 0.0
+    return 10.0**exponent if isinstance(exponent, int) else 0.0
 
 
 def _before_e(digits: str) -> str:
