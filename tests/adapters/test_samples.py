@@ -184,7 +184,8 @@ def test_coordinates_of_gammas_are_blocks_so_that_a_typo_is_refused() -> None:
     draws = {"rate": rng.gamma(4, 1, (400, 2)), "scale": rng.gamma(9, 2, 400)}
     mine: Any = from_samples(draws, "gamma").posterior
     assert isinstance(mine, Product) and list(mine.blocks) == ["rate[0]", "rate[1]", "scale"]
-    assert np.isclose(mine.scale.mean, draws["scale"].mean())
+    scale: Any = mine.scale
+    assert np.isclose(scale.mean, draws["scale"].mean())
     assert mine.sample(jax.random.key(0)).keys() == mine.blocks.keys()
     other = {"rate": draws["rate"], "scael": draws["scale"]}
     with pytest.raises(StructureError):
