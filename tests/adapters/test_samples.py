@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import scipy.signal
@@ -20,7 +21,6 @@ from posterity.families import (
     Gaussian,
     LowRankGaussian,
     Mixture,
-    Plate,
     Product,
     Transformed,
 )
@@ -47,17 +47,30 @@ def quiet(*args: Any, **kwargs: Any) -> Any:
 # --- effective draws -----------------------------------------------------------------------------
 
 
-def test_effective_sizes_are_those_of_the_process_and_of_arviz() -> None:
-    draws = autoregressive(4, 2000, 8, 800, np.random.default_rng(1))
+@pytest.mark.parametrize(("chains", "count"), [(4, 2000), (4, 11), (2, 57)])
+@pytest.mark.parametrize("share", [0.1, 1.0, 5.0])
+def test_effective_sizes_and_rhat_are_those_of_arviz(chains: int, count: int, share: float) -> None:
+    """Of chains worth a tenth of their draws, all of them, and more: these alternate."""
+    arviz: Any = pytest.importorskip("arviz")
+    effective = share * chains * count
+    draws = autoregressive(chains, count, 8, effective, np.random.default_rng(1))
     found = worth(draws)
-    assert abs(np.log(found.size.mean() / 800)) < 0.15
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        arviz: Any = pytest.importorskip("arviz")
-        theirs = arviz.ess(arviz.convert_to_dataset({"x": draws}), method="mean")["x"].values
-        rhat = arviz.rhat(arviz.convert_to_dataset({"x": draws}), method="split")["x"].values
-    assert np.allclose(found.size, theirs, rtol=0.02)
-    assert np.allclose(found.rhat, rhat, rtol=1e-6)
+    if count == 2000 and share <= 1:
+        assert abs(np.log(found.size.mean() / effective)) < 0.15
+    for i in range(8):
+        assert np.isclose(found.size[i], arviz.ess(draws[..., i], method="mean"), rtol=0.02)
+        assert np.isclose(found.rhat[i], arviz.rhat(draws[..., i]), rtol=1e-9)
+
+
+def test_chains_of_other_widths_and_chains_that_stand_still_are_doubted() -> None:
+    rng = np.random.default_rng(2)
+    draws = rng.normal(size=(4, 500, 2)) * np.array([1, 1, 1, 3.0])[:, None, None]
+    with pytest.warns(FitWarning, match=r"Chains disagree: R-hat is 1\.1"):
+        from_samples(draws)
+    draws = rng.normal(size=(4, 500, 2))
+    draws[3, 250:] = draws[3, 250]
+    with pytest.warns(FitWarning, match=r"stand still: 1 of them keep z\[0\] .* \(and of 1 more"):
+        from_samples(draws)
 
 
 def test_few_draws_and_constants_have_no_rhat() -> None:
@@ -110,11 +123,10 @@ def test_gammas_betas_and_dirichlets_are_of_maximum_likelihood() -> None:
     rng = np.random.default_rng(3)
     z = rng.gamma(3, 2, (800, 2))
     q: Any = from_samples(z, "gamma", names=["s", "t"]).posterior
-    assert isinstance(q, Plate) and q.names[""] == ("s", "t") if isinstance(q.names, dict) else True
-    for i in range(2):
+    for i, own in enumerate((q.s, q.t)):
         shape, _, scale = scipy.stats.gamma.fit(z[:, i], floc=0)
-        assert np.isclose(q.members.shape[i], shape, rtol=1e-4)
-        assert np.isclose(q.members.rate[i], 1 / scale, rtol=1e-4)
+        assert np.isclose(own.shape, shape, rtol=1e-4)
+        assert np.isclose(own.rate, 1 / scale, rtol=1e-4)
     b: Any = from_samples({"p": rng.beta(2, 5, 800)}, "beta").posterior
     theirs = scipy.stats.beta.fit(np.random.default_rng(3).beta(2, 5, 800), floc=0, fscale=1)
     assert isinstance(b, Beta) and b.names == ("p",) and len(theirs) == 4
@@ -165,6 +177,40 @@ def test_laws_for_each_variable() -> None:
         from_samples(draws, {"beta": "gaussian"})
     with pytest.raises(StructureError, match=r"no exponential families.*Take 'gamma'"):
         from_samples(draws, independent=True, support={"sigma": "positive"})
+
+
+def test_coordinates_of_gammas_are_blocks_so_that_a_typo_is_refused() -> None:
+    rng = np.random.default_rng(12)
+    draws = {"rate": rng.gamma(4, 1, (400, 2)), "scale": rng.gamma(9, 2, 400)}
+    mine: Any = from_samples(draws, "gamma").posterior
+    assert isinstance(mine, Product) and list(mine.blocks) == ["rate[0]", "rate[1]", "scale"]
+    scale: Any = mine.scale
+    assert np.isclose(scale.mean, draws["scale"].mean())
+    assert mine.sample(jax.random.key(0)).keys() == mine.blocks.keys()
+    other = {"rate": draws["rate"], "scael": draws["scale"]}
+    with pytest.raises(StructureError):
+        posterity.fuse([mine, from_samples(other, "gamma").posterior])
+    z = rng.beta(2, 5, (400, 2))
+    named: Any = from_samples(z, "beta", names=["p", "q"]).posterior
+    assert list(named.blocks) == ["p", "q"] and isinstance(named.p, Beta)
+    assert list(from_samples(z, "beta").posterior.blocks) == ["z[0]", "z[1]"]  # type: ignore
+    mixed: Any = quiet(draws | {"b": z}, {"rate": "gamma", "scale": "gaussian", "b": "beta"})
+    assert list(mixed.posterior.blocks) == ["b[0]", "b[1]", "rate[0]", "rate[1]", "scale"]
+    with pytest.raises(StructureError, match=r"\['rate\[0\]'\] come twice"):
+        from_samples({"rate": draws["rate"], "rate[0]": draws["scale"]}, "gamma")
+
+
+def test_few_draws_of_many_coordinates_are_taken_where_that_is_said() -> None:
+    rng = np.random.default_rng(13)
+    wide = rng.normal(size=(12, 40))
+    for draws, options in (
+        (wide, {"chains": 1}),
+        (wide, {"names": [f"w{i}" for i in range(40)]}),
+        ({"w": wide, "mu": wide[:, 0] ** 2}, {}),
+    ):
+        law: Any = quiet(draws, "diagonal", **options).posterior
+        assert law.mean.shape[0] >= 40
+    assert quiet({"a": wide}, chains="first").posterior.names == ("a",)
 
 
 def test_a_mixture_finds_modes_and_their_number() -> None:
@@ -221,7 +267,7 @@ def test_chains_that_are_stuck_are_doubted() -> None:
     draws = (
         np.random.default_rng(9).normal(size=(4, 300, 1)) + np.array([0, 0, 0, 8.0])[:, None, None]
     )
-    with pytest.warns(FitWarning, match=r"Chains disagree: split R-hat is .*Two modes"):
+    with pytest.warns(FitWarning, match=r"Chains disagree: R-hat is .*Two modes"):
         from_samples(draws)
 
 
@@ -271,6 +317,11 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         (RNG.normal(size=(5, 1)), {}, StructureError, "5 draws"),
         (RNG.normal(size=(3, 20, 2, 2)), {}, StructureError, "a dictionary by name"),
         (RNG.normal(size=(50, 2)), {"names": ["a"]}, StructureError, "2 texts"),
+        (RNG.normal(size=(50, 2)), {"names": 5}, StructureError, "names=5.*2 texts"),
+        (RNG.normal(size=(50, 2)), {"names": ["a", "a"]}, StructureError, r"\['a'\] come twice"),
+        ({"a": RNG.normal(size=(12, 300))}, {}, StructureError, r"\(12, 300\).*chains='first'"),
+        ({"a": np.ones((1, 900, 3))}, {}, StructureError, r"\(1, 900, 3\).*chains='first'"),
+        (RNG.normal(size=(12, 300)), {}, StructureError, r"\(12, 300\).*chains=1"),
         (RNG.normal(size=(50, 2)), {"chains": 7}, StructureError, "50 draws of .* 7 chains"),
         (RNG.normal(size=(50, 2)), {"chains": "third"}, UsageError, "chains='third'"),
         (RNG.normal(size=50), {"chains": "first"}, StructureError, r"expected \(chains, draws"),

@@ -12,7 +12,7 @@ from laws.table import TABLE
 
 import posterity
 from posterity import Ledger
-from posterity.families import DiagonalGaussian, Dirichlet, Gaussian, Network, Plate
+from posterity.families import DiagonalGaussian, Dirichlet, Gaussian, Mixture, Network, Plate
 from posterity.networks.layers import Layers
 
 
@@ -132,6 +132,20 @@ def test_topics_networks_and_dictionaries(shown):
     assert "a (3,)" in succeed("show", "dict.safetensors").stdout
     refuse("show dict.safetensors --plot p.png", 2, "--plot beside a dict")
     refuse("show dict.safetensors --site a", 2, "--site a of a dict")
+
+
+def test_components_of_a_mixture_are_told_where_they_lie(shown):
+    means = np.array([[0.0, -3.0, 1.0, 1.0, 5.0], [0.0, 3.0, 1.5, 1.0, 7.0]])
+    members = DiagonalGaussian.from_standard(means, np.full((2, 5), 0.25))
+    names = ["age", "effect", "dose", "height", "weight"]
+    two = Mixture(np.log([0.3, 0.7]), members).named(names)
+    posterity.save(two, "two.safetensors")
+    lines = succeed("show", "two.safetensors").stdout.splitlines()
+    whole = succeed("show", "two.safetensors", "--all").stdout
+    assert any(line.split()[2:] == ["effect", "dose", "weight"] for line in whole.splitlines())
+    head = next(line for line in lines if "component" in line)
+    assert head.split() == ["component", "weight", "effect", "dose", "weight"]
+    assert any("-3 ± 0.5" in line and "5 ± 0.5" in line for line in lines)
 
 
 def test_pictures(shown):

@@ -28,6 +28,7 @@ from posterity.families import (
     Wishart,
     exported,
 )
+from posterity.families.supports import PositiveNumbers, RealNumbers
 from posterity.networks.layers import Layers
 from posterity.summary import pulls, summarise
 
@@ -119,6 +120,15 @@ def test_maps_of_normal_laws():
     expected = stats.norm(-1, 1).expect(special.expit)
     np.testing.assert_allclose(share.mean, expected, rtol=1e-8)
     assert [row.name for row in rows(q.named(["a", "b"]))] == ["a", "b"]
+
+
+def test_names_of_mapped_numbers_are_not_told_twice():
+    tree = {"beta": RealNumbers((2,)), "sigma": PositiveNumbers(())}
+    law = DiagonalGaussian.from_standard(np.zeros(3), np.ones(3))
+    q = Transformed.from_standard(law, tree)
+    told = lambda law: [row.label for row in rows(law)]
+    assert told(q.named(["beta[0]", "beta[1]", "sigma"])) == ["beta[0]", "beta[1]", "sigma"]
+    assert told(q.named(["age", "dose", "noise"])) == ["beta: age", "beta: dose", "sigma: noise"]
 
 
 def test_what_is_mapped_together_is_drawn():

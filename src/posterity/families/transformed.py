@@ -7,10 +7,11 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import LABEL, labelled, static
-from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.arrays.typing import Bool, Float, Int, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import Distribution
-from posterity.families.supports import Support, map_supports
+from posterity.families.names import not_reordered
+from posterity.families.supports import Continuous, Support, map_supports
 from posterity.families.unconstrained import Bijection, unconstrained
 
 
@@ -47,7 +48,8 @@ class Transformed(Distribution):
 
     ``f`` is the map of :func:`~posterity.families.unconstrained.unconstrained` onto ``supports``;
     ``u`` lies flat, its parts one after the other. So Gaussians become laws of scales,
-    probabilities and covariances, with correlations between them.
+    probabilities and covariances, with correlations between them. Names are those of ``u``, so
+    ``q.law`` has them too: a Gaussian of unconstrained numbers, which ledgers and fusions take.
 
     Source: stan2024, section "Constraint Transforms".
 
@@ -115,6 +117,17 @@ class Transformed(Distribution):
         """The coordinates of ``u``."""
         return self.law.event_shape[0]
 
+    def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
+        """Entries of dictionaries as a whole, and numbers within one array that has one axis.
+
+        Raises:
+            StructureError: if entries are torn apart, or what is mapped together changes places.
+        """
+        tree = _moved(self.supports.tree, np.asarray(places))
+        if tree is _TORN:
+            raise not_reordered(self, places)
+        return type(self)(self.law.reordered(places), Supports.of(tree))
+
     def __getitem__(self, index: Any) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
         made = type(self).of_children([self.law[index]], self.kept())
@@ -155,6 +168,61 @@ class Transformed(Distribution):
         u = bijection.inverse(map_supports(one, self.supports.tree, z))
         found = self.law.log_prob(bijection.ravel(u)) - bijection.log_det(u)
         return namespace(found).np.where(inside, found, -np.inf)
+
+
+class _Inner:
+    """The law of ``u``, under the names that the :class:`Transformed` has.
+
+    They come onto it when it is asked for: labels are put on from outside, where a law is already
+    made. Labels are no part of the tree, so what is stored stays the same law.
+    """
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self
+        law, names = owner.__dict__["law"], owner.__dict__.get(LABEL, ())
+        if names and isinstance(law, Distribution) and law.names != names:
+            one = law.named_size == len(names) or len(law.named_parts()) == 1
+            owner.__dict__["law"] = law = law.named(list(names)) if one else law
+        return law
+
+    def __set__(self, owner: Any, law: Any) -> None:
+        owner.__dict__["law"] = law
+
+
+Transformed.law = _Inner()  # after the class is made, whose field has no default
+
+_TORN = object()
+
+
+def _size(tree: Any) -> int:
+    return Bijection(tree).size if tree is not None else 0
+
+
+def _moved(tree: Any, places: Int[np.ndarray, " d"]) -> Any:
+    """The tree of which the numbers lie at these places of the old one's, or ``_TORN``."""
+    if not isinstance(tree, dict | tuple):
+        one_by_one = isinstance(tree, Continuous) and not tree.axes and len(tree.shape) <= 1
+        return tree if one_by_one or np.array_equal(places, np.arange(len(places))) else _TORN
+    items = dict(tree) if isinstance(tree, dict) else dict(enumerate(tree))
+    sizes = {name: _size(part) for name, part in items.items()}
+    starts = dict(zip(sizes, np.cumsum([0, *sizes.values()])[:-1], strict=True))
+    found: dict[Any, Any] = {}
+    begin = 0
+    while begin < len(places):
+        name = next(n for n in items if 0 <= places[begin] - starts[n] < sizes[n])
+        inner = places[begin : begin + sizes[name]] - starts[name]
+        if name in found or inner.min() < 0 or inner.max() >= sizes[name]:
+            return _TORN
+        found[name] = _moved(items[name], inner)
+        if found[name] is _TORN:
+            return _TORN
+        begin += sizes[name]
+    found |= {name: part for name, part in items.items() if name not in found}
+    if isinstance(tree, dict):
+        return found
+    numbered = [name for name in found if sizes[name]]
+    return tuple(found[i] for i in range(len(tree))) if numbered == sorted(numbered) else _TORN
 
 
 def _inner(support: Any, part: Any) -> Any:

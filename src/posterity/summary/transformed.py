@@ -45,7 +45,7 @@ def parts_of_event(
             found = mixed.Drawn(values) if proper else m.unknown(values.shape[1:])
             yield path, _labels(support, values.shape[-1]), found
         else:
-            path, own = (path, own) if own else _called(path, support)
+            path, own = _known(path, own) if own else _called(path, support)
             found = _mapped(law.law, kind, slice(start, stop)) if proper else None
             yield path, own, found or m.unknown((*law.batch_shape, count))
         start = stop
@@ -59,6 +59,13 @@ def _places(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _places(part, f"{path}/{name}" if path else str(name))
     elif tree is not None:
         yield path, tree
+
+
+def _known(path: str, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Names that begin with their part's, ``sigma`` or ``beta[0]``, say where they are."""
+    head, _, last = path.rpartition("/")
+    told = last and all(name == last or name.startswith(f"{last}[") for name in names)
+    return (head if told else path), names
 
 
 def _called(path: str, support: Any) -> tuple[str, tuple[str, ...]]:

@@ -24,9 +24,14 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
     """A fitted guide as a posterior over dictionaries of the sites' values.
 
     The Gaussian over unconstrained numbers is kept as it is (its covariance is computed in double
-    precision), and the maps onto the sites' supports with it, so that it can be saved, compared
-    and pursued from: it is a base of :func:`posterity.pursue` for :func:`joint` of the same model.
+    precision), and the maps onto the sites' supports with it, so that it can be saved, sampled and
+    pursued from: it is a base of :func:`posterity.pursue` for :func:`joint` of the same model.
     Its unconstrained numbers go by the names of the sites: ``scale``, ``beta[0]``.
+
+    It is no exponential family, so ledgers, ``fuse`` and ``diff`` do not take it. They take
+    ``.law``, the Gaussian of the unconstrained numbers (of a scale its logarithm) under the same
+    names, beside a Gaussian prior of these: ``fuse({"north": q.law, ...}, rule="product",
+    prior=prior)``. A low-rank one does not add.
 
     An ``AutoDelta`` is one point. From there Newton's method goes, in double precision, to the
     mode of the unconstrained numbers (which is not that of the values themselves: the map has a

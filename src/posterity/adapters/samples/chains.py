@@ -1,4 +1,4 @@
-"""What chains of draws are worth: effective sample sizes and split R-hat, coordinate by coordinate.
+"""What chains of draws are worth: effective sample sizes and R-hat, coordinate by coordinate.
 
 Source: vehtari2021.
 """
@@ -6,8 +6,10 @@ Source: vehtari2021.
 from typing import NamedTuple
 
 import numpy as np
+import scipy.special
+import scipy.stats
 
-from posterity.arrays.typing import Float
+from posterity.arrays.typing import Float, Int
 
 Array = np.ndarray
 LEAST = 8
@@ -15,42 +17,75 @@ LEAST = 8
 
 
 class Worth(NamedTuple):
-    """Effective sample size, at most the number of draws, and split R-hat; both (d,)."""
+    """Effective sample size of the mean, R-hat, and chains of which a half stands still; (d,)."""
 
     size: Float[Array, " d"]
     rhat: Float[Array, " d"]
+    still: Int[Array, " d"]
 
 
 def worth(draws: Float[Array, "chains n d"]) -> Worth:
-    """Of each coordinate's mean, from halves of chains, by Geyer's initial monotone sequence.
+    """Of each coordinate, from halves of chains.
 
-    Of fewer than eight draws a chain, and of what does not vary, the size is the number of draws
-    and R-hat NaN.
+    R-hat is the larger of two: of the draws' normal scores by rank, which finds chains in other
+    places, and of those of the distance from the median, which finds chains of other widths. Of
+    fewer than eight draws a chain, and of what does not vary, the size is the number of draws and
+    R-hat NaN. Chains that alternate can be worth more than their draws, ``n log10 n`` at most.
     """
     chains, count, size = draws.shape
     if count < LEAST:
-        return Worth(np.full(size, float(chains * count)), np.full(size, np.nan))
+        full, none = np.full(size, float(chains * count)), np.zeros(size, dtype=int)
+        return Worth(full, np.full(size, np.nan), none)
+    split = _split(draws)
+    apart = np.abs(split - np.median(split, axis=(0, 1)))
+    rhat = np.fmax(_rhat(_ranked(split)), _rhat(_ranked(apart)))
+    still = (np.ptp(split, axis=1) == 0).reshape(2, chains, size).any(0).sum(0)
+    return Worth(_sizes(split), rhat, still)
+
+
+def _split(draws: Float[Array, "chains n d"]) -> Float[Array, "m half d"]:
+    """First halves of all chains, then last ones; of an odd number the middle draw is left out."""
+    count = draws.shape[1]
     half = count // 2
-    split = np.concatenate([draws[:, :half], draws[:, count - half :]])
-    centred = split - split.mean(1, keepdims=True)
-    covariances = _autocovariances(centred)
+    return np.concatenate([draws[:, :half], draws[:, count - half :]])
+
+
+def _ranked(split: Float[Array, "m half d"]) -> Float[Array, "m half d"]:
+    """Normal scores of ranks among all draws of a coordinate, as Blom has them."""
+    flat = split.reshape(-1, split.shape[-1])
+    ranks = scipy.stats.rankdata(flat, axis=0)
+    return scipy.special.ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(split.shape)
+
+
+def _rhat(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
+    """The root of the whole variance over that within."""
+    half = split.shape[1]
+    within, between = split.var(1, ddof=1).mean(0), split.mean(1).var(0, ddof=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.sqrt((half - 1) / half + between / within)
+
+
+def _sizes(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
+    """By Geyer's initial monotone sequence."""
+    half, draws = split.shape[1], split.shape[0] * split.shape[1]
+    covariances = _autocovariances(split - split.mean(1, keepdims=True))
     within = covariances[:, 0].mean(0) * half / (half - 1)
-    between = split.mean(1).var(0, ddof=1)
-    total = within * (half - 1) / half + between
-    varies = (within > 0) & (total > 0)
-    safe = np.where(varies, total, 1.0)
-    rhat = np.where(varies, np.sqrt(safe / np.where(varies, within, 1.0)), np.nan)
-    rhat = np.where(~varies & (between > 0), np.inf, rhat)
-    correlations = 1 - (within - covariances.mean(0)) / safe
+    total = within * (half - 1) / half + split.mean(1).var(0, ddof=1)
+    varies = total > 0
+    correlations = 1 - (within - covariances.mean(0)) / np.where(varies, total, 1.0)
     correlations[0] = 1.0
-    times = _times(correlations)
-    found = len(split) * half / times
-    return Worth(np.where(varies, np.minimum(found, chains * count), chains * count), rhat)
+    times = np.maximum(_times(correlations), 1 / np.log10(draws))
+    return np.where(varies, draws / times, draws)
 
 
 def sizes(series: Float[Array, "chains n d"]) -> Float[Array, " d"]:
-    """Effective sample sizes alone."""
-    return worth(series).size
+    """Effective sample sizes alone, at most the number of draws.
+
+    Errors go by them: a series that seems to alternate may do so by chance.
+    """
+    chains, count, size = series.shape
+    full = np.full(size, float(chains * count))
+    return full if count < LEAST else np.minimum(_sizes(_split(series)), full)
 
 
 def mean_and_error(series: Float[Array, "chains n"]) -> tuple[float, float]:
@@ -70,9 +105,16 @@ def _autocovariances(centred: Float[Array, "m n d"]) -> Float[Array, "m n d"]:
 
 
 def _times(correlations: Float[Array, "n d"]) -> Float[Array, " d"]:
-    """Integrated autocorrelation times: pairs as long as they are positive, and falling."""
-    whole = len(correlations) // 2 * 2
-    pairs = correlations[:whole:2] + correlations[1:whole:2]
+    """Integrated autocorrelation times: pairs as long as they are positive, and falling.
+
+    Of the first pair that is not, or the last there is, the even lag counts once if it is positive:
+    alternating chains have it as large as the odd one.
+    """
+    count = (len(correlations) - 1) // 2  # the last lags are sums of hardly any products
+    even, odd = correlations[: 2 * count : 2], correlations[1 : 2 * count : 2]
+    pairs = even + odd
     going = np.logical_and.accumulate(pairs > 0, axis=0)
-    falling = np.minimum.accumulate(np.where(going, pairs, 0.0), axis=0)
-    return np.maximum(2 * falling.sum(0) - 1, 1e-3)
+    going[-1] = False
+    falling = np.minimum.accumulate(np.where(going, pairs, np.inf), axis=0)
+    last = np.take_along_axis(even, np.argmin(going, axis=0)[None], axis=0)[0]
+    return 2 * np.where(going, falling, 0.0).sum(0) - 1 + np.maximum(last, 0.0)

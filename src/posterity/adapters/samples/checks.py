@@ -43,7 +43,8 @@ class Coordinate:
     effective: float
     """Effective sample size of the mean."""
     rhat: float
-    """Split R-hat; NaN for fewer than eight draws a chain."""
+    """R-hat of split chains, of ranks and of distances from the median, whichever is larger; NaN
+    for fewer than eight draws a chain."""
     skewness: float
     skewness_error: float
     kurtosis: float
@@ -55,6 +56,8 @@ class Coordinate:
     least: float
     """The smallest draw, of the unconstrained coordinate."""
     greatest: float
+    still: int = 0
+    """Chains of which the first or the last half is one value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Checks:
 
     @property
     def rhat(self) -> float:
-        """The largest split R-hat; NaN where none is known."""
+        """The largest R-hat; NaN where none is known."""
         known = [own.rhat for own in self.coordinates.values() if not np.isnan(own.rhat)]
         return max(known, default=float("nan"))
 
@@ -146,6 +149,7 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
             modes=int(marginals.modes[i]) if surely else 1,
             least=float(low[i]) if ends_known else float("nan"),
             greatest=float(high[i]) if ends_known else float("nan"),
+            still=int(known.still[i]),
         )
     whole = _whole(blocks, free)
     along = [name for name, own in rows.items() if own.modes > 1]
@@ -154,7 +158,8 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
         biggest = abs(whole.pull[order[0]])
         along = [free_labels[i] for i in order if abs(whole.pull[i]) > biggest / 2][:5]
     # Geometric: one coordinate that mixes badly is not all.
-    effective = float(np.exp(np.log(known.size).mean()))
+    # At most the draws: means of chains that alternate are known better, covariances are not.
+    effective = float(np.exp(np.log(np.minimum(known.size, draws)).mean()))
     parameters = sum(own.fit.parameters for own in blocks)
     return Checks(
         coordinates=rows,

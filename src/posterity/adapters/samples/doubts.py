@@ -11,7 +11,7 @@ from posterity.adapters.samples.checks import Checks, Coordinate
 FEW = 50
 """Effective draws below which moments are guesses."""
 DISAGREE = 1.1
-"""Split R-hat of chains that have not found the same."""
+"""R-hat of chains that have not found the same."""
 NATS = 0.1
 """Of the law from the draws, at least: a total variation of a fifth is then possible."""
 OWN_NATS = 0.05
@@ -35,8 +35,14 @@ def _draws(checks: Checks) -> Iterator[str]:
     if apart := [own for own in rows if own.rhat > DISAGREE]:
         worst = max(apart, key=lambda own: own.rhat)
         yield (
-            f"Chains disagree: split R-hat is {worst.rhat:.2f} for {worst.name}{_more(apart)}. "
+            f"Chains disagree: R-hat is {worst.rhat:.2f} for {worst.name}{_more(apart)}. "
             "Run longer chains; where they are in different modes, their weights are not known."
+        )
+    if still := [own for own in rows if own.still]:
+        worst = max(still, key=lambda own: own.still)
+        yield (
+            f"Chains stand still: {worst.still} of them keep {worst.name} at one value for half of "
+            f"their draws or longer{_more(still)}. Leave them out, or mend the sampler."
         )
     if few := [own for own in rows if own.effective < FEW]:
         worst = min(few, key=lambda own: own.effective)

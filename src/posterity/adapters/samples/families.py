@@ -134,10 +134,8 @@ def _bounded(
     z = np.concatenate([own.flat for own in variables], axis=-1)
     law, density, scores = (_gamma if family == "gamma" else _beta)(z)
     density = density + (slopes if family == "beta" else 0.0)
-    size = z.shape[-1]
-    alone = size == 1 and variables[0].shape == () and variables[0].name
-    law = law[0] if alone else Plate(law)
-    return law.named(list(labels)) if named else law, Fit(law, density, scores, 2 * size)
+    law = law[0]  # gammas and betas come one by one
+    return law.named(list(labels)) if named else law, Fit(law, density, scores, 2)
 
 
 def _gamma(z: Float[Array, "chains n d"]) -> tuple[Gamma, Array, Array]:

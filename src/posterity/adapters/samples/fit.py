@@ -2,20 +2,21 @@
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from posterity.adapters.samples.checks import Checks, check
 from posterity.adapters.samples.doubts import doubts
 from posterity.adapters.samples.families import FAMILY, Block, Options, block, prepared
 from posterity.adapters.samples.sources import variables_of
-from posterity.adapters.samples.variables import Variable, with_supports
+from posterity.adapters.samples.variables import EVENT, Variable, with_supports
 from posterity.arguments import COUNT
 from posterity.errors import FitWarning, StructureError, UsageError
 from posterity.families.base import ExponentialFamily
 from posterity.families.distribution import Distribution
-from posterity.families.names import some
+from posterity.families.names import some, unfit
 from posterity.families.product import Product
+from posterity.families.supports import RealNumbers
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -69,7 +70,8 @@ def from_samples(
             DataTree, of which the group ``posterior`` is taken; an ``MCMC`` of NumPyro that has
             been run; a ``CmdStanMCMC``.
         family: ``"gaussian"``, ``"diagonal"``, ``"low-rank"`` or ``"mixture"`` (of Gaussians, by
-            scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate;
+            scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate, of
+            several a :class:`Product` with a block for each, ``scale`` or ``rate[0]``;
             ``"dirichlet"`` for one variable; or a dictionary of these by variable.
         support: where variables lie: ``"real"``, ``"positive"``, ``"unit"`` (between zero and
             one), ``"simplex"`` or ``"positive-definite"``, of all or by name in a dictionary. The
@@ -81,6 +83,8 @@ def from_samples(
             d), all else one chain. A number: so many chains lie one after the other on the first
             axis, as ``MCMC.get_samples()`` gives them. ``"first"``: arrays are (chains, n, ...);
             ``"second"``: (n, chains, ...), as BlackJAX gives chains that were run side by side.
+            Arrays with more than three times as many coordinates without names as draws are
+            refused unless it is said, by 1 say, as they are most often chains and draws.
         independent: a :class:`Product` of a law for each variable, in place of a joint one.
         rank: of ``"low-rank"``; None for the best by BIC.
         components: of ``"mixture"``; None for the best by BIC.
@@ -110,13 +114,14 @@ def from_samples(
     Source: vehtari2021, for effective sample sizes and R-hat.
     """
     COUNT.or_none().check(rank=rank, components=components)
-    found, notes = variables_of(draws, chains)
+    found, notes = variables_of(draws, chains, names is not None)
     names = _checked_names(names, found)
     by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
     if by_name and names is not None and len(found) == 1 and not found[0].name:
         found, names = _columns(found[0], names), None
     found = with_supports(found, support)
     families = _families(family, found, independent)
+    families, names = _apart(families, names)
     options = Options(rank, components)
     blocks = [block(prepared(own, word), word, options, names) for own, word in families]
     law = _joined(blocks, families)
@@ -131,10 +136,11 @@ def _checked_names(names: Any, found: Sequence[Variable]) -> tuple[str, ...] | N
     if names is None:
         return None
     size = sum(len(own.labels) for own in found)
-    listed = None if isinstance(names, str) else tuple(names)
-    if listed is None or len(listed) != size or not all(isinstance(n, str) for n in listed):
+    listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
+    wrong = "no list of names" if listed is None else unfit(listed)
+    if listed is None or wrong or len(listed) != size:
         raise StructureError(
-            found=f"names={names!r}",
+            found=f"names={names!r}" + f" ({wrong})" * bool(wrong),
             expected=f"{size} texts, one for each coordinate of the draws",
             fix="Name coordinates in the order in which the draws have them.",
         )
@@ -165,6 +171,38 @@ def _families(
         )
     FAMILY.check(**{f"family of {name}": word for name, word in family.items()})
     return [([own], family[own.name]) for own in found]
+
+
+def _apart(
+    families: Sequence[tuple[list[Variable], str]], names: Sequence[str] | None
+) -> tuple[list[tuple[list[Variable], str]], Sequence[str] | None]:
+    """Each coordinate under a gamma or a beta as a variable of its own, by its label.
+
+    Blocks of a product are told apart by name when sites are fused; members of a plate are
+    exchangeable, and would be matched by what they are like.
+    """
+    found: list[tuple[list[Variable], str]] = []
+    for own, word in families:
+        if word not in ("gamma", "beta"):
+            found.append((own, word))
+            continue
+        labels = names or [label for v in own for label in v.labels]
+        columns = [v.flat[..., i] for v in own for i in range(v.flat.shape[-1])]
+        if len(labels) == 1 and not names and not own[0].name:
+            labels = [""]  # one number without a name
+        found += [
+            ([Variable(label, column, (label or EVENT,), RealNumbers(()))], word)
+            for label, column in zip(labels, columns, strict=True)
+        ]
+    apart = len(found) > 1
+    if apart and (wrong := unfit([own[0].name for own, _ in found])):
+        raise StructureError(
+            found=f"variables of which {wrong}",
+            expected="a name for each",
+            fix="Rename one of them.",
+        )
+    known = len(families) == 1 and families[0][1] in ("gamma", "beta")
+    return found, None if known else names
 
 
 def _joined(blocks: Sequence[Block], families: Sequence[tuple[list[Variable], str]]) -> Any:

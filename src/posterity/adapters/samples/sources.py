@@ -16,8 +16,15 @@ SEPARATOR = "/"
 """Between the names of a part and of what is in it."""
 
 
-def variables_of(draws: Any, chains: Any) -> tuple[list[Variable], list[str]]:
-    """The variables in whatever holds draws, and what is to be said of how they were read."""
+MANY = 3
+"""Times as many coordinates as draws, from where the axes are more likely chains and draws."""
+
+
+def variables_of(draws: Any, chains: Any, named: bool) -> tuple[list[Variable], list[str]]:
+    """The variables in whatever holds draws, and what is to be said of how they were read.
+
+    ``named`` says that coordinates have names, as draws of chains would not.
+    """
     package = type(draws).__module__.partition(".")[0]
     if package == "numpyro" and hasattr(draws, "get_samples"):
         return _numpyro(draws, chains)
@@ -34,8 +41,29 @@ def variables_of(draws: Any, chains: Any) -> tuple[list[Variable], list[str]]:
     if isinstance(draws, Mapping) or _is_parts(draws):
         found = [variable(name, values, chains) for name, values in _parts(draws, "")]
         _check_alike(found)
-        return found, []
-    return [_array(numbers(draws, "draws"), chains)], []
+    else:
+        found = [_array(numbers(draws, "draws"), chains)]
+    if chains is None and not named:
+        _check_upright(found)
+    return found, []
+
+
+def _check_upright(found: list[Variable]) -> None:
+    """Raise a StructureError where chains and draws were read as draws and coordinates.
+
+    Where the second axes differ, or one variable has none, the first axis is that of draws.
+    """
+    tops = {own.values.shape[1:3] for own in found}
+    top = tops.pop()
+    if tops or len(top) < 2 or len(found[0].values) > 1 or top[1] <= MANY * top[0]:
+        return
+    own = found[0]
+    raise StructureError(
+        found=f"draws{f' of {own.name!r}' * bool(own.name)} of shape {own.values.shape[1:]}",
+        expected="draws on the first axis, and not several times as many coordinates",
+        fix="Say chains='first' if the first two axes are chains and draws; or chains=1 if these "
+        "are few draws of many coordinates.",
+    )
 
 
 def _array(values: np.ndarray, chains: Any) -> Variable:

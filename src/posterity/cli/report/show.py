@@ -11,6 +11,8 @@ from posterity.cli.report.numbers import MOST_ROWS, short
 
 TOP = 6
 """Words of a topic that a person is shown."""
+MOST_APART = 3
+"""Coordinates of components that a person is shown."""
 LONGEST, TAIL = 60, 16
 """Letters of a name that a person is shown, and how many of them are its end."""
 NARROW = 7
@@ -107,10 +109,12 @@ def _components(data: Data) -> Table:
     components = data["components"]
     weighed = any(one["weight"] is not None for one in components)
     topics = any(one["top"] for one in components)
+    apart = _apart(data)
     headers = [components[0]["kind"], *["weight"] * weighed, *["most probable"] * topics]
+    headers += [_name(_places(data)[i]["label"]) for i in apart]
     table = _table(*headers)
     if topics:
-        table.columns[-1].justify = "left"
+        table.columns[1 + weighed].justify = "left"
     for one in components[: _limit(data)]:
         block = f"{one['block']}: " if one["block"] else ""
         cells = [_name(block + one["name"])]
@@ -119,8 +123,48 @@ def _components(data: Data) -> Table:
             cells.append("-" if one["weight"] is None else short(one["weight"]) + sd)
         if topics:
             cells.append(printable(", ".join(_word(word) for word in one["top"][:TOP])))
+        cells += [f"{short(one['mean'][i])} ± {short(_sds(one)[i])}" for i in apart]
         table.add_row(*cells)
     return _more(table, data, len(components))
+
+
+def _apart(data: Data) -> list[int]:
+    """The coordinates by which components of a mixture differ most, as many as have room.
+
+    A row of the whole says where no draws lie, if there are two heaps.
+    """
+    components, rows = data["components"], _places(data)
+    known = all(one["kind"] == "component" and _flat(one) for one in components)
+    if not known or components[0]["block"] or len(components) < 2:
+        return []
+    count = min(len(components[0]["mean"]), len(rows))
+
+    def gap(i: int) -> float:
+        means = [one["mean"][i] for one in components]
+        return (max(means) - min(means)) / max(min(_sds(one)[i] for one in components), 1e-300)
+
+    return sorted(sorted(range(count), key=gap, reverse=True)[:MOST_APART])
+
+
+def _places(data: Data) -> list[Data]:
+    """Rows of coordinates: with --all there are some of weights too."""
+    return [row for row in data["rows"] if not row["quantity"]]
+
+
+def _flat(one: Data) -> bool:
+    """Whether a component is a Gaussian whose numbers are all known."""
+    mean, covariance = one["mean"], one["covariance"]
+    if not isinstance(mean, list) or not isinstance(covariance, list):
+        return False
+    return None not in mean and None not in _variances(one)
+
+
+def _variances(one: Data) -> list[Any]:
+    return [v[i] if isinstance(v, list) else v for i, v in enumerate(one["covariance"])]
+
+
+def _sds(one: Data) -> list[float]:
+    return [max(v, 0.0) ** 0.5 for v in _variances(one)]
 
 
 def _word(word: Data) -> str:
