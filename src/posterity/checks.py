@@ -50,7 +50,10 @@ def check_adds(law: Any, place: str) -> None:
     if isinstance(law, Transformed):
         fix = "Take its .law everywhere: that of the unconstrained numbers."
     elif isinstance(law, Mixture):
-        fix = "Take .collapse(), the one law nearest to it."
+        fix = (
+            "Wrap components without labels as posterity.Plate(members, weights), or take "
+            ".collapse(), the one law nearest to all."
+        )
     elif isinstance(law, LowRankGaussian):
         fix = "Take Gaussian.from_standard(q.mean, q.covariance), or DiagonalGaussian."
     raise StructureError(
