@@ -203,6 +203,15 @@ def test_two_sites_are_fused_as_one_fit_of_both():
     before = contents()
     error = fail(4, "fuse", "north.safetensors", "south.safetensors", "-o", "no.safetensors")
     assert '--scale {} and {"age": 10.0}' in error["found"] and contents() == before
+    two = ["north.safetensors", "south.safetensors"]
+    fail(4, "fuse", *two, "-o", "no.safetensors", "--budget", "64")
+    for given in (two, {"a": two[0], "b": two[1]}):
+        for budget in (None, 2**26):
+            with pytest.raises(posterity.errors.StructureError, match="different flags"):
+                posterity.fuse(given, budget=budget)
+    line = ("--site", "south", "-o", "left.safetensors", "--receipt", "receipt.json")
+    succeed("forget", "both.safetensors", *line)
+    assert posterity.inspect("left.safetensors").provenance["recipe"] == recipe
 
 
 def test_recipes_are_equal_texts_for_equal_requests_and_differ_by_a_flag():
