@@ -96,10 +96,19 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
     return {p: named(q, {**names_in(q), **labels[p]}) for p, q in found.items()}, wanted
 
 
+def _paths(value: Any, path: str = "") -> set[str]:
+    """Of all parts of a posterior, or of a ledger's prior."""
+    law = value.prior if isinstance(value, Ledger) else value
+    if not isinstance(law, Distribution):
+        return set()
+    inner = (_paths(part, joined(path, name)) for name, part in parts_of(law).items())
+    return {path}.union(*inner)
+
+
 def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:
     """A line on those that name no coordinates, whose order had to be taken for the others'."""
     called = {
-        place: () if set(names) - set(names_in(value)) else listed(names)
+        place: () if set(names) & (_paths(value) - set(names_in(value))) else listed(names)
         for place, value in posteriors.items()
     }
     return columns.unnamed(called, listed(names))
