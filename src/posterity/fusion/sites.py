@@ -93,6 +93,7 @@ def read_named(
     prior, names = ordered(prior, names, "the prior", "the sites"), names or coordinates_in(prior)
     found = _sites({name: named(value, {}) for name, value in opened.items()})
     check_enough(len(found))
+    found = dict(sorted(found.items()))  # those of one shape came together
     _check_structure(found, prior)
     rest = None if prior is None else named(at_rest(prior), {})
     known = {n: s._replace(prior=rest) if s.prior is None else s for n, s in found.items()}
