@@ -27,7 +27,6 @@ PAGES = [
     "docs/artifact.md",
     "docs/ledger.md",
     "docs/federate.md",
-    "docs/personal.md",
     "docs/forget.md",
     "docs/families.md",
     "docs/networks.md",
@@ -56,8 +55,9 @@ PAGES = [
     "docs/cookbook/engineer.md",
     "docs/cookbook/analyst.md",
 ]
-ELSEWHERE = ["docs/adapters/torch.md"]
-"""Pages that are run where torch is installed: tests/adapters/test_torch_posterior.py."""
+ELSEWHERE = ["docs/adapters/torch.md", "docs/personal.md"]
+"""One is run where torch is installed, by tests/adapters/test_torch_posterior.py; the other takes
+minutes to compile, and no test runs it."""
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
     r"(?P<body>.*?)"
