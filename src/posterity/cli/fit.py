@@ -160,9 +160,8 @@ def _fit(
     table: Path, output: Path, options: dict[str, Any], prior: Path | None, site: str | None,
     how: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    import numpy as np
 
-    from posterity.families import DiagonalGaussian, Gaussian
+    from posterity.families.gaussian import AnyGaussian
     from posterity.fitting import Recipe, fit
 
     before = None
@@ -179,12 +178,12 @@ def _fit(
     written = files.write(found.ledger, output, "fit", record)
     posterior: Any = found.ledger.posterior
     rows, weights = [], []
-    if isinstance(posterior, Gaussian | DiagonalGaussian):
-        full = isinstance(posterior, Gaussian)
-        variance = np.diagonal(posterior.covariance) if full else posterior.variance
+    if isinstance(posterior, AnyGaussian):
         rows = [
             {"name": name, "mean": float(mean), "sd": float(v) ** 0.5}
-            for name, mean, v in zip(posterior.names, posterior.mean, variance, strict=True)
+            for name, mean, v in zip(
+                posterior.names, posterior.mean, posterior.marginal_variance, strict=True
+            )
         ]
     else:
         weights = [

@@ -52,6 +52,11 @@ class DiagonalGaussian(AnyGaussian):
         return 1 / self.precision
 
     @property
+    def marginal_variance(self) -> Float[Real, "*batch d"]:
+        """The variance."""
+        return self.variance
+
+    @property
     def moments(self) -> Moments:
         """Itself."""
         return Moments(self.mean, self.variance)

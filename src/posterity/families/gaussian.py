@@ -43,6 +43,11 @@ class AnyGaussian(AboutGaussian):
         """The mean."""
 
     @property
+    @abc.abstractmethod
+    def marginal_variance(self) -> Float[Real, "*batch d"]:
+        """The variance of each coordinate."""
+
+    @property
     def event_shape(self) -> tuple[int, ...]:
         """``(d,)``."""
         return (self.own_size,)
@@ -177,6 +182,11 @@ class Gaussian(AnyGaussian):
     def covariance(self) -> Float[Real, "*batch d d"]:
         """The covariance."""
         return self.xp.inverse_positive(self.precision)
+
+    @property
+    def marginal_variance(self) -> Float[Real, "*batch d"]:
+        """The diagonal of the covariance."""
+        return self.xp.np.diagonal(self.covariance, axis1=-2, axis2=-1)
 
     @property
     def moments(self) -> Moments:

@@ -175,7 +175,7 @@ def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamil
         likelihood = newton.linear(noise)
     else:
         likelihood = newton.LOGISTIC if recipe.model == "logistic" else newton.POISSON
-    own = prior.precision if isinstance(prior, Gaussian) else np.diag(prior.precision)
+    own = np.diag(prior.precision) if prior.diagonal else prior.precision
     mode = newton.find_mode(likelihood, data.x, y, data.offset, np.asarray(prior.mean), own)
     precision = mode.precision + own
     sure: list[str] = []
@@ -234,7 +234,7 @@ def _prior(names: tuple[str, ...], recipe: Recipe, given: Any) -> Any:
 
 def _notes(data: Design, recipe: Recipe, mode: newton.Mode, sd: np.ndarray, prior: Any) -> Any:
     """What a user should hear of a fit that worked."""
-    own = np.sqrt(np.diagonal(prior.covariance) if isinstance(prior, Gaussian) else prior.variance)
+    own = np.sqrt(prior.marginal_variance)
     far = abs(mode.mean - prior.mean) / own
     named = list(zip(data.names, sd, own, far, strict=True))
     if loud := [name for name, s, o, _ in named if s**2 > _LOUD * o**2]:

@@ -198,8 +198,8 @@ def _block(a: ExponentialFamily, b: ExponentialFamily, path: str) -> BlockDiff:
 def _shifts(a: Any, b: Any) -> dict[str, float] | None:
     if not (isinstance(a, AnyGaussian) and a.names) or a.batch_shape:
         return None
-    variance = a.variance if a.diagonal else a.covariance.diagonal()  # pyright: ignore
-    return dict(zip(a.names, ((b.mean - a.mean) / np.sqrt(variance)).tolist(), strict=True))
+    moved = (b.mean - a.mean) / np.sqrt(a.marginal_variance)
+    return dict(zip(a.names, moved.tolist(), strict=True))
 
 
 def _check_alike(alike: bool, a: object, b: object, path: str) -> None:
