@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from posterity import artifact
 from posterity.arrays import stacks
 from posterity.arrays.tree_sums import TreeSum
+from posterity.entries import Entry
 from posterity.errors import LedgerError, ParameterError, PosterityError, StructureError
 from posterity.families import DiagonalGaussian, Gamma, Gaussian, Plate, Product
-from posterity.ledger import Entry, Ledger
+from posterity.ledger import Ledger
 from tests.laws.table import identical
 
 SITES = ["north", "south", "east", "west", "a/b"]

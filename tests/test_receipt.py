@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from posterity import Ledger, forget
 from posterity.artifact import digest
+from posterity.entries import Entry
 from posterity.errors import ArtifactError
 from posterity.families import Gamma
-from posterity.ledger import Entry
 from posterity.receipt import Receipt, Refinement, issue, verify
 
 PRIOR = Gamma.from_standard(shape=1.0, rate=1.0)

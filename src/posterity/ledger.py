@@ -3,43 +3,19 @@
 import dataclasses
 import functools
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
-from posterity.arrays.leaves import frozen
-from posterity.arrays.stacks import blocks, columns, rows
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
-from posterity.checks import check_adds, check_finite, check_proper, check_same_structure
+from posterity.checks import check_adds, check_proper, check_same_structure
+from posterity.entries import Entry, all_at_rest, by_site, checked, merge_entries, stale
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.names import Names, in_order, names_of, some, with_names
-
-
-class Entry(NamedTuple):
-    """What one site last said: a factor, or ``None`` if it was forgotten.
-
-    Entries of one site are ordered by epoch; within an epoch forgetting beats every factor,
-    and a later sequence number beats an earlier one. A forgotten site therefore comes back
-    only in a new epoch, never by a message that was replayed or overtaken.
-
-    An *independent* factor was found from the site's own data alone, as conjugate factors and
-    posteriors trained apart are; one that was fitted in the company of others' factors was not.
-    Forgetting a site is exact if the factors that stay are independent.
-    """
-
-    epoch: int
-    sequence: int
-    factor: ExponentialFamily | None
-    independent: bool = False
-
-    @property
-    def rank(self) -> tuple[int, bool, int]:
-        """Which of two entries of a site wins: the higher."""
-        return (self.epoch, self.factor is None, self.sequence)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +42,7 @@ class Ledger:
         check_adds(self.prior, "the prior")
         check_proper(self.prior, "the prior")
         object.__setattr__(self, "prior", at_rest(_called(self.prior, self.entries)))
-        object.__setattr__(self, "entries", _sorted(self._rested(self.entries)))
+        object.__setattr__(self, "entries", by_site(self._rested(self.entries)))
 
     @classmethod
     def of_site(
@@ -287,9 +263,9 @@ class Ledger:
         epoch = held.epoch if epoch is None else epoch
         if sequence is None:
             sequence = held.sequence + 1 if epoch == held.epoch else 0
-        entry = _numbered(site, Entry(epoch, sequence, factor, independent))
+        entry = checked(site, Entry(epoch, sequence, factor, independent))
         if entry.rank <= held.rank:
-            raise _stale(site, entry, held)
+            raise stale(site, entry, held)
         return entry
 
     def _updated(self, new: Mapping[str, Entry]) -> "Ledger":
@@ -309,18 +285,18 @@ class Ledger:
     def _with(self, entries: Mapping[str, Entry]) -> Self:
         """With entries that were checked before, by this ledger or another of the same prior."""
         ledger = object.__new__(type(self))
-        ledger.__dict__.update(prior=self.prior, entries=_sorted(entries))
+        ledger.__dict__.update(prior=self.prior, entries=by_site(entries))
         return ledger
 
     def _rested(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
         """The entries, checked and at rest."""
-        numbered = {site: _numbered(site, entry) for site, entry in entries.items()}
+        numbered = {site: checked(site, entry) for site, entry in entries.items()}
         held = {
             site: self._unlabelled(site, e.factor)
             for site, e in numbered.items()
             if e.factor is not None
         }
-        for site, factor in zip(held, _all_at_rest(self.prior, held), strict=True):
+        for site, factor in zip(held, all_at_rest(self.prior, held), strict=True):
             epoch, sequence, _, independent = numbered[site]
             numbered[site] = Entry(epoch, sequence, factor, independent)
         return numbered
@@ -371,101 +347,3 @@ def warn_of_order(who: str, named: Any) -> None:
 def _bare(law: Any) -> Any:
     """Without names, which the prior has."""
     return with_names(law, {})
-
-
-def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Each site's highest entry, by sorted name.
-
-    Raises:
-        LedgerError: if one version of a site has two contents.
-    """
-    merged = dict(mine)
-    for site, entry in theirs.items():
-        merged[site] = _join(site, merged[site], entry) if site in merged else entry
-    return {site: merged[site] for site in sorted(merged)}
-
-
-def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
-    if mine.rank == theirs.rank and mine != theirs:
-        raise LedgerError(
-            found=f"two different factors of site {site!r} at epoch {mine.epoch}, "
-            f"sequence {mine.sequence}",
-            expected="one content for one version",
-            fix="Find which copy is genuine; the site must raise its sequence with each change.",
-        )
-    return max(mine, theirs, key=lambda entry: entry.rank)
-
-
-def _sorted(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
-    """By name, and not to be written to."""
-    names = list(entries)
-    ordered = sorted(names)
-    return MappingProxyType(dict(entries) if names == ordered else {s: entries[s] for s in ordered})
-
-
-def _numbered(site: str, entry: Entry) -> Entry:
-    """The entry, its version whole numbers and its flag true or false."""
-    epoch, sequence, factor, independent = entry
-    flag = isinstance(independent, bool | np.bool_)
-    if not (flag and _is_count(epoch) and _is_count(sequence) and isinstance(site, str)):
-        raise LedgerError(
-            found=f"epoch {epoch!r}, sequence {sequence!r} and independent={independent!r} of "
-            f"site {site!r}",
-            expected="a site by name, whole numbers from 0 to 2**63 - 1, and True or False",
-            fix="Leave them out to count up from what the ledger holds.",
-        )
-    return Entry(int(epoch), int(sequence), factor, bool(independent))
-
-
-def _is_count(value: Any) -> bool:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return whole and 0 <= int(value) < 2**63
-
-
-def _all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[Any]:
-    """The factors at rest, all at once where they are as they should be.
-
-    Raises:
-        ParameterError, StructureError: as of the first that is not finite, or not like the prior.
-    """
-    try:
-        pairs = zip(columns(prior, [prior]), columns(prior, [*factors.values()]), strict=True)
-        return rows(prior, [_column_at_rest(like.shape, column) for (like,), column in pairs])
-    except ValueError:
-        return [_at_rest(prior, site, factor) for site, factor in factors.items()]
-
-
-def _at_rest(prior: ExponentialFamily, site: str, factor: Any) -> ExponentialFamily:
-    check_same_structure(prior, factor, f"the factor of site {site!r}")
-    check_finite(factor, f"the factor of site {site!r}")
-    return at_rest(factor)
-
-
-def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.ndarray]:
-    """One leaf of all factors; ValueError unless they are finite numbers of this shape."""
-    rested = []
-    for part, block in blocks(column):
-        if block.shape[1:] != shape or block.dtype.kind != "f" or not np.isfinite(block).all():
-            raise ValueError("a leaf that is not finite, or of another shape")
-        signed = np.signbit(block[block == 0]).any()
-        if not signed and all(map(_is_at_rest, part)):
-            rested += part
-        else:  # adding 0 turns -0 into 0
-            block = block.astype(np.float64) + 0.0
-            rested += [frozen(block[index, ...].copy()) for index in range(len(block))]
-    return rested
-
-
-def _is_at_rest(leaf: Any) -> bool:
-    return type(leaf) is np.ndarray and leaf.dtype == np.float64 and not leaf.flags.writeable
-
-
-def _stale(site: str, entry: Entry, held: Entry) -> PosterityError:
-    state = "forgotten" if held.factor is None else "held"
-    return LedgerError(
-        found=f"epoch {entry.epoch}, sequence {entry.sequence} of site {site!r}",
-        expected=f"a version above the one {state}: epoch {held.epoch}, sequence {held.sequence}",
-        fix=f"To let the site rejoin, pass epoch={held.epoch + 1}."
-        if held.factor is None
-        else "Drop the message if it is a replay; else raise the sequence number.",
-    )

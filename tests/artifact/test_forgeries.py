@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posterity import artifact
+from posterity.entries import Entry
 from posterity.errors import ArtifactError
 from posterity.families import DiagonalGaussian, Gamma
-from posterity.ledger import Entry, Ledger
+from posterity.ledger import Ledger
 from tests.artifact.forging import Forgery, array_node, canonical, gamma, ledger, node, raw, sha256
 from tests.laws.table import identical
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from laws.table import identical
 
 from posterity.arrays.tree_sums import TreeSum
+from posterity.entries import Entry, merge_entries
 from posterity.errors import LedgerError, ParameterError, UsageError
 from posterity.families import Beta, Gamma, Gaussian
 from posterity.federation import Gossip, LedgerGossip, federate
@@ -27,7 +28,7 @@ from posterity.graphs import (
     ring,
 )
 from posterity.graphs.walks import NOWHERE, WalkState
-from posterity.ledger import Entry, Ledger, merge_entries
+from posterity.ledger import Ledger
 from posterity.models import BetaBernoulli, LogisticRegression
 
 MODEL, PRIOR, DATA = CONJUGATE["Beta"]

@@ -8,9 +8,10 @@ import numpy as np
 from posterity.arrays.stacks import columns, stacked, unstacked
 from posterity.artifact.digests import digest
 from posterity.artifact.registry import check_names, enrol
+from posterity.entries import Entry
 from posterity.errors import ArtifactError
 from posterity.families import ExponentialFamily, at_rest
-from posterity.ledger import Entry, Ledger
+from posterity.ledger import Ledger
 
 COLUMNS = {"sites": str, "epochs": int, "sequences": int, "forgotten": bool, "independent": bool}
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from posterity.arrays.stacks import stacked, unstacked
+from posterity.entries import Entry
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.state import Map
-from posterity.ledger import Entry
 
 
 class Members:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posterity.entries import Entry
 from posterity.families import at_rest
 from posterity.families.gaussian import AnyGaussian
 from posterity.federation.state import State
@@ -21,7 +22,6 @@ from posterity.federation.visit import DOUBT, Federation, failure_of
 from posterity.inference.choice import FEW
 from posterity.inference.cubature import Cubature
 from posterity.inference.step import HALVINGS
-from posterity.ledger import Entry
 
 
 class Report(NamedTuple):

@@ -5,12 +5,12 @@ import dataclasses
 import jax
 
 from posterity.arguments import COUNT
+from posterity.entries import merge_entries
 from posterity.federation.gossip import OverGraph
 from posterity.federation.schedules import Step
 from posterity.federation.state import Map, State
 from posterity.federation.visit import Federation, Visit, visit
 from posterity.graphs.topology import check_sites
-from posterity.ledger import merge_entries
 
 
 @dataclasses.dataclass(frozen=True)

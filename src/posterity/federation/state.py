@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from posterity.arrays.tree_sums import TreeSum
+from posterity.entries import Entry
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily
 from posterity.families.names import names_of, with_names
-from posterity.ledger import Entry, Ledger
+from posterity.ledger import Ledger
 
 Map = Mapping[str, Entry]
 """Entries by site."""

@@ -18,13 +18,13 @@ from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.tree import Node, field_names, identical
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_finite, check_same_structure
+from posterity.entries import Entry
 from posterity.errors import ParameterError, PosterityError, SiteError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.keys import site_key
 from posterity.federation.state import State
 from posterity.inference.step import HALVINGS
 from posterity.inference.update import LocalUpdate, TrainedApart
-from posterity.ledger import Entry
 from posterity.models import Model, Records
 
 DOUBT = 5e-5
