@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-offline test-data test-adapters test-wheel lint format types docs dev clean
+.PHONY: help demo test test-slow test-offline test-data test-adapters test-wheel lint format types docs dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -29,8 +29,12 @@ demo: $(VENV)/.demo ## fuse posteriors trained at several sites and show what ca
 test: $(VENV)/.test ## run the tests (PYTEST_FLAGS="-n 0 -k ledger" for a few)
 	$(PYTEST) $(PYTEST_FLAGS)
 
-test-offline: $(VENV)/.test ## run the tests without a network (on Linux)
-	.ci/offline $(PYTEST) $(PYTEST_FLAGS)
+test-slow: $(VENV)/.test ## run the tests that take more than some seconds: simulations, experiments, pages
+	$(PYTEST) $(PYTEST_FLAGS) -m slow
+
+test-offline: $(VENV)/.test ## run both without a network (on Linux)
+	.ci/offline $(MAKE) test
+	.ci/offline $(MAKE) test-slow
 
 test-data: $(VENV)/.test ## run the tests that need the larger data sets (POSTERITY_DATA)
 	$(PYTEST) $(PYTEST_FLAGS) -m data

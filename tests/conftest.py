@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import os
+from pathlib import Path
 
+import pytest
 import typechecker
 from hypothesis import settings
 
@@ -26,3 +28,16 @@ typechecker.install("posterity")
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+MAPS = Path("/proc/self/maps")
+MANY = 20_000  # of the 65,530 that Linux gives a process
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """Every compiled program takes memory maps, and a process that has no more of them dies."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
+        import jax
+
+        jax.clear_caches()
