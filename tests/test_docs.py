@@ -28,6 +28,7 @@ PAGES = [
     "docs/ledger.md",
     "docs/federate.md",
     "docs/forget.md",
+    "docs/personal.md",
     "docs/families.md",
     "docs/networks.md",
     "docs/pursue.md",
@@ -55,9 +56,32 @@ PAGES = [
     "docs/cookbook/engineer.md",
     "docs/cookbook/analyst.md",
 ]
-ELSEWHERE = ["docs/adapters/torch.md", "docs/personal.md"]
-"""One is run where torch is installed, by tests/adapters/test_torch_posterior.py; the other takes
-minutes to compile, and no test runs it."""
+SLOW = [
+    "docs/fuse.md",
+    "docs/hidden-markov.md",
+    "docs/topics.md",
+    "docs/federate.md",
+    "docs/forget.md",
+    "docs/personal.md",
+    "docs/networks.md",
+    "docs/pursue.md",
+    "docs/continual.md",
+    "docs/distill.md",
+    "docs/serving.md",
+    "docs/fit.md",
+    "docs/adapters/flax.md",
+    "docs/adapters/numpyro.md",
+    "docs/adapters/arviz.md",
+    "docs/adapters/blackjax.md",
+    "docs/cookbook/statistician.md",
+    "docs/cookbook/engineer.md",
+    "docs/cookbook/analyst.md",
+]
+"""Pages that take more than four seconds, most of which compile programs."""
+COMPUTING = ["docs/personal.md"]
+"""Pages whose programs run for longer than they compile, and are optimised as users' are."""
+ELSEWHERE = ["docs/adapters/torch.md"]
+"""Run where torch is installed, by tests/adapters/test_torch_posterior.py."""
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
     r"(?P<body>.*?)"
@@ -117,14 +141,18 @@ def outputs(page):
     return [line for _, code in blocks(page, "output") for line in code.splitlines()]
 
 
-def run(directory, what, *arguments):
+def run(directory, what, *arguments, optimised=False):
     """What Python prints, run in ``directory``; warnings are errors."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if optimised:
+        flags = flags.replace("--xla_backend_optimization_level=0", "")
     done = subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=directory,
         capture_output=True,
         text=True,
         timeout=SECONDS,
+        env=os.environ | {"XLA_FLAGS": flags},
     )
     assert done.returncode == 0, f"{what} failed\n{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()
@@ -135,7 +163,8 @@ def documented():
     for name in PAGES:
         page = (ROOT / name).read_text(encoding="utf-8")
         if script(page) or any(commands(page)):
-            yield pytest.param(name, page, id=name)
+            marks = [pytest.mark.slow] if name in SLOW else []
+            yield pytest.param(name, page, id=name, marks=marks)
 
 
 @pytest.mark.parametrize(("name", "page"), list(documented()))
@@ -148,7 +177,7 @@ def test_code_of_the_page_runs(name, page, tmp_path):
         path = tmp_path / "script" / f"{name.replace('/', '-')}.py"
         path.parent.mkdir()
         path.write_text(code, encoding="utf-8")
-        printed = run(directory, f"Python of {name}", str(path))
+        printed = run(directory, f"Python of {name}", str(path), optimised=name in COMPUTING)
         assert [line for line in printed if line in promised(code)] == promised(code)
         shown = outputs(page)
         assert [line for line in printed if line in shown] == shown
@@ -159,6 +188,7 @@ def test_code_of_the_page_runs(name, page, tmp_path):
 
 
 def test_every_page_with_code_is_run():
+    assert set(SLOW) <= set(PAGES)
     pages = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")]
     with_code = {
         name
@@ -168,6 +198,7 @@ def test_every_page_with_code_is_run():
     assert with_code <= {*PAGES, *ELSEWHERE}
 
 
+@pytest.mark.slow
 def test_a_family_in_the_tree_takes_its_file_and_one_line(tmp_path):
     """The page's own recipe, in a copy of the tree; the laws then hold for it."""
     family, _, line = (

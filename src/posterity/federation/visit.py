@@ -29,6 +29,8 @@ from posterity.models import Model, Records
 
 DOUBT = 5e-5
 """Nats by which too few nodes may misplace a posterior before more are taken."""
+NEAR = 0.1
+"""Nats up to which a misplaced posterior is still where more nodes had best begin."""
 
 PROGRAMS = 3
 """Numbers of records in a federation up to which each has a program of its own."""
@@ -203,6 +205,9 @@ class SiteProblem(Agreement):
             if finer is None or float(info.doubt) <= DOUBT:
                 break
             update = finer
+            if float(info.doubt) <= NEAR:  # from where the fewer nodes led, not all the way again
+                found = at_rest(found)
+                view, factor = view + (found - factor), found
         residual, doubt = float(info.residual), float(info.doubt)
         return Proposal(_settled(found), int(info.halvings), residual, doubt)
 
