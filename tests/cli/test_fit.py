@@ -10,7 +10,7 @@ from cli.commands import contents, document, fail, refuse, succeed
 
 import posterity
 from posterity import Ledger
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, StructureError
 from posterity.families import DiagonalGaussian, Gaussian, Plate
 from posterity.fitting import Recipe, check_same, fit
 from posterity.models import LinearRegression, Records
@@ -350,6 +350,16 @@ def test_an_index_and_delimiters_at_the_ends_are_no_columns():
         np.testing.assert_array_equal(found.ledger.posterior.mean, plain.ledger.posterior.mean)
         noted = any("no name: it is taken for an index" in note for note in found.notes)
         assert noted == (not way.startswith("ends"))
+
+
+def test_row_numbers_that_were_read_and_saved_again_are_refused():
+    columns = take(records(), "age", "ill")
+    put("t.csv", {"Unnamed: 0": np.arange(COUNT), **columns})
+    with pytest.raises(StructureError, match=r"row numbers .*--without 'Unnamed: 0'"):
+        fit("t.csv", Recipe("logistic", "ill"))
+    for told in ({"without": ("Unnamed: 0",)}, {"columns": ("age",)}):
+        found = fit("t.csv", Recipe("logistic", "ill", **told))
+        assert found.ledger.posterior.names == ("intercept", "age")
 
 
 def test_points_between_semicolons_are_asked_about():

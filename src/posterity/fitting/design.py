@@ -1,5 +1,6 @@
 """From the cells of a table to the numbers that a model sees."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,11 +31,16 @@ class Design(NamedTuple):
     notes: tuple[str, ...]
 
 
+SAVED_INDEX = re.compile(r"Unnamed: \d+")
+"""What pandas calls a column without a name when it reads one."""
+
+
 def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
     """The columns that are used, in the order of the flags, or else of the file.
 
     Raises:
-        StructureError: if a column that the recipe names is not there.
+        StructureError: if a column that the recipe names is not there, or one that it does not
+            name holds row numbers.
     """
     apart = [name for name in (recipe.target, recipe.exposure) if name]
     flags: dict[str, Iterable[str]] = {
@@ -60,6 +66,13 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         used = tuple(dict.fromkeys(recipe.columns))
     else:
         used = tuple(name for name in header if name not in {*apart, *recipe.without})
+        if rows := [name for name in used if SAVED_INDEX.fullmatch(name)]:
+            raise StructureError(
+                found=f"a column {rows[0]!r} in {str(path)!r}, as a table's row numbers are called "
+                "that were saved with it",
+                expected="columns that say something of a record",
+                fix=f"Say --without {rows[0]!r}, or name the columns to use by --columns.",
+            )
     _check_names(recipe, used, path)
     return used
 

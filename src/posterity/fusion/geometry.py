@@ -232,6 +232,10 @@ class Centroids:
         """Found when it is first asked for: half of all centroids are passed over before."""
         return self.dual()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """With what functions would find, which do not pickle."""
+        return {**self.__dict__, "gradient": self.gradient, "dual": None}
+
     def take(self, rows: Array | slice) -> "Centroids":
         """Some of the centroids; a slice copies nothing."""
         return Centroids(self.coordinates[rows], self.potential[rows], lambda: self.gradient[rows])
