@@ -37,7 +37,6 @@ def plot_summary(
     *,
     level: Any = 0.9,
     site: str | None = None,
-    names: Any = None,
     title: str | None = None,
 ) -> "Figure":
     """A forest of intervals by name; a plate's or mixture's members as densities.
@@ -52,7 +51,6 @@ def plot_summary(
         path: where to save the picture, if anywhere; its ending names the format.
         level: probability of the intervals.
         site: of a ledger, the one site to show beside all.
-        names: of coordinates, by path, as of :func:`posterity.summary.summarise`.
         title: what is written above.
 
     Raises:
@@ -68,7 +66,7 @@ def plot_summary(
     """
     if path is not None:
         check_format(path)
-    told = summarise(posterior, level, names)
+    told = summarise(posterior, level)
     members = [t for t in told.tables if len(t.axes) == 1 and t.quantity in ("", "mean")]
     if title is None:
         title = f"{told.family}: means and {100 * told.level:g} % intervals"
@@ -77,7 +75,7 @@ def plot_summary(
     elif any(isinstance(table.law, Mixed) for table in told.tables):
         figure = _mixture(told)
     else:
-        figure = _forest(told, *_estimates(posterior, told, site, names))
+        figure = _forest(told, *_estimates(posterior, told, site))
     figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
     if path is not None:
         save(figure, path)
@@ -88,7 +86,7 @@ def plot_summary(
 
 
 def _estimates(
-    posterior: Any, told: Summary, site: str | None, names: Any
+    posterior: Any, told: Summary, site: str | None
 ) -> tuple[dict[str, list[Row]], list[str]]:
     """Of each site alone, the rows; and what could not be drawn, in words."""
     if not isinstance(posterior, Ledger):
@@ -98,19 +96,12 @@ def _estimates(
     for name in chosen:
         alone = Ledger(posterior.prior).update(name, posterior.factor(name)).total
         if np.all(alone.is_proper()):
-            known = {**(names or {}), **_names(posterior)}
-            found[name] = _first(summarise(alone, told.level, known), told)
+            found[name] = _first(summarise(alone, told.level), told)
         else:
             asides.append(f"{name} alone is no distribution.")
     if site is None and len(posterior.sites) > len(chosen):
         asides.append(f"{len(posterior.sites) - len(chosen):,} more sites.")
     return found, asides
-
-
-def _names(ledger: Ledger) -> Any:
-    from posterity.families.names import names_of
-
-    return names_of(ledger.prior)
 
 
 def _first(told: Summary, like: Summary | None = None) -> list[Row]:

@@ -4,7 +4,7 @@ Nothing here needs JAX, but of what JAX holds.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -66,9 +66,7 @@ class Summary:
             count -= table.size
 
 
-def summarise(
-    posterior: Any, level: Any = 0.9, names: Mapping[str, tuple[str, ...]] | None = None
-) -> Summary:
+def summarise(posterior: Any, level: Any = 0.9) -> Summary:
     """What a posterior, or a ledger's, says about each number that it is over.
 
     Means, standard deviations and equal-tailed intervals are those of exact marginal laws: normal,
@@ -80,7 +78,6 @@ def summarise(
         posterior: any family, or a :class:`Ledger`, of which the posterior is told even if it is
             no distribution, and its sites.
         level: probability of the intervals, between 0 and 1.
-        names: of coordinates, by path, for what has no names of its own.
 
     Raises:
         UsageError: for a level that is not between 0 and 1, and what is no posterior.
@@ -103,8 +100,7 @@ def summarise(
             expected="a posterior or a ledger",
             fix="Pass .posterior of a run or a fusion, or .ledger.",
         )
-    own = names_of(law) if ledger is None else names_of(ledger.prior) | names_of(law)
-    known = {**(names or {}), **own}
+    known = names_of(law)
     with np.errstate(all="ignore"):
         return Summary(
             family=type(law).__name__,
@@ -113,11 +109,11 @@ def summarise(
             tables=tables_of(law, known),
             components=tuple(components_of(law, known)),
             layers=tuple(layers_of(law, known, float(level))),
-            sites=() if ledger is None else tuple(sites_of(ledger, known)),
+            sites=() if ledger is None else tuple(sites_of(ledger)),
         )
 
 
-def pulls(ledger: Ledger, site: str, names: Any = None) -> list[Pull]:
+def pulls(ledger: Ledger, site: str) -> list[Pull]:
     """Every number of a ledger's posterior with a site and without it.
 
     Raises:
@@ -130,4 +126,4 @@ def pulls(ledger: Ledger, site: str, names: Any = None) -> list[Pull]:
     >>> pull.name, pull.mean, pull.without, pull.by
     ('age', 0.75, 0.0, 1.5)
     """
-    return pulls_of(ledger, site, names)
+    return pulls_of(ledger, site)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from posterity.families.names import names_of
 from posterity.summary.short import MOST_READ, MOST_SOLVED, clean, short_fusion, short_ledger
 from posterity.summary.short import short as short_law
 from posterity.summary.short import short_run as line_of_run
@@ -26,7 +25,7 @@ def of_ledger(ledger: Any) -> str:
 
 def of_run(run: Any) -> str:
     """A run: its line, and its posterior."""
-    return _guarded(run, line_of_run(run), lambda: _law(run.posterior, names_of(run.state.prior)))
+    return _guarded(run, line_of_run(run), lambda: _law(run.posterior))
 
 
 def of_fusion(fusion: Any) -> str:
@@ -78,12 +77,12 @@ def _cheap(law: Any) -> bool:
     return square <= MOST_SOLVED and size <= 100 * MOST_READ
 
 
-def _law(law: Any, names: Any = None) -> str:
+def _law(law: Any) -> str:
     from posterity.summary import summarise
 
     if not _cheap(law):
         return ""
-    told = summarise(law, names=names)
+    told = summarise(law)
     parts = []
     if told.components:
         shown = told.components[:MOST_ROWS]
@@ -115,7 +114,7 @@ def _ledger(ledger: Any) -> str:
 
     if not _cheap(ledger.prior):
         return ""
-    sites = list(sites_of(ledger, {})) if len(ledger.entries) <= EXACT else []
+    sites = list(sites_of(ledger)) if len(ledger.entries) <= EXACT else []
     rows = (
         (
             one.name,
@@ -126,7 +125,7 @@ def _ledger(ledger: Any) -> str:
         for one in sites[:MOST_ROWS]
     )
     told = table(("site", "adds, nats", "pulls most", "by, sd"), rows, len(sites) - MOST_ROWS)
-    return (told if sites else "") + _law(ledger.total, names_of(ledger.prior))
+    return (told if sites else "") + _law(ledger.total)
 
 
 def _fusion(fusion: Any) -> str:

@@ -78,10 +78,20 @@ def same_shape(*parameters: Any) -> list[Array]:
 
 @dataclasses.dataclass(frozen=True)
 class Normal(Marginal):
-    """``N(loc, scale²)``."""
+    """``N(loc, scale²)``, and of a number whose increasing map is that."""
 
     loc: Array
     scale: Array
+
+    @staticmethod
+    def outward(u: Array) -> Array:
+        """The number of a normal ``u``."""
+        return u
+
+    @staticmethod
+    def inward(x: Array) -> Array:
+        """The normal ``u`` of a number."""
+        return x
 
     @property
     def mean(self) -> Array:
@@ -95,11 +105,13 @@ class Normal(Marginal):
 
     def quantile(self, p: float) -> Array:
         """Exact."""
-        return self.loc + self.scale * special.ndtri(p)
+        with np.errstate(over="ignore"):
+            return self.outward(self.loc + self.scale * special.ndtri(p))
 
     def cdf(self, x: Any) -> Array:
         """Exact."""
-        return special.ndtr((x - self.loc) / self.scale)
+        with np.errstate(divide="ignore"):
+            return special.ndtr((self.inward(np.asarray(x)) - self.loc) / self.scale)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,12 +253,18 @@ class Known(Marginal):
         return np.full(np.broadcast_shapes(self.shape, np.shape(x)), np.nan)
 
 
-@dataclasses.dataclass(frozen=True)
-class Exponential(Marginal):
+class Exponential(Normal):
     """``exp(u)`` of a normal ``u``: a log-normal law."""
 
-    loc: Array
-    scale: Array
+    @staticmethod
+    def outward(u: Array) -> Array:
+        """``exp(u)``."""
+        return np.exp(u)
+
+    @staticmethod
+    def inward(x: Array) -> Array:
+        """``log(x)``."""
+        return np.log(np.maximum(x, 0.0))
 
     @property
     def mean(self) -> Array:
@@ -260,23 +278,19 @@ class Exponential(Marginal):
         with np.errstate(over="ignore"):
             return self.mean * np.sqrt(np.expm1(self.scale**2))
 
-    def quantile(self, p: float) -> Array:
-        """That of ``u``, mapped."""
-        with np.errstate(over="ignore"):
-            return np.exp(self.loc + self.scale * special.ndtri(p))
 
-    def cdf(self, x: Any) -> Array:
-        """That of ``u`` at ``log x``."""
-        with np.errstate(divide="ignore"):
-            return special.ndtr((np.log(np.maximum(x, 0.0)) - self.loc) / self.scale)
-
-
-@dataclasses.dataclass(frozen=True)
-class Logistic(Marginal):
+class Logistic(Normal):
     """``1 / (1 + exp(-u))`` of a normal ``u``; moments by the trapezoid rule."""
 
-    loc: Array
-    scale: Array
+    @staticmethod
+    def outward(u: Array) -> Array:
+        """``1 / (1 + exp(-u))``."""
+        return special.expit(u)
+
+    @staticmethod
+    def inward(x: Array) -> Array:
+        """``log(x / (1 - x))``."""
+        return special.logit(np.clip(x, 0.0, 1.0))
 
     @property
     def mean(self) -> Array:
@@ -294,16 +308,8 @@ class Logistic(Marginal):
         weight = np.exp(-(at**2) / 2)
         total = np.zeros(self.shape)
         for x, w in zip(at, weight / weight.sum(), strict=True):
-            total = total + w * function(special.expit(self.loc + self.scale * x))
+            total = total + w * function(self.outward(self.loc + self.scale * x))
         return total
-
-    def quantile(self, p: float) -> Array:
-        """That of ``u``, mapped."""
-        return special.expit(self.loc + self.scale * special.ndtri(p))
-
-    def cdf(self, x: Any) -> Array:
-        """That of ``u`` at ``logit x``."""
-        return special.ndtr((special.logit(np.clip(x, 0.0, 1.0)) - self.loc) / self.scale)
 
 
 def unknown(shape: tuple[int, ...]) -> Known:

@@ -61,11 +61,11 @@ class Site:
     independent: bool = False
 
 
-def sites_of(ledger: Any, names: Names) -> Iterator[Site]:
+def sites_of(ledger: Any) -> Iterator[Site]:
     """All sites, those that were forgotten too, by name."""
     whole = ledger.total
     proper = bool(np.all(whole.is_proper()))
-    names = {**names, **names_of(ledger.prior), **names_of(whole)}
+    names = names_of(whole)
     for name, entry in ledger.entries.items():
         if entry.factor is None:
             yield Site(name, None, None, "forgotten")
@@ -94,15 +94,15 @@ def _site(ledger: Any, whole: Any, name: str, names: Names) -> Site:
     return Site(name, max(nats, 0.0) if np.isfinite(nats) else nats, found, "", alone)
 
 
-def pulls_of(ledger: Any, site: str, names: Names | None = None) -> list[Pull]:
+def pulls_of(ledger: Any, site: str) -> list[Pull]:
     """Every number with a site and without it, in the order of the rows.
 
     Raises:
         LedgerError: if the ledger holds no factor of the site.
     """
     ledger.factor(site)
-    known = {**(names or {}), **names_of(ledger.prior), **names_of(ledger.total)}
-    return list(_pulls(ledger.total, cavity(ledger, site), known, None))
+    whole = ledger.total
+    return list(_pulls(whole, cavity(ledger, site), names_of(whole), None))
 
 
 def _pulls(whole: Any, left: Any, names: Names, most: int | None) -> Iterator[Pull]:
