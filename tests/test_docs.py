@@ -131,6 +131,24 @@ def commands(page):
                     yield arguments
 
 
+def answers(page):
+    """Lines that a page's ``console`` blocks show as what ``posterity`` prints, but for ``...``."""
+    for _, code in blocks(page, "console"):
+        ours = False
+        for line in code.replace("\\\n", " ").splitlines():
+            if line.startswith("$ "):
+                ours = line.startswith("$ posterity ")
+            elif ours and line.strip() not in ("", "..."):
+                yield line.rstrip()
+
+
+def like(line):
+    """Whether a line that was printed is this one, which may leave out parts as ``...``."""
+    parts = [re.escape(" ".join(part.split())) for part in line.split("...")]
+    pattern = re.compile(" ?.*".join(parts))
+    return lambda printed: pattern.fullmatch(" ".join(printed.split()))
+
+
 def promised(code):
     """Numbers that a page says its code prints, as ``print(...)  # 3``."""
     return re.findall(r"^print\(.*\)  # (-?[0-9.]+)$", code, re.MULTILINE)
@@ -152,7 +170,7 @@ def run(directory, what, *arguments, optimised=False):
         capture_output=True,
         text=True,
         timeout=SECONDS,
-        env=os.environ | {"XLA_FLAGS": flags},
+        env=os.environ | {"XLA_FLAGS": flags, "COLUMNS": "112"},
     )
     assert done.returncode == 0, f"{what} failed\n{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()
@@ -185,6 +203,7 @@ def test_code_of_the_page_runs(name, page, tmp_path):
         printed = run(directory, f"a command of {name}", "-c", ONE_BY_ONE, json.dumps(found))
         begun = ["$ posterity " + shlex.join(arguments) for arguments in found]
         assert [line for line in printed if line in begun] == begun
+        assert [line for line in answers(page) if not any(map(like(line), printed))] == []
 
 
 def test_every_page_with_code_is_run():
@@ -264,6 +283,11 @@ def test_script_keeps_the_lines_of_the_page():
 
 def test_commands_are_those_of_posterity():
     assert list(commands(EXAMPLE)) == [["inspect", "a file", "--json"], ["demo"]]
+
+
+def test_answers_are_compared_but_for_what_is_left_out():
+    assert list(answers(EXAMPLE)) == ["output"]
+    assert like("a │ 1... b")("a  │  1.234 nats b") and not like("a │ 1... b")("a │ 2.0 b")
 
 
 def test_page_without_blocks_gives_nothing():
