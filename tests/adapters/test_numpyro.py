@@ -69,6 +69,7 @@ def test_a_joint_is_the_models_density() -> None:
     assert target.records is None
 
 
+@pytest.mark.slow
 def test_the_prior_of_a_model() -> None:
     prior = joint(every, X, y=Y).prior
     assert prior.support == {
@@ -164,7 +165,8 @@ SOME = ("AutoNormal", "AutoMultivariateNormal")
 
 
 @pytest.mark.parametrize(
-    "kind", [*SOME, *(pytest.param(k, marks=pytest.mark.slow) for k in GUIDES if k not in SOME)]
+    "kind",
+    [*SOME[1:], *(pytest.param(k, marks=pytest.mark.slow) for k in GUIDES if k != SOME[1])],
 )
 def test_a_guide_is_the_law_that_it_draws_from(kind: str, tmp_path: Any) -> None:
     guide, params = fitted(kind)
