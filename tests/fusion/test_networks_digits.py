@@ -4,6 +4,7 @@ import warnings
 
 import jax
 import numpy as np
+import pytest
 from sklearn.datasets import load_digits
 
 import posterity
