@@ -134,6 +134,7 @@ def test_a_token_that_walks_comes_to_the_same():
     assert run.posterior.kl(fitted().posterior) < 1e-2
 
 
+@pytest.mark.slow
 def test_a_checkpoint_carries_it(tmp_path):
     options = {"personal": True, "update": FEW, "checkpoint": tmp_path / "run"}
     federate(SOME, LogisticRegression(), PRIOR, steps=1, **options)
@@ -199,6 +200,7 @@ class Counts(PersonalModel):
         return data * b[0] - jnp.exp(b[0])
 
 
+@pytest.mark.slow
 def test_a_users_own_model_has_local_parameters():
     rng = np.random.default_rng(1)
     sites = {"few": rng.poisson(2, 9), "many": rng.poisson(9, 9)}

@@ -174,7 +174,10 @@ class Odd(BetaBernoulli):
         return super().factor(records) * (np.nan if records.size > 3 else 1.0)
 
 
-@pytest.mark.parametrize("model", [Odd(), lambda z, x: x * jnp.log(z) + jnp.log(x - 0.5)])
+@pytest.mark.parametrize(
+    "model",
+    [Odd(), pytest.param(lambda z, x: x * jnp.log(z) + jnp.log(x - 0.5), marks=pytest.mark.slow)],
+)
 def test_a_site_that_gives_nan_is_named(model):
     data = {"ash": np.ones(2), "elm": np.ones(3), "fir": np.zeros(4), "oak": np.ones(1)}
     usual = {"visits": VISITS, "repetitions": 3, "key": KEY}
