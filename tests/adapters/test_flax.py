@@ -113,6 +113,7 @@ def together(q: Any, at: str = "precision") -> np.ndarray:
 
 
 @pytest.mark.parametrize(("outputs", "which"), [(3, "model"), (3, "empirical"), (1, "model")])
+@pytest.mark.slow
 def test_information_of_classes_is_the_expected_square_of_gradients(
     outputs: int, which: str
 ) -> None:

@@ -1,5 +1,6 @@
 """NumPyro models as targets, guides as posteriors: against NumPyro's densities and draws."""
 
+import functools
 import sys
 from typing import Any
 
@@ -68,6 +69,7 @@ def test_a_joint_is_the_models_density() -> None:
     assert target.records is None
 
 
+@pytest.mark.slow
 def test_the_prior_of_a_model() -> None:
     prior = joint(every, X, y=Y).prior
     assert prior.support == {
@@ -109,6 +111,7 @@ EVIDENCE = (
 )
 
 
+@pytest.mark.slow
 def test_pursuing_a_model_finds_its_posterior() -> None:
     """Of a beta prior and a coin the evidence and the posterior are known."""
     found = posterity.pursue(joint(coins, 9, 10), "diagonal", **QUICK)
@@ -137,7 +140,8 @@ GUIDES = {
 }
 
 
-def fitted(kind: str) -> tuple[Any, Any]:
+@functools.cache
+def begun(kind: str) -> tuple[Any, Any]:
     """A guide, and parameters that are nowhere near what it begins with."""
     guide = getattr(autoguide, kind)(every)
     svi = numpyro.infer.SVI(every, guide, numpyro.optim.Adam(0.1), numpyro.infer.Trace_ELBO())
@@ -152,7 +156,18 @@ def fitted(kind: str) -> tuple[Any, Any]:
     return guide, params
 
 
-@pytest.mark.parametrize("kind", list(GUIDES))
+def fitted(kind: str) -> tuple[Any, Any]:
+    guide, params = begun(kind)
+    return guide, dict(params)
+
+
+SOME = ("AutoNormal", "AutoMultivariateNormal")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*SOME[1:], *(pytest.param(k, marks=pytest.mark.slow) for k in GUIDES if k != SOME[1])],
+)
 def test_a_guide_is_the_law_that_it_draws_from(kind: str, tmp_path: Any) -> None:
     guide, params = fitted(kind)
     q = from_guide(guide, params)
@@ -176,7 +191,7 @@ def test_a_guide_is_the_law_that_it_draws_from(kind: str, tmp_path: Any) -> None
     assert posterity.load(tmp_path / "guide.safetensors") == q
 
 
-@pytest.mark.parametrize("kind", ["AutoNormal", "AutoMultivariateNormal"])
+@pytest.mark.parametrize("kind", SOME)
 def test_a_guides_density(kind: str) -> None:
     """The ELBO's own: of the guide's trace, at one draw of it."""
     guide, params = fitted(kind)
@@ -196,6 +211,7 @@ def test_a_guides_density(kind: str) -> None:
     assert np.isclose(float(q.log_prob(event)), theirs, atol=2e-2), "float32 of the guide"
 
 
+@pytest.mark.slow
 def test_a_guide_is_a_base() -> None:
     """As good a place to begin as any: what is found is the same, but for noise."""
     guide = autoguide.AutoDiagonalNormal(coins)

@@ -62,7 +62,9 @@ def test_a_point_becomes_the_laplace_approximation_of_the_map() -> None:
     assert q.names == ("rate",) and q.supports.tree == {"rate": PositiveNumbers()}
 
 
-@pytest.mark.parametrize("kind", ["AutoDelta", "AutoLaplaceApproximation"])
+@pytest.mark.parametrize(
+    "kind", ["AutoDelta", pytest.param("AutoLaplaceApproximation", marks=pytest.mark.slow)]
+)
 def test_a_conjugate_regression(kind: str, tmp_path: Any) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(30, 2))
@@ -106,7 +108,14 @@ def two(z: Any = None) -> None:
     numpyro.sample("scale", dist.HalfNormal(2.0))
 
 
-@pytest.mark.parametrize("kind", ["AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("AutoNormal", marks=pytest.mark.slow),
+        pytest.param("AutoDiagonalNormal", marks=pytest.mark.slow),
+        "AutoMultivariateNormal",
+    ],
+)
 def test_a_law_becomes_parameters_of_a_guide(kind: str) -> None:
     """In the order of the guide, whichever the law has."""
     guide, params = begun(kind, two)

@@ -206,6 +206,7 @@ def model(y: Any) -> None:
     numpyro.sample("seen", dist.Normal(start, 1.0), obs=0.5)
 
 
+@pytest.mark.slow
 def test_a_run_of_numpyro() -> None:
     """The supports are those of the model; what is deterministic stays behind."""
     y = np.random.default_rng(3).normal([1.0, -1.0], 1.0, (100, 2)).astype("float32")

@@ -240,6 +240,7 @@ def test_fused_mixtures_predict(kind, weights):
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("weights", ["dirichlet_distribution", "dirichlet_process"])
+@pytest.mark.slow
 def test_default_priors_are_fused_too(weights, seed):
     """Each site's are taken from its own data; there are more components than clusters."""
     key = np.random.default_rng(seed)
@@ -262,6 +263,7 @@ def test_default_priors_are_fused_too(weights, seed):
 
 
 @pytest.mark.parametrize("seed", [4, 13, 16])
+@pytest.mark.slow
 def test_a_cluster_that_a_site_split_is_one(seed):
     """Default priors; at these seeds a site has a cluster in two."""
     key = np.random.default_rng(seed)

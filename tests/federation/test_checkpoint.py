@@ -174,6 +174,7 @@ print([fingerprint(run), digest(run.ledger), [v.site for v in run.history]])
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_any_moment_goes_on(tmp_path):
     def program():
         return subprocess.Popen(

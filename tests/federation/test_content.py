@@ -294,6 +294,7 @@ print({{name: content(make(2.0)) for name, make in WRAPPED.items()}})
 """
 
 
+@pytest.mark.slow
 def test_other_processes_find_the_same(monkeypatch):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(path=sys.path)],

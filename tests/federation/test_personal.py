@@ -37,6 +37,7 @@ def baselines():
 
 
 SITES = baselines()
+SOME = {name: SITES[name] for name in (*NAMES[:2], NAMES[-1])}
 
 
 @functools.cache
@@ -45,6 +46,23 @@ def fitted(**options):
     return federate(
         SITES, LogisticRegression(), PRIOR, personal=True, update=FEW, steps=STEPS, **options
     )
+
+
+@functools.cache
+def site(name):
+    """Its own parameters, of which every question takes draws."""
+    return fitted().site(name)
+
+
+@functools.cache
+def small(steps=1):
+    """Of three sites, for what holds however near the end a run is."""
+    return federate(SOME, LogisticRegression(), PRIOR, personal=True, update=FEW, steps=steps)
+
+
+@functools.cache
+def small_site(name):
+    return small().site(name)
 
 
 def of(q):
@@ -58,7 +76,7 @@ def of(q):
 def exact():
     """Mean and deviation, on a grid: of the population, the log spread, and each site's own."""
     _, prior = hierarchical(LogisticRegression(), PRIOR, True)
-    m, s, b = np.linspace(-4, 5, 91), np.linspace(-6, 3, 91), np.linspace(-9, 10, 951)
+    m, s, b = np.linspace(-4, 5, 46), np.linspace(-6, 3, 46), np.linspace(-9, 10, 477)
     logs = prior.coefficients.log_prob(m[:, None])[:, None] + prior.log_spread.log_prob(s[:, None])
     given = -(((b - m[:, None, None]) / np.exp(s)[:, None]) ** 2) / 2 - s[:, None]
     own = []
@@ -77,13 +95,14 @@ def moments(values, weights):
     return mean, np.sqrt(weights @ (values - mean) ** 2)
 
 
+@pytest.mark.slow
 def test_it_is_the_posterior_of_the_full_hierarchical_model():
     population, spread, sites = exact()
     shared = fitted().posterior
     assert_alike(of(shared.coefficients), population, mean=0.1, deviation=0.2)
     assert_alike(of(shared.log_spread), spread, mean=0.1, deviation=0.35)
     for name, expected in zip(SITES, sites, strict=True):
-        assert_alike(of(fitted().site(name)), expected, mean=0.1, deviation=0.1)
+        assert_alike(of(site(name)), expected, mean=0.1, deviation=0.1)
 
 
 def assert_alike(found, expected, *, mean, deviation):
@@ -95,12 +114,13 @@ def assert_alike(found, expected, *, mean, deviation):
 
 
 def test_only_what_is_shared_travels():
-    run = fitted()
+    run = small()
     for name in run.ledger.sites:
         assert structure(run.ledger.factor(name)) == structure(run.ledger.prior)
     assert set(run.posterior.event_shape) == {"coefficients", "log_spread"}
 
 
+@pytest.mark.slow
 def test_a_token_that_walks_comes_to_the_same():
     run = federate(
         SITES,
@@ -114,17 +134,17 @@ def test_a_token_that_walks_comes_to_the_same():
     assert run.posterior.kl(fitted().posterior) < 1e-2
 
 
+@pytest.mark.slow
 def test_a_checkpoint_carries_it(tmp_path):
     options = {"personal": True, "update": FEW, "checkpoint": tmp_path / "run"}
-    federate(SITES, LogisticRegression(), PRIOR, steps=1, **options)
-    resumed = federate(SITES, LogisticRegression(), PRIOR, steps=STEPS, **options)
-    assert resumed.ledger == fitted().ledger
+    federate(SOME, LogisticRegression(), PRIOR, steps=1, **options)
+    resumed = federate(SOME, LogisticRegression(), PRIOR, steps=2, **options)
+    assert resumed.ledger == small(2).ledger
     with pytest.raises(ArtifactError):
-        federate(
-            SITES, LogisticRegression(), PRIOR, steps=STEPS, **options | {"personal": {0: 2.0}}
-        )
+        federate(SOME, LogisticRegression(), PRIOR, steps=2, **options | {"personal": {0: 2.0}})
 
 
+@pytest.mark.slow
 def test_a_site_can_be_forgotten():
     left = forget(fitted(), NAMES[0], sweeps=3).run
     others = {name: data for name, data in SITES.items() if name != NAMES[0]}
@@ -137,35 +157,37 @@ def test_a_site_can_be_forgotten():
 # --- what a site knows ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_site_predicts_for_itself_and_a_new_one_from_the_others():
     run, x = fitted(), np.ones((1, 1))
     rates = {name: np.mean(y) for name, (_, y) in SITES.items() if len(y)}
-    chances = {name: float(run.site(name).predict(x)[0]) for name in rates}
-    new = float(run.new_site().predict(x)[0])
+    chances = {name: float(site(name).predict(x)[0]) for name in rates}
+    from_others = run.new_site()
+    new = float(from_others.predict(x)[0])
     for name, rate in rates.items():
         assert min(rate, new) - 0.01 < chances[name] < max(rate, new) + 0.01
-    assert new == pytest.approx(float(run.site(NAMES[-1]).predict(x)[0]))
-    assert of(run.new_site())[1] > max(of(run.site(name))[1] for name in rates)
+    assert new == pytest.approx(float(site(NAMES[-1]).predict(x)[0]))
+    assert of(from_others)[1] > max(of(site(name))[1] for name in rates)
 
 
 def test_a_sites_predictions_are_a_distribution():
-    site, x = fitted().site(NAMES[0]), np.ones((2, 1))
-    chance = site.predict(x)
-    found = site.log_predictive((x, np.array([0.0, 1.0])))
+    own, x = small_site(NAMES[0]), np.ones((2, 1))
+    chance = own.predict(x)
+    found = own.log_predictive((x, np.array([0.0, 1.0])))
     np.testing.assert_allclose(np.exp(found), [1 - chance[0], chance[1]])
 
 
 def test_a_sites_posterior_is_a_file(tmp_path):
-    site = fitted().site(NAMES[0])
-    save(site.posterior, tmp_path / "own")
-    assert load(tmp_path / "own") == site.posterior
+    own = small_site(NAMES[0]).posterior
+    save(own, tmp_path / "own")
+    assert load(tmp_path / "own") == own
 
 
 def test_a_site_needs_what_it_has_and_what_reached_it():
-    run = fitted()
+    run = small()
     problem = run.federation.site(NAMES[1])
     own = site_posterior(problem.model, run.posterior, problem.records)
-    np.testing.assert_array_equal(own.mean, run.site(NAMES[1]).mean)
+    np.testing.assert_array_equal(own.mean, small_site(NAMES[1]).mean)
 
 
 class Counts(PersonalModel):
@@ -178,6 +200,7 @@ class Counts(PersonalModel):
         return data * b[0] - jnp.exp(b[0])
 
 
+@pytest.mark.slow
 def test_a_users_own_model_has_local_parameters():
     rng = np.random.default_rng(1)
     sites = {"few": rng.poisson(2, 9), "many": rng.poisson(9, 9)}
@@ -198,10 +221,10 @@ def test_what_has_no_local_parameters_is_refused():
     with pytest.raises(UsageError, match="personal=True"):
         alone.new_site()
     with pytest.raises(LedgerError, match="nowhere"):
-        fitted().site("nowhere")
+        small().site("nowhere")
     with pytest.raises(StructureError):
-        fitted().site(NAMES[0]).predict(np.ones((2, 2)))
+        small_site(NAMES[0]).predict(np.ones((2, 2)))
     with pytest.raises(ParameterError):
-        fitted().site(NAMES[0]).predict(np.array([[np.nan]]))
+        small_site(NAMES[0]).predict(np.array([[np.nan]]))
     with pytest.raises(StructureError):
-        fitted().site(NAMES[0]).log_predictive((np.ones((1, 1)), np.ones((1, 1))))
+        small_site(NAMES[0]).log_predictive((np.ones((1, 1)), np.ones((1, 1))))

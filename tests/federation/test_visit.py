@@ -137,6 +137,7 @@ def test_a_repeated_conjugate_visit_changes_nothing_but_the_version():
     assert identical(again.factor(site), run.state.factor(site))
 
 
+@pytest.mark.slow
 def test_sites_of_many_sizes_find_what_they_would_alone():
     data = logistic_sites()
     many = {name: (x[: 5 + n], y[: 5 + n]) for n, (name, (x, y)) in enumerate(data.items())}

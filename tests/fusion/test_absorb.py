@@ -48,7 +48,9 @@ def split_at(name, data, share=0.5):
     }
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "seed", [*range(1), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 2))]
+)
 @pytest.mark.parametrize("share", [0.2, 0.5])
 @pytest.mark.parametrize("name", ["a", "d"])
 def test_halves_are_put_together(seed, share, name):

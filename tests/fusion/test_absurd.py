@@ -39,9 +39,14 @@ def assert_right(sites: dict, held: Held) -> None:
     assert len(set(zip(found, true, strict=True))) == len(set(true)) == len(set(found))
 
 
-@pytest.mark.parametrize("shift", SHIFTS)
-@pytest.mark.parametrize(("family", "dimension"), EVERYWHERE)
-@pytest.mark.parametrize("case", CASES)
+CHOSEN = [(case, *where, SHIFTS[k % 2]) for case in CASES for k, where in enumerate(EVERYWHERE)]
+OTHERS = [(case, *where, SHIFTS[~k % 2]) for case in CASES for k, where in enumerate(EVERYWHERE)]
+
+
+@pytest.mark.parametrize(
+    ("case", "family", "dimension", "shift"),
+    [*CHOSEN, *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHERS)],
+)
 def test_what_is_plain_is_found(case: str, family: str, dimension: int, shift: float) -> None:
     held = CASES[case]
     if len(held) == 2 and family not in COUNTED:

@@ -4,13 +4,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posterity import DiagonalGaussian, Dirichlet, Gaussian, NormalWishart, kl_matrix
 from posterity.families import ExponentialFamily
 from posterity.fusion.geometry import Points, chunks
-from tests.laws.table import NAMES, TABLE, laws
+from tests.laws.table import NAMES, TABLE
 
 DIRECTIONS = ["reverse", "forward"]
 
@@ -26,7 +26,7 @@ def pairwise(globals_: ExponentialFamily, locals_: ExponentialFamily, direction:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", NAMES)
-@laws
+@settings(max_examples=4)
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 4))
 def test_one_product_is_every_pair(name: str, direction: str, seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
@@ -71,7 +71,7 @@ def test_chunks_cover_everything_once_whatever_the_budget() -> None:
 def test_budget_changes_memory_and_not_the_result() -> None:
     rng = np.random.default_rng(0)
     g = DiagonalGaussian.from_standard(rng.normal(size=(4, 50)), rng.gamma(2.0, size=(4, 50)))
-    l = DiagonalGaussian.from_standard(rng.normal(size=(20000, 50)), np.ones((20000, 50)))
+    l = DiagonalGaussian.from_standard(rng.normal(size=(10000, 50)), np.ones((10000, 50)))
     whole, small = kl_matrix(g, l), None
     peaks = []
     for budget in (2**18, 2**20, 2**30):

@@ -206,6 +206,7 @@ def test_blocks_that_are_no_chain_are_refused() -> None:
         SITES[0].posterior.relabel(np.arange(3), 3, {"initial": (0,)})
 
 
+@pytest.mark.slow
 def test_a_round_of_refinement_raises_the_bound_and_keeps_the_states() -> None:
     """Sites look at their data again, in the company of the others."""
     fused = fuse(SITES, rule="product")

@@ -4,6 +4,7 @@ import warnings
 
 import jax
 import numpy as np
+import pytest
 from sklearn.datasets import load_digits
 
 import posterity
@@ -18,6 +19,7 @@ def accuracy(network, x, y):
     return float((outputs.argmax(1) == y).mean())
 
 
+@pytest.mark.slow
 def test_sites_that_know_some_digits_become_a_network_that_knows_all():
     x, y = load_digits(return_X_y=True)
     x = x / 16

@@ -87,7 +87,7 @@ def shuffled(plate: Plate, order: np.ndarray, prior: Any) -> Plate:
 
 
 @pytest.mark.parametrize("rule", ["barycenter", "product"])
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     seed=st.integers(0, 10**6),
     divergence=st.sampled_from(["reverse", "forward"]),

@@ -102,7 +102,9 @@ def on_average(family, counts, divergence, runs):
     return np.array(gaps), np.array(spreads)
 
 
-@pytest.mark.parametrize("counts", [(5, 20, 80, 10), (30,) * 8])
+@pytest.mark.parametrize(
+    "counts", [(5, 20, 80, 10), pytest.param((30,) * 8, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_scale_is_what_simulations_give_on_average(family, counts):
     """Truths come from the prior: the mean of cost less expectation is zero."""

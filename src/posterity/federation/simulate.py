@@ -333,7 +333,7 @@ def _general(
     trace = jnp.broadcast_to(start, (repetitions, size // every + 1, *start.shape))
     total, bad = (
         jnp.broadcast_to(start, (repetitions, *start.shape)),
-        jnp.full(repetitions, NOTHING),
+        jnp.full(repetitions, NOTHING, walked.dtype),  # what is weakly typed is traced twice
     )
     counts = jnp.zeros((repetitions, sites), jnp.int32)
     carry = (total, zeros, counts, bad, jnp.zeros((repetitions, sites), start.dtype), trace)

@@ -74,7 +74,9 @@ def assert_brackets(result, optimum, rounding=0.0):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("regularization", LAMBDAS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [*range(1), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))]
+)
 def test_reaches_and_brackets_the_conic_optimum(seed, regularization, kind):
     costs = instance([seed, int(regularization * 100)], kind)
     regularization *= np.median(np.concatenate(costs))
