@@ -34,7 +34,7 @@ Rng = np.random.Generator
 Batch = tuple[int, ...]
 Draw = Callable[[Rng, Batch, int], Any]
 
-laws = settings(max_examples=settings().max_examples // 4)
+laws = settings(max_examples=settings().max_examples // 6)
 """For tests that run once a family: many families make up for few examples of each."""
 
 EPS = {np.dtype(t): float(np.finfo(t).eps) for t in (np.float32, np.float64)}
