@@ -1,11 +1,12 @@
 """Every family, enrolled once: a new one inherits all laws by one line in ``TABLE``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -170,6 +171,17 @@ TABLE: dict[str, Row] = {
 
 NAMES = [name for name, row in TABLE.items() if issubclass(row.family, ExponentialFamily)]
 """Rows that are exponential families: all but mixtures, and what adds up to none of its kind."""
+
+DEAR = {
+    *("HiddenMarkov", "Plate-Dirichlet", "Plate-sticks", "Plate-Product", "Product-Plate"),
+    *("Product", "Wishart", "NormalGamma"),
+}
+"""Rows that take long to compile: made of others, or with the formulas of others."""
+
+
+def dear_ones_slow(names: Iterable[str]) -> list[Any]:
+    """Cases for tests that compile."""
+    return [pytest.param(n, marks=pytest.mark.slow) if n in DEAR else n for n in names]
 
 
 def located() -> list[str]:

@@ -6,15 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from tests.laws.table import NAMES, close, some, to_jax
+from tests.laws.table import DEAR, NAMES, close, some, to_jax
 
 COUNT = 20_000
 STANDARD_ERRORS = 5.0
-DEAR = {
-    *("HiddenMarkov", "NormalGamma", "NormalWishart", "Wishart", "Network", "Product"),
-    *("Plate", "Plate-Dirichlet", "Plate-sticks", "Plate-Product", "Product-Plate"),
-}
-"""Rows whose samplers take seconds to compile."""
 
 
 def typical(name: str, seed: int = 0) -> Any:
@@ -31,8 +26,11 @@ def within(values: np.ndarray, expected: Any, what: str) -> None:
     assert worst <= STANDARD_ERRORS, f"{what} is {worst:.1f} standard errors off"
 
 
+SLOW = ("NormalWishart", "Network", "Plate")
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in DEAR else n for n in NAMES]
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in DEAR.union(SLOW) else n for n in NAMES]
 )
 def test_samples_have_the_moments_and_the_entropy(name: str) -> None:
     """One compiled sampler a family, and all that must hold of what it draws."""
