@@ -77,6 +77,23 @@ def test_samples_have_the_asked_shape(name: str) -> None:
             assert {leaf.dtype for leaf in drawn} <= {np.dtype(t) for t in ("f8", "i8", "i4")}
 
 
+@pytest.mark.parametrize("name", ["Beta", "Wishart"])
+def test_outside_of_any_program_nothing_is_compiled_twice(name: str, caplog: Any) -> None:
+    """Loops and derivatives too, which JAX would compile anew at every call."""
+    with jax.enable_x64(True):
+        p = to_jax(some(name)[0])
+        key = jax.random.key(0)
+
+        def everything() -> Any:
+            back = p.with_mean_parameters(p.mean_parameters)
+            return back, p.fisher_information(), p.squared_length(p), p.sample(key, (3,))
+
+        everything()
+        with jax.log_compiles():
+            everything()
+    assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+
+
 @families
 def test_leaves_and_structure_survive_flattening(name: str) -> None:
     (p,) = some(name, batch=(2,))
