@@ -6,9 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from tests.laws.table import NAMES, TABLE, close, some, to_jax
+from tests.laws.table import NAMES, TABLE, close, dear_ones_slow, some, to_jax
 
 families = pytest.mark.parametrize("name", NAMES)
+compiled = pytest.mark.parametrize("name", dear_ones_slow(NAMES))
 
 
 def divergence(p: Any, q: Any) -> dict[str, Any]:
@@ -17,7 +18,7 @@ def divergence(p: Any, q: Any) -> dict[str, Any]:
     return {"kl": p.kl(middle), "entropy": middle.entropy(), "mean": p.mean_parameters - 1}
 
 
-@families
+@compiled
 def test_jit_compiles_once_for_one_shape(name: str) -> None:
     p, q, r = some(name, count=3, batch=(2,))
     traces = []
@@ -37,14 +38,14 @@ def test_jit_compiles_once_for_one_shape(name: str) -> None:
         assert len(traces) == 2
 
 
-@families
+@compiled
 def test_vmap_is_the_batch(name: str) -> None:
     p, q = some(name, count=2, batch=(3,))
     with jax.enable_x64(True):
         close(jax.jit(jax.vmap(divergence))(p, q), divergence(p, q), rtol=1e-9, atol=1e-10)
 
 
-@families
+@compiled
 def test_grad_of_the_divergence_vanishes_at_its_minimum(name: str) -> None:
     """By the family's own KL formula: the gradient in the second argument is ``μ' - μ``."""
     p, q = some(name, count=2)
@@ -74,6 +75,23 @@ def test_samples_have_the_asked_shape(name: str) -> None:
             expected = [(*shape, *batch, *leaf.shape) for leaf in event]
             assert [leaf.shape for leaf in drawn] == expected
             assert {leaf.dtype for leaf in drawn} <= {np.dtype(t) for t in ("f8", "i8", "i4")}
+
+
+@pytest.mark.parametrize("name", ["Beta", "Wishart"])
+def test_outside_of_any_program_nothing_is_compiled_twice(name: str, caplog: Any) -> None:
+    """Loops and derivatives too, which JAX would compile anew at every call."""
+    with jax.enable_x64(True):
+        p = to_jax(some(name)[0])
+        key = jax.random.key(0)
+
+        def everything() -> Any:
+            back = p.with_mean_parameters(p.mean_parameters)
+            return back, p.fisher_information(), p.squared_length(p), p.sample(key, (3,))
+
+        everything()
+        with jax.log_compiles():
+            everything()
+    assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
 
 
 @families

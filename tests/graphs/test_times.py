@@ -104,14 +104,14 @@ def test_two_sites_are_covered_when_the_other_is_hit():
 @pytest.mark.parametrize("build", [star, ring, complete])
 def test_measured_cover_times_have_the_expected_mean(build):
     network = Network.from_graph(build(10))
-    measured = cover_times(network, WALK, repetitions=10_000, key=KEY)
-    assert measured.shape == (10_000,)
+    measured = cover_times(network, WALK, repetitions=2500, key=KEY)
+    assert measured.shape == (2500,)
     agree(measured, expected_cover_time(network, WALK))
 
 
 @pytest.mark.parametrize("walk", [WALK, WEIGHTED])
 def test_measured_times_on_an_uneven_network_have_the_expected_mean(walk):
-    draw = {"repetitions": 10_000, "key": KEY}
+    draw = {"repetitions": 2500, "key": KEY}
     agree(cover_times(LOLLIPOP, walk, **draw), expected_cover_time(LOLLIPOP, walk))
     agree(cover_times(LOLLIPOP, walk, start="6", **draw), expected_cover_time(LOLLIPOP, walk, "6"))
     agree(hitting_times(LOLLIPOP, walk, "6", **draw), expected_hitting_time(LOLLIPOP, walk, "6"))
@@ -131,7 +131,7 @@ def test_walks_that_never_turn_round_hit_as_their_links_do():
         np.eye(away.sum()) - matrix[np.ix_(away, away)], np.ones(away.sum())
     )
     expected = 1 + hops[source == 0].mean()
-    agree(hitting_times(LOLLIPOP, walk, site, repetitions=20_000, key=KEY, start=0), expected)
+    agree(hitting_times(LOLLIPOP, walk, site, repetitions=5000, key=KEY, start=0), expected)
 
 
 def test_a_ring_without_turns_is_covered_in_one_round():
@@ -167,8 +167,9 @@ def test_measurements_longer_than_a_stretch_go_on(monkeypatch):
     assert np.array_equal(cover_times(network, WALK, repetitions=20, key=KEY), whole)
 
 
+@pytest.mark.slow
 def test_double_precision_changes_nothing():
-    draw = {"repetitions": 10_000, "key": KEY}
+    draw = {"repetitions": 500, "key": KEY}
     whole = cover_times(LOLLIPOP, WEIGHTED, **draw)
     walked = positions(LOLLIPOP, WEIGHTED, hops=64, key=KEY)
     with jax.enable_x64(True):
@@ -189,5 +190,5 @@ def test_times_in_drawn_order_have_the_expected_mean():
         sampled = sampled_cover_time(network, WALK, repetitions=2)
         assert sampled == pytest.approx(expected_cover_time(network, WALK), rel=1e-9)
     for walk in (WALK, WEIGHTED):
-        times = [sampled_cover_time(LOLLIPOP, walk, repetitions=1, seed=k) for k in range(2000)]
+        times = [sampled_cover_time(LOLLIPOP, walk, repetitions=1, seed=k) for k in range(500)]
         agree(np.array(times), expected_cover_time(LOLLIPOP, walk))

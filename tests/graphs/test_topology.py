@@ -122,6 +122,7 @@ def test_sites_are_found_by_name():
             network.index(name)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_sites():
     size = 100_000
     ends = np.random.default_rng(0).integers(0, size, (2 * size, 2))

@@ -172,7 +172,7 @@ def test_on_a_regular_graph_the_walk_of_the_paper_never_stays():
     assert (walked[:, 1:] != walked[:, :-1]).all()
 
 
-@pytest.mark.parametrize("degree", [40_000, 70_000])
+@pytest.mark.parametrize("degree", [pytest.param(40_000, marks=pytest.mark.slow), 70_000])
 def test_neighbours_of_hubs_are_picked_evenly(degree):
     network = Network.from_graph(star(degree + 1))
     bits = jnp.asarray(np.linspace(0, 2**32 - 1, 1_000_003), jnp.uint32)
@@ -185,7 +185,7 @@ def test_neighbours_of_hubs_are_picked_evenly(degree):
 # --- how it is used ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize("kind", [0, pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_loop_a_scan_and_a_map_of_steps_agree(kind):
     network = Network.from_graph(LOLLIPOP)
     walk = walks_of(network)[kind]
@@ -263,6 +263,7 @@ def test_only_ratios_of_weights_matter(scale):
 # --- size -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_sites_are_walked():
     network = Network.from_graph(ring(100_000))
     begin = time.process_time()

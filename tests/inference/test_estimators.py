@@ -148,8 +148,22 @@ UNBIASED = [
 ]
 
 
+QUICK = {
+    *(("Reinforce", "Beta"), ("Reparameterization", "DiagonalGaussian")),
+    *(("BonnetPrice", "Gaussian"), ("VariationalOnlineNewton", "DiagonalGaussian")),
+}
+"""Those that compile in a second; draws of gamma variates and their derivatives do not."""
+
+
 @pytest.mark.parametrize(
-    "estimator, name", UNBIASED, ids=[f"{type(e).__name__}-{n}" for e, n in UNBIASED]
+    "estimator, name",
+    [
+        pytest.param(
+            *case, marks=() if (type(case[0]).__name__, case[1]) in QUICK else pytest.mark.slow
+        )
+        for case in UNBIASED
+    ],
+    ids=[f"{type(e).__name__}-{n}" for e, n in UNBIASED],
 )
 def test_unbiased(estimator, name):
     values = draws(estimator, name)
@@ -166,6 +180,7 @@ def log_deviation(values):
     return np.log(variance) / 2, np.sqrt((kurtosis - 1) / (4 * values.size))
 
 
+@pytest.mark.slow
 def test_noise_is_ordered():
     """Deviations of the first component at Beta(512, 534), and what a baseline is worth."""
     estimators = [
@@ -184,7 +199,7 @@ def test_noise_is_ordered():
         np.testing.assert_array_equal(values[0], values[1])
 
 
-@pytest.mark.parametrize("name", ["Gamma", "Dirichlet"])
+@pytest.mark.parametrize("name", ["Gamma", pytest.param("Dirichlet", marks=pytest.mark.slow)])
 def test_least_squares_is_exact_for_conjugate_models(name):
     model, q, records = CASES[name]
     values = evaluate(LeastSquares(8), model, q, records, keys=3)

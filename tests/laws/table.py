@@ -1,11 +1,12 @@
 """Every family, enrolled once: a new one inherits all laws by one line in ``TABLE``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -34,7 +35,7 @@ Rng = np.random.Generator
 Batch = tuple[int, ...]
 Draw = Callable[[Rng, Batch, int], Any]
 
-laws = settings(max_examples=settings().max_examples // 4)
+laws = settings(max_examples=settings().max_examples // 6)
 """For tests that run once a family: many families make up for few examples of each."""
 
 EPS = {np.dtype(t): float(np.finfo(t).eps) for t in (np.float32, np.float64)}
@@ -170,6 +171,17 @@ TABLE: dict[str, Row] = {
 
 NAMES = [name for name, row in TABLE.items() if issubclass(row.family, ExponentialFamily)]
 """Rows that are exponential families: all but mixtures, and what adds up to none of its kind."""
+
+DEAR = {
+    *("HiddenMarkov", "Plate-Dirichlet", "Plate-sticks", "Plate-Product", "Product-Plate"),
+    *("Product", "Wishart", "NormalGamma"),
+}
+"""Rows that take long to compile: made of others, or with the formulas of others."""
+
+
+def dear_ones_slow(names: Iterable[str]) -> list[Any]:
+    """Cases for tests that compile."""
+    return [pytest.param(n, marks=pytest.mark.slow) if n in DEAR else n for n in names]
 
 
 def located() -> list[str]:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from posterity.arrays.linear_algebra import half_vectorize, unhalf_vectorize
-from tests.laws.table import NAMES, some, to_jax
+from tests.laws.table import NAMES, dear_ones_slow, some, to_jax
 
 EPS = np.finfo(np.float64).eps
-families = pytest.mark.parametrize("name", NAMES)
+families = pytest.mark.parametrize("name", dear_ones_slow(NAMES))
 
 
 def along(member: Any, function: Callable[[Any], Any]) -> Callable[[jax.Array], Any]:

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.laws.table import NAMES, TABLE, cast, close, identical, laws, members, some, to_jax
+from tests.laws.table import (
+    NAMES,
+    TABLE,
+    cast,
+    close,
+    dear_ones_slow,
+    identical,
+    laws,
+    members,
+    some,
+    to_jax,
+)
 
 families = pytest.mark.parametrize("name", NAMES)
 
@@ -65,7 +76,7 @@ def answers(p: Any, q: Any) -> dict[str, Any]:
     }
 
 
-@families
+@pytest.mark.parametrize("name", dear_ones_slow(NAMES))
 def test_numpy_and_jax_agree(name: str) -> None:
     p, q = some(name, count=2, batch=(3,), size=3)
     numpy = answers(p, q)

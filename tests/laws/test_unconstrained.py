@@ -37,7 +37,7 @@ from posterity.families.supports import (
     map_supports,
 )
 from posterity.families.unconstrained import Bijection, unconstrained
-from tests.laws.table import EPS, TABLE, cast, laws, members, some, to_jax
+from tests.laws.table import EPS, TABLE, cast, dear_ones_slow, laws, members, some, to_jax
 
 
 def smooth(law: Distribution) -> bool:
@@ -166,7 +166,7 @@ def test_the_log_determinant_is_the_jacobians(name: str, data: st.DataObject, se
     assert abs(found - np.linalg.slogdet(jacobian)[1]) < 1e-5 * sum(sizes)
 
 
-@rows
+@pytest.mark.parametrize("name", dear_ones_slow(ROWS))
 def test_gradients_are_finite_and_values_numpys(name: str) -> None:
     """Of the log density too, compiled, at up to 20 from zero.
 
@@ -254,7 +254,8 @@ def test_densities_in_more_dimensions_integrate_to_one(name: str) -> None:
     law, count, degrees = SPACES[name], 40_000, 5
     bijection, rng = unconstrained(law), np.random.default_rng(0)
     with jax.enable_x64(True):
-        drawn = jax.tree.map(np.asarray, to_jax(law).sample(jax.random.key(0), (1000,)))
+        draw = jax.jit(lambda key: to_jax(law).sample(key, (1000,)))
+        drawn = jax.tree.map(np.asarray, draw(jax.random.key(0)))
     own = jax.tree.leaves(bijection.inverse(drawn))
     flat = np.concatenate([leaf.reshape(1000, -1) for leaf in own], axis=1)
     spread: Any = np.cov(flat.T) * 0.8

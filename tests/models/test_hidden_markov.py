@@ -26,6 +26,7 @@ from posterity.models import (
 from posterity.models.hidden_markov import counted
 
 MODEL = HiddenMarkovModel()
+BOUND = jax.jit(MODEL.expected_log_likelihood)
 EMISSIONS: dict[str, ExponentialFamily] = {
     "NormalWishart": NormalWishart.from_standard(
         [[0.0, 0.0], [3.0, 1.0]], [5.0, 4.0], [np.eye(2) / 5, np.eye(2) / 9], [6.0, 7.0]
@@ -35,7 +36,12 @@ EMISSIONS: dict[str, ExponentialFamily] = {
     ),
     "Dirichlet": Dirichlet.from_standard([[8.0, 1.0, 2.0], [1.0, 3.0, 9.0]]),
 }
-every_family = pytest.mark.parametrize("family", list(EMISSIONS))
+
+
+def families(*slow: str) -> pytest.MarkDecorator:
+    """Every kind of emissions; those named are not tried quickly."""
+    marked = lambda name: pytest.param(name, marks=pytest.mark.slow) if name in slow else name
+    return pytest.mark.parametrize("family", [marked(name) for name in EMISSIONS])
 
 
 def posterior(family: str) -> HiddenMarkov:
@@ -53,7 +59,7 @@ def sequences(family: str, *lengths: int, seed: int = 0) -> list[np.ndarray]:
     return [rng.normal(size=(n, 2)) * 2 for n in lengths]
 
 
-@every_family
+@families("NormalGamma")
 def test_expected_counts_are_the_natural_gradient(family: str) -> None:
     """What hidden states add up to is ``F⁻¹ ∇_η`` of the bound, which needs no Fisher matrix."""
     q, records = posterior(family), Records.of(padded(sequences(family, 7, 4, 1)))
@@ -64,22 +70,23 @@ def test_expected_counts_are_the_natural_gradient(family: str) -> None:
         return (records.weights * MODEL.expected_log_likelihood(law, records.data)).sum()
 
     with jax.enable_x64(True):
-        found = ClosedForm().evaluate(MODEL, q, records)
+        found = jax.jit(lambda q: ClosedForm().evaluate(MODEL, q, records))(q)
         eta = jax.numpy.asarray(q.natural_parameters)
         value, slope = jax.jit(jax.value_and_grad(bound))(eta)
-        _, along = jax.jvp(means, (eta,), (found.gradient.natural_parameters,))
+        moved = jax.jit(lambda eta, along: jax.jvp(means, (eta,), (along,))[1])
+        along = moved(eta, found.gradient.natural_parameters)
         value, slope, along = map(np.asarray, (value, slope, along))
     np.testing.assert_allclose(found.value, value, rtol=1e-12)
     np.testing.assert_allclose(along, slope, atol=1e-10 * np.abs(slope).max())
 
 
-@every_family
+@families("NormalWishart", "NormalGamma")
 def test_the_bound_is_below_the_evidence_of_draws(family: str) -> None:
     """``E_q[log p(x | z)]`` is no larger than ``log E_q[p(x | z)]``: Jensen's inequality."""
     q, data = posterior(family), sequences(family, 5, 3)
     draws = 4000
     with jax.enable_x64(True):
-        bound = np.asarray(MODEL.expected_log_likelihood(q, padded(data)))
+        bound = np.asarray(BOUND(q, padded(data)))
         z = q.sample(jax.random.key(1), (draws,))
         logs = jax.jit(jax.vmap(lambda one: MODEL.log_likelihood(one, padded(data))))(z)
     evidence = log_predictive(q, data, samples=draws, key=jax.random.key(0))
@@ -90,7 +97,7 @@ def test_the_bound_is_below_the_evidence_of_draws(family: str) -> None:
     assert (bound <= logs.mean(0) + 4 * error).all()
 
 
-@every_family
+@families("NormalGamma")
 def test_states_are_found_and_padding_says_nothing(family: str) -> None:
     q, data = posterior(family), sequences(family, 40, 3)
     paths, shares = label(q, data), marginals(q, data)
@@ -102,10 +109,11 @@ def test_states_are_found_and_padding_says_nothing(family: str) -> None:
     np.testing.assert_allclose(shares[1], alone, rtol=1e-10)
     one, other = padded(data), padded(data, 77)
     with jax.enable_x64(True):
-        same = [np.asarray(MODEL.expected_log_likelihood(q, some)) for some in (one, other)]
+        same = [np.asarray(BOUND(q, some)) for some in (one, other)]
     np.testing.assert_allclose(*same, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_refinement_finds_what_coordinate_ascent_does() -> None:
     """Two sites, visited until nothing changes, are the fit of all sequences."""
     q = posterior("Dirichlet")

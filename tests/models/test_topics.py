@@ -81,13 +81,14 @@ def test_the_natural_gradient_is_the_expected_counts(fitted) -> None:
             own = q.with_natural_parameters(eta)
             return MODEL.expected_log_likelihood(own, jax.tree.map(jax.numpy.asarray, some)).sum()
 
-        value, slope = jax.value_and_grad(total)(jax.numpy.asarray(q.natural_parameters))
+        value, slope = jax.jit(jax.value_and_grad(total))(jax.numpy.asarray(q.natural_parameters))
         slope, value = np.asarray(slope), float(value)
     assert value == pytest.approx(MODEL.expected_log_likelihood(q, some).sum(), rel=1e-7)
     found = MODEL.expected_counts(q, some).natural_parameters
     np.testing.assert_allclose(q.inverse_fisher_product(slope), found, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_fused_posterior_goes_back_to_the_sites() -> None:
     """Each site improves its own factor; topics keep their places, and the bound rises."""
     model = TopicModel(64, concentration=0.3, iterations=100, tolerance=1e-6)

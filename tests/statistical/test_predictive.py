@@ -20,7 +20,9 @@ def densities(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
     return np.exp((logdet - squared) / 2 - np.log(2 * np.pi))
 
 
-@pytest.mark.parametrize("name", ["NormalWishart", "NormalGamma"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("NormalWishart", marks=pytest.mark.slow), "NormalGamma"]
+)
 def test_predictive_is_the_average_density(name: str) -> None:
     p: NormalWishart | NormalGamma = typical(name)
     with jax.enable_x64(True):
@@ -31,6 +33,7 @@ def test_predictive_is_the_average_density(name: str) -> None:
     within(densities(np.asarray(mean), precision), np.exp(p.predictive_log_prob(POINTS)), name)
 
 
+@pytest.mark.slow
 def test_predictive_of_a_plate_weighs_its_members() -> None:
     plate: Plate = typical("Plate-Dirichlet")
     with jax.enable_x64(True):

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.laws.table import NAMES, close, some, to_jax
+from tests.laws.table import DEAR, NAMES, close, some, to_jax
 
 COUNT = 20_000
 STANDARD_ERRORS = 5.0
@@ -26,7 +26,12 @@ def within(values: np.ndarray, expected: Any, what: str) -> None:
     assert worst <= STANDARD_ERRORS, f"{what} is {worst:.1f} standard errors off"
 
 
-@pytest.mark.parametrize("name", NAMES)
+SLOW = ("NormalWishart", "Network", "Plate")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in DEAR.union(SLOW) else n for n in NAMES]
+)
 def test_samples_have_the_moments_and_the_entropy(name: str) -> None:
     """One compiled sampler a family, and all that must hold of what it draws."""
     p, q = typical(name), typical(name, seed=1)

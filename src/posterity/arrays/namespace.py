@@ -199,6 +199,26 @@ def is_traced(value: Any) -> bool:
     return is_jax(value) and isinstance(value, jax_module().core.Tracer)
 
 
+def compiled(static: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """A function of arrays whose loops JAX would compile anew at every call, compiled once a shape.
+
+    Of NumPy's arrays it stays as it is.
+    """
+
+    def decorate(function: Any) -> Any:
+        @functools.cache
+        def program() -> Any:
+            return jax_module().jit(function, static_argnames=static)
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            return (program() if any(map(is_jax, args)) else function)(*args)
+
+        return call
+
+    return decorate
+
+
 @functools.cache
 def _jax() -> Namespace:
     from posterity.arrays.jax_namespace import JaxNamespace

@@ -16,6 +16,7 @@ _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 
 
 @jax.custom_jvp
+@jax.jit  # traced and compiled once a shape, wherever it is called from
 def digamma(x: jax.Array) -> jax.Array:
     """``ψ(x)`` for positive ``x``; NaN elsewhere."""
     lifted = sum(1 / (x + step) for step in range(SHIFT))
@@ -24,6 +25,7 @@ def digamma(x: jax.Array) -> jax.Array:
 
 
 @jax.custom_jvp
+@jax.jit
 def trigamma(x: jax.Array) -> jax.Array:
     """``ψ'(x)`` for positive ``x``; NaN elsewhere."""
     lifted = sum(1 / (x + step) ** 2 for step in range(SHIFT))

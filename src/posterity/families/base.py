@@ -191,28 +191,23 @@ class ExponentialFamily(VectorSpace):
         """``hessian A(eta) = Cov[s(z)]``, in flat coordinates."""
         import jax
 
+        from posterity.families.curvature import hessians
+
         vector = self.natural_parameters
-        template = self[(0,) * len(self.batch_shape)] if self.batch_shape else self
-
-        def log_normalizer(eta: jax.Array) -> jax.Array:
-            return template.with_natural_parameters(eta).log_normalizer()
-
+        one = self[(0,) * len(self.batch_shape)] if self.batch_shape else self
         flat = vector.reshape(-1, vector.shape[-1])
         with jax.enable_x64(flat.dtype == np.float64):
-            hessians = jax.lax.map(jax.hessian(log_normalizer), jax.numpy.asarray(flat))
-        hessians = hessians.reshape(*vector.shape, vector.shape[-1])
-        return np.asarray(hessians) if self.xp.np is np else hessians
+            found = hessians(one, flat).reshape(*vector.shape, vector.shape[-1])
+        return np.asarray(found) if self.xp.np is np else found
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """``stepᵀ F step``, in nats, summed over a batch: twice the KL of a small step."""
         import jax
 
-        eta, along = self.natural_parameters, step.natural_parameters
-        with jax.enable_x64(eta.dtype == np.float64):
-            eta, along = jax.numpy.asarray(eta), jax.numpy.asarray(along)
-            means = lambda eta: self.with_natural_parameters(eta).mean_parameters
-            _, moved = jax.jvp(means, (eta,), (along,))
-            return (along * moved).sum()
+        from posterity.families import curvature
+
+        with jax.enable_x64(self.natural_parameters.dtype == np.float64):
+            return curvature.squared_length(self, step.natural_parameters)
 
     def inverse_fisher_product(
         self, vector: Float[Real, "*batch dim"]

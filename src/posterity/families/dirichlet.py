@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.namespace import Namespace, namespace
+from posterity.arrays.namespace import Namespace, compiled, namespace
 from posterity.arrays.typing import Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.emitting import EmittingSymbols
@@ -191,6 +191,7 @@ def solve_diagonal_minus_constant(
     return scaled + common / diagonal
 
 
+@compiled()
 def invert_mean_log(mean_log: Float[Real, "*batch k"]) -> Float[Real, "*batch k"]:
     """Concentrations with ``ψ(α_k) - ψ(Σ α) = mean_log_k`` (minka2000).
 

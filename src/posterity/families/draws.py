@@ -12,6 +12,7 @@ REST = 8
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
+@functools.partial(jax.jit, static_argnums=2)
 def log_gamma(key: Any, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Logarithms of Gamma(a, 1) draws of ``shape``, with which ``a`` broadcasts.
 

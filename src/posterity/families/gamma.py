@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Self
 
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
@@ -124,6 +124,7 @@ class Gamma(ExponentialFamily):
         return jax.random.gamma(key, a, shape + a.shape, a.dtype) / rate
 
 
+@compiled()
 def solve_log_minus_digamma(gap: Float[Real, "*batch"]) -> Float[Real, "*batch"]:
     """The ``a`` with ``log a - ψ(a) = gap > 0``, by Newton on ``1/a`` (minka2002)."""
     xp = namespace(gap)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.linear_algebra import symmetric, triangle
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import (
@@ -163,6 +163,7 @@ class Wishart(ExponentialFamily):
         return jnp.linalg.cholesky(jnp.asarray(self.scale)) @ bartlett
 
 
+@compiled(static=("size",))
 def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Real, "*batch"]:
     """The ``ν`` with ``d log(ν/2) - ψ_d(ν/2) = gap > 0``: bisection, then Newton."""
     xp = namespace(gap)
