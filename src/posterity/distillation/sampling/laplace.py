@@ -78,9 +78,10 @@ def _scaled(finite: Any, at: np.ndarray, scale: np.ndarray, v: np.ndarray) -> An
 
 
 def _products(energy: Any, u: Any, rows: Any, data: Any) -> Any:
-    """The curvature times each row (k, d): (k, d)."""
+    """The curvature times each row (k, d): (k, d); one after another where they are long."""
     slope = lambda u: jax.grad(energy)(u, data)
-    return jax.lax.map(lambda row: jax.jvp(slope, (u,), (row,))[1], rows, batch_size=DENSE)
+    product = lambda row: jax.jvp(slope, (u,), (row,))[1]
+    return jax.vmap(product)(rows) if rows.shape[1] <= DENSE else jax.lax.map(product, rows)
 
 
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 Chains start from different random weights and climb by Adam to where the posterior has its mass.
 The size of a step is bounded twice: by the largest curvature of the log density, beyond which the
 discretised chain is too warm and then diverges, and by the noise of minibatch gradients, which
-heats a chain as well. One compiled gradient serves both of this; the rest is a few sums.
+heats a chain as well. One compiled gradient serves both bounds; the rest is a few sums.
 """
 
 import dataclasses
