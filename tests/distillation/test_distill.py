@@ -75,6 +75,7 @@ def test_the_gap_that_is_said_is_the_gap(split: Distillation) -> None:
     assert split.probe.shape == (PROBE, 2)
 
 
+@pytest.mark.slow
 def test_a_regression_of_known_predictive() -> None:
     """In raw units: the mean, and the variance of the function far below the noise's."""
     (x, y), prior, exact = line((1.0, 1e-3))
@@ -105,6 +106,7 @@ def test_a_noise_that_is_not_known() -> None:
     assert said.noise_variance.item() == pytest.approx(np.exp(1 + 0.005), rel=0.1)
 
 
+@pytest.mark.slow
 def test_other_networks_optimisers_and_inputs() -> None:
     student = eqx.nn.MLP(2, 2, 16, 1, key=KEY)
     found = distill(
