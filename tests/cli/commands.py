@@ -1,5 +1,6 @@
 """Calling commands as users and programs do, and files for them to work on."""
 
+import functools
 import json
 import re
 import shlex
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer.main
+import typer.testing
 from typer.testing import CliRunner
 
 from posterity import cli
@@ -17,6 +20,8 @@ try:  # click before 8.2 mixes the streams unless told
     RUNNER = CliRunner(mix_stderr=False)
 except TypeError:
     RUNNER = CliRunner()
+# Else the runner makes the commands anew from the functions' signatures at every call.
+typer.testing._get_command = functools.cache(typer.main.get_command)
 
 
 def call(*arguments, **environment):

@@ -43,6 +43,7 @@ def reports(tmp_path_factory):
     return [document("demo", "-o", folder / str(seed), "--seed", seed) for seed in range(SEEDS)]
 
 
+@pytest.mark.slow
 def test_fusing_files_comes_close_to_pooling_data(reports):
     assert np.mean([report["ratio"] for report in reports]) >= GOAL
     for report in reports:
@@ -54,6 +55,7 @@ def test_fusing_files_comes_close_to_pooling_data(reports):
         assert 10 <= fused["components"] < sum(row["components"] for row in sites) / 2
 
 
+@pytest.mark.slow
 def test_no_site_has_seen_all_digits_and_every_digit_is_somewhere(reports):
     for report in reports:
         sites = report["sites"]
@@ -62,6 +64,7 @@ def test_no_site_has_seen_all_digits_and_every_digit_is_somewhere(reports):
         assert sum(row["images"] for row in sites) == report["fused"]["images"] == 1347
 
 
+@pytest.mark.slow
 def test_files_are_what_was_fused(reports):
     folder, files = Path(reports[0]["folder"]), reports[0]["files"]
     assert {path.name for path in folder.iterdir()} == set(files)
@@ -78,6 +81,7 @@ def test_files_are_what_was_fused(reports):
     assert to_estimator(fused).predict(data.held_out).shape == data.truth.shape
 
 
+@pytest.mark.slow
 def test_people_programs_and_the_file_are_told_the_same(reports, monkeypatch):
     report = reports[0]
     written = json.loads((Path(report["folder"]) / "report.json").read_text())

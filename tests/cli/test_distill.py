@@ -29,6 +29,7 @@ intercept = true
 variance = 4.0
 [sampler]
 chains = 8
+burn_in = 500
 [inputs]
 noise = 0.5
 [student]
@@ -148,6 +149,7 @@ def test_what_has_not_converged_is_written_and_said(folder):
     assert contents().keys() >= {Path("s.safetensors")}
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_student(folder, monkeypatch):
     line = (*DISTILL.split(), "--steps", 1500)
     document(*line)
@@ -173,6 +175,7 @@ def test_an_interrupted_run_goes_on_to_the_same_student(folder, monkeypatch):
     assert not Path(checkpoint).exists()
 
 
+@pytest.mark.slow
 def test_a_regression_of_named_columns(folder):
     """The pool has its columns in another order, and no intercept."""
     line = "distill logit.safetensors -o s.safetensors --model logistic --inputs pool.csv --noise 2"
@@ -187,6 +190,7 @@ def test_a_regression_of_named_columns(folder):
     assert np.allclose(student.predict(x).mean, 1 / (1 + np.exp(-odds)), atol=0.07)
 
 
+@pytest.mark.slow
 def test_a_configuration_of_a_regression(folder):
     data = document("distill", "logistic.toml")
     assert data["columns"] == ["intercept", "age", "dose"]

@@ -56,6 +56,7 @@ def test_another_call_goes_on_from_the_checkpoint(folder):
     assert "another federation" in fail(5, "federate", "gossip.toml")["found"]
 
 
+@pytest.mark.slow
 def test_a_federation_survives_a_kill(folder):
     """Killed at some hop and run again, it ends where it would have ended."""
     config = CONJUGATE.replace("steps = 30", "steps = 80") + "every = 1\n"

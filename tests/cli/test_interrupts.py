@@ -68,6 +68,7 @@ def wait_for(path, size=-1):
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_signals_at_any_moment(folder):
     """Twelve, from the first line to the middle of the walk; then to the end."""
     Path("gossip.toml").write_text(LONG)
@@ -116,6 +117,7 @@ def test_ctrl_c_after_the_last_step_is_heeded(function, folder, monkeypatch):
     command.federate(Path("gossip.toml"))
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_does_not_wait_for_a_step_that_never_ends(folder):
     Path("endless.py").write_text(ENDLESS)
     function = 'kind = "function"\nfunction = "endless:likelihood"'

@@ -79,6 +79,7 @@ def test_pursuing_is_what_the_library_does(folder):
     assert told["components"] == 2 and sum(told["expected_weights"]) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_what_people_read(folder):
     Path("pursuit.toml").write_text(SHORT + 'plot = "grown.png"\n')
     Path("out.partial.safetensors").write_text("of an earlier call")

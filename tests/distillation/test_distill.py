@@ -44,9 +44,10 @@ WIDE = Layers.dense(2, 64, 64, 3)
 
 @pytest.fixture(scope="module")
 def split() -> Distillation:
-    return distill(POSTERIOR, WIDE, key=KEY, inputs=BOX, split=True, steps=6000, batch=128)
+    return distill(POSTERIOR, WIDE, key=KEY, inputs=BOX, split=True, steps=4000, batch=128)
 
 
+@pytest.mark.slow
 def test_a_student_predicts_as_its_teacher_and_is_as_unsure(split: Distillation) -> None:
     x = np.random.default_rng(0).uniform(-3, 3, (200, 2))
     truth = describe(POSTERIOR, x, samples=20_000, key=jax.random.key(9))
@@ -59,6 +60,7 @@ def test_a_student_predicts_as_its_teacher_and_is_as_unsure(split: Distillation)
     assert np.corrcoef(found.mutual_information, truth.mutual_information)[0, 1] > 0.97
 
 
+@pytest.mark.slow
 def test_the_gap_that_is_said_is_the_gap(split: Distillation) -> None:
     truth = describe(POSTERIOR, split.probe, samples=20_000, key=jax.random.key(9))
     found = split.student.predict(split.probe)
@@ -68,11 +70,12 @@ def test_the_gap_that_is_said_is_the_gap(split: Distillation) -> None:
     np.testing.assert_allclose(
         split.teacher.mutual_information, truth.mutual_information, atol=0.02
     )
-    assert split.trace[-1].step == split.steps == 6000
+    assert split.trace[-1].step == split.steps == 4000
     assert split.trace[0].gap > 10 * split.trace[-1].gap
     assert split.probe.shape == (PROBE, 2)
 
 
+@pytest.mark.slow
 def test_a_regression_of_known_predictive() -> None:
     """In raw units: the mean, and the variance of the function far below the noise's."""
     (x, y), prior, exact = line((1.0, 1e-3))
@@ -103,6 +106,7 @@ def test_a_noise_that_is_not_known() -> None:
     assert said.noise_variance.item() == pytest.approx(np.exp(1 + 0.005), rel=0.1)
 
 
+@pytest.mark.slow
 def test_other_networks_optimisers_and_inputs() -> None:
     student = eqx.nn.MLP(2, 2, 16, 1, key=KEY)
     found = distill(
@@ -189,7 +193,8 @@ class Stop(Exception):
 
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("posterity.distillation.checkpoint.SECONDS", 0.0)
-    path, teacher = tmp_path / "run.safetensors", network_teacher()
+    brief = {"climb": 100, "burn_in": 250}
+    path, teacher = tmp_path / "run.safetensors", network_teacher(**brief)
     seen: list[Progress] = []
 
     def cut(progress: Progress) -> None:
@@ -197,7 +202,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch
         if len(seen) == 7:
             raise Stop
 
-    options: dict[str, Any] = {"key": KEY, "steps": 1000, "reservoir": 2, "tolerance": 1.0}
+    options: dict[str, Any] = {"key": KEY, "steps": 500, "reservoir": 2, "tolerance": 1.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         with pytest.raises(Stop):
@@ -223,9 +228,9 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch
         assert other.trace == whole.trace
         assert other.status == whole.status
     with pytest.raises(ArtifactError, match=r"other .*settings"):
-        distill(teacher, checkpoint=path, **{**options, "steps": 1001})
+        distill(teacher, checkpoint=path, **{**options, "steps": 501})
     with pytest.raises(ArtifactError, match=r"other teacher"):
-        distill(network_teacher(thin=2), checkpoint=path, **options)
+        distill(network_teacher(**brief, thin=2), checkpoint=path, **options)
     with pytest.raises(ArtifactError, match=r"other .*key"):
         distill(teacher, checkpoint=path, **{**options, "key": jax.random.key(1)})
 

@@ -25,6 +25,7 @@ from posterity.networks import Layers
 # --- peers -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nuts_samples_a_law_that_is_known() -> None:
     """A linear network without hidden units: the posterior is Gaussian."""
     layers, rng = Layers.dense(2, 1), np.random.default_rng(0)
@@ -81,6 +82,7 @@ def test_pbp_forward_is_the_moments_of_its_network() -> None:
     assert float(variance) == pytest.approx(np.var(values), rel=0.06)
 
 
+@pytest.mark.slow
 def test_pbp_learns_a_curve_and_its_noise() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-3, 3, (200, 1))
@@ -170,6 +172,7 @@ def test_divergences() -> None:
 # --- runs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_toy2d_small(tmp_path: Path) -> None:
     toy2d.main(["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")])
     found = json.loads((tmp_path / "toy2d.json").read_text())
@@ -183,6 +186,7 @@ def test_toy2d_small(tmp_path: Path) -> None:
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_toy1d_small(tmp_path: Path) -> None:
     toy1d.main(["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")])
     found = json.loads((tmp_path / "toy1d.json").read_text())
@@ -199,6 +203,7 @@ SMALL = regression.Settings(
 
 
 # Few steps: what has not converged is said, and judged by the divergence below.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::posterity.errors.ConvergenceWarning")
 def test_regression_small() -> None:
     """The 442 patients of scikit-learn's diabetes table stand for a UCI one."""

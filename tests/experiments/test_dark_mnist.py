@@ -16,9 +16,11 @@ from experiments.dark_knowledge.mnist_setting import Between, Falling, Setting
 from experiments.data import Digits
 from experiments.klfusion.networks.local_fits import Case
 
+pytestmark = pytest.mark.slow  # a run of each, in minutes
+
 SMALL = Setting(
     hidden=(40, 40), variances=(0.1, 0.1, 0.2), first=1e-3, last=5e-4, fall=500, climb=200,
-    burn_in=500, thin=2, draws=1500, reservoir=2, plug_in=1000,
+    burn_in=500, thin=2, draws=1000, reservoir=2, plug_in=700,
 )  # fmt: skip
 
 
@@ -69,7 +71,7 @@ def test_results_say_what_was_done(run: tuple[dict, Path]) -> None:
     summary, folder = run
     assert json.loads((folder / "mnist.json").read_text()) == summary
     row = summary["runs"][0]
-    assert row["chain steps"] == row["of"] == 500 + 2 * 1500
+    assert row["chain steps"] == row["of"] == 500 + 2 * 1000
     assert row["curve"][-1]["SGLD"] == row["SGLD"]["error"]
     steps = [point["chain steps"] for point in row["curve"]]
     assert steps == sorted(steps) and len(steps) >= 10
@@ -149,8 +151,8 @@ def test_a_fused_network_is_distilled_without_the_sites_images(
 ) -> None:
     # What is public here: a part of the images that no site has, without labels.
     sites = dataclasses.replace(digits, x_train=digits.x_train[300:], y_train=digits.y_train[300:])
-    effort = pipeline.Effort(steps=3000, rate=3e-3)
-    case = Case(sites=3, widths=(20,), steps=600)
+    effort = pipeline.Effort(steps=1500, rate=3e-3)
+    case = Case(sites=3, widths=(20,), steps=400)
     arguments = {
         **{"case": case, "effort": effort, "fits": tmp_path, "cache": tmp_path / "rows"},
         "inputs": ("uniform noise", "fonts, perturbed"),

@@ -60,6 +60,7 @@ def test_a_round_is_the_average_by_records_of_what_sites_found(shared: Ledger) -
     assert type(after.posterior) is Network and after.posterior.layers == LAYERS
 
 
+@pytest.mark.slow
 def test_rounds_bring_in_what_the_first_site_never_saw(shared: Ledger) -> None:
     with pytest.warns(ConvergenceWarning, match="after 3 rounds"):
         run = posterity.federate(SITES, MODEL, shared, update=Refinement(), steps=3)

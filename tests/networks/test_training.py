@@ -100,6 +100,7 @@ def alive(network: Network) -> int:
     return int((ratio.max(1) > 4).sum())
 
 
+@pytest.mark.slow
 def test_digits_are_learned_and_the_horseshoe_prunes() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -147,6 +148,7 @@ def test_progress_may_stop_it() -> None:
         trained(progress=stop)
 
 
+@pytest.mark.slow
 def test_convolutions_and_a_layers_own_scale() -> None:
     """A small convolutional network under a horseshoe with a scale a layer, of few steps."""
     layers = Layers((Conv((3, 3), 1, 6, pool=2), Dense(54, 10, "identity")), (8, 8, 1))

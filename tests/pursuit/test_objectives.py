@@ -76,10 +76,9 @@ def test_the_joint_objective_is_the_bound_of_the_mixture() -> None:
     """By quadrature; places without weight do not count, whatever they hold."""
     with jax.enable_x64(True):
         nodes = jnp.asarray(SHAPE.nodes(NODES))
-        found = float(objectives.joint(SHAPE, jnp.zeros((3, 3)), TARGET, mixture(), nodes))
-        slope = jax.grad(objectives.joint, argnums=1)(
-            SHAPE, jnp.zeros((3, 3)), TARGET, mixture(), nodes
-        )
+        joint = lambda v, q: objectives.joint(SHAPE, v, TARGET, q, nodes)
+        found, slope = jax.jit(jax.value_and_grad(joint))(jnp.zeros((3, 3)), mixture())
+    found = float(found)
     log_l, log_q = parts(X)
     assert found == pytest.approx(float((np.exp(log_q) * (log_l - log_q)).sum() * WIDTH), abs=2e-3)
     assert np.isfinite(slope).all()

@@ -150,6 +150,7 @@ def test_a_pursuit_that_was_cut_short_says_so_and_goes_on(found: Pursuit) -> Non
         pursue(lambda z: -(z[0] ** 2), Gaussian.from_standard([0.0], [[1.0]]), key=KEY, go_on=short)
 
 
+@pytest.mark.slow
 def test_a_conjugate_posterior_comes_out_and_nothing_is_added() -> None:
     """Linear regression on columns of a thousandth and a thousand: the closed form."""
     rng = np.random.default_rng(1)
@@ -178,6 +179,7 @@ def gammas(z: Any) -> Any:
     return jnp.logaddexp(one, other) - jnp.log(2.0)
 
 
+@pytest.mark.slow
 def test_families_at_large_find_themselves() -> None:
     """Not Gaussians: a mixture of two Gammas by Gammas, with noisy steps."""
     base = Gamma.from_standard(2.0, 0.5)
@@ -191,6 +193,7 @@ def test_families_at_large_find_themselves() -> None:
     assert (np.exp(log_q) * (log_q - log_p)).sum() * (x[1] - x[0]) < 0.1
 
 
+@pytest.mark.slow
 def test_minibatches_and_bounded_events() -> None:
     """A scale and a mean, from records a few at a time: against the posterior by quadrature."""
     rng = np.random.default_rng(2)
@@ -208,6 +211,7 @@ def test_minibatches_and_bounded_events() -> None:
     assert np.mean(z["v"]) == pytest.approx(y.var(), rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_factor_of_low_rank_is_found() -> None:
     """A Gaussian of twelve coordinates and two strong directions: its entropy to a hundredth."""
     rng = np.random.default_rng(3)
@@ -236,6 +240,7 @@ def test_what_no_component_fits(target: Any, reason: str) -> None:
         pursue(target, ONE, key=KEY, components=2, attempts=2, finalists=1)
 
 
+@pytest.mark.slow
 def test_a_pole_is_not_believed() -> None:
     """A density of infinite mass about zero: whatever comes out is not called converged."""
     pole = lambda z: -1.5 * jnp.log(jnp.abs(z[0])) - z[0] ** 2

@@ -44,22 +44,29 @@ LAWS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", LAWS)
+LONG = ("blocks", "dirichlet", "normal-Wishart", "plate")
+"""Laws whose programs take seconds to compile, and that are moved by the code of the others."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in LAWS]
+)
 def test_parameters_are_the_laws(name: str) -> None:
     """There and back, density and entropy; moved by nothing they stay, and by little they move."""
     law = LAWS[name]
     shape = shape_of(law)
     with jax.enable_x64(True):
         own = shape.of(law)
-        z = jax.tree.map(jnp.asarray, law).sample(jax.random.key(0))
+        z = jax.jit(lambda law: law.sample(jax.random.key(0)))(law)
         again = shape.law(own)
-        other = shape.move(own, jnp.full(shape.moves, 0.1))
+        move = jax.jit(shape.move)
+        other = move(own, jnp.full(shape.moves, 0.1))
         moved = shape.law(other)
+        said = jax.jit(lambda own, z: (shape.log_prob(own, z), shape.entropy(own)))
+        known = jax.jit(lambda law, z: (law.log_prob(z), law.entropy()))
         for found, parameters in ((again, own), (moved, other)):
-            known = jax.tree.map(jnp.asarray, found)
-            np.testing.assert_allclose(shape.log_prob(parameters, z), known.log_prob(z), rtol=1e-9)
-            np.testing.assert_allclose(shape.entropy(parameters), known.entropy(), rtol=1e-9)
-        still = shape.move(own, jnp.zeros(shape.moves))
+            np.testing.assert_allclose(said(parameters, z), known(found, z), rtol=1e-9)
+        still = move(own, jnp.zeros(shape.moves))
     for one, two in zip(jax.tree.leaves(again), jax.tree.leaves(law), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
     for one, two in zip(jax.tree.leaves(still), jax.tree.leaves(own), strict=True):
@@ -77,7 +84,8 @@ def test_nodes_have_the_moments_of_the_law(name: str) -> None:
     shape = shape_of(law)
     with jax.enable_x64(True):
         own = shape.of(law)
-        z = jax.vmap(lambda noise: shape.draw(own, noise))(jnp.asarray(shape.nodes(128)))
+        draws = jax.jit(jax.vmap(lambda noise: shape.draw(own, noise)))
+        z = draws(jnp.asarray(shape.nodes(128)))
         wanted = shape.draw(own, jnp.zeros(shape.noise_size)), shape.deviation(own)
     rows = zip(*map(jax.tree.leaves, (z, *wanted)), strict=True)
     for values, mean, deviation in ([np.asarray(leaf) for leaf in row] for row in rows):

@@ -178,8 +178,9 @@ class Run:
     key: jax.Array
 
     def begun(self, teacher: Any) -> State:
-        """The state before the first step; traced."""
-        return online.begun(self.plan, self.constants, self.parameters, self.scaling, teacher)
+        """The state before the first step."""
+        shifts = self.scaling.x_shift, self.scaling.x_scale
+        return online.begun(self.plan, self.constants, self.parameters, shifts, teacher)
 
     def sizes(self, step: int) -> np.ndarray:
         """Steps of the blocks of the next chunk (b,).

@@ -97,15 +97,14 @@ class State(NamedTuple):
     """Of the student, in nats an input, the mean over the last block."""
 
 
-def begun(
-    plan: Plan, constants: Constants, parameters: Any, scaling: Scaling, teacher: Any
-) -> State:
-    """Before the first step, with a teacher that is ready; traced."""
+@functools.partial(jax.jit, static_argnums=0)
+def begun(plan: Plan, constants: Constants, parameters: Any, shifts: Any, teacher: Any) -> State:
+    """Before the first step, with a teacher that is ready, and the inputs' shift and scale."""
     draws = constants.teacher.draws(teacher)
     stack = lambda leaf: jnp.broadcast_to(leaf, (plan.reservoir, *leaf.shape))
     reservoir = jax.tree.map(stack, draws) if plan.reservoir else None
     said = _expectations(plan, constants.teacher, draws, constants.probe)
-    parts = [scaling.x_shift, scaling.x_scale, None, None]
+    parts = [*shifts, None, None]
     if plan.predictive.likelihood == "gaussian":
         parts[2:] = _units(said)
     single = lambda leaf: jnp.asarray(leaf, jnp.float32)

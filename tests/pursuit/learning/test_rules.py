@@ -50,7 +50,10 @@ def same(one: Learner, other: Learner) -> bool:
     return np.array_equal(one.predict(X).log_chances, other.predict(X).log_chances)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("even", "kl"))) for name in OPTIONS],
+)
 def test_order_and_forgetting_leave_no_trace(name: str, tmp_path: Path) -> None:
     rule, options = OPTIONS[name]
     given = tasks()

@@ -47,6 +47,8 @@ def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
             return -density - share * model.log_likelihood(z, data).sum()
 
         value = jax.jit(jax.value_and_grad(energy))
+        # One program for every curvature that is asked for: compiling takes longer than all else.
+        products = jax.jit(lambda u, rows: _products(energy, u, rows, seen))
 
         def finite(u: np.ndarray) -> tuple[float, np.ndarray]:
             found, slope = value(jnp.asarray(u), seen)
@@ -56,17 +58,17 @@ def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
 
         # In the units of the curvature at the start, as columns may differ by orders of magnitude.
         at = np.zeros(size)
-        scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(energy, at, seen)), 1 / WIDEST**2))
+        scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
         for _ in range(3):
             inside = lambda v, at=at, scale=scale: _scaled(finite, at, scale, v)
             found = scipy.optimize.minimize(
                 inside, np.zeros(size), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}
             )
             at = at + scale * found.x
-            scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(energy, at, seen)), 1 / WIDEST**2))
+            scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
         if size > DENSE:
             return at.astype(np.float32), scale.astype(np.float32)
-        hessian = np.asarray(jax.jit(jax.hessian(energy))(jnp.asarray(at), seen))
+        hessian = np.asarray(products(at, np.eye(size)))
     return at.astype(np.float32), _factor(hessian, scale)
 
 
@@ -75,15 +77,20 @@ def _scaled(finite: Any, at: np.ndarray, scale: np.ndarray, v: np.ndarray) -> An
     return value, scale * slope
 
 
-def _diagonal(energy: Any, at: np.ndarray, data: Any) -> np.ndarray:
+def _products(energy: Any, u: Any, rows: Any, data: Any) -> Any:
+    """The curvature times each row (k, d): (k, d); one after another where they are long."""
+    slope = lambda u: jax.grad(energy)(u, data)
+    product = lambda row: jax.jvp(slope, (u,), (row,))[1]
+    return jax.vmap(product)(rows) if rows.shape[1] <= DENSE else jax.lax.map(product, rows)
+
+
+def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
     """The diagonal of the curvature, exactly for few parameters, else by random signs."""
     size = len(at)
-    slope = lambda u: jax.grad(energy)(u, data)
-    product = lambda v: jax.jvp(slope, (jnp.asarray(at),), (v,))[1]
     if size <= DENSE:
-        return np.diagonal(np.asarray(jax.jit(jax.vmap(product))(jnp.eye(size)))).copy()
+        return np.diagonal(products(at, np.eye(size))).copy()
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (32, size))
-    return np.mean([s * np.asarray(jax.jit(product)(jnp.asarray(s))) for s in signs], axis=0)
+    return np.mean(signs * np.asarray(products(at, signs)), axis=0)
 
 
 def _factor(hessian: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 Chains start from different random weights and climb by Adam to where the posterior has its mass.
 The size of a step is bounded twice: by the largest curvature of the log density, beyond which the
 discretised chain is too warm and then diverges, and by the noise of minibatch gradients, which
-heats a chain as well. One compiled gradient serves all of this; the rest is a few sums.
+heats a chain as well. One compiled gradient serves both bounds; the rest is a few sums.
 """
 
 import dataclasses
@@ -18,6 +18,8 @@ import numpy as np
 from posterity.distillation.sampling.target import Target, generator
 
 RATE = 1e-2
+CHUNK = 250
+"""Steps of a climb in one compiled call, after which it can be interrupted."""
 WARMTH = 0.05
 """How much warmer than it should be a chain may be in its worst direction, for either reason."""
 POWERS = 24
@@ -45,9 +47,14 @@ def _gradient(target: Target, positions: Any, key: jax.Array, chains: int) -> An
 def climb(target: Target, positions: Any, chains: int, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
     moments = _adam(steps).init(positions)
-    for own in _keys(key, steps):
-        gradient = _gradient(target, positions, own, chains)
-        positions, moments = _moved(steps, positions, moments, gradient)
+    words = _words(key, steps)
+    for begin in range(0, steps, CHUNK):
+        some = np.zeros((CHUNK, 2), np.uint32)
+        count = len(words[begin : begin + CHUNK])
+        some[:count] = words[begin : begin + CHUNK]
+        positions, moments = _climbed(
+            target, positions, moments, some, np.int32(count), chains, steps
+        )
     return positions
 
 
@@ -57,10 +64,21 @@ def _adam(steps: int) -> Any:
     return optax.adam(optax.cosine_decay_schedule(-RATE, max(steps, 1)))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _moved(steps: int, positions: Any, moments: Any, gradient: Any) -> Any:
-    moves, moments = _adam(steps).update(gradient, moments)
-    return jax.tree.map(jnp.add, positions, moves), moments
+@functools.partial(jax.jit, static_argnums=(5, 6))
+def _climbed(
+    target: Target, positions: Any, moments: Any, words: Any, count: Any, chains: int, steps: int
+) -> Any:
+    """After the first ``count`` of so many steps, and Adam's moments then."""
+
+    def one(number: Any, carry: Any) -> Any:
+        positions, moments = carry
+        key = jax.random.wrap_key_data(words[number])
+        batch = target.minibatch(chains, key=key)
+        gradient = target.value_and_gradient(positions, batch)[1]
+        moves, moments = _adam(steps).update(gradient, moments)
+        return jax.tree.map(jnp.add, positions, moves), moments
+
+    return jax.lax.fori_loop(0, count, one, (positions, moments))
 
 
 def tuned(target: Target, positions: Any, chains: int, *, scaled: bool, key: jax.Array) -> Tuned:
@@ -85,9 +103,14 @@ def tuned(target: Target, positions: Any, chains: int, *, scaled: bool, key: jax
     return Tuned(scale, float(4 * WARMTH / max(curvature, heat, 1e-30)))
 
 
+def _words(key: jax.Array, count: int) -> np.ndarray:
+    """Those of so many keys (count, 2); drawn by NumPy: nothing needs to be compiled for them."""
+    return generator(key).integers(2**32, size=(count, 2), dtype=np.uint32)
+
+
 def _keys(key: jax.Array, count: int) -> Iterator[jax.Array]:
-    """So many keys; drawn by NumPy, as nothing needs to be compiled for them."""
-    for words in generator(key).integers(2**32, size=(count, 2), dtype=np.uint32):
+    """So many keys."""
+    for words in _words(key, count):
         yield jax.random.wrap_key_data(words)
 
 
