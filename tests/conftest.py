@@ -23,6 +23,14 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # For the processes that run tests in parallel: more threads than cores make inverses crawl.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import jax  # noqa: E402  # with what is set above
+
+# What one process, or an earlier run, compiled the others need not; it is half of what tests take.
+# Not by a variable: processes that tests start, and kill, are to leave nothing half-written here.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
 typechecker.install("posterity")
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
@@ -30,7 +38,7 @@ settings.register_profile("thorough", deadline=None, max_examples=1000, print_bl
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 MAPS = Path("/proc/self/maps")
-MANY = 20_000  # of the 65,530 that Linux gives a process
+MANY = 40_000  # of the 65,530 that Linux gives a process
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,6 +46,4 @@ def few_programs():
     """Every compiled program takes memory maps, and a process that has no more of them dies."""
     yield
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
-        import jax
-
         jax.clear_caches()

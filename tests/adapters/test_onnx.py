@@ -53,6 +53,7 @@ def perceptron(head: Head, *hidden: int, size: float = 1.0, inputs: int = 3) -> 
     return Student(layers, weights(layers, RNG, size), head)
 
 
+@pytest.mark.slow
 @given(students())
 @settings(max_examples=60, deadline=None)
 def test_any_student_predicts_the_same(drawn: Any) -> None:

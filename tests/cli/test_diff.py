@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from cli.commands import document, ledger, refuse, succeed
 
 import posterity
@@ -45,6 +46,7 @@ def test_different_models_are_refused(strange):
     refuse("diff n.safetensors pipe", 5, "'pipe'")
 
 
+@pytest.mark.slow
 def test_estimates_for_mixtures_carry_their_standard_error(files):
     for name, means in (("a", [0.0, 5.0]), ("b", [0.0, 6.0])):
         two = posterity.DiagonalGaussian(np.array(means)[:, None], np.ones((2, 1)))

@@ -115,6 +115,7 @@ def same(one, other):
     return np.array_equal(one.parameters, other.parameters) and one.head == other.head
 
 
+@pytest.mark.slow
 def test_distilling_is_what_the_library_does(folder):
     line = (*DISTILL.split(), "--noise", 0.3, "--split", "--steps", 1500, "--seed", 3)
     data = document(*line, "--plot", "closing.png")

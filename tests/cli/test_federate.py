@@ -145,6 +145,7 @@ def test_fewer_steps_than_were_made_are_refused(folder):
     )
 
 
+@pytest.mark.slow
 def test_a_function_and_a_network_from_a_configuration(folder):
     Path("my_model.py").write_text(
         "import jax\ndef log_likelihood(z, data):\n    x, y = data\n    f = x @ z\n"

@@ -52,6 +52,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_pursuing_is_what_the_library_does(folder):
     """And a posterior that is full of correlations is cut short by two diagonal components."""
     data = document("pursue", "pursuit.toml", "--plot", "grown.png", code=9)

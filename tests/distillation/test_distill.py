@@ -191,6 +191,7 @@ class Stop(Exception):
     """Where a run is cut off."""
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("posterity.distillation.checkpoint.SECONDS", 0.0)
     brief = {"climb": 100, "burn_in": 250}

@@ -197,6 +197,7 @@ entries = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(entries, entries, entries)
 def test_maps_merge_in_any_order(a, b, c):
     ledger = lambda known: Ledger(Beta(1.0, 1.0), known)
@@ -275,6 +276,7 @@ def test_bernoulli_on_a_single_site():
     assert run.posterior.standard_parameters() == {"a": 3.0, "b": 1.0}
 
 
+@pytest.mark.slow
 def test_the_time_to_cover_a_long_path_is_told_quickly_and_with_care():
     path = nx.path_graph([f"{k:04}" for k in range(100)])
     assert 10_000 < Gossip(path).cover < 15_000  # 5/4 of the square

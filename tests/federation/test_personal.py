@@ -113,6 +113,7 @@ def assert_alike(found, expected, *, mean, deviation):
 # --- every way to federate -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_what_is_shared_travels():
     run = small()
     for name in run.ledger.sites:
@@ -183,6 +184,7 @@ def test_a_sites_posterior_is_a_file(tmp_path):
     assert load(tmp_path / "own") == own
 
 
+@pytest.mark.slow
 def test_a_site_needs_what_it_has_and_what_reached_it():
     run = small()
     problem = run.federation.site(NAMES[1])

@@ -52,6 +52,7 @@ def said(*arguments: Any, **options: Any) -> list[str]:
 # --- margins -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     seed=SEEDS,

@@ -35,7 +35,9 @@ def clustering(seed: int, groups: int = 6) -> Clustering:
 
 
 @pytest.mark.parametrize("direction", ["reverse", "forward"])
-@pytest.mark.parametrize("name", ["NormalWishart", "Gamma", "Dirichlet"])
+@pytest.mark.parametrize(
+    "name", ["NormalWishart", "Gamma", pytest.param("Dirichlet", marks=pytest.mark.slow)]
+)
 @settings(max_examples=6)
 @given(seed=seeds)
 def test_columns_that_were_kept_are_those_made_anew(name: str, direction: str, seed: int) -> None:

@@ -86,6 +86,7 @@ def shuffled(plate: Plate, order: np.ndarray, prior: Any) -> Plate:
     return Plate(plate.members[order], weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["barycenter", "product"])
 @settings(max_examples=4)
 @given(

@@ -80,6 +80,7 @@ def test_expected_counts_are_the_natural_gradient(family: str) -> None:
     np.testing.assert_allclose(along, slope, atol=1e-10 * np.abs(slope).max())
 
 
+@pytest.mark.slow
 @families("NormalWishart", "NormalGamma")
 def test_the_bound_is_below_the_evidence_of_draws(family: str) -> None:
     """``E_q[log p(x | z)]`` is no larger than ``log E_q[p(x | z)]``: Jensen's inequality."""

@@ -131,6 +131,7 @@ def test_linear_regression_has_its_exact_marginal_likelihood(seed, log_spread):
     assert total(LINEAR, z, x, y) == pytest.approx(expected, rel=1e-9, abs=1e-7)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**16), st.floats(-4, 2))
 @settings(max_examples=15)
 def test_logistic_regression_is_bounded_from_below_and_tightly(seed, log_spread):

@@ -120,6 +120,7 @@ def test_the_same_key_gives_the_same_mixture(found: Pursuit) -> None:
     assert str(again) == str(found)
 
 
+@pytest.mark.slow
 def test_the_greedy_steps_alone_are_worse_than_all_weights_anew(found: Pursuit) -> None:
     """Each on its own, and every rule ends with a mixture that is one."""
     bounds = {}

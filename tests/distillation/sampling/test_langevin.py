@@ -137,6 +137,7 @@ def test_a_network_of_no_hidden_units_is_a_logistic_regression() -> None:
     np.testing.assert_allclose(one.std((0, 1)), sd, rtol=2 * HEAT)
 
 
+@pytest.mark.slow
 def test_chains_last_and_chains_first_agree() -> None:
     """Small networks have chains along the last axis, large ones along the first."""
     x, y = points()
