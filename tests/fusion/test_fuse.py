@@ -1,5 +1,6 @@
 """The verb: its laws and its rules; what it refuses is in test_refusals.py."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -362,3 +363,10 @@ def test_blocks_may_bear_any_name() -> None:
 def test_one_posterior_given_twice_has_itself_as_barycentre() -> None:
     q: ExponentialFamily = stack([Gamma.from_standard(2.0, 3.0)])[0]
     assert fuse({"a": q, "b": q}).posterior == q
+
+
+def test_a_fusion_goes_to_another_process() -> None:
+    fusion = fuse({f"s{k}": clusters(k) for k in range(3)})
+    twin = pickle.loads(pickle.dumps(fusion))
+    assert twin.posterior == fusion.posterior and repr(twin) == repr(fusion)
+    assert (twin.cost, twin.residual, twin.scale) == (fusion.cost, fusion.residual, fusion.scale)
