@@ -11,10 +11,15 @@ from posterity import cli
 from posterity.families import Gamma, Mixture, NormalWishart, Plate
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A folder of its own, in which the test runs: tests see what a command leaves behind."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A folder with posteriors of some sites, in which the test runs."""
-    monkeypatch.chdir(tmp_path)
+    """Posteriors of some sites, where the test runs."""
     monkeypatch.delenv(cli.DEBUG, raising=False)
     posterity.save(ledger("north", 0.0, 5.0), "n.safetensors")
     posterity.save(ledger("south", 5.1, 0.1), "s.safetensors")
@@ -47,9 +52,8 @@ def strange(files):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder with the data of two federations, in which the test runs."""
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path):
+    """The data of two federations, where the test runs."""
     for name in ("north", "south"):
         np.savez(f"{name}.npz", x=np.array(COUNTS[name]))
     Path("east.csv").write_text("\n".join(["count", *map(str, COUNTS["east"])]) + "\n")

@@ -37,9 +37,8 @@ WIDE = CONFIG.replace("[0, 0]", "[0, 0, 0]").replace(
 
 
 @pytest.fixture
-def tables(tmp_path, monkeypatch):
+def tables(monkeypatch):
     """A federation of two tables, in whose folder the test runs."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(cli.DEBUG, raising=False)
     Path("a.csv").write_text(A)
     Path("b.csv").write_text(B)

@@ -72,9 +72,8 @@ student = "out.safetensors"
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """A network's posterior, a regression's, records with and without labels."""
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     mean, variance = 0.3 * rng.normal(size=LAYERS.size), np.full(LAYERS.size, 0.05)
     network, prior = Network.from_standard(mean, variance, LAYERS), Network.prior(LAYERS, 1.0)

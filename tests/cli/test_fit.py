@@ -18,11 +18,6 @@ from posterity.models import LinearRegression, Records
 COUNT = 200
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def records(seed=0, count=COUNT):
     rng = np.random.default_rng(seed)
     age, dose = rng.normal(60, 10, count), rng.gamma(2, 1e-6, count)

@@ -13,8 +13,7 @@ from tests.fusion.nets import as_site, random_network, shuffled
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def files():
     rng = np.random.default_rng(0)
     network = random_network(Layers.dense(4, 5, 3), rng)
     posterity.save(as_site("north", network), "n.safetensors")

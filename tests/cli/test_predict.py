@@ -15,9 +15,8 @@ from posterity.networks import Layers, describe
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """Students of each kind, a network, records with names and without."""
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
 
     def student(name, head, **about):

@@ -40,9 +40,8 @@ SHORT = CONFIG.replace("components = 2", "components = 3").replace('"diagonal"',
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """Records whose columns say nearly the same, so that single coefficients are not known."""
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     age = 3 * rng.normal(size=40)
     dose, sick = age + 0.3 * rng.normal(size=40), (age + rng.normal(size=40) > 0).astype(int)

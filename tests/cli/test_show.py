@@ -21,8 +21,7 @@ def factor(mean, count):
 
 
 @pytest.fixture
-def shown(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def shown():
     prior = Gaussian.from_standard(np.zeros(2), 100 * np.eye(2)).named(["age", "dose"])
     ledger = Ledger(prior).extend({"north": factor([1, 0], 50), "south": factor([1, 2], 10)})
     posterity.save(ledger, "ledger.safetensors")
@@ -33,8 +32,7 @@ def shown(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_every_family(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_every_family(name):
     posterity.save(TABLE[name].draw(np.random.default_rng(0), (), 3), "q.safetensors")
     found = document("show", "q.safetensors")
     assert found["rows"] or found["layers"]
