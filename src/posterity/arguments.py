@@ -1,10 +1,11 @@
 """What arguments can be: constraints, named once and declared where the argument is."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 from posterity.errors import PosterityError, UsageError
 
@@ -59,3 +60,37 @@ POSITIVE = Constraint(
     "a positive number", lambda x: isinstance(x, Real) and 0 < float(x) < math.inf
 )
 SHARE = Constraint("a number in (0, 1]", lambda x: isinstance(x, Real) and 0 < float(x) <= 1)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def renamed(**names: str) -> Callable[[Function], Function]:
+    """Decorate a function so that an old name of an argument raises an error that tells the new.
+
+    The values are names of arguments, or whole sentences that say what to do instead.
+
+    >>> @renamed(batch="batch_size")  # doctest: +ELLIPSIS
+    ... def train(batch_size=10): ...
+    >>> train(batch=3)
+    Traceback (most recent call last):
+    ...
+    posterity.errors.UsageError: found argument 'batch' of train; expected 'batch_size'. ...
+    """
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **keywords: Any) -> Any:
+            for old in keywords.keys() & names.keys():
+                new = names[old]
+                word = new.isidentifier()
+                raise UsageError(
+                    found=f"argument {old!r} of {function.__name__}",
+                    expected=repr(new) if word else "its successor",
+                    fix=f"Pass {new}= instead." if word else new,
+                )
+            return function(*args, **keywords)
+
+        return wrapper  # type: ignore[return-value]
+
+    return decorate

@@ -9,6 +9,7 @@ from posterity.artifact.artifact import (
     digest,
     inspect,
     load,
+    loaded,
     open_artifact,
     save,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "digest",
     "inspect",
     "load",
+    "loaded",
     "one_vocabulary",
     "open_artifact",
     "register",

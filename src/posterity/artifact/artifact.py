@@ -85,6 +85,11 @@ def load(path: str | os.PathLike[str]) -> Any:
         return decode(found.manifest.tree, _arrays(found))
 
 
+def loaded(value: Any) -> Any:
+    """What a verb was called with: read if it is the path of a file, else itself."""
+    return load(value) if isinstance(value, str | os.PathLike) else value
+
+
 @dataclasses.dataclass(frozen=True)
 class Inspection:
     """What a file holds: of each array its type and shape, of a ledger what it says of its sites.

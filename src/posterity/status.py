@@ -1,0 +1,72 @@
+"""What every verb says of its result, and of the way there: one status, one report of progress."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+State = Literal["converged", "not converged", "diverged"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """Whether a result can be relied on, and what is left to gain.
+
+    ``left`` estimates, in nats, how far the result is from the optimum that it was to reach:
+    ``math.inf`` where that is not known. ``tolerance`` is how much may be left, in the same nats.
+    ``reasons`` say in words what else keeps the result from being called converged. What each verb
+    measures is told by its own documentation.
+
+    >>> print(Status("not converged", 0.25, 1e-3, ("site 'north' failed",)))
+    not converged: 0.25 nats left, 0.001 allowed; site 'north' failed
+    """
+
+    state: State
+    left: float
+    tolerance: float
+    reasons: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, left: float, tolerance: float, reasons: tuple[str, ...] = ()) -> "Status":
+        """Converged if no more than the tolerance is left and there are no reasons against it.
+
+        >>> Status.of(math.nan, 1e-3).state
+        'not converged'
+        """
+        settled = left <= tolerance and not reasons
+        return cls("converged" if settled else "not converged", left, tolerance, tuple(reasons))
+
+    @property
+    def converged(self) -> bool:
+        """Whether the result can be relied on."""
+        return self.state == "converged"
+
+    def __str__(self) -> str:
+        known = math.isfinite(self.left)
+        left = f"{self.left:.2g} nats" if known else "an unknown number of nats"
+        why = "".join(f"; {reason}" for reason in self.reasons)
+        return f"{self.state}: {left} left, {self.tolerance:.2g} allowed{why}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a verb has come; what ``progress=`` is called with, after each step or some of them.
+
+    ``step`` counts the steps made, ``steps`` those that there will be at most (None if that is not
+    known). ``objective`` is the value of what is optimised, in nats, ``left`` an estimate of how
+    far it is from its optimum; NaN where they are not known yet.
+    """
+
+    step: int
+    steps: int | None = None
+    objective: float = math.nan
+    left: float = math.nan
+    partial: Callable[[], Any] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def result(self) -> Any:
+        """The result so far, of the kind that the verb returns; computed when it is asked for."""
+        return None if self.partial is None else self.partial()
+
+
+ProgressCallback = Callable[[Progress], Any]
