@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.networks.bound import Bound, as_posterior, started
 from posterity.networks.forward import outputs
-from posterity.networks.layers import Layers
 from posterity.pursuit.learning.coresets import kept
 from posterity.pursuit.learning.task_networks import batches, chances, step_of
 

@@ -12,6 +12,7 @@ import posterity
 import posterity.fusion.networks.fuse  # hypothesis traces, and slows, what is imported in a test
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Network, Product
+from posterity.families.layers import Conv, Dense, Layers
 from posterity.fusion.diff import diff
 from posterity.fusion.matching import Matching
 from posterity.fusion.networks.forward import flow
@@ -21,7 +22,6 @@ from posterity.fusion.networks.refusals import widths_wanted
 from posterity.fusion.networks.tree import assigned, merged
 from posterity.fusion.sites import read_sites
 from posterity.networks import Options
-from posterity.networks.layers import Conv, Dense, Layers
 from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
 
 QUICK = Options(samples=60)

@@ -4,8 +4,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from posterity.families.layers import Conv, Dense, Layers
     from posterity.fusion.networks.options import Options
-    from posterity.networks.layers import Conv, Dense, Layers
     from posterity.networks.prediction import Prediction, describe, predict
     from posterity.networks.priors import GaussianPrior, Horseshoe
     from posterity.networks.pytrees import from_pytree, to_pytree

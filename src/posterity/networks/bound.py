@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from posterity.arrays.typing import Real
+from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.networks.layers import Layers
 from posterity.networks.likelihoods import log_likelihood
 from posterity.networks.noisy import outputs
 from posterity.networks.priors import Horseshoe

@@ -16,8 +16,8 @@ from jaxtyping import Float
 
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError, UsageError
+from posterity.families.layers import Dense, Layers
 from posterity.networks.forward import FUNCTIONS
-from posterity.networks.layers import Dense, Layers
 
 TERMS = 64
 """Sums of more terms are left to the compiler: written out, they take too long to compile."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from posterity.errors import ScaleWarning, StructureError
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 
 LARGE = 10.0
 """Root mean square of a column above which it is said to be badly scaled."""

@@ -11,7 +11,7 @@ from posterity.arguments import one_of
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError
 from posterity.families.gaussian import LOG_2PI
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 
 OUTPUTS = {
     "bernoulli": "one logit an input",

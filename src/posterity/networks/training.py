@@ -12,6 +12,7 @@ import numpy as np
 
 from posterity.arguments import COUNT, POSITIVE
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
+from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.federation.status import Status
 from posterity.ledger import Ledger
@@ -19,7 +20,6 @@ from posterity.models.base import VARIANCE
 from posterity.networks.bound import Bound, Parameters, as_posterior, started
 from posterity.networks.convergence import PACE, status_of
 from posterity.networks.inputs import arrays
-from posterity.networks.layers import Layers
 from posterity.networks.likelihoods import LIKELIHOOD, check_outputs
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
 

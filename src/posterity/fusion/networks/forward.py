@@ -6,7 +6,7 @@ import numpy as np
 import scipy.special
 
 from posterity.arrays.typing import Float
-from posterity.networks.layers import Conv, Layer, Layers
+from posterity.families.layers import Conv, Layer, Layers
 
 Array = np.ndarray
 

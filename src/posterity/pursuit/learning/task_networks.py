@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.errors import ParameterError
+from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.federation.keys import site_key
 from posterity.networks.bound import Bound, as_posterior, started
 from posterity.networks.forward import outputs
-from posterity.networks.layers import Layers
 from posterity.networks.training import FASTER, RATE
 
 Array = np.ndarray
