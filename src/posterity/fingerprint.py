@@ -130,12 +130,12 @@ class _Walk:
             return self.all("object", type(value), held)
         if _is_importable(value):
             return self.all("name", *_name(value))
-        if callable(value) and hasattr(value, "__wrapped__"):  # compiled, or kept by a cache
-            return self.all("wrapped", value.__wrapped__)
+        if wrapped := getattr(value, "__wrapped__", None):  # compiled, or kept by a cache
+            return self.all("wrapped", wrapped)
         return self.object(value)
 
     def array(self, value: Any) -> bytes:
-        if is_jax(value) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        if is_jax(value) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
             return self.all("key", str(value.dtype), jax.random.key_data(value))
         if isinstance(value, np.ma.MaskedArray):
             return self.all("masked", value.data, np.ma.getmaskarray(value))
@@ -148,8 +148,8 @@ class _Walk:
     def function(self, function: types.FunctionType) -> bytes:
         code, home = function.__code__, function.__globals__.get("__name__", "")
         checks = code.co_filename.startswith("<@beartype(") or home.startswith(CHECKERS)
-        if checks and hasattr(function, "__wrapped__"):
-            return self.digest(function.__wrapped__)
+        if checks and (wrapped := getattr(function, "__wrapped__", None)):
+            return self.digest(wrapped)
         cells = dict(zip(code.co_freevars, map(_content, function.__closure__ or ()), strict=True))
         within = cells, function.__defaults__, function.__kwdefaults__
         if _is_packaged(home):
