@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from posterity.networks.training import Progress, Trained, train
 
 _HOME = {
-    "Conv": "layers",
-    "Dense": "layers",
+    "Conv": "posterity.families.layers",
+    "Dense": "posterity.families.layers",
     "GaussianPrior": "priors",
     "Horseshoe": "priors",
-    "Layers": "layers",
+    "Layers": "posterity.families.layers",
     "Options": "posterity.fusion.networks.options",
     "Prediction": "prediction",
     "Progress": "training",
