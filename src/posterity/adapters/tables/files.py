@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.adapters.tables import numbers
-from posterity.adapters.tables.cells import Cells, clean, read_cells, read_text
+from posterity.adapters.tables.cells import Cells, as_text, clean, read_cells, read_text
 from posterity.adapters.tables.headers import has_spread, roles_of
 from posterity.adapters.tables.laws import from_table, to_table
 from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
@@ -135,7 +135,7 @@ def write(law: Any, path: Name, *, covariance: Name | None = None) -> None:
     if as_json:
         write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
         return
-    names, mean = table["names"], table["mean"]
+    names, mean = [as_text(name) for name in table["names"]], table["mean"]
     if covariance is not None:
         rows = zip(names, table["covariance"], strict=True)
         _write_csv(Path(covariance), [["name", *names], *([n, *map(repr, row)] for n, row in rows)])
