@@ -202,7 +202,7 @@ def _site(one: Any) -> dict[str, Any]:
 
 def _print_csv(compute: Any) -> None:
     """Rows alone on standard output; what else there is to say goes beside it."""
-    from posterity.adapters.tables.cells import as_text
+    from posterity.adapters.tables.reader import as_text
     from posterity.cli.failures import printable
     from posterity.interrupts import heed
 
