@@ -59,8 +59,8 @@ class Cubature(Evaluator):
             z = q.join_event(events) if isinstance(q, Product) else events[0]
             return model.total(z, records)
 
-        # Of a joint model each value is an optimum of its own, found by factorisations: many of them
-        # side by side can wait for each other for ever in XLA's threads.
+        # Each value of a joint model is an optimum of its own, found by factorisations, which
+        # side by side can wait for each other for ever in the threads of XLA.
         every_node = jax.lax.map if model.joint else lambda each, nodes: jax.vmap(each)(nodes)
         values, slopes = every_node(jax.value_and_grad(value), noise)
         every = zip(parts, noise, slopes, strict=True)
