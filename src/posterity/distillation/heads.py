@@ -24,7 +24,7 @@ from posterity.arrays.typing import Float, Real
 from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.gaussian import LOG_2PI
-from posterity.networks.likelihoods import LIKELIHOOD
+from posterity.models.likelihoods import LIKELIHOOD
 from posterity.networks.prediction import Prediction
 
 Expectations = dict[str, Any]

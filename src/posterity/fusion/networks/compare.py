@@ -6,8 +6,8 @@ import numpy as np
 import scipy.optimize
 
 from posterity.errors import StructureError
+from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.networks.layers import Layers
 
 Array = np.ndarray
 
