@@ -1,9 +1,8 @@
 """The evidence lower bound of a mean-field network, and its parameters while they are trained."""
 
-import dataclasses
-import functools
 from typing import Any, NamedTuple, Self
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,21 +33,15 @@ class Scales(NamedTuple):
         return cls(prior.scale, prior.slab, prior.layer_scale)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["noise_variance", "temperature", "scales"],
-    meta_fields=["layers", "likelihood"],
-)
-@dataclasses.dataclass(frozen=True)
-class Bound:
+class Bound(eqx.Module):
     """``E_q[log p(y | x)] - temperature KL(q | prior)``, over the number of records.
 
     A pytree whose leaves are numbers: a compiled program serves all their values. ``scales`` are
     those of a horseshoe prior, None under any other.
     """
 
-    layers: Layers
-    likelihood: str
+    layers: Layers = eqx.field(static=True)
+    likelihood: str = eqx.field(static=True)
     noise_variance: float
     temperature: float
     scales: Scales | None
