@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-from posterity.errors import StructureError
+from posterity.errors import ParameterError, StructureError
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 
