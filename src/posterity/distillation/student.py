@@ -17,7 +17,7 @@ from posterity.distillation.scaling import Scaling
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.layers import Layers
 from posterity.models.forward import Forward
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 
 ROWS = 4096
 """Inputs that are looked at together."""
