@@ -10,8 +10,8 @@ import scipy.stats
 
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Network, stack
+from posterity.models.forward import outputs
 from posterity.networks import Dense, Layers, describe, predict
-from posterity.networks.forward import outputs
 
 LAYERS = Layers.dense(3, 4, 3)
 RNG = np.random.default_rng(0)

@@ -31,8 +31,8 @@ from posterity.adapters.channels_first import ChannelsFirst, channels_first, che
 from posterity.distillation.heads import FLOOR
 from posterity.distillation.student import Student
 from posterity.errors import MissingExtraError, StructureError
+from posterity.families.layers import Conv
 from posterity.files import write_file
-from posterity.networks.layers import Conv
 
 OPSET = 17
 IR = 8

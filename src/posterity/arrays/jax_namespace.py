@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import jax.scipy.special
 
-from posterity.arrays.namespace import Namespace
+from posterity.arrays.functions import Namespace
 from posterity.arrays.special import digamma, trigamma
 from posterity.arrays.typing import Bool, Real
 

@@ -15,8 +15,8 @@ from posterity.distillation.heads import Head
 from posterity.distillation.sampling.target import generator
 from posterity.distillation.scaling import Scaling
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.networks.forward import Forward
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
+from posterity.models.forward import Forward
 from posterity.networks.prediction import Prediction
 
 ROWS = 4096

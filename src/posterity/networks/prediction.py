@@ -12,10 +12,10 @@ from jaxtyping import Float
 from posterity.arguments import NATURAL
 from posterity.errors import ParameterError, StructureError
 from posterity.families.gaussian import LOG_2PI
+from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.networks.forward import outputs
-from posterity.networks.layers import Layers
-from posterity.networks.likelihoods import LIKELIHOOD, check_outputs
+from posterity.models.forward import outputs
+from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 
 NUMBERS = 1 << 24
 """Activations, of all draws that are looked at together, that fit into memory well."""

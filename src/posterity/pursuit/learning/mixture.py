@@ -11,8 +11,8 @@ from scipy.special import logsumexp, softmax
 
 from posterity.arguments import COUNT, NATURAL, POSITIVE, one_of
 from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.networks.layers import Layers
 from posterity.networks.prediction import Prediction
 from posterity.pursuit.learning import coresets
 from posterity.pursuit.learning.base import Learner, prediction
