@@ -23,7 +23,7 @@ from posterity.distillation.teachers import Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families.layers import Layers
 from posterity.interrupts import deferred
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 from posterity.notebook import html
 
 STEPS = 20_000

@@ -16,8 +16,8 @@ from posterity.distillation.sampling.target import generator
 from posterity.distillation.scaling import Scaling
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.layers import Layers
-from posterity.networks.forward import Forward
-from posterity.networks.prediction import Prediction
+from posterity.models.forward import Forward
+from posterity.networks.predictive import Prediction
 from posterity.notebook import html
 
 ROWS = 4096
