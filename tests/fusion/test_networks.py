@@ -15,13 +15,13 @@ from posterity.families import DiagonalGaussian, Network, Product
 from posterity.families.layers import Conv, Dense, Layers
 from posterity.fusion.diff import diff
 from posterity.fusion.matching import Matching
+from posterity.fusion.networks import Options
 from posterity.fusion.networks.forward import flow
 from posterity.fusion.networks.inputs import mean_squares, random_inputs
 from posterity.fusion.networks.locals import in_order
 from posterity.fusion.networks.refusals import widths_wanted
 from posterity.fusion.networks.tree import assigned, merged
 from posterity.fusion.sites import read_sites
-from posterity.networks import Options
 from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
 
 QUICK = Options(samples=60)

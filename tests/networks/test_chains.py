@@ -7,8 +7,8 @@ import pytest
 
 from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Conv, Dense, Layers
+from posterity.models.forward import apply
 from posterity.networks.chains import TERMS, outputs, pays
-from posterity.networks.forward import apply
 
 CHAINS = 5
 NETWORKS = [

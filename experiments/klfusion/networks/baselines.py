@@ -13,7 +13,7 @@ from experiments.data import Array, Images
 from posterity.arrays.typing import KeyArray
 from posterity.families import Network
 from posterity.families.layers import Layers
-from posterity.networks.forward import outputs
+from posterity.models.forward import outputs
 
 
 def class_weights(sites: Sequence[Network], priors: Sequence[Network]) -> Array:

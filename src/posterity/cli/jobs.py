@@ -24,7 +24,7 @@ from posterity.federation.federate import start
 from posterity.federation.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
-from posterity.networks.likelihoods import check_outputs
+from posterity.models.likelihoods import check_outputs
 
 WITH_INTERCEPT = ("function", "linear-regression", "logistic-regression")
 """Models that see a column of ones."""

@@ -19,7 +19,7 @@ from posterity.cli.streams import Json, present
 from posterity.errors import ArtifactError, StructureError, UsageError
 
 if TYPE_CHECKING:
-    from posterity.summary import Pull, Row, Summary
+    from posterity.summary import Influence, Row, Summary
 
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
@@ -75,7 +75,7 @@ def show(
 def _show(file: Path, level: float, site: str | None, plot: Path | None, *, whole: bool) -> Data:
     from posterity.artifact import artifact
     from posterity.ledger import Ledger
-    from posterity.summary import pulls, summarise
+    from posterity.summary import influences, summarise
 
     files.check_regular(file)
     try:
@@ -89,7 +89,7 @@ def _show(file: Path, level: float, site: str | None, plot: Path | None, *, whol
     if site is not None:
         if not isinstance(posterior, Ledger):
             raise _no_ledger(site, found.kind)
-        moved = pulls(posterior, site)
+        moved = influences(posterior, site)
     if plot is not None:
         from posterity.plots.summary import plot_summary
 
@@ -168,7 +168,7 @@ def _row(row: "Row") -> Data:
     return {**row._asdict(), **_numbers(row, *ROW[4:]), "label": row.label}
 
 
-def _pull(pull: "Pull") -> Data:
+def _pull(pull: "Influence") -> Data:
     return {**pull._asdict(), **_numbers(pull, *PULL[4:]), "label": pull.label}
 
 
