@@ -10,7 +10,9 @@ import pytest
 from cli.commands import call, contents, document, refuse
 
 import posterity
-from posterity.cli.config.pursuit import load_job
+from posterity.cli.jobs import problem_of
+from posterity.cli.options import read
+from posterity.cli.pursue import OPTIONS, arguments_of, target_of
 from posterity.families import Mixture
 from posterity.models import LogisticRegression
 from posterity.pursuit import Best, Fixed, Flatness, Joint
@@ -34,9 +36,15 @@ attempts = 2
 finalists = 1
 samples = 256
 [output]
-posterior = "out.safetensors"
+file = "out.safetensors"
 """
 SHORT = CONFIG.replace("components = 2", "components = 3").replace('"diagonal"', '"full"')
+
+
+def configured():
+    """The target and the arguments that the configuration describes."""
+    settings = read(OPTIONS, {}, Path("pursuit.toml"))
+    return target_of(settings, problem_of(settings)), arguments_of(settings)
 
 
 @pytest.fixture
@@ -55,8 +63,7 @@ def folder(tmp_path):
 def test_pursuing_is_what_the_library_does(folder):
     """And a posterior that is full of correlations is cut short by two diagonal components."""
     data = document("pursue", "pursuit.toml", "--plot", "grown.png", code=9)
-    job = load_job(Path("pursuit.toml"))
-    target, base = job.target, job.base
+    target, base = configured()[0], "diagonal"
     assert isinstance(target, Joint) and isinstance(target.model, LogisticRegression)
     found = posterity.pursue(
         target, base, key=jax.random.key(2), components=2, temper=Fixed(1.0), polish=None,
@@ -128,37 +135,37 @@ def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
 )
 def test_rules_by_name(said, temper, folder):
     Path("pursuit.toml").write_text(CONFIG.replace("temper = 1.0", f"temper = {said}"))
-    assert load_job(Path("pursuit.toml")).options["temper"] == temper
+    assert configured()[1]["temper"] == temper
 
 
 def test_a_schedule_and_everything_else(folder):
-    schedule = 'temper = {kind = "schedule", values = [1.0, 0.8]}\nbatch = 10\nweights = "line"'
+    schedule = 'temper = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\n'
+    schedule += 'weights = "line"'
     changed = CONFIG.replace("temper = 1.0", schedule).replace('"none"', '"end"')
     Path("pursuit.toml").write_text(changed)
-    job = load_job(Path("pursuit.toml"))
-    temper = job.options.pop("temper")
+    target, arguments = configured()
+    temper = arguments.pop("temper")
     assert [temper.options(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
         (1.0,),
         (0.8,),
         (0.8,),
         (0.8,),
     ]
-    assert job.target.records == 40 and job.target.batch == 10
-    assert job.options == {
+    assert target.records == 40 and target.batch == 10
+    assert arguments == {
+        "base": "diagonal",
         "components": 2, "weights": "line", "polish": "end", "attempts": 2, "finalists": 1,
         "samples": 256,
     }  # fmt: skip
-    plain = '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nposterior = "a.st"\n'
+    plain = '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nfile = "a.st"\n'
     Path("pursuit.toml").write_text(plain)
-    job = load_job(Path("pursuit.toml"))
-    assert (job.base, job.options) == ("diagonal", {"polish": "each"})
-    assert job.partial.name == "a.partial.st"
+    assert configured()[1] == {"base": "diagonal", "polish": "each"}
 
 
 @pytest.mark.parametrize(
     "old, new, code, words",
     [
-        ("[pursuit]", "[pursue]", 2, "pursue; docs/pursue.md"),
+        ("[pursuit]", "[pursue]", 2, "pursue; nothing is known"),
         ('base = "diagonal"', 'base = "round"', 2, "pursuit.base = 'round'"),
         ("components = 2", "components = 0", 2, "pursuit.components = 0"),
         ("temper = 1.0", "temper = -1.0", 2, "pursuit.temper"),
@@ -166,14 +173,14 @@ def test_a_schedule_and_everything_else(folder):
         ("temper = 1.0", "temper = {share = 0.1}", 2, "no pursuit.temper.kind"),
         ("temper = 1.0", 'temper = "fixed"\nweights = "all"', 2, "pursuit.weights = 'all'"),
         ("temper = 1.0", 'temper = {kind = "best", values = []}', 2, "table [pursuit.temper]"),
-        ("temper = 1.0", 'temper = {kind = "best", share = 1}', 2, "share; docs/pursue.md"),
+        ("temper = 1.0", 'temper = {kind = "best", share = 1}', 2, "share; [pursuit.temper]"),
         ("temper = 1.0", 'temper = {kind = "schedule", values = [0]}', 2, "a positive number"),
         ('polish = "none"', 'polish = "often"', 2, "pursuit.polish = 'often'; each"),
         ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; pursuit.toml"),
         ('target = "sick"', 'target = "well"', 4, "'well'; model.target"),
         ("variance = 4.0", "", 2, "prior.variance"),
-        ('posterior = "out.safetensors"', 'posterior = "sick.csv"', 2, "one of the inputs"),
-        ('posterior = "out.safetensors"', "", 2, "output.posterior"),
+        ('file = "out.safetensors"', 'file = "sick.csv"', 2, "one of the inputs"),
+        ('file = "out.safetensors"', "", 2, "output.file"),
         ("[output]", '[output]\nplot = "grown.gif"', 2, "grown.gif; .png"),
     ],
 )

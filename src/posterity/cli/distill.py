@@ -30,6 +30,7 @@ from posterity.errors import ConvergenceWarning
 from posterity.interrupts import deferred
 
 if TYPE_CHECKING:
+    from posterity.cli.jobs import Distilled
     from posterity.distillation import Distillation, Progress
 
 OPTIONS = (

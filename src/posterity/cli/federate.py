@@ -12,6 +12,7 @@ from posterity.cli.options import (
     COUNT,
     FILE,
     NATURAL,
+    PAIR,
     POSITIVE,
     SHARE,
     TEXT,
@@ -28,6 +29,7 @@ from posterity.cli.streams import bar
 from posterity.interrupts import deferred
 
 if TYPE_CHECKING:
+    from posterity.cli.jobs import Federated
     from posterity.federation import Run
     from posterity.federation.run import Goal
 
@@ -42,7 +44,7 @@ OPTIONS = (
     Option("schedule.speeds", by_name(POSITIVE, "SITE"), "Of an asynchronous schedule.",
            "--speed"),
     Option("schedule.graph", TEXT, "Of gossip: complete, ring or star."),
-    Option("schedule.links", list_of(list_of(TEXT)), "Of gossip: pairs of sites, as [[A, B]]."),
+    Option("schedule.links", list_of(PAIR), "Of gossip: pairs of sites, as [[A, B]]."),
     Option("schedule.walk", TEXT, "metropolis-hastings, non-backtracking or weighted."),
     Option("schedule.weights", by_name(POSITIVE, "SITE"), "Of a weighted walk.",
            "--walk-weight"),

@@ -282,7 +282,7 @@ def _fused(
         before, found = files.read_prior(prior)
         told.record["prior"] = found.digest
     large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
-    mebibytes = {} if budget is None else {"budget": budget * 2**20}
+    mebibytes: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
     if large and not is_network(paths[0]):  # which are matched in memory, or refused
         options = options | {"budget": BUDGET} | mebibytes
         with bar(f"Fusing {len(paths)} files", total=len(paths)) as step:

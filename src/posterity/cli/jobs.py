@@ -64,7 +64,8 @@ def federation_of(settings: Settings, names: Names | None = None) -> Federated:
 
 
 def _federation(settings: Settings, wanted: Names) -> Federated:
-    kind, intercept = settings.need("model.kind"), bool(settings["model.intercept"])
+    kind = specification.full_name(settings.need("model.kind"))
+    intercept = bool(settings["model.intercept"])
     target, key = settings["model.target"], jax.random.key(settings["seed"])
     paths = {site: Path(path) for site, path in settings.need("sites").items()}
     if intercept and kind not in WITH_INTERCEPT:
@@ -203,7 +204,8 @@ def problem_of(settings: Settings) -> Problem:
 
 
 def _problem(settings: Settings) -> Problem:
-    path, kind = Path(settings.need("data.file")), settings["model.kind"] or "network"
+    path = Path(settings.need("data.file"))
+    kind = specification.full_name(settings["model.kind"] or "network")
     intercept, target = bool(settings["model.intercept"]), settings["model.target"]
     if intercept and kind == "network":
         raise UsageError(
@@ -213,7 +215,7 @@ def _problem(settings: Settings) -> Problem:
         )
     tables = read_sites({path.stem: path}, target, intercept)
     columns = in_one_order(tables, (), target, kind != "network")
-    (data,) = columns.data.values()
+    data: Any = next(iter(columns.data.values()))
     if not isinstance(data, tuple):
         raise StructureError(
             found=f"data {str(path)!r} without labels",
@@ -222,7 +224,6 @@ def _problem(settings: Settings) -> Problem:
         )
     options = settings.table("model", "kind", "target", "intercept")
     variance = settings["prior.variance"]
-    variance = float(variance) if isinstance(variance, int) else variance
     model, prior = specification.make_model_and_prior(kind, options, variance, *data)
     reads = (path,) if settings.file is None else (settings.file, path)
     return Problem(kind, model, prior, data, columns.names, columns.notes, reads)
@@ -317,6 +318,7 @@ def _of_data(settings: Settings) -> Distilled:
 def _model(settings: Settings, posterior: Any, path: Path) -> Any:
     """What a posterior in a file is a law of."""
     kind, likelihood = settings["model.kind"], settings["model.likelihood"]
+    kind = None if kind is None else specification.full_name(kind)
     noise = settings["model.noise_variance"]
     known = {} if noise is None else {"noise_variance": noise}
     if isinstance(posterior, Network):

@@ -44,6 +44,9 @@ class Kind:
     by_name: bool = False
     bare: bool = False
     text: bool = False
+    real: bool = False
+    of: "Kind | None" = None
+    alternatives: "tuple[Kind, ...]" = ()
     choices: tuple[str, ...] = ()
 
     def parsed(self, texts: Sequence[str]) -> Any:
@@ -53,29 +56,45 @@ class Kind:
         read = str if self.text else _value
         pairs = [text.rpartition("=") for text in texts]
         named = [(clean(name), read(value)) for name, equals, value in pairs if equals or self.bare]
-        if self.by_name and (any(name for name, _ in named) or self.bare):
+        if self.by_name and (named or not self.alternatives):
             if len(dict(named)) < len(texts) or not (self.bare or all(dict(named))):
                 raise ValueError(f"{self.metavar}, once a name")
             return dict(named)
-        if self.many and not texts[-1].lstrip().startswith("["):
+        if self.many and texts[-1].lstrip().startswith("["):
+            return _value(texts[-1])
+        if self.many:
             parts = [read(part.strip()) for row in csv.reader(texts) for part in row]
             return parts if len(parts) > 1 else parts[0] if parts else ""
         return read(texts[-1])
 
     def check(self, place: str, value: Any) -> Any:
         """The value, a single one of many as a list; a UsageError if it is of another kind."""
-        allowed = self.constraint.allows
         if self.bare and not isinstance(value, dict):
             value = {"": value}
-        if self.many and not allowed(value) and allowed([value]):
-            return [value]
-        if not allowed(value):
+        if self.many and self.of is not None and not isinstance(value, list | dict):
+            value = [value]
+        if not self.constraint.allows(value):
             raise UsageError(
                 found=f"{place} = {value!r}",
                 expected=self.constraint.expected,
                 fix="See --help for what it is, and docs/cli.md for a complete file.",
             )
-        return value
+        for kind in self.alternatives:
+            if kind.allows(value):
+                return kind.check(place, value)
+        if self.of is None:
+            return float(value) if self.real else value
+        if isinstance(value, dict):
+            return {name: self.of.check(f"{place}.{name}", one) for name, one in value.items()}
+        return [self.of.check(f"{place}.{number}", one) for number, one in enumerate(value)]
+
+    def allows(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
+        try:
+            self.check("", value)
+        except UsageError:
+            return False
+        return True
 
 
 def _value(text: str) -> Any:
@@ -110,54 +129,41 @@ def words(*choices: str) -> Kind:
 
 def list_of(kind: Kind) -> Kind:
     """Several values of a kind."""
-    return Kind(
-        Constraint(
-            f"a list, of each {kind.constraint.expected}",
-            lambda value: isinstance(value, list) and all(map(kind.constraint.allows, value)),
-        ),
-        f"{kind.metavar},{kind.metavar}",
-        many=True,
-        text=kind.text,
-    )
+    holds = Constraint("a list", lambda value: isinstance(value, list))
+    return Kind(holds, f"{kind.metavar},{kind.metavar}", many=True, text=kind.text, of=kind)
 
 
 def by_name(kind: Kind, name: str = "NAME") -> Kind:
     """A table of values of a kind."""
-    return Kind(
-        Constraint(
-            f"a table, of each {kind.constraint.expected}",
-            lambda value: (
-                isinstance(value, dict) and all(map(kind.constraint.allows, value.values()))
-            ),
-        ),
-        f"{name}={kind.metavar}",
-        by_name=True,
-        text=kind.text,
-    )
+    return Kind(TABLE.constraint, f"{name}={kind.metavar}", by_name=True, text=kind.text, of=kind)
 
 
 def either(*kinds: Kind) -> Kind:
     """A value of one of these kinds."""
+    expected = ", or ".join(kind.constraint.expected for kind in kinds)
+    holds = lambda value: any(kind.allows(value) for kind in kinds)
     return Kind(
-        Constraint(
-            "; or ".join(kind.constraint.expected for kind in kinds),
-            lambda value: any(kind.constraint.allows(value) for kind in kinds),
-        ),
+        Constraint(expected, holds),
         kinds[0].metavar,
         many=any(kind.many for kind in kinds),
         by_name=any(kind.by_name for kind in kinds),
+        alternatives=kinds,
     )
 
 
+TABLE = Kind(Constraint("a table", lambda value: isinstance(value, dict)), "{...}")
 TEXT = Kind(Constraint("a string", lambda value: isinstance(value, str)), "TEXT", text=True)
 FILE = Kind(
-    Constraint("the path of a file, as a string", lambda value: isinstance(value, str) and value),
+    Constraint(
+        "the path of a file, as a string", lambda value: isinstance(value, str) and bool(value)
+    ),
     "FILE",
     text=True,
 )
 FLAG = Kind(arguments.FLAG)
 COUNT, NATURAL = _of(arguments.COUNT, "N"), _of(arguments.NATURAL, "N")
-POSITIVE, SHARE = _of(arguments.POSITIVE, "X"), _of(arguments.SHARE, "X")
+POSITIVE = _of(arguments.POSITIVE, "X", real=True)
+SHARE = _of(arguments.SHARE, "X", real=True)
 SEED = _of(
     Constraint(
         "a whole number of 64 bits", lambda n: isinstance(n, Integral) and -(2**63) <= n < 2**63
@@ -165,18 +171,29 @@ SEED = _of(
     "N",
 )
 WEIGHT = _of(
-    Constraint("a number, at least 0", lambda x: isinstance(x, Real) and 0 <= x < math.inf), "X"
+    Constraint("a number, at least 0", lambda x: isinstance(x, Real) and 0 <= float(x) < math.inf),
+    "X",
+    real=True,
 )
-NUMBER = _of(Constraint("a finite number", lambda x: isinstance(x, Real) and math.isfinite(x)), "X")
+NUMBER = _of(
+    Constraint("a finite number", lambda x: isinstance(x, Real) and math.isfinite(float(x))),
+    "X",
+    real=True,
+)
+PAIR = dataclasses.replace(
+    list_of(TEXT),
+    constraint=Constraint("a pair", lambda value: isinstance(value, list) and len(value) == 2),
+)
 NAMES = list_of(dataclasses.replace(TEXT, metavar="NAME"))
-TABLE = Kind(Constraint("a table", lambda value: isinstance(value, dict)), "{...}")
 
 
 def _numeric(value: Any) -> bool:
-    return all(map(_numeric, value)) if isinstance(value, list) else NUMBER.constraint.allows(value)
+    if isinstance(value, list):
+        return all(map(_numeric, value))
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
-NUMBERS = Kind(Constraint("a number, or lists of them", _numeric), "X,X")
+NUMBERS = Kind(Constraint("a number, or lists of them", _numeric), "X,X", many=True)
 
 
 # --- options -------------------------------------------------------------------------------------
@@ -319,7 +336,7 @@ def read(
                 raise UsageError(
                     found=" ".join(f"{option.name} {text}" for text in texts),
                     expected=str(error),
-                    fix=f"Write for example {option.name} north=2.",
+                    fix=f"Write for example {option.name} {option.kind.metavar}.",
                 ) from error
             values[place] = option.kind.check(option.name, parsed)
     return Settings(values, options, file, tuple(files))
@@ -384,8 +401,8 @@ def verb(
     """Make a function of :class:`Settings` the command of its name, with these options.
 
     ``files`` is the help of its arguments, of which one that ends in ``.toml`` is the
-    configuration; ``name`` is the command's, if it is another one than the function's. The exit code is 9 if the data that the function gives have a ``status`` that is
-    not converged.
+    configuration; ``name`` is the command's, if it is another one than the function's. The exit
+    code is 9 if the data that the function gives have a ``status`` that is not converged.
     """
 
     def register(function: Callable[[Settings], dict[str, Any]]) -> Any:

@@ -30,12 +30,34 @@ from posterity.interrupts import Interrupts, deferred
 if TYPE_CHECKING:
     from posterity.cli.jobs import Problem
     from posterity.families import Mixture
-    from posterity.pursuit import Progress, Pursuit
+    from posterity.pursuit import Joint, Progress, Pursuit
 
 PARTIAL = ".partial"
 """Before the ending of the output's name: what an interrupted pursuit had found."""
 POLISH = {"each": "each", "end": "end", "none": None}
 COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
+
+
+OPTIONS = (
+    DATA,
+    *NETWORK,
+    Option("pursuit.base", words("diagonal", "full", "low-rank"), "The kind of components.",
+           default="diagonal"),
+    Option("pursuit.components", COUNT, "At most."),
+    Option("pursuit.temper", either(POSITIVE, TEXT, TABLE),
+           "The rule for λ: best, fixed, schedule or flatness, or a number that stays."),
+    Option("pursuit.weights", words("corrective", "line", "harmonic"), "The rule for weights."),
+    Option("pursuit.polish", words(*POLISH), "When all components are improved.", default="each"),
+    Option("pursuit.batch_size", COUNT, "Records a gradient; all of them if left out."),
+    Option("pursuit.attempts", COUNT, "Starts of a search for a component."),
+    Option("pursuit.finalists", COUNT, "Of them, those that are followed to the end."),
+    Option("pursuit.samples", COUNT, "Draws of an estimate."),
+    Option("pursuit.nodes", COUNT, "Of an expectation over a component."),
+    Option("pursuit.iterations", COUNT, "Of the optimiser, a component."),
+    RANDOM,
+    OUTPUT,
+    PLOT,
+)  # fmt: skip
 
 
 def _report(data: Data) -> Any:
@@ -78,24 +100,7 @@ def _shown(value: float | None, shape: str) -> str:
 
 
 @verb(
-    DATA,
-    *NETWORK,
-    Option("pursuit.base", words("diagonal", "full", "low-rank"), "The kind of components.",
-           default="diagonal"),
-    Option("pursuit.components", COUNT, "At most."),
-    Option("pursuit.temper", either(POSITIVE, TEXT, TABLE),
-           "The rule for λ: best, fixed, schedule or flatness, or a number that stays."),
-    Option("pursuit.weights", words("corrective", "line", "harmonic"), "The rule for weights."),
-    Option("pursuit.polish", words(*POLISH), "When all components are improved.", default="each"),
-    Option("pursuit.batch_size", COUNT, "Records a gradient; all of them if left out."),
-    Option("pursuit.attempts", COUNT, "Starts of a search for a component."),
-    Option("pursuit.finalists", COUNT, "Of them, those that are followed to the end."),
-    Option("pursuit.samples", COUNT, "Draws of an estimate."),
-    Option("pursuit.nodes", COUNT, "Of an expectation over a component."),
-    Option("pursuit.iterations", COUNT, "Of the optimiser, a component."),
-    RANDOM,
-    OUTPUT,
-    PLOT,
+    *OPTIONS,
     files="A TOML file that says what flags do not.",
     report=_report,
     examples=[
@@ -103,7 +108,7 @@ def _shown(value: float | None, shape: str) -> str:
         "posterity pursue --data sick.csv --target sick --model logistic-regression --intercept "
         "--prior-variance 4 --base full -o posterior.safetensors",
     ],
-)  # fmt: skip
+)
 def pursue(settings: Settings) -> Data:
     """Find a posterior as a mixture, which grows until another component adds nothing.
 
@@ -117,7 +122,7 @@ def pursue(settings: Settings) -> Data:
         from posterity.plots import check_format, plot_pursuit
 
         output, plot = Path(settings.need("output.file")), settings.path("output.plot")
-        problem, options = problem_of(settings), _options(settings)
+        problem, options = problem_of(settings), arguments_of(settings)
         partial = output.with_name(f"{output.stem}{PARTIAL}{output.suffix}")
         files.check_outputs([output, partial, *([plot] if plot else [])], problem.reads)
         if plot is not None:
@@ -132,15 +137,25 @@ def pursue(settings: Settings) -> Data:
     return data | {"plot": None if plot is None else str(plot)}
 
 
-def _options(settings: Settings) -> dict[str, Any]:
-    """Arguments of :func:`posterity.pursue`."""
-    options = settings.table("pursuit", "base", "batch_size", "temper", "polish", "iterations")
+def arguments_of(settings: Settings) -> dict[str, Any]:
+    """Arguments of :func:`posterity.pursue` but for its target and key."""
+    options = settings.table("pursuit", "batch_size", "temper", "polish", "iterations")
+    options["base"] = settings["pursuit.base"]
     options["polish"] = POLISH[settings["pursuit.polish"]]
     if settings["pursuit.iterations"] is not None:
         options["steps"] = settings["pursuit.iterations"]
     if settings["pursuit.temper"] is not None:
         options["temper"] = _temper(settings["pursuit.temper"])
     return options
+
+
+def target_of(settings: Settings, problem: "Problem") -> "Joint":
+    """The joint density of parameters and records, all of them or a minibatch."""
+    from posterity.federation.specification import build
+    from posterity.pursuit import Joint
+
+    joint = functools.partial(Joint, problem.model, problem.prior, problem.data)
+    return build(joint, {"batch": settings["pursuit.batch_size"]}, "pursuit")
 
 
 def _run(
@@ -154,11 +169,8 @@ def _run(
     import jax
 
     import posterity
-    from posterity.federation.specification import build
-    from posterity.pursuit import Joint
 
-    joint = functools.partial(Joint, problem.model, problem.prior, problem.data)
-    target = build(joint, {"batch": settings["pursuit.batch_size"]}, "pursuit")
+    target = target_of(settings, problem)
     total = options.get("components")
     with bar("Pursuing: the first component", total) as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
@@ -179,8 +191,8 @@ def _run(
                 interrupts.rescue = lambda: None
                 interrupts.check()
 
-        key, base = jax.random.key(settings["seed"]), settings["pursuit.base"]
-        found = posterity.pursue(target, base, key=key, progress=progress, **options)
+        key = jax.random.key(settings["seed"])
+        found = posterity.pursue(target, key=key, progress=progress, **options)
     interrupts.rescue = lambda: None  # nothing is lost: it is written next
     return found
 

@@ -18,6 +18,7 @@ import networkx
 import numpy as np
 
 from posterity import families, graphs, models
+from posterity.arguments import POSITIVE
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian
 from posterity.federation.gossip import Gossip
@@ -53,6 +54,11 @@ WALKS: dict[str, Callable[..., Any]] = {
 }
 HIDDEN_UNITS = (50,)
 """Of a network whose layers are not named."""
+
+
+def full_name(kind: str) -> str:
+    """A regression's name may be given as ``linear`` or ``logistic``."""
+    return f"{kind}-regression" if f"{kind}-regression" in REGRESSIONS else kind
 
 
 def one_of(choices: Mapping[str, Any], name: Any, place: str) -> Any:
@@ -100,7 +106,9 @@ def make_prior(options: Options, model: Any, key: jax.Array) -> ExponentialFamil
     """A ``family`` with its standard parameters, or a network's with independent weights."""
     if isinstance(model, models.NeuralNetwork):
         _check_keys(options, ["variance"], "prior")
-        return model.prior(variance=options.get("variance", 1.0), key=key)
+        variance = options.get("variance", 1.0)
+        POSITIVE.check(**{"prior.variance": variance})
+        return model.prior(variance=float(variance), key=key)
     options = dict(options)
     name = options.pop("family", None)
     family = one_of(FAMILIES, name, "prior.family")
@@ -110,8 +118,11 @@ def make_prior(options: Options, model: Any, key: jax.Array) -> ExponentialFamil
         raise UsageError(
             found=f"no prior.{missing[0]}", expected="a value for it", fix=f"A {name} takes it."
         )
-    values = {name: np.asarray(value, float) for name, value in options.items()}
-    return build(family.from_standard, values, "prior")
+
+    def standard(**values: Any) -> ExponentialFamily:
+        return family.from_standard(**{k: np.asarray(v, float) for k, v in values.items()})
+
+    return build(standard, options, "prior")
 
 
 def _check_keys(options: Options, known: Sequence[str], place: str) -> None:
@@ -256,7 +267,8 @@ def _gossip(
             expected="a graph by its name, or links",
             fix=f"Name one of {list(GRAPHS)}, or list pairs of sites.",
         )
-    linked = networkx.Graph([tuple(pair) for pair in links])
+    linked = networkx.Graph()
+    linked.add_edges_from(tuple(pair) for pair in links)
     linked.add_nodes_from(sites)
     network = linked if graph is None else one_of(GRAPHS, graph, "schedule.graph")(sites)
     route = one_of(WALKS, walk, "schedule.walk")(**options)
