@@ -30,7 +30,7 @@ from posterity.fusion.networks.shares import output_shares
 from posterity.fusion.networks.targets import Targets
 from posterity.fusion.networks.widths import narrowest
 from posterity.fusion.rules import Rule
-from posterity.fusion.sites import Site, check_counted_once
+from posterity.fusion.sites import Site
 
 Array = np.ndarray
 
@@ -55,8 +55,6 @@ def fuse_networks(
     """
     options = Options() if options is None else options
     check_arguments(divergence, absorb, budget)
-    if rule is Rule.PRODUCT:
-        check_counted_once(sites)
     if prior is not None and not isinstance(prior, Network):
         raise StructureError(
             found=f"a {type(prior).__name__} as prior",
