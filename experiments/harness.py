@@ -33,16 +33,17 @@ CACHES = REPOSITORY / ".cache"
 # --- parts that are measured once ----------------------------------------------------------------
 
 
-def kept(path: Path, make: Callable[[], Any] | None, *settings: Any, anew: bool = False) -> Any:
-    """What ``make`` returns, JSON data; read from ``path`` where an earlier run has kept it.
+def kept(
+    cache: Path, name: str, make: Callable[[], Any] | None, *settings: Any, anew: bool = False
+) -> Any:
+    """What ``make`` returns, JSON data; read from the cache where an earlier run has kept it.
 
-    ``settings`` tell by how they print what it depends on; their digest becomes part of the name of
-    the file. Code is not among them, so that hours of work survive a comment that is reworded:
-    ``--cache`` names an empty folder to begin anew. None if nothing is kept and ``make`` is None.
+    ``settings`` tell by how they print what it depends on; their digest is part of the file's name.
+    Code is not among them, so that hours of work survive a comment that is reworded: ``--cache``
+    names an empty folder to begin anew. None if nothing is kept and ``make`` is None.
     """
-    if settings:
-        digest = hashlib.sha256("\n".join(map(repr, settings)).encode()).hexdigest()[:12]
-        path = path.with_name(f"{path.stem}-{digest}.json")
+    digest = hashlib.sha256("\n".join(map(repr, settings)).encode()).hexdigest()[:12]
+    path = cache / (f"{name}-{digest}.json" if settings else f"{name}.json")
     if anew or not path.exists():
         if make is None:
             return None
@@ -110,9 +111,14 @@ def over_seeds(trees: Sequence[Any]) -> Any:
     return {name: over_seeds([tree[name] for tree in trees]) for name in names}
 
 
-def verdict(goal: str, measured: Any, met: Any) -> dict[str, Any]:
-    """One goal: its text, what was measured, and whether that meets it."""
-    return {"goal": goal, "measured": measured, "met": bool(met)}
+def at_most(goal: str, measured: Mapping[str, Any], bound: float) -> dict[str, Any]:
+    """The verdict on a mean over seeds that is to be small."""
+    return {"goal": goal, "measured": measured, "met": bool(measured["mean"] <= bound)}
+
+
+def at_least(goal: str, measured: Mapping[str, Any], bound: float) -> dict[str, Any]:
+    """The verdict on a mean over seeds that is to be large."""
+    return {"goal": goal, "measured": measured, "met": bool(measured["mean"] >= bound)}
 
 
 # --- results -------------------------------------------------------------------------------------
