@@ -9,7 +9,7 @@ import pytest
 import posterity
 from posterity import errors
 from posterity.adapters import tables
-from posterity.adapters.tables.numbers import Unclear, decimal_mark, number
+from posterity.adapters.tables.reader import AmbiguousNumber, decimal_mark, number
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, Product
 
 R = '"","Estimate","Std. Error","t value","Pr(>|t|)"\n"(Intercept)",1.25,0.5,2.5,0.0124\n'
@@ -157,11 +157,11 @@ def test_decimal_marks(cells, mark):
 
 
 def test_a_mark_that_is_not_said_is_not_guessed():
-    with pytest.raises(Unclear):
+    with pytest.raises(AmbiguousNumber):
         decimal_mark(["0.5", "0,5"])
-    with pytest.raises(Unclear):
+    with pytest.raises(AmbiguousNumber):
         number("1,234", None)
-    with pytest.raises(Unclear, match="between semicolons"):
+    with pytest.raises(AmbiguousNumber, match="between semicolons"):
         decimal_mark(["1.250", "7"], ";")
     assert decimal_mark(["1.250", "0.5"], ";") == "." and decimal_mark(["1.250", "0,5"], ";") == ","
     assert (number("1,234", "."), number("1,234", ",")) == (1234.0, 1.234)

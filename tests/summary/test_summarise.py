@@ -28,8 +28,8 @@ from posterity.families import (
     Wishart,
     exported,
 )
+from posterity.families.layers import Layers
 from posterity.families.supports import PositiveNumbers, RealNumbers
-from posterity.networks.layers import Layers
 from posterity.summary import pulls, summarise
 
 

@@ -3,13 +3,14 @@
 The only file that imports torch; see :mod:`posterity.adapters.torch`.
 """
 
+import importlib
 import math
 from typing import Any
 
-import torch  # pyright: ignore[reportMissingImports]
-
 from posterity.distillation.heads import FLOOR, Head
 from posterity.distillation.scaling import Scaling
+
+torch: Any = importlib.import_module("torch")  # type checkers take the module beside this for it
 
 
 class Inputs(torch.nn.Module):

@@ -214,7 +214,7 @@ def _fit(
 
 
 def _clean(name: str | None) -> str | None:
-    from posterity.adapters.tables.cells import clean
+    from posterity.adapters.tables.reader import clean
 
     return None if name is None else clean(name)
 
@@ -284,7 +284,7 @@ def _unit_file(path: Path | None) -> dict[str, dict[str, float | int]]:
         return {}
     import tomllib
 
-    from posterity.adapters.tables.cells import read_text
+    from posterity.adapters.tables.reader import read_text
 
     text = read_text(path)
     try:

@@ -60,7 +60,7 @@ def inspected(file: Path) -> dict[str, Any]:
 
 def _student(student: Any, found: Any) -> dict[str, Any]:
     """What it predicts, by what, and which columns it takes."""
-    from posterity.networks.layers import Layers
+    from posterity.families.layers import Layers
 
     head, layers = student.head, student.network
     known = isinstance(layers, Layers)
@@ -147,8 +147,8 @@ def _outline(value: Any) -> Any:
     """A family as a tree: its type, the shapes of its parameters, what is in its blocks."""
     import numpy as np
 
+    from posterity.families.layers import Layers
     from posterity.families.transformed import Supports
-    from posterity.networks.layers import Layers
 
     if value is None or isinstance(value, Mapping):
         return value and {name: _outline(child) for name, child in value.items()}

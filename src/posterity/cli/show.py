@@ -202,6 +202,7 @@ def _site(one: Any) -> dict[str, Any]:
 
 def _print_csv(compute: Any) -> None:
     """Rows alone on standard output; what else there is to say goes beside it."""
+    from posterity.adapters.tables.reader import as_text
     from posterity.cli.failures import printable
     from posterity.interrupts import heed
 
@@ -217,4 +218,5 @@ def _print_csv(compute: Any) -> None:
     writer = csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(columns)
     for row in data["pulls"] if pulled else data["rows"]:
-        writer.writerow([row[name] for name in columns])
+        cells = (row[name] for name in columns)
+        writer.writerow([as_text(cell) if isinstance(cell, str) else cell for cell in cells])

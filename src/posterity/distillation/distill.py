@@ -21,9 +21,9 @@ from posterity.distillation.status import TOLERANCE, Status, judged
 from posterity.distillation.student import Student, applied, begun, finished
 from posterity.distillation.teachers import Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.families.layers import Layers
 from posterity.interrupts import deferred
-from posterity.networks.layers import Layers
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 
 STEPS = 20_000
 BATCH = 64

@@ -15,9 +15,9 @@ from posterity.distillation.heads import Head
 from posterity.distillation.sampling.target import generator
 from posterity.distillation.scaling import Scaling
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.networks.forward import Forward
-from posterity.networks.layers import Layers
-from posterity.networks.prediction import Prediction
+from posterity.families.layers import Layers
+from posterity.models.forward import Forward
+from posterity.networks.predictive import Prediction
 
 ROWS = 4096
 """Inputs that are looked at together."""

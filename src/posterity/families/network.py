@@ -10,7 +10,7 @@ from posterity.arrays.typing import Int, Real
 from posterity.errors import StructureError
 from posterity.families.batches import place
 from posterity.families.diagonal_gaussian import DiagonalGaussian
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 
 
 class Network(DiagonalGaussian):

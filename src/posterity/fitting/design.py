@@ -3,18 +3,21 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from posterity.adapters.tables import numbers
-from posterity.adapters.tables.cells import Cells
+from posterity.adapters.tables.reader import Cells, is_missing, table_error
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
 from posterity.families.names import some
 from posterity.fitting.recipe import INTERCEPT, Recipe
 
 LARGEST = 1e100
 """Of what a model sees: squares, and their sums, are to be finite."""
+
+
+MOST = 5000
+"""Columns of a fit: a step takes minutes with as many, and their covariance 200 MB."""
 
 
 class Design(NamedTuple):
@@ -102,6 +105,12 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
             expected="one of them",
             fix="Say --no-intercept, or --without intercept.",
         )
+    if len(used) > MOST:
+        raise StructureError(
+            found=f"{len(used):,} columns in {str(path)!r}",
+            expected=f"{MOST:,} at most, whose covariance is to be computed",
+            fix="Name those to use by --columns, or leave some out by --without.",
+        )
     if not used and not (regression and recipe.intercept):
         raise StructureError(
             found=f"no columns but the target in {str(path)!r}",
@@ -123,14 +132,15 @@ def design(
     used = recipe.columns or ()
     wanted = [name for name in (*used, recipe.target, recipe.exposure) if name]
     places = {name: cells.header.index(name) for name in wanted}
-    rows, lines, dropped = _whole(cells, places, path, drop_missing)
+    whole = _whole(cells, places, path, drop_missing)
+    rows, lines, dropped = whole.rows, whole.lines, len(cells.rows) - len(whole.rows)
     if not rows:
         raise StructureError(
             found=f"no records in {str(path)!r}" + (f", {dropped} dropped" if dropped else ""),
             expected="one at least",
             fix="Add records.",
         )
-    values = _values(rows, lines, places, recipe.categories, path, decimal, cells.delimiter)
+    values = _values(whole, recipe, wanted, decimal)
     names: list[str] = []
     columns: list[np.ndarray] = []
     if recipe.model != "mixture" and recipe.intercept:
@@ -183,106 +193,65 @@ def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:
     return (values - recipe.center.get(name, 0.0)) / recipe.scale.get(name, 1.0)
 
 
-def _whole(
-    cells: Cells, places: Mapping[str, int], path: Path, drop: bool
-) -> tuple[list[list[str]], list[int], int]:
-    """The records of which nothing is missing, and how many others there were."""
+def _whole(cells: Cells, places: Mapping[str, int], path: Path, drop: bool) -> Cells:
+    """The records of which nothing is missing."""
     positions = list(places.values())
     rows, lines, gaps = [], [], []
     for row, line in zip(cells.rows, cells.lines, strict=True):
-        if any(numbers.is_missing(row[place]) for place in positions):
+        if any(is_missing(row[place]) for place in positions):
             gaps.append((row, line))
         else:
             rows.append(row)
             lines.append(line)
     if gaps and not drop:
         row, line = gaps[0]
-        name = next(name for name, place in places.items() if numbers.is_missing(row[place]))
+        name = next(name for name, place in places.items() if is_missing(row[place]))
         raise ArtifactError(
             found=f"{len(gaps)} records with a missing value in {str(path)!r}, the first in line "
             f"{line} (column {name!r}), in lines {some([str(line) for _, line in gaps])}",
             expected="a value in every column that is used",
             fix="Impute them, leave columns out (--without NAME), or drop records: --drop-missing.",
         )
-    return rows, lines, len(gaps)
+    return cells._replace(rows=rows, lines=lines)
 
 
 def _values(
-    rows: list[list[str]], lines: list[int], places: Mapping[str, int],
-    categories: Mapping[str, tuple[str, ...]], path: Path, decimal: str | None,
-    delimiter: str,
-) -> dict[str, np.ndarray]:  # fmt: skip
+    cells: Cells, recipe: Recipe, names: Sequence[str], decimal: str | None
+) -> dict[str, np.ndarray]:
     """Numbers by column; of categories the places of their levels."""
-    found = {}
-    slow = []
-    for name, place in places.items():
-        column = [row[place] for row in rows]
-        if name in categories:
-            found[name] = _levels(name, column, lines, categories[name], path)
-        elif decimal in (None, numbers.POINT) and (quick := _quick(column)) is not None:
-            found[name] = quick
-        else:
-            slow.append(name)
-    if not slow and delimiter != ";":
-        return found
-    # One column alone does not say what the decimal mark is: all do together.
-    numeric = [name for name in places if name not in categories]
-    told = (row[places[name]] for row in rows for name in numeric)
-    try:
-        mark = decimal or numbers.decimal_mark(told, delimiter)
-    except numbers.Unclear as error:
-        expected = "one decimal mark: say --decimal . or --decimal ,"
-        raise _cell(path, f"numbers with {error}", expected) from error
-    if not slow:
-        return found
-    for name in numeric:
-        place, values = places[name], np.empty(len(rows))
-        for index, (row, line) in enumerate(zip(rows, lines, strict=True)):
-            try:
-                values[index] = numbers.number(row[place], mark)
-            except numbers.Unclear as error:
-                told = f"{error}, in line {line}, column {name!r}"
-                raise _cell(path, told, "one decimal mark: say --decimal") from error
-            except ValueError as error:
-                raise _cell(
-                    path,
-                    f"{error} in line {line}, column {name!r}",
-                    f"numbers; a column of texts by its levels (--category {name}=a,b), or left "
-                    f"out (--without {name})",
-                ) from error
-        found[name] = values
-    return found
+    numeric = [name for name in names if name not in recipe.categories]
+    expected = (
+        "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
+        "(--without {column})"
+    )
+    values = cells.numbers(numeric, decimal, expected=expected)
+    levels = {
+        name: _levels(cells, name, recipe.categories[name])
+        for name in names
+        if name in recipe.categories
+    }
+    return dict(zip(numeric, values.T, strict=True)) | levels
 
 
-def _quick(column: list[str]) -> np.ndarray | None:
-    """As Python reads them, if all are plain numbers with a point."""
-    try:
-        values = np.array([float(cell) for cell in column])
-    except ValueError:
-        return None
-    odd = any("_" in cell for cell in column) or not np.isfinite(values).all()
-    return None if odd or not all(map(str.isascii, column)) else values
-
-
-def _levels(
-    name: str, column: list[str], lines: list[int], levels: Sequence[str], path: Path
-) -> np.ndarray:
+def _levels(cells: Cells, name: str, levels: Sequence[str]) -> np.ndarray:
     place = {level: index for index, level in enumerate(levels)}
-    cells = [cell.strip() for cell in column]
-    for cell, line in zip(cells, lines, strict=True):
+    texts = [cell.strip() for cell in cells.column(name)]
+    for cell, line in zip(texts, cells.lines, strict=True):
         if cell not in place:
-            raise _cell(
-                path,
+            raise table_error(
+                cells.path,
                 f"{cell[:50]!r} in line {line}, column {name!r}",
                 f"one of its levels {some(list(levels))}, the same at every site",
             )
-    return np.array([place[cell] for cell in cells], dtype=float)
+    return np.array([place[cell] for cell in texts], dtype=float)
 
 
 def _log(values: np.ndarray, lines: list[int], recipe: Recipe, path: Path) -> np.ndarray:
     if (values <= 0).any():
         line = lines[int(np.argmax(values <= 0))]
-        raise _cell(path, f"an exposure in line {line} that is not positive", "positive numbers")
+        raise table_error(
+            path, f"an exposure in line {line} that is not positive", "positive numbers"
+        )
     return np.log(values)
 
 
@@ -316,8 +285,3 @@ def _oddities(names: Sequence[str], columns: Sequence[np.ndarray]) -> Iterable[s
     level = [n for n, c in zip(names, columns, strict=True) if n != INTERCEPT and np.ptp(c) == 0]
     if level:
         yield f"the same in every record: {some(level)}; the prior alone tells them from others"
-
-
-def _cell(path: Path, found: str, expected: str) -> ArtifactError:
-    fix: Any = "Mend the file, or the flags."
-    return ArtifactError(found=f"{found} of {str(path)!r}", expected=expected, fix=fix)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.tables.cells import read_cells
+from posterity.adapters.tables.reader import read_cells
 from posterity.artifact.recipes import KEY
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian

@@ -11,11 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.adapters.tables import numbers
-from posterity.adapters.tables.cells import Cells, clean, read_cells, read_text
 from posterity.adapters.tables.headers import has_spread, roles_of
 from posterity.adapters.tables.laws import from_table, to_table
-from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
+from posterity.adapters.tables.reader import (
+    DECIMAL,
+    Cells,
+    as_text,
+    clean,
+    last_digit,
+    read_cells,
+    read_text,
+    table_error,
+)
+from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.names import order, some
 from posterity.files import write_file
@@ -93,8 +101,7 @@ def read_moments(
     path: Name, *, covariance: Name | None = None, decimal: str | None = None
 ) -> Moments:
     """What a table says, and what it has beside that. Errors as of :func:`read`."""
-    if decimal not in (None, numbers.POINT, numbers.COMMA):
-        raise UsageError(found=f"decimal={decimal!r}", expected="'.' or ','", fix="Pass one.")
+    DECIMAL.check(decimal=decimal)
     path = Path(path)
     found = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
     if covariance is None:
@@ -135,7 +142,7 @@ def write(law: Any, path: Name, *, covariance: Name | None = None) -> None:
     if as_json:
         write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
         return
-    names, mean = table["names"], table["mean"]
+    names, mean = [as_text(name) for name in table["names"]], table["mean"]
     if covariance is not None:
         rows = zip(names, table["covariance"], strict=True)
         _write_csv(Path(covariance), [["name", *names], *([n, *map(repr, row)] for n, row in rows)])
@@ -170,7 +177,8 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     except StructureError as error:
         raise error.at(f"table {str(path)!r}") from error
     columns = {role: place for role, place in roles.items() if role != "name"}
-    values = _numbers(path, cells, columns, decimal)
+    read = cells.numbers([cells.header[place] for place in columns.values()], decimal)
+    values = dict(zip(columns, read.T, strict=True))
     names = tuple(clean(row[roles["name"]]) for row in cells.rows)
     _check_names(path, names, cells.lines)
     if "lower" in values:
@@ -183,39 +191,15 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     return Moments(names, values["mean"], sd, unused=tuple(unused))
 
 
-def _numbers(
-    path: Path, cells: Cells, columns: Mapping[str, int], decimal: str | None
-) -> dict[str, np.ndarray]:
-    """By key, the numbers of the columns at these places."""
-    wanted = [row[place] for row in cells.rows for place in columns.values()]
-    try:
-        mark = decimal or numbers.decimal_mark(wanted, cells.delimiter)
-    except numbers.Unclear as error:
-        expected = "one decimal mark: say --decimal . or --decimal ,"
-        raise _cell(path, f"numbers with {error}", expected) from error
-    found = {}
-    for key, place in columns.items():
-        found[key] = values = np.empty(len(cells.rows))
-        for index, (row, line) in enumerate(zip(cells.rows, cells.lines, strict=True)):
-            where = f"in line {line}, column {cells.header[place]!r}"
-            try:
-                values[index] = numbers.number(row[place], mark)
-            except numbers.Unclear as error:
-                expected = "one decimal mark: say --decimal . or --decimal ,"
-                raise _cell(path, f"{error}, {where}", expected) from error
-            except ValueError as error:
-                told = "no value" if numbers.is_missing(row[place]) else str(error)
-                raise _cell(path, f"{told} {where}", "a finite number") from error
-    return found
-
-
 def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None:
     seen: dict[str, int] = {}
     for name, line in zip(names, lines, strict=True):
         if not name:
-            raise _cell(path, f"no name in line {line}", "a name a parameter")
+            raise table_error(path, f"no name in line {line}", "a name a parameter")
         if name in seen:
-            raise _cell(path, f"{name!r} in line {seen[name]} and again in line {line}", "it once")
+            raise table_error(
+                path, f"{name!r} in line {seen[name]} and again in line {line}", "it once"
+            )
         seen[name] = line
 
 
@@ -238,13 +222,13 @@ def _check_interval(
         low, mean, high = (values[role][at] for role in ("lower", "mean", "upper"))
         told = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}"
         if not low < mean < high:
-            raise _cell(path, told, "an estimate between its limits")
+            raise table_error(path, told, "an estimate between its limits")
         row = cells.rows[at]
-        unit = min(numbers.unit(row[columns[role]]) for role in ("lower", "mean", "upper"))
+        unit = min(last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
         slack = 0.0 if sd is None else 2 * unit
         lopsided = abs(low + high - 2 * mean) > 2 * _LOPSIDED * (high - low) + slack
         if lopsided and not (drawn and sd is not None):
-            raise _cell(
+            raise table_error(
                 path,
                 told,
                 "limits as far to either side, as of a Gaussian (of odds ratios take logarithms: "
@@ -252,10 +236,10 @@ def _check_interval(
             )
         if sd is None or "sd" not in columns:
             continue
-        half, off = numbers.unit(row[columns["sd"]]) / 2, unit
+        half, off = last_digit(row[columns["sd"]]) / 2, unit
         wide = high - low + off >= 2 * _LEAST * (sd[at] - half)
         if not (wide and high - low - off <= 2 * _MOST * (sd[at] + half)):
-            raise _cell(
+            raise table_error(
                 path,
                 f"{told}, with sd {sd[at]:g}",
                 f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale with the "
@@ -271,9 +255,7 @@ def _matrix(path: Path, names: Sequence[str], decimal: str | None) -> np.ndarray
     _check_names(path, down, cells.lines)
     columns = order(across, names, f"the columns of {str(path)!r}", "the means")
     rows = order(down, names, f"the rows of {str(path)!r}", "the means")
-    places = {name: index + 1 for index, name in enumerate(across)}
-    values = _numbers(path, cells, places, decimal)
-    return np.stack([values[name] for name in across], axis=1)[np.ix_(rows, columns)]
+    return cells.numbers(across, decimal)[np.ix_(rows, columns)]
 
 
 def _check_sd(found: Moments, matrix: np.ndarray, path: Path) -> None:
@@ -289,12 +271,6 @@ def _check_sd(found: Moments, matrix: np.ndarray, path: Path) -> None:
             )
 
 
-def _cell(path: Path, found: str, expected: str) -> ArtifactError:
-    return ArtifactError(
-        found=f"{found} of table {str(path)!r}", expected=expected, fix="Mend the file there."
-    )
-
-
 # --- JSON ----------------------------------------------------------------------------------------
 
 
@@ -305,10 +281,10 @@ def _json(path: Path) -> Moments:
         return _of_json(data)
     except json.JSONDecodeError as error:
         told = f"{error.msg} in line {error.lineno}, column {error.colno}"
-        raise _cell(path, f"no JSON ({told})", "a JSON object") from error
+        raise table_error(path, f"no JSON ({told})", "a JSON object") from error
     except (ValueError, RecursionError) as error:
         expected = 'an object of "mean" and "sd" by name, or of "names", "mean" and "covariance"'
-        raise _cell(path, str(error)[:300], expected) from error
+        raise table_error(path, str(error)[:300], expected) from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,379 @@
+"""The one reader of delimited text: cells with the lines they stand in, and numbers from them.
+
+Columns are parted by commas, semicolons or tabs. The decimal mark is never guessed: ``1.5`` and
+``1,5`` each say it, ``1,234.5`` and ``1.234,5`` do by their order, and ``1,234``, which may be
+either, is only read where other cells settle it, or the caller does.
+"""
+
+import csv
+import io
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from posterity.arguments import one_of
+from posterity.errors import ArtifactError
+from posterity.families.names import some, unfit
+
+DELIMITERS = (",", ";", "\t")
+MAXIMUM_BYTES = 2**31
+"""Bytes of a table that is read into memory as text."""
+FORMULAS = ("=", "+", "-", "@")
+"""How cells begin that spreadsheets compute."""
+TEXT = "'"
+"""What spreadsheets write before a cell that is text, whatever it looks like."""
+POINT, COMMA = ".", ","
+DECIMAL = one_of(POINT, COMMA).or_none()
+"""What an argument ``decimal`` can be."""
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
+"""How a missing value is written, in any case: R, pandas, SQL, Stata."""
+
+_NUMBER = re.compile(r"[+-]?([0-9][0-9.,]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
+_SPACES = dict.fromkeys(map(ord, "\u00a0\u202f\u2009 "))
+"""Which group thousands in some languages."""
+
+
+class AmbiguousNumber(ValueError):
+    """A cell that can be read in two ways, or a file whose cells use both decimal marks."""
+
+
+class Cells(NamedTuple):
+    """The texts of a table: a header, and rows that are each as long as it.
+
+    ``lines`` are the numbers of the lines, from 1, in which the rows start.
+    """
+
+    path: Path
+    header: tuple[str, ...]
+    rows: list[list[str]]
+    lines: list[int]
+    delimiter: str
+
+    def column(self, name: str) -> list[str]:
+        """The texts of one column."""
+        place = self.header.index(name)
+        return [row[place] for row in self.rows]
+
+    def numbers(
+        self,
+        columns: Sequence[str],
+        decimal: str | None = None,
+        *,
+        expected: str = "a finite number",
+    ) -> np.ndarray:
+        """The finite numbers (rows, columns) of some columns, in the order asked for.
+
+        Args:
+            columns: names in the header.
+            decimal: the decimal mark, ``"."`` or ``","``; by default what the cells agree on.
+            expected: what an error says that a cell should have been; ``{column}`` in it stands
+                for the column's name.
+
+        Raises:
+            UsageError: if ``decimal`` is something else.
+            ArtifactError: for a cell that is no number, missing, or ambiguous; it names the
+                file, the line and the column.
+        """
+        DECIMAL.check(decimal=decimal)
+        texts = [self.column(name) for name in columns]
+        if decimal != COMMA and self.delimiter != ";" and (found := _plain_numbers(texts)):
+            return np.array(found).reshape(len(columns), len(self.rows)).T
+        values = np.empty((len(self.rows), len(columns)))
+        name = where = ""
+        try:
+            mark = decimal or decimal_mark(
+                (cell for cells in texts for cell in cells), self.delimiter
+            )
+            for place, (name, cells) in enumerate(zip(columns, texts, strict=True)):
+                for row, (line, cell) in enumerate(zip(self.lines, cells, strict=True)):
+                    where = f" in line {line}, column {name!r}"
+                    if is_missing(cell):
+                        raise ValueError("no value")
+                    values[row, place] = number(cell, mark)
+        except AmbiguousNumber as error:
+            told = "one decimal mark: say --decimal . or --decimal ,"
+            raise table_error(self.path, f"{error}{where}", told) from error
+        except ValueError as error:
+            raise table_error(
+                self.path, f"{error}{where}", expected.replace("{column}", name)
+            ) from error
+        return values
+
+
+def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
+    """The cells of a table with a line of column names.
+
+    A byte order mark, blank lines, blanks about a cell and delimiters that end all lines are no
+    matter; names are in Unicode's composed form. ``unnamed`` lets the first column have no name,
+    as R's and pandas' indices.
+
+    Raises:
+        ArtifactError: that names the file and the line, for what is no such table.
+    """
+    text = read_text(path)
+    try:
+        return _cells(path, text, unnamed)
+    except (ValueError, csv.Error) as error:
+        expected = "a line of column names, and rows of as many cells, parted by one of comma, "
+        raise table_error(path, str(error), expected + "semicolon and tab") from error
+
+
+def read_numbers(path: Path, decimal: str | None = None) -> tuple[tuple[str, ...], np.ndarray]:
+    """The names in the header of a table of numbers, and the numbers (rows, names) below them.
+
+    Raises:
+        UsageError, ArtifactError: as :meth:`Cells.numbers` and :func:`read_cells`.
+    """
+    cells = read_cells(path)
+    return cells.header, cells.numbers(cells.header, decimal)
+
+
+def read_text(path: Path) -> str:
+    """The text of a regular file in UTF-8, without a byte order mark.
+
+    Raises:
+        ArtifactError: if there is no such file, or something else in it.
+    """
+    if path.exists() and not path.is_file():
+        raise _unreadable(path, "it is a folder, a pipe or a device")
+    content = b""
+    try:
+        if path.stat().st_size > MAXIMUM_BYTES:
+            raise _unreadable(path, f"it is longer than {MAXIMUM_BYTES} bytes")
+        content = path.read_bytes()
+        if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            return content.decode("utf-16")  # as Excel's "Unicode text"
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise _unreadable(path, f"line {line} is not UTF-8: save it as 'CSV UTF-8'") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise _unreadable(path, getattr(error, "strerror", None) or str(error)) from error
+    if "\0" in text:
+        raise _unreadable(path, "it holds NUL characters: it is no text")
+    return text
+
+
+def clean(name: str) -> str:
+    """Without blanks about it; one accented letter is one character, however it was typed.
+
+    The mark that :func:`as_text` sets is taken off.
+    """
+    name = unicodedata.normalize("NFC", name.strip())
+    return name[1:] if name.startswith(TEXT) and name[1:].startswith(FORMULAS) else name
+
+
+def as_text(name: str) -> str:
+    """A name as a cell that spreadsheets show and do not compute: ``=1+1`` becomes ``'=1+1``.
+
+    >>> as_text("=1+1"), as_text("age"), clean(as_text("@sum"))
+    ("'=1+1", 'age', '@sum')
+    """
+    return TEXT + name if name.startswith(FORMULAS) else name
+
+
+def table_error(path: Path, found: str, expected: str) -> ArtifactError:
+    """For what is wrong in a table, with the place in ``found``."""
+    return ArtifactError(
+        found=f"{found} of table {str(path)!r}", expected=expected, fix="Mend the file there."
+    )
+
+
+def _unreadable(path: Path, why: str) -> ArtifactError:
+    return ArtifactError(
+        found=f"table {str(path)!r} that cannot be read ({why})",
+        expected="a text file in UTF-8",
+        fix="Mend the path or the file.",
+    )
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def _cells(path: Path, text: str, unnamed: bool) -> Cells:
+    first = next((line for line in text.splitlines() if line.strip()), None)
+    if first is None:
+        raise ValueError("nothing in it")
+    outside = "".join(first.split('"')[::2])  # of quotes, where marks part cells
+    delimiter = max(DELIMITERS, key=outside.count)
+    rows, lines, end = [], [], 0
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise ValueError(f"{error} in line {reader.line_num}") from error
+        if row is None:
+            break
+        start, end = end + 1, reader.line_num
+        if any(map(str.strip, row)):
+            rows.append(row)
+            lines.append(start)
+    rows = _without_ends(rows)
+    header = tuple(map(clean, rows[0]))
+    if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
+        header = ("", *header)  # R's write.table names no column of row names
+    _check_header(header, lines[0], unnamed)
+    for row, line in zip(rows[1:], lines[1:], strict=True):
+        if len(row) != len(header):
+            raise ValueError(
+                f"{len(row)} cells in line {line} under {len(header)} names"
+                + (f" (columns are parted by {delimiter!r})" if len(header) == 1 else "")
+            )
+    return Cells(path, header, rows[1:], lines[1:], delimiter)
+
+
+def _without_ends(rows: list[list[str]]) -> list[list[str]]:
+    """Without the empty cells that a delimiter at the end of every line makes."""
+    blank = lambda row: len(row) > 1 and not row[-1].strip()
+    while all(map(blank, rows)) and len({*map(len, rows)}) == 1:
+        rows = [row[:-1] for row in rows]
+    head, *rest = rows
+    if rest and all(map(blank, rest)) and {*map(len, rest)} == {len(head) + 1}:
+        return [head, *(row[:-1] for row in rest)]
+    return rows
+
+
+def _check_header(header: tuple[str, ...], line: int, unnamed: bool) -> None:
+    """A first record taken for a header would be lost without a word."""
+    named = header[1:] if unnamed and header[0] == "" else header
+    if any(map(_is_number, named)):
+        raise ValueError(f"a first line {some(header)} (line {line}) of numbers, no names")
+    if why := unfit(named):
+        raise ValueError(f"a first line {some(header)} (line {line}) of unfit names: {why}")
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is one as programs write them; not with underscores, as Python allows."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def is_missing(text: str) -> bool:
+    """Whether a cell says that there is no value."""
+    return not text[:1].isdigit() and text.strip().lower() in MISSING  # most cells are numbers
+
+
+def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
+    """The decimal mark that the cells agree on; None if they settle none.
+
+    Between semicolons, which stand where commas are decimal marks, a point before three digits
+    (``1.250``) is read as neither while no other cell says what it is.
+
+    Raises:
+        AmbiguousNumber: if some say the one and some the other, or that is all there is.
+
+    >>> decimal_mark(["1,234.5", "1,234"]), decimal_mark(["0,5"]), decimal_mark(["1,234"])
+    ('.', ',', None)
+    """
+    seen: dict[str, str] = {}
+    pointed = None
+    for cell in cells:
+        digits = _digits(cell)
+        mark = _own_mark(digits)
+        if mark is not None:
+            seen.setdefault(mark, cell.strip())
+        elif pointed is None and delimiter == ";" and _NUMBER.fullmatch(digits):
+            pointed = cell.strip() if POINT in digits else None
+    if len(seen) > 1:
+        raise AmbiguousNumber(
+            f"numbers with two decimal marks: both {seen[POINT]!r} and {seen[COMMA]!r}"
+        )
+    if pointed is not None and not seen:
+        raise AmbiguousNumber(
+            f"numbers with points that may part thousands or decimals: {pointed!r} between "
+            "semicolons"
+        )
+    return next(iter(seen), None)
+
+
+def number(text: str, mark: str | None) -> float:
+    """A finite number, whose decimal mark is ``mark``.
+
+    Raises:
+        AmbiguousNumber: if it hangs on the decimal mark, which is not known.
+        ValueError: if it is none.
+
+    >>> number("1.234,5", ","), number("−2.5e-3", None)
+    (1234.5, -0.0025)
+    """
+    digits, told = _digits(text), repr(text.strip()[:50])
+    if not _NUMBER.fullmatch(digits):
+        raise ValueError(f"{told}, which is no number")
+    if mark is None and COMMA in digits:
+        raise AmbiguousNumber(f"{told}, of which the comma may part thousands or decimals,")
+    other = COMMA if mark != COMMA else POINT
+    whole, _, rest = digits.partition(mark or POINT)
+    grouped = re.fullmatch(rf"[+-]?\d{{1,3}}(\{other}\d{{3}})*", _before_e(whole))
+    if other in rest or (other in digits and not grouped):
+        raise ValueError(f"{told}, which is no number with decimal {mark!r}")
+    found = float(digits.replace(other, "").replace(mark or POINT, POINT))
+    if not math.isfinite(found):
+        raise ValueError(f"{told}, which is beyond all numbers")
+    return found
+
+
+def last_digit(text: str) -> float:
+    """The unit of the last digit that is written; 0 where thousands are parted too.
+
+    >>> last_digit("1.25"), last_digit("-3e-4"), last_digit("1,234.5")
+    (0.01, 0.0001, 0.0)
+    """
+    try:
+        exponent = Decimal(_digits(text).replace(COMMA, POINT)).as_tuple().exponent
+    except InvalidOperation:
+        return 0.0
+    return 10.0**exponent if isinstance(exponent, int) else 0.0
+
+
+def _plain_numbers(texts: Sequence[list[str]]) -> list[list[float]] | None:
+    """As Python reads them, if all are finite numbers with a point; fast."""
+    try:
+        values = [list(map(float, cells)) for cells in texts]
+    except ValueError:
+        return None
+    finite = all(all(map(math.isfinite, column)) for column in values)
+    plain = all(all(map(str.isascii, cells)) and "_" not in "".join(cells) for cells in texts)
+    return values if finite and plain else None
+
+
+def _digits(text: str) -> str:
+    """Without blanks, and with a minus sign that computers read."""
+    text = text.strip().replace("\u2212", "-")
+    inner = text.translate(_SPACES)
+    if inner != text and not re.fullmatch(r"[+-]?\d{1,3}([\u00a0\u202f\u2009 ]\d{3})+\D?.*", text):
+        return text  # "12 5" is no number
+    return inner
+
+
+def _before_e(digits: str) -> str:
+    return re.split("[eE]", digits)[0]
+
+
+def _own_mark(digits: str) -> str | None:
+    """The decimal mark that this one number can only have; None if it has none, or may have two."""
+    body = _before_e(digits)
+    if not _NUMBER.fullmatch(digits):
+        return None
+    points, commas = body.count(POINT), body.count(COMMA)
+    if points and commas:
+        return max(POINT, COMMA, key=body.rfind)
+    if points > 1 or commas > 1:
+        return COMMA if points else POINT  # what comes twice parts thousands
+    if not points and not commas:
+        return None
+    mark = POINT if points else COMMA
+    grouped = re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}\{mark}\d{{3}}", digits)
+    return None if grouped else mark
