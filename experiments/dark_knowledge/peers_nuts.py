@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from experiments.dark_knowledge.summary import CACHE
 from posterity.errors import MissingExtraError
+from posterity.models.forward import outputs
 from posterity.networks import Layers
-from posterity.networks.forward import outputs
 
 Array = NDArray[np.float64]
 DEPTH = 10

@@ -29,8 +29,8 @@ from posterity import distill
 from posterity.distillation import Langevin, Perturbed
 from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
+from posterity.models.forward import outputs
 from posterity.networks import GaussianPrior, Layers, describe, train
-from posterity.networks.forward import outputs
 
 Array = NDArray[np.float64]
 LOG_2PI = float(np.log(2 * np.pi))

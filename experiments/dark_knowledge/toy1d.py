@@ -21,8 +21,8 @@ from posterity import distill
 from posterity.distillation import Box, Langevin
 from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
+from posterity.models.forward import outputs
 from posterity.networks import GaussianPrior, Layers, describe, train
-from posterity.networks.forward import outputs
 
 HIDDEN = 50
 LAYERS = Layers.dense(1, HIDDEN, 1)

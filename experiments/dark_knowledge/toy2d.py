@@ -24,8 +24,8 @@ from posterity import distill
 from posterity.distillation import SGLD, Box, Draws, Langevin
 from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
+from posterity.models.forward import outputs
 from posterity.networks import Layers
-from posterity.networks.forward import outputs
 
 TEACHER = Layers.dense(2, 10, 2)
 STUDENTS = {"2-10-2": (10,), "2-100-2": (100,), "2-10-10-2": (10, 10)}

@@ -26,8 +26,8 @@ from experiments.data import intensities, mnist, read
 from experiments.klfusion.networks.deep import lenet
 from experiments.pursuit import incremental_figures
 from experiments.pursuit import incremental_peers as peers
+from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.networks.layers import Layers
 from posterity.pursuit.learning import (
     ConjugateLearner,
     GatedLearner,

@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -214,6 +215,24 @@ def test_a_users_own_model_has_local_parameters():
         assert np.exp(found).sum() == pytest.approx(1, abs=1e-3)
     with pytest.raises(UsageError, match="log_predictive"):
         run.site("few").predict(np.ones((1, 1)))
+
+
+def test_what_would_take_for_ever_is_refused_before_it_begins():
+    wide = {name: (np.ones((370, 10)), np.ones(370)) for name in "abcdefghijklmnopqrstuvwxyzABC"}
+    prior = Gaussian.from_standard(np.zeros(10), np.eye(10))
+    with pytest.raises(UsageError, match=r"10730 records with 20 shared .* 22 minutes a pass"):
+        federate(wide, LogisticRegression(), prior, personal=True)
+    few = LocalUpdate(Cubature(32, most=32))
+    assert federate(wide, LogisticRegression(), prior, personal=True, update=few, steps=0)
+
+
+def test_optima_at_the_nodes_are_found_one_after_another():
+    problem = small(0).federation.site(NAMES[0])
+    improve = lambda q: FEW.estimator.evaluate(problem.model, q, problem.records).value
+    with jax.enable_x64(True):
+        program = jax.jit(improve).lower(small(0).posterior).as_text()
+    batched = [line for line in program.splitlines() if "lapack" in line and "32x" in line]
+    assert "lapack" in program and not batched
 
 
 def test_what_has_no_local_parameters_is_refused():

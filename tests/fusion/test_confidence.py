@@ -143,9 +143,10 @@ def test_surer_components_have_larger_margins() -> None:
 
 def test_an_alignment_that_kept_no_components_knows_no_margins() -> None:
     labels = {"a": np.array([0, 1]), "b": np.array([1])}
-    streamed = Alignment(labels, components=2, cost=0.0, trace=[0.0])
+    streamed = Alignment(labels, components=2, cost=0.0, trace=(0.0,))
     assert all(np.isnan(margins).all() for margins in streamed.margins.values())
-    assert streamed.components_evidence == {} and streamed.doubts() == []
+    assert streamed.components_evidence == {} and streamed.left == np.inf
+    assert streamed.doubts() == ["how sure the matches are was not looked for"]
 
 
 # --- the number of components --------------------------------------------------------------------
@@ -220,3 +221,17 @@ def test_two_gaussian_sites_that_may_share_nothing_have_no_scale() -> None:
 def test_matchings_that_were_asserted_are_not_warned_of() -> None:
     swapped = {"a": plate(0.0, 5.0), "b": plate(5.0, 0.0), "c": plate(0.0, 5.0)}
     assert said(swapped, matching="identity") == []
+
+
+def test_the_status_is_converged_where_every_match_is_sure():
+    sure = fuse([plate(0.0, 50.0, 90.0), plate(0.0, 50.0, 90.0), plate(0.0, 50.0, 90.0)])
+    assert sure.status.converged and sure.status.left == 0.0
+    assert fuse([plate(0.0), plate(9.0)], matching="identity").status.converged  # nothing matched
+
+
+def test_the_status_says_what_hangs_on_little():
+    with pytest.warns(IdentificationWarning):
+        unsure = fuse([plate(0.0), plate(0.3)])
+    assert unsure.status.state == "not converged"
+    assert unsure.status.reasons == tuple(unsure.plate.doubts())
+    assert unsure.status.reasons

@@ -173,7 +173,7 @@ def test_estimates_are_right_to_their_standard_errors(offset):
     b = on_a_line([2.0, 1.0, 1.0], [offset + 4.5, offset, offset - 3.0], [1.0, 2.0, 4.0])
     q = DiagonalGaussian.from_standard([offset + 3.0], [6.0])
     for left, right in [(a, b), (a, q), (q, b)]:
-        found = diff(left, right, num_samples=20_000)
+        found = diff(left, right, samples=20_000)
         p, other = left.log_prob(z), right.log_prob(z)
         exact = [step * (np.exp(x) * (x - y)).sum() for x, y in ((p, other), (other, p))]
         for kl, truth, error in zip(found.kl, exact, found.standard_errors, strict=True):

@@ -12,16 +12,16 @@ import posterity
 import posterity.fusion.networks.fuse  # hypothesis traces, and slows, what is imported in a test
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Network, Product
+from posterity.families.layers import Conv, Dense, Layers
 from posterity.fusion.diff import diff
 from posterity.fusion.matching import Matching
+from posterity.fusion.networks import Options
 from posterity.fusion.networks.forward import flow
 from posterity.fusion.networks.inputs import mean_squares, random_inputs
 from posterity.fusion.networks.locals import in_order
 from posterity.fusion.networks.refusals import widths_wanted
 from posterity.fusion.networks.tree import assigned, merged
 from posterity.fusion.sites import read_sites
-from posterity.networks import Options
-from posterity.networks.layers import Conv, Dense, Layers
 from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
 
 QUICK = Options(samples=60)

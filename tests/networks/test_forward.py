@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.signal
 
+from posterity.families.layers import ACTIVATIONS
+from posterity.models.forward import FUNCTIONS, activations, outputs, preactivation
 from posterity.networks import Conv, Dense, Layers
-from posterity.networks.forward import FUNCTIONS, activations, outputs, preactivation
-from posterity.networks.layers import ACTIVATIONS
 from posterity.networks.noisy import outputs as noisy_outputs
 from posterity.networks.noisy import patches
 

@@ -28,8 +28,9 @@ from experiments.klfusion.networks.local_fits import DEFAULT_CACHE
 from experiments.klfusion.networks.metrics import scores
 from experiments.klfusion.networks.partitions import partition
 from experiments.klfusion.networks.predictions import Predictor, alone
+from posterity.fusion.networks import Options
 from posterity.ledger import Ledger
-from posterity.networks import Conv, Dense, GaussianPrior, Layers, Options, train
+from posterity.networks import Conv, Dense, GaussianPrior, Layers, train
 
 RESULTS = Path(__file__).parents[1] / "results"
 PERCEPTRON, LENET = "784-100-60-10", "LeNet-5"
@@ -141,7 +142,7 @@ def _fit(path: Path, deep: Deep, x: Images, y: Integers) -> Ledger:
             trained = train(
                 deep.layers, (x, y), key=jax.random.key(SEED),
                 prior=GaussianPrior(variance=_variances(deep.layers)), temperature=TEMPERATURE,
-                steps=deep.steps, batch=BATCH, learning_rate=RATE,
+                steps=deep.steps, batch_size=BATCH, learning_rate=RATE,
             )  # fmt: skip
         partial = path.with_name(f"partial-{path.name}")
         posterity.save(trained.ledger(path.stem), partial)

@@ -20,9 +20,10 @@ from experiments.klfusion.networks.matched_average import matched_average
 from experiments.klfusion.networks.predictions import Predictor, alone, concatenation, ensemble
 from posterity.errors import ConvergenceWarning
 from posterity.families import Network
+from posterity.fusion.networks import Options
+from posterity.inference import Refinement
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
-from posterity.networks import Options, Refinement
 
 FUSED = "fused"
 PRODUCT = "fused, rule product"

@@ -15,7 +15,7 @@ from posterity.adapters import fisher as core
 from posterity.adapters.checks import library, unsupported
 from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError, UsageError
-from posterity.families import Gaussian, Product
+from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
 
 Apply = Callable[[Any, Any], Any]
@@ -93,7 +93,7 @@ def from_params(
 
 
 def to_params(
-    law: Product | Gaussian, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
+    law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> Any:
     """A law's mean, or a draw, as parameters.
 

@@ -20,7 +20,7 @@ from typing import Any
 from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
 from posterity.adapters.checks import library
 from posterity.distillation.student import Student
-from posterity.networks.layers import Conv
+from posterity.families.layers import Conv
 
 ACTIVATIONS = {
     "relu": "ReLU",

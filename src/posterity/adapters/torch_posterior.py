@@ -14,7 +14,7 @@ from posterity.adapters import fisher as core
 from posterity.adapters.checks import library, unsupported
 from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError, UsageError
-from posterity.families import Gaussian, Product
+from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
 
 
@@ -71,7 +71,7 @@ def to_ledger(module: Any, site: str, x: Any, y: Any, **task: Unpack[core.Option
 
 
 def to_state_dict(
-    law: Product | Gaussian, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
+    law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> dict[str, Any]:
     """A law's mean, or a draw, as a state dict of a module.
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from posterity.artifact import open_artifact, save
 from posterity.errors import ArtifactError
-from posterity.federation.content import content
 from posterity.files import clean_stale
+from posterity.fingerprint import digests
 
 KEY = "distillation"
 SECONDS = 20.0
@@ -132,7 +132,7 @@ def _fingerprint(run: Any) -> dict[str, str]:
         "settings": (plan.head, plan.batch, plan.reservoir, plan.steps),
         "key": (run.key, constants.key),
     }
-    return {name: content(_plain(part)) for name, part in parts.items()}
+    return digests({name: _plain(part) for name, part in parts.items()})
 
 
 def _plain(part: Any) -> Any:

@@ -1,7 +1,6 @@
 """Federated inference: one posterior, improved by sites whose data stay where they are."""
 
 from posterity.federation.certificate import certify
-from posterity.federation.content import versioned
 from posterity.federation.federate import federate
 from posterity.federation.forget import Forgotten, forget
 from posterity.federation.gossip import Gossip, Token
@@ -34,5 +33,4 @@ __all__ = [
     "forget",
     "simulate",
     "site_posterior",
-    "versioned",
 ]

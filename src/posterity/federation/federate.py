@@ -30,12 +30,16 @@ from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
 from posterity.federation.tables import in_order
 from posterity.federation.visit import Federation
+from posterity.inference.choice import coordinates
+from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, Records, hierarchical
 from posterity.models.records import joined
 
 ON_ERROR = one_of("raise", "pass")
+MOST_WORK, SECONDS = 1e7, 1.2e-5
+"""Partial pooling: nodes x shared parameters x records of a pass, and CPU seconds for each."""
 SITES = Constraint(
     "names of sites, each a string, at least one",
     lambda names: names and all(isinstance(name, str) for name in names),
@@ -177,6 +181,7 @@ def start(
     update = update.resolve(model, prior)
     federation = Federation(model, update, records, on_error, dict(ledger.entries))
     _check_fit(federation, prior)
+    _check_cost(federation, prior)
     begun = State.of(prior)
     if ledger.entries:
         check_proper(ledger.posterior, "the posterior of the ledger")
@@ -281,6 +286,23 @@ def _check_fit(federation: Federation, prior: ExponentialFamily) -> None:
         else:
             if structure(gradient) != structure(prior):
                 raise _misfit(site, leaves, prior, f"the model finds {gradient!r}")
+
+
+def _check_cost(federation: Federation, prior: ExponentialFamily) -> None:
+    """Raise a UsageError where partial pooling would take minutes a pass."""
+    estimator = federation.update.estimator
+    if not federation.model.joint or not isinstance(estimator, Cubature):
+        return
+    size, records = coordinates(prior), sum(held.size for held in federation.sites.values())
+    nodes = (estimator.finer() or estimator).number(size)
+    if (work := nodes * size * records) > MOST_WORK:
+        raise UsageError(
+            found=f"partial pooling of {records} records with {size} shared parameters by up to "
+            f"{nodes} nodes: about {work * SECONDS / 60:.0f} minutes a pass",
+            expected=f"no more than {MOST_WORK * SECONDS / 60:.0f} minutes",
+            fix="Let fewer columns differ, as in personal=[0], or take fewer nodes: "
+            "update=LocalUpdate(Cubature(32, most=32)) of posterity.inference.cubature.",
+        )
 
 
 def _misfit(site: str, leaves: list[Any], prior: Any, why: str) -> StructureError:

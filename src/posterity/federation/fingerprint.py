@@ -2,11 +2,9 @@
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
-from posterity.errors import UsageError
-from posterity.federation.content import content
 from posterity.federation.run import Run
+from posterity.fingerprint import digests
 
 DATA = "data of site {!r}"
 
@@ -33,14 +31,7 @@ def fingerprint(run: Run) -> dict[str, str]:
         **({"ledger": dict(federation.begun)} if federation.begun else {}),
         **{DATA.format(site): records for site, records in federation.sites.items()},
     }
-    return {part: _content(part, value) for part, value in parts.items()}
-
-
-def _content(part: str, value: Any) -> str:
-    try:
-        return content(value)
-    except UsageError as error:
-        raise error.at(f"the {part}") from error
+    return digests(parts)
 
 
 def without_data(parts: Mapping[str, str], sites: Iterable[str]) -> dict[str, str]:

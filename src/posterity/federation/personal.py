@@ -123,7 +123,8 @@ def site_posterior(
 
 @eqx.filter_jit
 def _given(model: Any, z: Any, records: Any) -> Any:
-    return jax.vmap(lambda z: model.local(z, records))(z)
+    # One after another, as in `Cubature.evaluate`: factorisations side by side can wait for ever.
+    return jax.lax.map(lambda z: model.local(z, records), z)
 
 
 @eqx.filter_jit

@@ -30,15 +30,17 @@ class Alignment:
 
     ``matching`` has, by site, the fused component of each local one, -1 where the local one
     held no data; ``cost`` is the summed divergence to the centroids in nats, ``trace`` the
-    objective after each accepted change; ``confidence`` how sure it is, of components in an order
-    in which ``rows`` has their places, by site. ``into`` has, by site, the local component that
+    objective after each accepted change; ``known`` says whether labels were given and not found;
+    ``confidence`` is how sure the matching is, of components in an order in which ``rows`` has
+    their places, by site. ``into`` has, by site, the local component that
     each one is part of: its own index, but where it was absorbed.
     """
 
     matching: Mapping[str, Int[Array, " k"]]
     components: int
     cost: float
-    trace: list[float]
+    trace: tuple[float, ...]
+    known: bool = False
     confidence: Confidence | None = dataclasses.field(default=None, repr=False)
     rows: dict[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
     into: dict[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
@@ -90,6 +92,18 @@ class Alignment:
         """
         return self.confidence is None or self.confidence.identified
 
+    @property
+    def left(self) -> float:
+        """Nats by which the description would be shorter if one component were elsewhere.
+
+        Zero where none should be, and infinite where that is not known.
+        """
+        if self.known:
+            return 0.0
+        if self.confidence is None:
+            return np.inf
+        return max(0.0, -float(self.confidence.margins.min(initial=0.0)))
+
     def doubtful(self) -> list[tuple[str, int, float]]:
         """Site, local component and margin of each match below 3 nats, the least sure first."""
         rows = [
@@ -100,9 +114,13 @@ class Alignment:
         return sorted(rows, key=lambda row: row[2])
 
     def doubts(self) -> list[str]:
-        """In words, what the matching hangs on by less than 3 nats."""
+        """In words, what the matching hangs on by less than 3 nats; nothing if it was given."""
+        if self.known:
+            return []
+        if self.confidence is None:
+            return ["how sure the matches are was not looked for"]
         said = [] if self.identified else [NO_SCALE]
-        other = None if self.confidence is None else self.confidence.runner_up
+        other = self.confidence.runner_up
         if other and other[1] < DOUBTFUL:
             said.append(f"{other[0]} components are only {other[1]:.1f} nats worse")
         if doubtful := self.doubtful():
@@ -175,7 +193,8 @@ def _aligned(
         matching=plates.by_site(labels),
         components=int(labels.max()) + 1,
         cost=found.clustering.misfit if found.cost is None else found.cost,
-        trace=found.trace,
+        trace=tuple(found.trace),
+        known=matching is Matching.IDENTITY,
         confidence=Confidence(found.clustering, found.levels, free and not found.joined),
         rows=plates.by_site(rows),
         into=parts.by_site(),

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
+from posterity.arguments import renamed
 from posterity.arrays.tree import structure
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import Posterior
@@ -105,9 +106,8 @@ class Diff:
         return self.blocks[0].standard_errors  # a mixture is no block of anything
 
 
-def diff(
-    a: Posterior, b: Posterior, *, key: KeyArray | None = None, num_samples: int = 4096
-) -> Diff:
+@renamed(num_samples="samples")
+def diff(a: Posterior, b: Posterior, *, key: KeyArray | None = None, samples: int = 4096) -> Diff:
     """KL(a || b) and KL(b || a) in nats, block by block; ledgers compare their posteriors.
 
     Components of a plate are matched by the assignment with the least summed symmetric KL, so
@@ -121,7 +121,7 @@ def diff(
     their divergence stands where a plate's weights do.
 
     A mixture is compared with another, or with a member of its components' family, by Monte Carlo
-    from ``num_samples`` draws of ``key`` (one of its own if None): an estimate with standard
+    from ``samples`` draws of ``key`` (one of its own if None): an estimate with standard
     errors, which may come out negative where it is small. Components of two mixtures are matched
     like a plate's.
 
@@ -146,7 +146,7 @@ def diff(
     left = ordered(left, names, "the first posterior", "the second")
     right = ordered(right, names, "the second posterior", "the first")
     if isinstance(left, Mixture) or isinstance(right, Mixture):
-        found = [_mixtures(left, right, key, num_samples)]
+        found = [_mixtures(left, right, key, samples)]
     else:
         for law, place in ((left, "the first posterior"), (right, "the second posterior")):
             check_adds(law, place)
@@ -332,13 +332,13 @@ def _among(p: Array, q: Array) -> Divergences:
 # --- mixtures ------------------------------------------------------------------------------------
 
 
-def _mixtures(a: Any, b: Any, key: KeyArray | None, num_samples: int) -> BlockDiff:
+def _mixtures(a: Any, b: Any, key: KeyArray | None, samples: int) -> BlockDiff:
     left, right = _mixture(a), _mixture(b)
     _check_alike(left.components.outline() == right.components.outline(), a, b, "")
     mine, theirs = _Labelled.of_mixture(left), _Labelled.of_mixture(right)
     # In an order of their own: equal mixtures are then equal to the last bit, and KL is zero.
     pair = _at(left, mine.order), _at(right, theirs.order)
-    kl, errors = _estimates(*pair, key, num_samples)
+    kl, errors = _estimates(*pair, key, samples)
     plate = None
     if isinstance(a, Mixture) and isinstance(b, Mixture):
         rows, columns = _match(mine, theirs)
@@ -357,13 +357,13 @@ def _at(mixture: Mixture, order: Array) -> Mixture:
 
 
 def _estimates(
-    a: Mixture, b: Mixture, key: KeyArray | None, num_samples: int
+    a: Mixture, b: Mixture, key: KeyArray | None, samples: int
 ) -> tuple[Divergences, Divergences]:
     """Both directions by Monte Carlo, in float64, and their standard errors."""
     import jax
 
     with jax.enable_x64(True):
         key = jax.random.key(0) if key is None else key
-        found = [p.kl(q, key=key, num_samples=num_samples) for p, q in ((a, b), (b, a))]
+        found = [p.kl(q, key=key, num_samples=samples) for p, q in ((a, b), (b, a))]
         values, errors = zip(*(map(float, estimate) for estimate in found), strict=True)
     return Divergences(*values), Divergences(*errors)

@@ -1,15 +1,11 @@
 """The verb: posteriors of several sites in, one posterior out."""
 
-import dataclasses
 import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from posterity.arguments import COUNT
-from posterity.arrays.typing import Float, Int
 from posterity.artifact.aligned import named
 from posterity.checks import check_proper
 from posterity.errors import IdentificationWarning, UsageError
@@ -28,6 +24,7 @@ from posterity.fusion.given import (
     warn_of_names,
 )
 from posterity.fusion.matching import Matching, MatchingName
+from posterity.fusion.networks.fuse import fuse_networks
 from posterity.fusion.networks.intake import has_units, in_memory, without_networks
 from posterity.fusion.networks.options import Options
 from posterity.fusion.refusals import (
@@ -39,129 +36,13 @@ from posterity.fusion.refusals import (
     no_known_matching,
 )
 from posterity.fusion.regions import kept_apart
+from posterity.fusion.result import Fusion
 from posterity.fusion.rules import Rule, RuleName
-from posterity.fusion.scale import Scale, scales_of, without
+from posterity.fusion.scale import scales_of
 from posterity.fusion.sites import Fusible, check_counted_once, read_named, site_weights
 from posterity.fusion.sources import BUDGET, IN_MEMORY, items, small
 from posterity.fusion.stream import stream
-from posterity.ledger import Ledger
-
-
-@dataclasses.dataclass(frozen=True)
-class Fusion:
-    """What :func:`fuse` found.
-
-    Attributes:
-        posterior: the fused posterior, of the sites' family.
-        ledger: with ``rule="product"``, the same as prior plus one aligned factor a site, so
-            that a site can be taken out again; of networks under either rule, where priors are
-            known; else None.
-        plates: for each plate (by the path of its block, ``""`` for the whole posterior) the
-            matching, its cost and the trace of the objective.
-        rule: how matched components became one.
-        divergence: the side on which KL was taken, or what was taken instead.
-        rebased: with ``rule="product"``, the sites whose own prior was not the common one, which is
-            ``ledger.prior``.
-    """
-
-    posterior: ExponentialFamily
-    ledger: Ledger | None
-    plates: dict[str, Alignment]
-    rule: Rule
-    divergence: Divergence | Discrepancy
-    rebased: tuple[str, ...] = ()
-    sampling: Any = dataclasses.field(default=None, repr=False, compare=False)
-    """What :attr:`scales` are found by; not for users."""
-
-    def __repr__(self) -> str:
-        from posterity.summary.short import short_fusion
-
-        return short_fusion(self)
-
-    def _repr_html_(self) -> str:
-        from posterity.summary.html import of_fusion
-
-        return of_fusion(self)
-
-    @property
-    def plate(self) -> Alignment:
-        """The only plate.
-
-        Raises:
-            UsageError: if there are several, or none.
-        """
-        if len(self.plates) != 1:
-            raise UsageError(
-                found=f"{len(self.plates)} plates {sorted(self.plates)}",
-                expected="one plate",
-                fix="Look at .plates[name] instead.",
-            )
-        return next(iter(self.plates.values()))
-
-    @property
-    def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:
-        """For each site, the fused component of each local one; -1 if it held no data."""
-        return self.plate.matching
-
-    @property
-    def components(self) -> int:
-        """Number of fused components."""
-        return self.plate.components
-
-    @property
-    def cost(self) -> float:
-        """Summed divergence of matched components to their centroid, in nats."""
-        return self.plate.cost
-
-    @property
-    def residual(self) -> float | None:
-        """Mean divergence of each matched component to its fused one, in nats: see :attr:`scale`.
-
-        None where nothing was matched.
-        """
-        return self.scale.residual
-
-    @property
-    def scale(self) -> Scale:
-        """The residual beside what sampling alone would give (:mod:`posterity.fusion.scale`)."""
-        plate = self.plate
-        return self.scales[next(path for path, one in self.plates.items() if one is plate)]
-
-    @functools.cached_property
-    def scales(self) -> dict[str, Scale]:
-        """By path of the plate, its :attr:`scale`."""
-        if self.sampling is None:
-            return without(self.plates, "what the sites said was not kept")
-        return self.sampling()
-
-    @property
-    def margins(self) -> dict[str, Float[np.ndarray, " k"]]:
-        """By site, the nats between each match and the next best; NaN for an unmatched component.
-
-        See :attr:`Alignment.margins`.
-        """
-        return self.plate.margins
-
-    @property
-    def components_evidence(self) -> dict[int, float]:
-        """By number of components, the nats by which the best matching found is worse.
-
-        See :attr:`Alignment.components_evidence`.
-        """
-        return self.plate.components_evidence
-
-    @property
-    def absorbed(self) -> dict[str, tuple[int, ...]]:
-        """The local components of each site that were part of another of its own.
-
-        See :attr:`Alignment.absorbed`.
-        """
-        return self.plate.absorbed
-
-    @property
-    def trace(self) -> list[float]:
-        """The objective of the matching after each accepted change; it never rises."""
-        return self.plate.trace
+from posterity.status import Progress, ProgressCallback
 
 
 def fuse(
@@ -176,6 +57,7 @@ def fuse(
     absorb: bool | None = None,
     budget: int | None = None,
     networks: Options | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Fusion:
     """Merge posteriors of separate data into one, finding which components correspond.
 
@@ -218,6 +100,8 @@ def fuse(
             is given, sites are read once and matched in passes that keep only sums: parameters
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
         networks: how networks are fused, if sites are :class:`posterity.Network`.
+        progress: called with a :class:`posterity.status.Progress` once each plate is matched, which
+            has the objective of its matching.
 
     Returns:
         A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order
@@ -277,8 +161,6 @@ def fuse(
     sites, prior, names, labels = read_named(held, prior)
     importance = site_weights(list(sites), weights, by)
     if any(has_units(site.posterior) for site in sites.values()):
-        from posterity.fusion.networks.fuse import fuse_networks
-
         if known is not None:
             raise no_known_matching("networks, which have one a layer")
         return fuse_networks(
@@ -309,9 +191,12 @@ def fuse(
     elif any(labels.values()):
         warn_of_names(f"matching={how.value!r} goes by what members say")
     given = None if known is None else given_labels(known, plates, number)
-    aligned = {
-        p.path: align(p, how, side, number, importance, absorb is not False, given) for p in plates
-    }
+    aligned: dict[str, Alignment] = {}
+    for plate in plates:
+        found = align(plate, how, side, number, importance, absorb is not False, given)
+        aligned[plate.path] = found
+        if progress is not None:
+            progress(Progress(len(aligned), len(plates), found.trace[-1]))
     if by_name is not None:
         (path,) = aligned
         names = {**names, **names_of_components(labels, path, aligned[path].matching)}

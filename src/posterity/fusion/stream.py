@@ -150,6 +150,7 @@ class Settled(NamedTuple):
     counts: Float[Array, " g"]
     cost: float
     trace: list[float]
+    known: bool
 
     @property
     def groups(self) -> int:
@@ -163,7 +164,7 @@ class Settled(NamedTuple):
             labels = np.full(len(column.used), -1, self.labels.dtype)
             labels[column.used] = self.labels
         by_site = LabelsBySite(names, column.sizes, labels)
-        return Alignment(by_site, self.groups, self.cost, self.trace)
+        return Alignment(by_site, self.groups, self.cost, tuple(self.trace), self.known)
 
 
 def settle(
@@ -202,9 +203,8 @@ def settle(
     rank[order] = np.arange(len(order))
     totals, cost = totals[order], passes.misfit(sweep)
     labels = rank[sweep.labels]
-    return Settled(
-        column, passes, labels, totals[:, :-2], totals[:, -2], totals[:, -1], cost, trace
-    )
+    known, last = how is Matching.IDENTITY, totals[:, -1]
+    return Settled(column, passes, labels, totals[:, :-2], totals[:, -2], last, cost, trace, known)
 
 
 # --- the barycentre ------------------------------------------------------------------------------

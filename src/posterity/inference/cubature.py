@@ -49,7 +49,7 @@ class Cubature(Evaluator):
         """The mean over nodes, and its natural gradient; or over as many others."""
         parts = _parts(q)
         sizes = [part.own_size for part in parts]
-        pairs = self.nodes // 2 * -(-sum(sizes) // 32)  # more where they have more to span
+        pairs = self.number(sum(sizes)) // 2
         nodes, others = (normal_pairs(sum(sizes), pairs, seed) for seed in (0, 1))
         nodes = jnp.where(otherwise, others, nodes)
         noise = jnp.split(nodes, np.cumsum(sizes)[:-1], axis=1)
@@ -59,7 +59,10 @@ class Cubature(Evaluator):
             z = q.join_event(events) if isinstance(q, Product) else events[0]
             return model.total(z, records)
 
-        values, slopes = jax.vmap(jax.value_and_grad(value))(noise)
+        # Each value of a joint model is an optimum of its own, found by factorisations, which
+        # side by side can wait for each other for ever in the threads of XLA.
+        every_node = jax.lax.map if model.joint else lambda each, nodes: jax.vmap(each)(nodes)
+        values, slopes = every_node(jax.value_and_grad(value), noise)
         every = zip(parts, noise, slopes, strict=True)
         factors = [part.from_slopes(own, slope) for part, own, slope in every]
         # Jumps have no slope: nodes on their sides differ, and nothing would follow from it.
@@ -67,6 +70,10 @@ class Cubature(Evaluator):
         values = jnp.where(flat, jnp.nan, values)
         gradient = q.rebuild(factors) if isinstance(q, Product) else factors[0]
         return Expectation(values.mean(), gradient)
+
+    def number(self, size: int) -> int:
+        """Nodes for ``size`` coordinates: more where they have more to span."""
+        return 2 * (self.nodes // 2) * -(-size // 32)
 
     def finer(self) -> "Cubature | None":
         """Four times as many."""

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posterity.arrays.typing import Real
-from posterity.networks.forward import after
-from posterity.networks.layers import Conv, Layers
+from posterity.families.layers import Conv, Layers
+from posterity.models.forward import after
 
 TINY = 1e-20
 """Added to variances before the root is taken: an input of zeros has one of zero."""

@@ -3,10 +3,12 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from posterity.fusion.networks.options import Options as Options
+
 if TYPE_CHECKING:
     from posterity.fusion.networks.result import NetworkFusion
 
-__all__ = ["NetworkFusion"]
+__all__ = ["NetworkFusion", "Options"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from posterity.errors import StructureError
+from posterity.families.layers import Dense, Layers
 from posterity.families.network import Network
-from posterity.networks.layers import Dense, Layers
 
 
 def check_alike(networks: Mapping[str, Network]) -> None:

@@ -7,12 +7,12 @@ import numpy as np
 import scipy.linalg
 
 from posterity.arrays.typing import Bool, Float, Int
+from posterity.families.layers import Layers
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.networks.forward import after, features, preactivation
 from posterity.fusion.networks.locals import Local
 from posterity.fusion.networks.options import Options
 from posterity.fusion.networks.targets import Targets
-from posterity.networks.layers import Layers
 
 Array = np.ndarray
 Labels = Sequence[Int[Array, " _"]]

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-from posterity.errors import StructureError
+from posterity.errors import ParameterError, StructureError
+from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.networks.layers import Layers
 
 Array = np.ndarray
 
@@ -20,6 +20,7 @@ def in_order_of(network: Network, like: Network) -> Network:
 
     Raises:
         StructureError: for networks of other layers or widths.
+        ParameterError: if weights are so large that their distances overflow.
     """
     if network.layers != like.layers:
         raise StructureError(
@@ -31,8 +32,15 @@ def in_order_of(network: Network, like: Network) -> Network:
         mine, theirs = _units(network, index), _units(like, index)
         scale = np.concatenate([mine[1], theirs[1]]).mean(0)
         rows, columns = mine[0] / np.sqrt(scale), theirs[0] / np.sqrt(scale)
-        squares = (rows**2).sum(1)[:, None] + (columns**2).sum(1)
-        _, labels = scipy.optimize.linear_sum_assignment(squares - 2 * rows @ columns.T)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = (rows**2).sum(1)[:, None] + (columns**2).sum(1) - 2 * rows @ columns.T
+        if not np.isfinite(squares).all():
+            raise ParameterError(
+                found="networks whose weights are so far apart that their distance overflows",
+                expected="means and variances of a usual size",
+                fix="Check how the networks were trained, and the scale of their data.",
+            )
+        _, labels = scipy.optimize.linear_sum_assignment(squares)
         network = network.relabel(labels, width, axes=(index,))
     return network
 

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.special
 
 from posterity.arrays.typing import Float
-from posterity.networks.layers import Conv, Layer, Layers
+from posterity.families.layers import Conv, Layer, Layers
 
 Array = np.ndarray
 
@@ -24,7 +24,7 @@ FUNCTIONS: dict[str, Any] = {
     "softplus": lambda x: np.logaddexp(x, 0.0),
     "identity": lambda x: x,
 }
-"""As in :mod:`posterity.networks.forward`, which is for JAX."""
+"""As in :mod:`posterity.models.forward`, which is for JAX."""
 
 
 def features(layers: Layers, index: int, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:

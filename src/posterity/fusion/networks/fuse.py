@@ -176,4 +176,4 @@ class _Search:
     def _alignment(self, combined: Combined, index: int) -> Alignment:
         labels = by_site(self.locals, combined.labels[index], index)
         size = combined.layers.widths[index]
-        return Alignment(labels, size, incoming_cost(self.locals, combined, index, self.side), [])
+        return Alignment(labels, size, incoming_cost(self.locals, combined, index, self.side), ())

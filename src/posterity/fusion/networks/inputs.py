@@ -13,9 +13,9 @@ import numpy as np
 
 from posterity.arrays.typing import Float
 from posterity.errors import UsageError
+from posterity.families.layers import Conv, Dense, Layers
 from posterity.fusion.networks.locals import Local
 from posterity.fusion.networks.options import Options
-from posterity.networks.layers import Conv, Dense, Layers
 
 Array = np.ndarray
 DENSE, IMAGES = 3000, 600

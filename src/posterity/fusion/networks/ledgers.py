@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.canonical import canonical_mean
+from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.fusion.networks.combine import Combined, placed
 from posterity.fusion.networks.locals import Local
 from posterity.fusion.rules import Rule
 from posterity.ledger import Ledger
-from posterity.networks.layers import Layers
 
 Array = np.ndarray
 LEAVES = ("precision_mean", "precision")

@@ -7,10 +7,10 @@ import numpy as np
 
 from posterity.arrays.canonical import content_hashes
 from posterity.arrays.typing import Float, Int
+from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.fusion.matching import scrambled
 from posterity.fusion.sites import Site
-from posterity.networks.layers import Layers
 
 Array = np.ndarray
 Arrays = list[dict[str, Array]]

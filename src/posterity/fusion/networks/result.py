@@ -7,8 +7,9 @@ import numpy as np
 
 from posterity.arrays.typing import Float
 from posterity.families.network import Network
-from posterity.fusion.fuse import Fusion
 from posterity.fusion.networks.options import Options
+from posterity.fusion.result import Fusion
+from posterity.status import Status
 
 Widths = tuple[int, ...]
 
@@ -40,3 +41,8 @@ class NetworkFusion(Fusion):
     def achieved_kl(self) -> float:
         """The predictive KL at the width that was taken."""
         return self.predictive_kl[self.widths]
+
+    @property
+    def status(self) -> Status:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Converged where :attr:`achieved_kl` is within the tolerance of the options."""
+        return Status.of(self.achieved_kl, float(self.options.tolerance))

@@ -7,9 +7,9 @@ import numpy as np
 import scipy.special
 
 from posterity.arrays.typing import Float
+from posterity.families.layers import Layers
 from posterity.fusion.networks.forward import after, flow, preactivation
 from posterity.fusion.networks.locals import Arrays, Local
-from posterity.networks.layers import Layers
 
 Array = np.ndarray
 

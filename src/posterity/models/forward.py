@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posterity.arrays.typing import Real
-from posterity.networks.layers import Conv, Layer, Layers
+from posterity.families.layers import Conv, Layer, Layers
 
 FUNCTIONS: dict[str, Any] = {
     "relu": jax.nn.relu,

@@ -1,0 +1,169 @@
+"""What fusing posteriors results in."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from posterity.arrays.typing import Float, Int
+from posterity.errors import UsageError
+from posterity.families import ExponentialFamily
+from posterity.families.description import MOST_READ, MOST_SOLVED, family_of
+from posterity.fusion.alignment import Alignment
+from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.geometry import Divergence
+from posterity.fusion.rules import Rule
+from posterity.fusion.scale import Scale, without
+from posterity.ledger import Ledger
+from posterity.notebook import html
+from posterity.status import Status
+from posterity.text import clean, cut
+
+LEFT = 1e-3
+"""Nats by which putting one component elsewhere may still shorten the description."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fusion:
+    """The result of :func:`posterity.fuse`.
+
+    Attributes:
+        posterior: the fused posterior, of the sites' family.
+        ledger: with ``rule="product"``, the same as prior plus one aligned factor a site, so
+            that a site can be taken out again; of networks under either rule, where priors are
+            known; else None.
+        plates: for each plate (by the path of its block, ``""`` for the whole posterior) the
+            matching, its cost and the trace of the objective.
+        rule: how matched components became one.
+        divergence: the side on which KL was taken, or what was taken instead.
+        rebased: with ``rule="product"``, the sites whose own prior was not the common one, which is
+            ``ledger.prior``.
+    """
+
+    posterior: ExponentialFamily
+    ledger: Ledger | None
+    plates: dict[str, Alignment]
+    rule: Rule
+    divergence: Divergence | Discrepancy
+    rebased: tuple[str, ...] = ()
+    sampling: Callable[[], dict[str, Scale]] | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
+    """Computes :attr:`scales`; not for users."""
+
+    def __repr__(self) -> str:
+        """One line: how many components, at which cost; never an error."""
+        try:
+            parts = [family_of(self.posterior)]
+            for path, plate in self.plates.items():
+                parts.append(
+                    (f"{path}: " if path else "")
+                    + f"{plate.components} components of {len(plate.matching)} sites, "
+                    + f"cost {plate.cost:.3g}"
+                )
+                if self.posterior.dimension <= MOST_READ and len(plate.matching) <= MOST_SOLVED:
+                    parts.append(str(self.scales[path]))  # of more it takes a while
+            return cut(f"{type(self).__name__}({'; '.join(map(clean, parts))})")
+        except Exception:
+            return f"{type(self).__name__}(?)"
+
+    def _repr_html_(self) -> str:
+        return html(self, "fusion")
+
+    @property
+    def plate(self) -> Alignment:
+        """The only plate.
+
+        Raises:
+            UsageError: if there are several, or none.
+        """
+        if len(self.plates) != 1:
+            raise UsageError(
+                found=f"{len(self.plates)} plates {sorted(self.plates)}",
+                expected="one plate",
+                fix="Look at .plates[name] instead.",
+            )
+        return next(iter(self.plates.values()))
+
+    @property
+    def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:
+        """For each site, the fused component of each local one; -1 if it held no data."""
+        return self.plate.matching
+
+    @property
+    def components(self) -> int:
+        """Number of fused components."""
+        return self.plate.components
+
+    @property
+    def cost(self) -> float:
+        """Summed divergence of matched components to their centroid, in nats."""
+        return self.plate.cost
+
+    @property
+    def residual(self) -> float | None:
+        """Mean divergence of each matched component to its fused one, in nats: see :attr:`scale`.
+
+        None where nothing was matched.
+        """
+        return self.scale.residual
+
+    @property
+    def scale(self) -> Scale:
+        """The residual beside what sampling alone would give (:mod:`posterity.fusion.scale`)."""
+        plate = self.plate
+        return self.scales[next(path for path, one in self.plates.items() if one is plate)]
+
+    @functools.cached_property
+    def scales(self) -> dict[str, Scale]:
+        """By path of the plate, its :attr:`scale`."""
+        if self.sampling is None:
+            return without(self.plates, "what the sites said was not kept")
+        return self.sampling()
+
+    @property
+    def margins(self) -> dict[str, Float[np.ndarray, " k"]]:
+        """By site, the nats between each match and the next best; NaN for an unmatched component.
+
+        See :attr:`Alignment.margins`.
+        """
+        return self.plate.margins
+
+    @property
+    def components_evidence(self) -> dict[int, float]:
+        """By number of components, the nats by which the best matching found is worse.
+
+        See :attr:`Alignment.components_evidence`.
+        """
+        return self.plate.components_evidence
+
+    @property
+    def absorbed(self) -> dict[str, tuple[int, ...]]:
+        """The local components of each site that were part of another of its own.
+
+        See :attr:`Alignment.absorbed`.
+        """
+        return self.plate.absorbed
+
+    @property
+    def trace(self) -> tuple[float, ...]:
+        """The objective of the matching, in nats, after each accepted change; it never rises."""
+        return self.plate.trace
+
+    @functools.cached_property
+    def status(self) -> Status:
+        """Converged where each match, and each number of components, is 3 nats better than the
+        next best, or where nothing had to be matched.
+
+        ``left`` is the number of nats by which the description would be shorter if one component
+        were elsewhere, zero where no such move helps and infinite where that is not known; the
+        reasons are those of :meth:`Alignment.doubts`, plate by plate.
+        """
+        left = max((plate.left for plate in self.plates.values()), default=0.0)
+        reasons = [
+            f"{path}: {reason}" if path else reason
+            for path, plate in self.plates.items()
+            for reason in plate.doubts()
+        ]
+        return Status.of(left, LEFT, tuple(reasons))
