@@ -24,6 +24,7 @@ from posterity.errors import ConvergenceWarning, ParameterError, StructureError,
 from posterity.families.layers import Layers
 from posterity.interrupts import deferred
 from posterity.networks.predictive import Prediction
+from posterity.notebook import html
 
 STEPS = 20_000
 BATCH = 64
@@ -72,9 +73,7 @@ class Distillation:
         return f"Distillation({self.student!r}, {self.status})"
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_line
-
-        return of_line(self)
+        return html(self, "line")
 
 
 def distill(
