@@ -128,9 +128,9 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
 
     from posterity.distillation.sampling import noise
     from posterity.distillation.sampling.kernels import SGHMC, SGLD
+    from posterity.families.layers import Layers
+    from posterity.models.forward import apply
     from posterity.networks import chains as stacked
-    from posterity.networks.forward import apply
-    from posterity.networks.layers import Layers
 
     layers = Layers.dense(*problem.sizes)
     last = stacked.pays(layers, problem.chains)

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,10 @@ import jax  # noqa: E402  # with what is set above
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+# A shell that starts tests in the background ignores Ctrl-C for them and for what they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 typechecker.install("posterity")
 

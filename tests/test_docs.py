@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,70 @@ def test_code_of_the_page_runs(name, page, tmp_path):
         begun = ["$ posterity " + shlex.join(arguments) for arguments in found]
         assert [line for line in printed if line in begun] == begun
         assert [line for line in answers(page) if not any(map(like(line), printed))] == []
+
+
+TWICE = ["README.md", "docs/quickstart.md", "docs/cookbook/analyst.md"]
+"""Pages whose code finds the files that it left the first time."""
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_page_can_be_run_again_in_its_folder(name, tmp_path):
+    page = (ROOT / name).read_text(encoding="utf-8")
+    path = tmp_path / "page.py"
+    path.write_text(script(page), encoding="utf-8")
+    for _ in range(2):
+        run(tmp_path, f"Python of {name}", str(path))
+        run(tmp_path, name, "-c", ONE_BY_ONE, json.dumps(list(commands(page))))
+
+
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+"""Of modules that are called otherwise."""
+BRINGS = {"statsmodels": {"pandas"}, "flax": {"optax"}}
+
+
+def installed(page):
+    """Distributions that the extras bring of which a page's ``pip install`` speaks."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {
+        name
+        for group in re.findall(r"pip install '[^'\[]*\[([\w,]+)\]'", page)
+        for name in group.split(",")
+    }
+    wanted, found = [*project["dependencies"]], {"posterity"}
+    wanted += [one for name in names for one in project["optional-dependencies"][name]]
+    for one in wanted:  # which grows
+        name, extras = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", one).groups()
+        found |= {name} | BRINGS.get(name, set())
+        for extra in (extras or "").split(",") if name == "posterity" else []:
+            wanted += project["optional-dependencies"][extra]
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        *(
+            f"docs/{page}.md"
+            for page in (
+                "quickstart",
+                "fit",
+                "import",
+                "cookbook/analyst",
+                "cookbook/statistician",
+                "cookbook/engineer",
+            )
+        ),
+    ],
+)
+def test_a_page_names_the_extras_that_its_code_takes(name):
+    page = (ROOT / name).read_text(encoding="utf-8")
+    code = script(page)
+    modules = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
+    modules |= {"pandas"} if "as_frame=True" in code else set()
+    needed = {DISTRIBUTIONS.get(name, name) for name in modules - sys.stdlib_module_names}
+    needed |= {"matplotlib"} if any("--plot" in line for line in commands(page)) else set()
+    assert needed <= installed(page)
 
 
 def test_every_page_with_code_is_run():

@@ -25,9 +25,9 @@ from experiments.data import Array, Images, Integers
 from experiments.klfusion.networks.metrics import auroc, entropy, scores
 from posterity.distillation import Distillation
 from posterity.errors import ConvergenceWarning
+from posterity.families.layers import Layers
 from posterity.models import NeuralNetwork
-from posterity.networks.layers import Layers
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 
 Row = dict[str, Any]
 

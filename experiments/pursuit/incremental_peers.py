@@ -7,6 +7,7 @@ mean-field ones are trained by Adam, at the same steps and batches as the learne
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.pursuit.replay import kept_records
+from experiments.pursuit.task_networks import chances, step_of
+from posterity.families.layers import Layers
 from posterity.families.network import Network
+from posterity.models.forward import outputs
 from posterity.networks.bound import Bound, as_posterior, started
-from posterity.networks.forward import outputs
-from posterity.networks.layers import Layers
-from posterity.pursuit.learning.coresets import kept
-from posterity.pursuit.learning.task_networks import batches, chances, step_of
+from posterity.networks.training import batches
 
 Array = np.ndarray
 
@@ -92,7 +94,8 @@ def _points(
             mask[np.unique(y)] = 0
         moments = optax.scale_by_adam().init(z)
         old = [np.concatenate(part) for part in zip(*few, strict=True)] if few else None
-        for places in batches(len(y), min(setting.batch, len(y)), setting.steps, rng):
+        every = batches(len(y), min(setting.batch, len(y)), rng)
+        for places in itertools.islice(every, setting.steps):
             images, labels = own[places], y[places]
             if replay and old is not None:
                 half = setting.batch // 2
@@ -110,7 +113,7 @@ def _points(
             )
             linear, precision = linear + fisher * z, precision + fisher
             centre = linear / np.maximum(precision, np.finfo(np.float32).tiny)
-        few.append(kept(own, y, setting.coreset))
+        few.append(kept_records(own, y, setting.coreset))
         yield _log_chances(layers, np.asarray(z), x)
 
 
@@ -168,7 +171,7 @@ def variational(setting: Training, tasks: Tasks, x: Array, *, coreset: bool) -> 
     start = None
     for number, (own, y) in enumerate(tasks):
         if coreset:
-            few.append(kept(own, y, setting.coreset))
+            few.append(kept_records(own, y, setting.coreset))
         start = prior = _fitted(setting, own, y, prior, start, setting.steps, number)
         found = prior
         if coreset:
@@ -196,7 +199,8 @@ def _fitted(
         layers.unravel(np.asarray(prior.mean, np.float32)),
         layers.unravel(np.asarray(np.log(prior.variance) / 2, np.float32)),
     )
-    for step, places in enumerate(batches(len(y), min(setting.batch, len(y)), steps, rng)):
+    every = batches(len(y), min(setting.batch, len(y)), rng)
+    for step, places in enumerate(itertools.islice(every, steps)):
         rate = 2e-3 * min(1.0, (steps - step) / (0.3 * steps))
         state, _ = step_of(
             bound, state, given, x[places], y[places].astype(np.int32), np.float32(len(y)),
@@ -217,7 +221,7 @@ def softmax_regression(
     first, second = np.zeros_like(weights), np.zeros_like(weights)
     ones = lambda x: np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
     total = epochs * (len(y) // 500)
-    for step, places in enumerate(batches(len(y), 500, total, rng)):
+    for step, places in enumerate(itertools.islice(batches(len(y), 500, rng), total)):
         x = ones(features[places])
         logits = x @ weights
         logits -= logits.max(1, keepdims=True)

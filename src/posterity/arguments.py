@@ -59,6 +59,7 @@ NATURAL = at_least(0)
 POSITIVE = Constraint(
     "a positive number", lambda x: isinstance(x, Real) and 0 < float(x) < math.inf
 )
+FLAG = Constraint("True or False", lambda value: isinstance(value, bool))
 SHARE = Constraint("a number in (0, 1]", lambda x: isinstance(x, Real) and 0 < float(x) <= 1)
 
 

@@ -22,6 +22,38 @@ def write_file(path: Path, *parts: Any) -> None:
 
 
 @contextlib.contextmanager
+def alongside(path: Path, content: bytes) -> Iterator[None]:
+    """Files that are written within the block are there only if this one can be written too.
+
+    The content lies on disk before the block begins, and takes its name after it.
+
+    Raises:
+        ArtifactError: if it cannot be written; the block is then not entered.
+    """
+    with writing(path):
+        clean_stale(path)
+        temporary, file = _temporary(path)
+    with file:
+        try:
+            with writing(path):
+                _check_replaceable(path)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            yield
+            with writing(path):
+                os.replace(temporary, path)
+                force_to_disk(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _check_replaceable(path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(0, "it is a folder")
+
+
+@contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turns what the system says of a file that is written into an ArtifactError."""
     try:

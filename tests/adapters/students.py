@@ -9,8 +9,8 @@ from posterity.distillation.heads import Head
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
 from posterity.errors import StructureError
-from posterity.networks.layers import ACTIVATIONS, Conv, Dense, Layers
-from posterity.networks.prediction import Prediction
+from posterity.families.layers import ACTIVATIONS, Conv, Dense, Layers
+from posterity.networks.predictive import Prediction
 
 HEADS = [
     Head("categorical", 2),

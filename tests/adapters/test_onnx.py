@@ -23,7 +23,7 @@ from posterity.errors import (
     StructureError,
     UsageError,
 )
-from posterity.networks.layers import ACTIVATIONS, Conv, Dense, Layers
+from posterity.families.layers import ACTIVATIONS, Conv, Dense, Layers
 from tests.adapters.students import HEADS, agree, inputs, students, weights
 
 RNG = np.random.default_rng(0)

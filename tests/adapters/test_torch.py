@@ -13,7 +13,7 @@ from posterity.distillation.heads import Head
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
-from posterity.networks.layers import ACTIVATIONS, Conv, Dense, Layers
+from posterity.families.layers import ACTIVATIONS, Conv, Dense, Layers
 from tests.adapters.students import HEADS, agree, inputs, students, weights
 from tests.test_docs import ROOT, run, script
 

@@ -569,3 +569,17 @@ def test_large_files_take_memory_once(path: Path) -> None:
     artifact.inspect(path)
     assert tracemalloc.get_traced_memory()[1] - before < 0.15 * 16 * size
     tracemalloc.stop()
+
+
+def test_a_sparse_file_is_checked_before_it_takes_memory(path: Path) -> None:
+    """Digests are of what it says, and its arrays are a hole."""
+    size = 2**24
+    artifact.save(DiagonalGaussian(np.arange(1.0, size + 1), np.ones(size)), path)
+    whole = path.stat().st_size
+    os.truncate(path, whole - 16 * size)
+    os.truncate(path, whole)
+    tracemalloc.start()
+    with pytest.raises(ArtifactError, match="digest"):
+        artifact.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 2e7
+    tracemalloc.stop()

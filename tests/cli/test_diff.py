@@ -3,7 +3,8 @@ import pytest
 from cli.commands import document, ledger, refuse, succeed
 
 import posterity
-from posterity.families import Gamma
+from posterity.families import Gamma, Network
+from posterity.networks import Layers
 
 
 def test_components_are_matched(files):
@@ -54,3 +55,12 @@ def test_estimates_for_mixtures_carry_their_standard_error(files):
     found = document("diff", "a.safetensors", "b.safetensors")
     assert 0 < found["standard_errors"]["kl_ab"] < found["kl_ab"]
     assert "standard error" in succeed("diff", "a.safetensors", "b.safetensors").stdout
+
+
+def test_networks_whose_distance_overflows_are_refused(files):
+    layers = Layers.dense(2, 3, 2)
+    for name, size in (("small", 1.0), ("huge", 1e308)):
+        mean = size * np.linspace(-1, 1, layers.size)
+        law = Network.from_standard(mean, np.ones(layers.size), layers)
+        posterity.save(law, f"{name}.safetensors")
+    refuse("diff small.safetensors huge.safetensors", 3, "overflows")

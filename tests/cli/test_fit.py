@@ -444,3 +444,9 @@ def test_the_recipe_is_readable():
     assert (told["target"], told["columns"], told["prior_sd"]) == (
         "ill", ["age"], {"": 10.0, "intercept": 1000.0},
     )  # fmt: skip
+
+
+def test_more_columns_than_a_covariance_has_room_for():
+    names = [f"c{place}" for place in range(5001)]
+    Path("wide.csv").write_text(",".join(["y", *names]) + "\n" + ",".join(["1"] * 5002) + "\n")
+    refuse("fit wide.csv --target y --model logistic -o w.safetensors", 4, "5,001 columns; 5,000")

@@ -1,12 +1,14 @@
 """``posterity forget`` and ``verify``, as a user calls them."""
 
+import os
 from pathlib import Path
 
 import pytest
-from cli.commands import document, fail, refuse, succeed
+from cli.commands import contents, document, fail, refuse, succeed
 from cli.configurations import COUNTS, LOGISTIC
 
 import posterity
+from posterity.cli import files as command_files
 
 
 def test_forget_and_verify_exactly(folder):
@@ -99,3 +101,30 @@ def test_only_ledgers_can_forget(folder):
 )
 def test_receipts_that_are_none(strange, receipt, words):
     refuse(f"verify {receipt} n.safetensors n.safetensors", 5, words)
+
+
+def test_ledger_and_receipt_are_written_both_or_not_at_all(files, monkeypatch):
+    line = ["forget", "n.safetensors", "--site", "north", "-o", "left.safetensors"]
+    real = os.fsync
+
+    def full(handle):
+        if "receipt" in os.readlink(f"/proc/self/fd/{handle}"):
+            raise OSError(28, "No space left on device")
+        real(handle)
+
+    before = contents()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert "No space" in fail(5, *line, "--receipt", "receipt.json")["found"]
+    assert contents() == before
+    monkeypatch.setattr(command_files, "write", lambda *_: 1 / 0)
+    fail(70, *line, "--receipt", "receipt.json")
+    assert contents() == before
+
+
+def test_the_same_may_be_forgotten_again(files):
+    line = "forget n.safetensors --site north -o left.safetensors --receipt receipt.json"
+    for _ in range(2):
+        succeed(*line.split())
+    assert document("verify", "receipt.json", "n.safetensors", "left.safetensors")["exact"]
+    refuse(line.replace("n.safe", "s.safe").replace("north", "south"), 2, "which is there")

@@ -7,7 +7,7 @@ import pytest
 
 import posterity
 import posterity.fusion.networks.fuse
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 from tests.cli.commands import document, refuse, succeed
 from tests.fusion.nets import as_site, random_network, shuffled
 

@@ -12,7 +12,8 @@ from cli.commands import contents, document, fail, refuse, succeed
 
 import posterity
 from posterity import Ledger
-from posterity.families import DiagonalGaussian
+from posterity.families import DiagonalGaussian, Network
+from posterity.networks import Layers
 
 NORTH = "name;mean;sd\nage;0,5;0,1\nbp;-2;0,3\n"
 SOUTH = "term,estimate,std.error,p.value\nbp,-1.0,0.1,0.01\nage,1.5,0.2,0.02\n"
@@ -125,3 +126,23 @@ def test_the_report_waits_for_no_numbers():
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.stdout.startswith("set()"), done.stderr
+
+
+def test_networks_have_no_table():
+    layers = Layers.dense(2, 3, 2)
+    posterity.save(Network.prior(layers, 1.0), "net.safetensors")
+    refuse("export net.safetensors -o net.csv", 4, "Network")
+
+
+def test_no_cell_of_a_table_is_computed_by_a_spreadsheet():
+    """And what was written so is read as it was."""
+    names = ["=HYPERLINK(1)", "+a", "-b", "@c", "d", "'e"]
+    law = DiagonalGaussian.from_standard(np.zeros(6), np.ones(6)).named(names)
+    posterity.save(law, "odd.safetensors")
+    succeed("export", "odd.safetensors", "-o", "odd.csv")
+    shown = succeed("show", "odd.safetensors", "--csv").stdout
+    for line in Path("odd.csv").read_text().splitlines() + shown.splitlines():
+        assert not line.strip('"').startswith(("=", "+", "-", "@")), line
+        assert '"=' not in line and '"@' not in line, line
+    succeed("import", "odd.csv", "-o", "again.safetensors")
+    assert posterity.load("again.safetensors").names == law.names

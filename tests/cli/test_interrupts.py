@@ -132,3 +132,29 @@ def test_a_second_ctrl_c_does_not_wait_for_a_step_that_never_ends(folder):
         time.sleep(0.3)
     code, _ = ended(process)
     assert code == 130
+
+
+SWALLOWING = """
+import contextlib, signal, sys, time
+from posterity.cli import streams
+def compute():
+    open("started", "x").close()
+    for _ in range(200):
+        with contextlib.suppress(BaseException):  # as finalisers and callbacks do
+            time.sleep(0.05)
+    return {}
+streams.present(compute, "demo", False)
+"""
+
+
+def test_an_interrupt_is_heeded_by_code_that_swallows_exceptions():
+    process = subprocess.Popen(
+        [sys.executable, "-c", SWALLOWING],
+        env={**os.environ, "PYTHONPATH": str(Path(posterity.__file__).parents[1])},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(STARTED)
+    process.send_signal(signal.SIGINT)
+    code, told = ended(process)
+    assert code == 130 and told.startswith("error: found an interruption")

@@ -13,7 +13,7 @@ from laws.table import TABLE
 import posterity
 from posterity import Ledger
 from posterity.families import DiagonalGaussian, Dirichlet, Gaussian, Mixture, Network, Plate
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 
 
 def factor(mean, count):

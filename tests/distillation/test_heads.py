@@ -1,6 +1,7 @@
 """Heads against sums and integrals by hand, at their minimum, and where digits would be lost."""
 
 import functools
+import types
 from typing import Any
 
 import jax
@@ -335,3 +336,9 @@ def test_what_does_not_fit_is_refused() -> None:
         Head("gaussian", 3).loss(np.zeros((5, 6)), expectations_of("gaussian", logits))
     with pytest.raises(StructureError, match="the same of both"):
         merge(teacher, expectations_of("gaussian", logits), (1, 1))
+
+
+def test_split_is_a_flag():
+    told = types.SimpleNamespace(likelihood="categorical", targets=3, split=1e-320)
+    with pytest.raises(UsageError, match="split=1e-320"):
+        Head.__post_init__(told)  # which no check of annotations comes before

@@ -3,8 +3,8 @@
 import numpy as np
 
 from posterity.families import Network
+from posterity.families.layers import Conv, Dense, Layers
 from posterity.ledger import Ledger
-from posterity.networks.layers import Conv, Dense, Layers
 
 TWO = Layers.dense(6, 5, 4, 3)
 LENET = Layers(

@@ -126,7 +126,7 @@ def test_a_site_keeps_its_components_apart_and_the_objective_never_rises(
 def test_finds_components_that_are_plain_to_see(divergence: Any) -> None:
     original = site_plates(3, count=8)
     means = np.concatenate([p.members.mean for p in original.values()])
-    near = (np.linalg.norm(means[:, None] - means, axis=-1) < 2.0).astype(int)
+    near = (np.linalg.norm(means[:, None] - means, axis=-1) < 1.0).astype(int)
     assert (near @ near == near * near.sum(1)).all()  # clusters that nothing is between
     fused = fuse(original, divergence=divergence)
     assert fused.components == len(np.unique(near, axis=0))

@@ -29,7 +29,7 @@ from posterity.families import (
     Transformed,
 )
 from posterity.families.coordinates import Coordinate
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 
 Rng = np.random.Generator
 Batch = tuple[int, ...]

@@ -24,7 +24,7 @@ from posterity.families import (
     Transformed,
     Wishart,
 )
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 from tests.laws.table import NAMES, TABLE, laws, members, some, to_jax
 
 families = pytest.mark.parametrize("name", NAMES)

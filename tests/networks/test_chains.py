@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from posterity.errors import StructureError, UsageError
+from posterity.families.layers import Conv, Dense, Layers
+from posterity.models.forward import apply
 from posterity.networks.chains import TERMS, outputs, pays
-from posterity.networks.forward import apply
-from posterity.networks.layers import Conv, Dense, Layers
 
 CHAINS = 5
 NETWORKS = [

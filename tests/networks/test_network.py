@@ -14,8 +14,8 @@ import posterity
 from posterity import artifact
 from posterity.errors import ArtifactError, StructureError
 from posterity.families import DiagonalGaussian, Network
+from posterity.models.forward import outputs
 from posterity.networks import Conv, Dense, Layers
-from posterity.networks.forward import outputs
 from tests.artifact.forging import Forgery, node
 from tests.laws.table import identical, laws
 

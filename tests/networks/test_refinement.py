@@ -16,10 +16,11 @@ from posterity.federation import Asynchronous, Run, Sequential, simulate
 from posterity.federation.checkpoint import load_checkpoint, save_checkpoint
 from posterity.federation.federate import start
 from posterity.graphs import complete
+from posterity.inference import Refinement
 from posterity.inference.update import TrainedApart
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
-from posterity.networks import GaussianPrior, Layers, Refinement, predict
+from posterity.networks import GaussianPrior, Layers, predict
 from tests.networks.digits import LAYERS, SITES, TEST, trained
 
 MODEL = NeuralNetwork.of_layers(LAYERS)

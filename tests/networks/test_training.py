@@ -21,7 +21,8 @@ from posterity.errors import (
 from posterity.families import Network
 from posterity.networks import Conv, Dense, GaussianPrior, Horseshoe, Layers, predict, train
 from posterity.networks.bound import Bound, regularised, scale_kl, started
-from posterity.networks.training import CHUNK, Progress, _arrays_of
+from posterity.networks.training import CHUNK, prior_arrays
+from posterity.status import Progress
 from tests.networks.digits import LAYERS, TEST, TRAINING, trained
 
 LINEAR = Layers((Dense(2, 1, "identity", bias=False),))
@@ -41,7 +42,7 @@ def test_a_linear_network_finds_the_best_mean_field_gaussian() -> None:
     y = x @ np.array([0.7, -0.4]) + 0.5 * rng.normal(size=80)
     found = train(
         LINEAR, (x, y), key=jax.random.key(0), likelihood="gaussian", noise_variance=0.25,
-        prior=GaussianPrior(0.5), batch=80,
+        prior=GaussianPrior(0.5), batch_size=80,
     )  # fmt: skip
     precision = x.T @ x / 0.25 + np.eye(2) / 0.5
     deviation = 1 / np.sqrt(np.diagonal(precision))
@@ -65,7 +66,7 @@ def test_divergences_are_those_of_the_family() -> None:
     from posterity.networks.bound import as_posterior
 
     expected = as_posterior(bound, own).kl(prior)
-    found = bound.divergence(own, _arrays_of(prior, None))
+    found = bound.divergence(own, prior_arrays(prior))
     np.testing.assert_allclose(float(found), expected, rtol=1e-5)
 
 
@@ -115,7 +116,7 @@ def test_digits_are_learned_and_the_horseshoe_prunes() -> None:
 
 
 def test_colder_networks_are_less_uncertain_and_start_where_they_are_told() -> None:
-    options = {"steps": 10 * CHUNK, "batch": 100}
+    options = {"steps": 10 * CHUNK, "batch_size": 100}
     with pytest.warns(ConvergenceWarning, match="Leave `steps` out"):
         warm = trained(**options)
     with pytest.warns(ConvergenceWarning):
@@ -130,7 +131,9 @@ def test_colder_networks_are_less_uncertain_and_start_where_they_are_told() -> N
     assert further.prior == cold.posterior
     assert further.trace[0] > cold.trace[0] + 1  # it did not begin anew
     assert [now.step for now in seen] == [CHUNK, round(0.7 * 2 * CHUNK), 2 * CHUNK]
-    assert [now.bound for now in seen] == further.trace.tolist()
+    assert tuple(now.objective for now in seen) == further.trace
+    assert {now.steps for now in seen} == {2 * CHUNK}
+    assert seen[-1].result.posterior == further.posterior
 
 
 def test_the_key_says_it_all() -> None:
@@ -202,7 +205,8 @@ BAD: dict[str, tuple[dict[str, Any], type[PosterityError], str]] = {
     "temperature": ({"temperature": 0.0}, UsageError, "temperature"),
     "rate": ({"learning_rate": -1.0}, UsageError, "learning_rate"),
     "steps": ({"steps": 0}, UsageError, "steps"),
-    "batch": ({"batch": 0}, UsageError, "batch"),
+    "batch": ({"batch_size": 0}, UsageError, "batch_size"),
+    "old name": ({"batch": 9}, UsageError, "Pass batch_size="),
     "prior": ({"prior": Network.prior(LINEAR)}, UsageError, "same layers"),
     "start": ({"start": Network.prior(LINEAR)}, UsageError, "same layers"),
     "variances": ({"prior": GaussianPrior((1.0, 1.0, 1.0))}, UsageError, "3 variances"),

@@ -12,8 +12,8 @@ import numpy as np
 from experiments.data import Array, Images
 from posterity.arrays.typing import KeyArray
 from posterity.families import Network
-from posterity.networks.forward import outputs
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
+from posterity.models.forward import outputs
 
 
 def class_weights(sites: Sequence[Network], priors: Sequence[Network]) -> Array:

@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from experiments.data import Array
 from posterity.families import Network
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 
 SWEEPS = 5
 Arrays = list[dict[str, Any]]

@@ -18,9 +18,9 @@ from scipy.special import softmax
 from experiments.data import Array
 from posterity.arrays.typing import KeyArray
 from posterity.families import Network
+from posterity.families.layers import Layers
+from posterity.models.forward import outputs
 from posterity.networks import noisy
-from posterity.networks.forward import outputs
-from posterity.networks.layers import Layers
 
 Predictor = Callable[[NDArray[np.float32]], Array]
 """From images (n, ...) to class probabilities (n, classes)."""

@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from experiments.data import Array
 from posterity.families import Network
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 
 INPUTS, RIDGE, ALIVE = 4000, 1e-3, 2.0
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from posterity.distillation.student import Student
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.networks.layers import Conv, Layer, Layers
+from posterity.families.layers import Conv, Layer, Layers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,170 +6,15 @@ computed on by JAX, so the same formula differentiates, vectorises and compiles.
 imported by whoever first makes such an array, never here.
 """
 
-import abc
 import functools
-import math
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy
 
-from posterity.arrays.typing import Real
-
-
-class Namespace(abc.ABC):
-    """The handful of array functions that the families need.
-
-    ``np`` has NumPy's functions, ``special`` SciPy's special ones.
-    """
-
-    np: Any
-
-    @property
-    @abc.abstractmethod
-    def special(self) -> Any:
-        """Special functions by SciPy's names."""
-
-    @abc.abstractmethod
-    def digamma(self, x: Real) -> Real:
-        """Derivative of ``log Γ``, for positive ``x``."""
-
-    @abc.abstractmethod
-    def trigamma(self, x: Real) -> Real:
-        """Second derivative of ``log Γ``, for positive ``x``."""
-
-    @abc.abstractmethod
-    def cholesky(self, matrices: Real) -> Real:
-        """Lower Cholesky factors; NaN, never an exception, where there is none."""
-
-    @abc.abstractmethod
-    def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
-        """``matrices⁻¹ vectors`` for stacked matrices (..., d, d) and vectors (..., d)."""
-
-    @abc.abstractmethod
-    def solve_positive(self, matrices: Real, vectors: Real) -> Real:
-        """As ``solve_vectors``, for positive definite matrices."""
-
-    @abc.abstractmethod
-    def inverse_positive(self, matrices: Real) -> Real:
-        """Inverses of positive definite matrices, symmetric to the last bit."""
-
-    @abc.abstractmethod
-    def solve_lower(self, factors: Real, columns: Real) -> Real:
-        """``factors⁻¹ columns`` for lower triangular (..., d, d) and columns (..., d, k)."""
-
-    @abc.abstractmethod
-    def iterate(self, step: Callable[[Any], Any], state: Any, times: int) -> Any:
-        """Apply ``step`` to ``state`` again and again; compiled once, not unrolled, by JAX."""
-
-    def logsumexp(self, x: Real, axis: int = -1) -> Real:
-        """``log(sum(exp(x)))`` along ``axis``, without overflow."""
-        return self.special.logsumexp(x, axis=axis)
-
-    def multigammaln(self, a: Real, dimension: int) -> Real:
-        """Logarithm of the multivariate gamma function."""
-        constant = dimension * (dimension - 1) / 4 * math.log(math.pi)
-        return constant + self.special.gammaln(self._steps(a, dimension)).sum(-1)
-
-    def multidigamma(self, a: Real, dimension: int) -> Real:
-        """Derivative of the logarithm of the multivariate gamma function."""
-        return self.digamma(self._steps(a, dimension)).sum(-1)
-
-    def multitrigamma(self, a: Real, dimension: int) -> Real:
-        """Second derivative of the logarithm of the multivariate gamma function."""
-        return self.trigamma(self._steps(a, dimension)).sum(-1)
-
-    def logdet(self, factors: Real) -> Real:
-        """Log determinant of the matrices whose Cholesky factors are given."""
-        diagonal = self.np.diagonal(factors, axis1=-2, axis2=-1)
-        return 2 * self.np.log(diagonal).sum(-1)
-
-    def _steps(self, a: Real, dimension: int) -> Real:
-        return a[..., None] - self.np.arange(dimension, dtype=a.dtype) / 2
-
-
-class _NumPy(Namespace):
-    np = np
-
-    @property
-    def special(self) -> Any:
-        return scipy.special  # which SciPy loads when it is first asked for
-
-    def digamma(self, x: Real) -> Real:
-        return scipy.special.psi(x)
-
-    def trigamma(self, x: Real) -> Real:
-        return _trigamma(x)
-
-    def cholesky(self, matrices: Real) -> Real:
-        try:
-            return np.linalg.cholesky(matrices)
-        except np.linalg.LinAlgError:
-            return _cholesky_or_nan(np.asarray(matrices))
-
-    def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
-        try:
-            return np.linalg.solve(matrices, vectors[..., None])[..., 0]
-        except np.linalg.LinAlgError:  # one singular matrix fails the whole batch
-            regular = (np.linalg.matrix_rank(matrices) == matrices.shape[-1])[..., None, None]
-            safe = np.where(regular, matrices, np.nan)
-            return np.linalg.solve(safe, vectors[..., None])[..., 0]
-
-    def solve_positive(self, matrices: Real, vectors: Real) -> Real:
-        return self.solve_vectors(matrices, vectors)
-
-    def inverse_positive(self, matrices: Real) -> Real:
-        inverse = np.linalg.inv(matrices)
-        return (inverse + np.swapaxes(inverse, -1, -2)) / 2
-
-    def solve_lower(self, factors: Real, columns: Real) -> Real:
-        return np.linalg.solve(factors, columns)
-
-    def iterate(self, step: Callable[[Any], Any], state: Any, times: int) -> Any:
-        for _ in range(times):
-            state = step(state)
-        return state
-
-
-TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-"""Of its asymptotic series in odd powers (abramowitz1964, 6.4.12)."""
-SHIFT = 9
-"""How far the recurrence lifts the argument: the series then has all digits of a float64."""
-FEW = 2**9
-"""Arguments up to which all steps of the recurrence are taken at once."""
-_STEPS = np.arange(SHIFT, dtype=np.float64)
-
-
-def _trigamma(x: Real) -> Real:
-    """``ψ'(x)`` for positive ``x``, NaN elsewhere; SciPy's takes ten times as long."""
-    x = np.asarray(x)
-    wide = np.where(x > 0, x, np.nan).astype(np.float64)
-    with np.errstate(over="ignore", divide="ignore"):
-        y = wide + SHIFT
-        inverse = 1 / (y * y)
-        total = inverse * TRIGAMMA[-1]
-        for coefficient in TRIGAMMA[-2::-1]:
-            total += coefficient
-            total *= inverse
-        return ((1 + 1 / (2 * y) + total) / y + _lifted(wide)).astype(x.dtype)
-
-
-def _lifted(x: Real) -> Real:
-    """``Σ 1 / (x + i)²`` over the first :data:`SHIFT` steps, in their order whatever the size."""
-    if x.size <= FEW:
-        terms = np.add.outer(_STEPS, x)
-        return np.add.accumulate(1 / (terms * terms))[-1]
-    total = 1 / (x * x)
-    for step in _STEPS[1:]:
-        term = x + step
-        term *= term
-        total += np.divide(1.0, term, out=term)
-    return total
-
-
-_NUMPY = _NumPy()
+from posterity.arrays.functions import NUMPY
+from posterity.arrays.functions import Namespace as Namespace
 
 
 def namespace(*arrays: Any) -> Namespace:
@@ -177,7 +22,7 @@ def namespace(*arrays: Any) -> Namespace:
     for array in arrays:
         if type(array) is not np.ndarray and is_jax(array):
             return _jax()
-    return _NUMPY
+    return NUMPY
 
 
 def jax_module() -> Any:
@@ -224,13 +69,3 @@ def _jax() -> Namespace:
     from posterity.arrays.jax_namespace import JaxNamespace
 
     return JaxNamespace()
-
-
-def _cholesky_or_nan(matrices: np.ndarray) -> np.ndarray:
-    factors = np.full_like(matrices, np.nan)
-    for index in np.ndindex(matrices.shape[:-2]):
-        try:
-            factors[index] = np.linalg.cholesky(matrices[index])
-        except np.linalg.LinAlgError:
-            continue
-    return factors

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import polygamma
 
-from posterity.arrays.namespace import SHIFT, TRIGAMMA
+from posterity.arrays.functions import SHIFT, TRIGAMMA
 
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 

@@ -160,6 +160,8 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
 
 
 def _arrays(found: _Opened) -> dict[str, np.ndarray]:
+    if container.is_sparse(found.file, found.size):  # anybody can claim what takes no disk
+        _check_data(found, of_pieces(container.read_pieces(found.file, found.header)))
     arrays = container.read_arrays(found.file, found.header, found.size)
     _check_data(found, of_arrays(arrays))
     return arrays

@@ -33,6 +33,7 @@ CODES = {
 """What safetensors calls NumPy's types: those that files of ours hold."""
 _TYPES = {code: name for name, code in CODES.items()}
 _CHUNK = 2**20
+_LARGE = 2**26
 
 
 class Spec(NamedTuple):
@@ -210,6 +211,12 @@ def read_arrays(file: Any, header: Header, size: int) -> dict[str, np.ndarray]:
         flat = np.frombuffer(content, little, math.prod(spec.shape), at)
         arrays[name] = flat.reshape(spec.shape)
     return arrays
+
+
+def is_sparse(file: Any, size: int) -> bool:
+    """Whether a large file of ``size`` bytes takes less than half of them on disk."""
+    blocks = getattr(os.fstat(file.fileno()), "st_blocks", None)
+    return blocks is not None and size > _LARGE and 512 * blocks < size / 2
 
 
 def read_pieces(file: Any, header: Header) -> Iterator[memoryview]:

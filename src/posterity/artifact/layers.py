@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from posterity.artifact.registry import check_names, enrol, made
-from posterity.networks.layers import Conv, Dense, Layers
+from posterity.families.layers import Conv, Dense, Layers
 
 
 def _fields(value: Any) -> dict[str, Any]:

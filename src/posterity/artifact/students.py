@@ -11,7 +11,7 @@ from posterity.distillation.heads import Head
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
 from posterity.errors import ArtifactError
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 
 DESCRIBED = "a student as this release of posterity describes it"
 

@@ -43,7 +43,7 @@ def read_any(path: Path) -> "tuple[Any, Inspection]":
 def inputs_of(student: Any, inspection: "Inspection") -> tuple[str, ...]:
     """The names of the columns that a student takes; none where its file has none."""
     from posterity.artifact.columns import inputs_of
-    from posterity.networks.layers import Layers
+    from posterity.families.layers import Layers
 
     if not isinstance(student.network, Layers):
         return ()

@@ -1,8 +1,9 @@
 """``posterity forget``: taking sites out of a ledger, with a receipt."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +11,11 @@ from posterity.cli import files
 from posterity.cli.app import app, example
 from posterity.cli.report.numbers import number
 from posterity.cli.streams import Json, bar, present
-from posterity.errors import UsageError
+from posterity.errors import ArtifactError, UsageError
+from posterity.files import alongside
+
+if TYPE_CHECKING:
+    from posterity.ledger import Ledger
 
 
 @app.command(
@@ -50,12 +55,6 @@ def forget(
     it is not exact, and with --config the sites that stay refine it.
     """
     files.check_outputs([output, receipt], [ledger])
-    if receipt.exists():
-        raise UsageError(
-            found=f"receipt {str(receipt)!r}, which is there",
-            expected="a new file: a receipt cannot be made again once the ledger is deleted",
-            fix="Choose another --receipt.",
-        )
     if sweeps is not None and config is None:
         raise UsageError(
             found=f"--sweeps {sweeps} without --config",
@@ -78,6 +77,7 @@ def _forget(
 
     output, receipt = outputs
     ledger, found = files.read_ledger(path)
+    _check_new(receipt, sites, ledger)
     with bar("Forgetting"):
         if config is None:
             left, issued = _subtracted(ledger, sites)
@@ -85,10 +85,9 @@ def _forget(
         else:
             left, issued, distance = _refined(ledger, sites, config, outputs, options)
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
-    written = files.write(
-        left, output, "forget", {"before": issued.before, **check_same({"": found.provenance})}
-    )
-    issued.save(receipt)
+    record = {"before": issued.before, **check_same({"": found.provenance})}
+    with alongside(receipt, issued.to_json().encode()):
+        written = files.write(left, output, "forget", record)
     return {
         "output": written.path,
         "receipt": str(receipt),
@@ -100,6 +99,23 @@ def _forget(
         "statement": issued.statement,
         "distance": number(distance),
     }
+
+
+def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
+    """Raise a UsageError for a receipt that is there, unless it is of this very request."""
+    from posterity.artifact import digest
+    from posterity.receipt import Receipt
+
+    with contextlib.suppress(ArtifactError):
+        known = Receipt.load(receipt)
+        if (set(known.sites), known.before) == (set(sites), digest(before)):
+            return
+    if receipt.exists():
+        raise UsageError(
+            found=f"receipt {str(receipt)!r}, which is there",
+            expected="a new file: a receipt cannot be made again once the ledger is deleted",
+            fix="Choose another --receipt.",
+        )
 
 
 def _subtracted(before: Any, sites: tuple[str, ...]) -> Any:

@@ -60,7 +60,7 @@ def inspected(file: Path) -> dict[str, Any]:
 
 def _student(student: Any, found: Any) -> dict[str, Any]:
     """What it predicts, by what, and which columns it takes."""
-    from posterity.networks.layers import Layers
+    from posterity.families.layers import Layers
 
     head, layers = student.head, student.network
     known = isinstance(layers, Layers)
@@ -100,10 +100,7 @@ def _coefficients(posterior: Any) -> list[dict[str, Any]]:
 
 
 def _marginals(q: Any, block: str, names: Sequence[str | None]) -> list[dict[str, Any]]:
-    from posterity.summary.marginals import Normal, same_shape
-
-    variance = q.variance if q.diagonal else q.covariance.diagonal()
-    law = Normal(*same_shape(q.mean, variance**0.5))
+    (law,) = q.marginals()
     columns = (law.mean.tolist(), law.sd.tolist(), *(end.tolist() for end in law.interval(MASS)))
     return [
         {"block": block, "name": name, "mean": number(m), "sd": number(s),
@@ -147,8 +144,8 @@ def _outline(value: Any) -> Any:
     """A family as a tree: its type, the shapes of its parameters, what is in its blocks."""
     import numpy as np
 
+    from posterity.families.layers import Layers
     from posterity.families.transformed import Supports
-    from posterity.networks.layers import Layers
 
     if value is None or isinstance(value, Mapping):
         return value and {name: _outline(child) for name, child in value.items()}

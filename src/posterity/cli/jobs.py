@@ -124,7 +124,7 @@ def perceptron(hidden: Sequence[int] | None, split: bool) -> Callable[["Teacher"
 
 def _model(posterior: Any, path: Path, options: Options) -> Any:
     from posterity.models import LinearRegression, LogisticRegression, NeuralNetwork
-    from posterity.networks.likelihoods import check_outputs
+    from posterity.models.likelihoods import check_outputs
 
     kind, noise = options.likelihood, options.noise_variance
     if isinstance(posterior, Network):

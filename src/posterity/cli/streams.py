@@ -1,6 +1,7 @@
 """What goes to standard output, and what beside it; rich is imported where there is a reader."""
 
 import contextlib
+import functools
 import importlib
 import json
 import sys
@@ -9,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from posterity.cli.failures import printable
-from posterity.interrupts import heed
+from posterity.cli.failures import printable, stopped
+from posterity.interrupts import deferred, heed
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and only that.")]
 
@@ -21,9 +22,11 @@ def present(compute: Callable[[], dict[str, Any]], verb: str, as_json: bool) -> 
     Standard output belongs to the JSON document: all else goes to standard error, and so do the
     ``notes`` of what was found where people read it.
     """
+    stop = functools.partial(stopped, as_json=as_json)
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         heed()
-        data = compute()
+        with deferred(stop):  # libraries may swallow an exception that a signal raises
+            data = compute()
     if as_json:
         print(json.dumps(data, indent=2, allow_nan=False))
         return

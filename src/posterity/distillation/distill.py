@@ -21,9 +21,10 @@ from posterity.distillation.status import TOLERANCE, Status, judged
 from posterity.distillation.student import Student, applied, begun, finished
 from posterity.distillation.teachers import Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.families.layers import Layers
 from posterity.interrupts import deferred
-from posterity.networks.layers import Layers
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
+from posterity.notebook import html
 
 STEPS = 20_000
 BATCH = 64
@@ -72,9 +73,7 @@ class Distillation:
         return f"Distillation({self.student!r}, {self.status})"
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_line
-
-        return of_line(self)
+        return html(self, "line")
 
 
 def distill(

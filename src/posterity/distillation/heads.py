@@ -18,14 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import COUNT, POSITIVE
+from posterity.arguments import COUNT, FLAG, POSITIVE
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, Real
 from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.gaussian import LOG_2PI
-from posterity.networks.likelihoods import LIKELIHOOD
-from posterity.networks.prediction import Prediction
+from posterity.models.likelihoods import LIKELIHOOD
+from posterity.networks.predictive import Prediction
 
 Expectations = dict[str, Any]
 """Averages over the teacher's draws, by name, each with an axis of inputs first."""
@@ -68,6 +68,7 @@ class Head:
     def __post_init__(self) -> None:
         LIKELIHOOD.check(likelihood=self.likelihood)
         COUNT.check(targets=self.targets)
+        FLAG.check(split=self.split)
         POSITIVE.or_none().check(noise_variance=self.noise_variance)
         classes = {"categorical": self.targets > 1, "bernoulli": self.targets == 1}
         gaussian = self.likelihood == "gaussian"

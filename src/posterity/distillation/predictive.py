@@ -9,7 +9,7 @@ import numpy as np
 
 from posterity.arguments import POSITIVE
 from posterity.errors import StructureError, UsageError
-from posterity.networks.likelihoods import LIKELIHOOD
+from posterity.models.likelihoods import LIKELIHOOD
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,10 @@ LARGEST = 1e100
 """Of what a model sees: squares, and their sums, are to be finite."""
 
 
+MOST = 5000
+"""Columns of a fit: a step takes minutes with as many, and their covariance 200 MB."""
+
+
 class Design(NamedTuple):
     """``x`` (n, d) with its names, the target (n,), the log of the exposure (n,), and what was
     dropped.
@@ -100,6 +104,12 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
             found=f"a column {INTERCEPT!r} in {str(path)!r}, and one of ones beside it",
             expected="one of them",
             fix="Say --no-intercept, or --without intercept.",
+        )
+    if len(used) > MOST:
+        raise StructureError(
+            found=f"{len(used):,} columns in {str(path)!r}",
+            expected=f"{MOST:,} at most, whose covariance is to be computed",
+            fix="Name those to use by --columns, or leave some out by --without.",
         )
     if not used and not (regression and recipe.intercept):
         raise StructureError(

@@ -7,10 +7,10 @@ from posterity.arguments import Constraint
 from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Network, Plate
+from posterity.families.layers import Dense
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
-from posterity.fusion.networks.alike import check_alike
 
 
 def twice(name: str) -> UsageError:
@@ -58,7 +58,7 @@ def check_structure(
         )
     networks = {n: q for n, q in posteriors.items() if isinstance(q, Network)}
     if len(networks) == len(posteriors):
-        check_alike(networks)  # which says of which layer
+        _check_layers(networks)  # which says of which layer
     outline = like.outline(plates=False)
     alike = f"the family, blocks and dimensions of site {first!r}: {like!r} (plates may differ in "
     for name, posterior in posteriors.items():
@@ -77,6 +77,26 @@ def check_structure(
         )
     if prior is not None:
         check_proper(prior, "the prior")
+
+
+def _check_layers(networks: Mapping[str, Network]) -> None:
+    """Refuse networks of other depths, inputs, outputs or kinds of layers, by site and layer."""
+    (first, like), *others = networks.items()
+    if not isinstance(like.layers[-1], Dense):
+        raise StructureError(
+            found=f"a last layer {like.layers[-1]}",
+            expected="a dense one, whose outputs mean the same at every site",
+            fix="End the network with a Dense layer.",
+        )
+    for name, network in others:
+        if (difference := network.layers.difference(like.layers)) is not None:
+            raise StructureError(
+                found=f"{difference[0]} at site {name!r}",
+                expected=f"{difference[1]}, as at site {first!r}; numbers of hidden units may "
+                "differ",
+                fix="Fuse networks of one depth, with the same inputs, outputs, windows and "
+                "activations.",
+            )
 
 
 def check_has_plates(components: int | None, like: object, plates: bool) -> None:

@@ -15,6 +15,7 @@ from posterity.inference.estimators import (
     Reparameterization,
     VariationalOnlineNewton,
 )
+from posterity.inference.refinement import Refinement
 from posterity.inference.update import LocalUpdate
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "LocalUpdate",
     "PredictorQuadrature",
     "Quadrature",
+    "Refinement",
     "Reinforce",
     "Reparameterization",
     "VariationalOnlineNewton",

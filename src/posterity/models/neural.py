@@ -13,11 +13,11 @@ from jaxtyping import Float, Key
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Network
+from posterity.families.layers import Layers
 from posterity.models.base import VARIANCE, Model
 from posterity.models.data import BINARY_LABELS, TARGETS, check_column, check_data, labels, pair
-from posterity.networks.forward import Forward
-from posterity.networks.layers import Layers
-from posterity.networks.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
+from posterity.models.forward import Forward
+from posterity.models.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
 
 
 class NeuralNetwork(Model):

@@ -1,35 +1,39 @@
-"""Feed-forward networks: layers as data, local posteriors, predictions, other libraries' trees."""
+"""Feed-forward networks: local posteriors, predictions, and the trees of other libraries.
+
+What a network is, as data, is in :mod:`posterity.families.layers`; sites refine one that they share
+by :class:`posterity.inference.Refinement`, and :mod:`posterity.fusion.networks` fuses several.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from posterity.families.layers import Conv as Conv
+from posterity.families.layers import Dense as Dense
+from posterity.families.layers import Layers as Layers
+
 if TYPE_CHECKING:
-    from posterity.fusion.networks.options import Options
-    from posterity.networks.layers import Conv, Dense, Layers
-    from posterity.networks.prediction import Prediction, describe, predict
+    from posterity.networks.predictive import Prediction, describe, predict
     from posterity.networks.priors import GaussianPrior, Horseshoe
     from posterity.networks.pytrees import from_pytree, to_pytree
-    from posterity.networks.refinement import Refinement
-    from posterity.networks.training import Progress, Trained, train
+    from posterity.networks.training import Trained, train
 
 _HOME = {
-    "Conv": "layers",
-    "Dense": "layers",
     "GaussianPrior": "priors",
     "Horseshoe": "priors",
-    "Layers": "layers",
-    "Options": "posterity.fusion.networks.options",
-    "Prediction": "prediction",
-    "Progress": "training",
-    "Refinement": "refinement",
+    "Prediction": "predictive",
     "Trained": "training",
-    "describe": "prediction",
+    "describe": "predictive",
     "from_pytree": "pytrees",
-    "predict": "prediction",
+    "predict": "predictive",
     "to_pytree": "pytrees",
     "train": "training",
 }
-"""The module of each public name, of this package where it has no dots."""
+"""The module of each public name that needs JAX, which is imported on first use (PEP 562)."""
+_MOVED = {
+    "Options": "posterity.fusion.networks",
+    "Progress": "posterity.status",
+    "Refinement": "posterity.inference",
+}
 
 __all__ = [
     "Conv",
@@ -37,10 +41,7 @@ __all__ = [
     "GaussianPrior",
     "Horseshoe",
     "Layers",
-    "Options",
     "Prediction",
-    "Progress",
-    "Refinement",
     "Trained",
     "describe",
     "from_pytree",
@@ -51,15 +52,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use (PEP 562): layers are data, which need no JAX."""
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOME[name]
-    found = getattr(
-        importlib.import_module(home if "." in home else f"posterity.networks.{home}"), name
-    )
-    globals()[name] = found
-    return found
+        where = f"; it is in {_MOVED[name]}" if name in _MOVED else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{where}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,17 +1,17 @@
 """The evidence lower bound of a mean-field network, and its parameters while they are trained."""
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple, Self
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from posterity.arrays.typing import Real
+from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.networks.layers import Layers
-from posterity.networks.likelihoods import log_likelihood
+from posterity.models.likelihoods import log_likelihood
 from posterity.networks.noisy import outputs
 from posterity.networks.priors import Horseshoe
 
@@ -20,15 +20,31 @@ Parameters = dict[str, Any]
 of a horseshoe beside these, of the logarithms of scales, ``scale`` and ``layer_scale``."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Bound:
-    """``E_q[log p(y | x)] - temperature KL(q | prior)``, over the number of records."""
+class Scales(NamedTuple):
+    """The numbers of a horseshoe prior, as of :class:`~posterity.networks.Horseshoe`."""
 
-    layers: Layers
-    likelihood: str
+    scale: float
+    slab: float
+    layer_scale: float | None
+
+    @classmethod
+    def of(cls, prior: Horseshoe) -> Self:
+        """Those of this prior."""
+        return cls(prior.scale, prior.slab, prior.layer_scale)
+
+
+class Bound(eqx.Module):
+    """``E_q[log p(y | x)] - temperature KL(q | prior)``, over the number of records.
+
+    A pytree whose leaves are numbers: a compiled program serves all their values. ``scales`` are
+    those of a horseshoe prior, None under any other.
+    """
+
+    layers: Layers = eqx.field(static=True)
+    likelihood: str = eqx.field(static=True)
     noise_variance: float
     temperature: float
-    horseshoe: Horseshoe | None
+    scales: Scales | None
 
     def __call__(
         self, own: Parameters, prior: Any, x: Any, y: Any, count: Any, *, key: Any
@@ -37,7 +53,7 @@ class Bound:
         mean = own["mean"]
         deviation = jax.tree.map(jnp.exp, own["log_deviation"])
         keys = jax.random.split(key, 2)
-        scales = None if self.horseshoe is None else self._scales(own, len(x), keys[0])
+        scales = None if self.scales is None else self._scales(own, len(x), keys[0])
         found = outputs(self.layers, mean, deviation, scales, x, key=keys[1])
         fit = log_likelihood(found, y, self.likelihood, self.noise_variance).mean()
         return fit - self.temperature * self.divergence(own, prior) / count
@@ -46,30 +62,30 @@ class Bound:
         """``KL(q | prior)`` in nats, in closed form; of scales by quadrature."""
         parts = jax.tree.map(_kl, own["mean"], own["log_deviation"], *prior)
         total = sum(jax.tree.leaves(parts))
-        if self.horseshoe is not None:
-            total += sum(scale_kl(s, self.horseshoe.scale) for s in own["scale"])
-            if self.horseshoe.layer_scale is not None:
-                known = self.horseshoe.layer_scale
+        if self.scales is not None:
+            total += sum(scale_kl(s, self.scales.scale) for s in own["scale"])
+            if self.scales.layer_scale is not None:
+                known = self.scales.layer_scale
                 total += sum(scale_kl(s, known) for s in own["layer_scale"])
         return total
 
     def _scales(self, own: Parameters, records: int, key: Any) -> list[Any]:
         """Scales of the hidden units, drawn for each record."""
-        assert self.horseshoe is not None
+        assert self.scales is not None
         found = []
         for index, unit in enumerate(own["scale"]):
             each = jax.random.fold_in(key, index)
             log = _draw(unit, (records, unit["mean"].size), each)
-            if self.horseshoe.layer_scale is not None:
+            if self.scales.layer_scale is not None:
                 common = own["layer_scale"][index]
                 log = log + _draw(common, (records, 1), jax.random.fold_in(each, 1))
-            found.append(regularised(log, self.horseshoe.slab))
+            found.append(regularised(log, self.scales.slab))
         return found
 
 
 def regularised(log_scale: Any, slab: float) -> Any:
     """``(1/τ² + 1/slab²)^(-1/2)`` from ``log τ``."""
-    return slab * jnp.exp(-0.5 * jnp.logaddexp(0.0, 2 * (np.log(slab) - log_scale)))
+    return slab * jnp.exp(-0.5 * jnp.logaddexp(0.0, 2 * (jnp.log(slab) - log_scale)))
 
 
 def _draw(law: Any, shape: tuple[int, ...], key: Any) -> Any:
@@ -95,7 +111,7 @@ def scale_kl(law: Any, scale: float) -> Any:
     above ``log scale``.
     """
     deviation = jnp.exp(law["log_deviation"])
-    u = law["mean"][..., None] - np.log(scale) + deviation[..., None] * NODES.astype(np.float32)
+    u = law["mean"][..., None] - jnp.log(scale) + deviation[..., None] * NODES.astype(np.float32)
     log_density = np.log(2 / np.pi) + u - jnp.logaddexp(0.0, 2 * u)
     expected = log_density @ WEIGHTS.astype(np.float32)
     entropy = law["log_deviation"] + 0.5 * np.log(2 * np.pi * np.e)
@@ -128,12 +144,12 @@ def started(bound: Bound, start: Network | None, *, key: Any) -> Parameters:
         mean = layers.unravel(_single(start.mean))
         log = layers.unravel(_single(np.log(start.variance) / 2))
     found: Parameters = {"mean": mean, "log_deviation": log}
-    if bound.horseshoe is not None:
-        found |= _with_scales(bound.horseshoe, layers, found, count)
+    if bound.scales is not None:
+        found |= _with_scales(bound.scales, layers, found, count)
     return found
 
 
-def _with_scales(prior: Horseshoe, layers: Layers, own: Parameters, count: int) -> Parameters:
+def _with_scales(prior: Scales, layers: Layers, own: Parameters, count: int) -> Parameters:
     """Weights over the scale of their unit, so that they are about standard normal."""
     scales, means, logs = [], list(own["mean"]), list(own["log_deviation"])
     for index in range(count):
@@ -165,9 +181,9 @@ def as_posterior(bound: Bound, own: Parameters) -> Network:
     own = wide(own)
     means = own["mean"]
     variances = [{n: np.exp(2 * log) for n, log in layer.items()} for layer in own["log_deviation"]]
-    if bound.horseshoe is not None:
+    if bound.scales is not None:
         for index in range(len(own["scale"])):
-            first, second = _scale_moments(bound.horseshoe, own, index)
+            first, second = _scale_moments(bound.scales, own, index)
             for name, mean in means[index].items():
                 variance = second * (mean**2 + variances[index][name]) - (first * mean) ** 2
                 means[index][name], variances[index][name] = first * mean, variance
@@ -175,7 +191,7 @@ def as_posterior(bound: Bound, own: Parameters) -> Network:
     return Network.from_standard(layers.ravel(means), layers.ravel(variances), layers)
 
 
-def _scale_moments(prior: Horseshoe, own: Parameters, index: int) -> tuple[Any, Any]:
+def _scale_moments(prior: Scales, own: Parameters, index: int) -> tuple[Any, Any]:
     """The first two moments of the regularised scales of a layer's units."""
     unit = own["scale"][index]
     mean, variance = unit["mean"], np.exp(2 * unit["log_deviation"])

@@ -16,8 +16,8 @@ from jaxtyping import Float
 
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError, UsageError
-from posterity.networks.forward import FUNCTIONS
-from posterity.networks.layers import Dense, Layers
+from posterity.families.layers import Dense, Layers
+from posterity.models.forward import FUNCTIONS
 
 TERMS = 64
 """Sums of more terms are left to the compiler: written out, they take too long to compile."""
@@ -80,7 +80,7 @@ def outputs(
             raise UsageError(
                 found=f"layer {index}, a convolution",
                 expected="dense layers",
-                fix="Put the chains first, and vmap posterity.networks.forward.apply.",
+                fix="Put the chains first, and vmap posterity.models.forward.apply.",
             )
         kernel = own["kernel"]
         if kernel.ndim != 3 or kernel.shape[:2] != layer.kernel:

@@ -1,8 +1,10 @@
 """When training has come far enough: the bound has stopped rising."""
 
+import math
+
 import numpy as np
 
-from posterity.federation.status import Status
+from posterity.status import Status
 
 PACE = 500
 """Steps over which a rise of the bound is measured."""
@@ -11,7 +13,7 @@ TOLERANCE = 0.01
 size, and has risen by more, times the lesser of the two."""
 
 
-def status_of(trace: np.ndarray, steady: int, chunk: int) -> Status:
+def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOLERANCE) -> Status:
     """Whether the bound still rose before the rate was lowered.
 
     ``trace`` is the bound in nats a record, averaged over each ``chunk`` of steps, of which the
@@ -23,13 +25,13 @@ def status_of(trace: np.ndarray, steady: int, chunk: int) -> Status:
     each = max(min(PACE // chunk, len(tail) // 2), 1)
     last, before = tail[-each:], tail[-2 * each : -each]
     if not len(before):
-        return Status("not converged", float("inf"), TOLERANCE, ("too few steps to tell",))
+        return Status("not converged", math.inf, tolerance, ("too few steps to tell",))
     pace = PACE / (each * chunk)
     change = abs(float(last.mean() - before.mean())) * pace
     # From one chunk to the next, so that a rise is not taken for noise.
     noise = np.diff(tail[-2 * each :]).std() / np.sqrt(each) * pace
     end = float(last.mean())
-    allowed = TOLERANCE * max(1.0, min(abs(end), abs(end - float(trace[0]))))
+    allowed = tolerance * max(1.0, min(abs(end), abs(end - float(trace[0]))))
     allowed = max(allowed, min(2 * float(noise), 3 * allowed))
     if trace[-1] < trace[0]:
         return Status("diverged", change, allowed, ("the bound is lower than at first",))

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from posterity.errors import ScaleWarning, StructureError
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
+from posterity.models.neural import NeuralNetwork
 
 LARGE = 10.0
 """Root mean square of a column above which it is said to be badly scaled."""
@@ -24,8 +25,6 @@ def arrays(data: Any, layers: Layers, likelihood: str) -> tuple[np.ndarray, np.n
         StructureError: for shapes that do not fit the layers and the likelihood, and no records.
         ParameterError: for NaN, infinity, and labels that the likelihood cannot produce.
     """
-    from posterity.models.neural import NeuralNetwork
-
     model = NeuralNetwork.of_layers(layers, likelihood=likelihood)
     if isinstance(data, tuple | list) and len(data) and not np.size(data[0]):
         raise StructureError(
@@ -52,5 +51,5 @@ def check_scale(x: np.ndarray, what: str) -> None:
         "about 1, for which priors of weights and first steps are meant. Subtract a mean and "
         "divide by a deviation of each column, the same ones at all sites.",
         ScaleWarning,
-        stacklevel=4,
+        stacklevel=6,
     )

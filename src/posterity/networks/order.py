@@ -9,7 +9,7 @@ import numpy as np
 
 from posterity.arguments import one_of
 from posterity.errors import StructureError, UsageError
-from posterity.networks.layers import Dense, Layers
+from posterity.families.layers import Dense, Layers
 from posterity.networks.parts import Part, parts_of
 
 LAYOUT = one_of("last", "first").or_none()

@@ -7,8 +7,8 @@ import numpy as np
 
 from posterity.arguments import POSITIVE
 from posterity.errors import UsageError
+from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.networks.layers import Layers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,9 @@ import jax
 import numpy as np
 
 from posterity.errors import StructureError
+from posterity.families.layers import Conv, Dense, Layers
 from posterity.families.network import Network
-from posterity.networks.forward import outputs
-from posterity.networks.layers import Conv, Dense, Layers
+from posterity.models.forward import outputs
 from posterity.networks.order import LAYOUT, Tree, described, ordered, to_ours
 from posterity.networks.parts import is_array, leaves_of, parts_of
 

@@ -1,30 +1,29 @@
 """Local posteriors: mean-field Gaussians over a network's weights by stochastic gradients."""
 
 import dataclasses
-import functools
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import COUNT, POSITIVE
+from posterity.arguments import COUNT, POSITIVE, renamed
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
+from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.federation.status import Status
 from posterity.ledger import Ledger
 from posterity.models.base import VARIANCE
-from posterity.networks.bound import Bound, Parameters, as_posterior, started
-from posterity.networks.convergence import PACE, status_of
+from posterity.models.likelihoods import LIKELIHOOD, check_outputs
+from posterity.networks.bound import Bound, Parameters, Scales, as_posterior, started
+from posterity.networks.convergence import PACE, TOLERANCE, status_of
 from posterity.networks.inputs import arrays
-from posterity.networks.layers import Layers
-from posterity.networks.likelihoods import LIKELIHOOD, check_outputs
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
+from posterity.status import Progress, ProgressCallback, Status
 
 CHUNK = 50
-"""Steps that are compiled into one program, after which it is seen how far training has come."""
+"""Steps that one compiled program makes, after which training may report, stop or end."""
 MOST = 10_000
 """Steps at the full rate after which training ends, converged or not, unless told otherwise."""
 BATCH = 100
@@ -34,27 +33,25 @@ FASTER = 10.0
 COOLING = 0.3
 """The share of the steps, at the end, over which the rate falls to zero."""
 
-
-class Progress(NamedTuple):
-    """How far training has come."""
-
-    step: int
-    bound: float
-    """The evidence lower bound in nats a record, averaged over the last ``CHUNK`` of steps."""
+State = tuple[Parameters, Any]
+"""Parameters and the moments that Adam keeps of their gradients."""
+Arrays = list[dict[str, Any]]
+"""The arrays of each layer, as :meth:`Layers.unravel` gives them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What :func:`train` gives back.
+    """The result of :func:`train`.
 
     ``posterior`` and ``prior`` are Gaussian; where training was under a horseshoe they have its
     first two moments. ``trace`` is the evidence lower bound in nats a record, its divergence times
-    the temperature, averaged over each fifty steps; ``steps`` is how many were made.
+    the temperature, averaged over each fifty steps; ``steps`` is how many were made. ``status``
+    measures, in nats a record, how much the bound rose in the last 500 steps at the full rate.
     """
 
     posterior: Network
     prior: Network
-    trace: np.ndarray
+    trace: tuple[float, ...]
     steps: int
     temperature: float
     status: Status
@@ -64,20 +61,22 @@ class Trained:
         return Ledger.of_site(site, prior=self.prior, posterior=self.posterior)
 
 
+@renamed(batch="batch_size")
 def train(
     layers: Layers,
     data: Any,
     *,
-    key: jax.Array,
+    key: jax.Array | None = None,
     prior: Prior | None = None,
     likelihood: str = "categorical",
     noise_variance: float | int = 1.0,
     temperature: float | int = 1.0,
     steps: int | None = None,
-    batch: int = BATCH,
+    tolerance: float | int = TOLERANCE,
+    batch_size: int = BATCH,
     learning_rate: float = RATE,
     start: Network | None = None,
-    progress: Callable[[Progress], Any] | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Trained:
     """Fit independent Gaussians to the weights of a network, from one site's data.
 
@@ -88,21 +87,24 @@ def train(
         layers: of the network; see :class:`~posterity.networks.Layers`.
         data: ``(x, y)``; ``x`` of shape (n, …) with as many numbers a record as the network has
             inputs, of a scale near one.
-        key: of the start, the batches and the noise: with the same key the same posterior.
+        key: of the start, the batches and the noise: with the same key the same posterior;
+            ``jax.random.key(0)`` by default.
         prior: a :class:`GaussianPrior` (the default), a :class:`Horseshoe`, or a network's
             posterior from an earlier round.
         likelihood: ``"categorical"``, ``"bernoulli"`` or ``"gaussian"``, as of
             :class:`~posterity.models.NeuralNetwork`.
         noise_variance: of the Gaussian likelihood.
         temperature: of the divergence; 1 is the posterior, below 1 data count more than once.
-        steps: how many; by default as many as it takes until the bound rises by less than 0.01
-            nats a record in 500 of them, and then half as many with a falling rate.
-        batch: records that a step sees; all if there are fewer.
+        steps: how many; by default as many as it takes to converge, and then half as many with a
+            falling rate.
+        tolerance: nats a record by which the bound may rise in 500 steps and be called converged.
+        batch_size: records that a step sees; all if there are fewer.
         learning_rate: of the means, ten times that for log standard deviations, until 70 % of the
             steps are made; falls to zero from there.
         start: whose means and deviations training starts from; by default means are drawn, or
             are those of ``prior`` if that is a network.
-        progress: called after each fifty steps; what it raises ends the training.
+        progress: called after each fifty steps with the bound, in nats a record, as the
+            ``objective``; what it raises ends the training.
 
     Warns:
         ConvergenceWarning: if the bound still rose; ``trained.status`` says how much.
@@ -119,24 +121,34 @@ def train(
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(200, 2))
     >>> y = (x[:, 0] > x[:, 1]).astype(int)
-    >>> trained = train(Layers.dense(2, 8, 2), (x, y), key=jax.random.key(0))
+    >>> trained = train(Layers.dense(2, 8, 2), (x, y))
     >>> trained.posterior, trained.status.state
     (Network(2-8 relu-2), 'converged')
     """
-    found = fit(
-        layers, data, key=key, prior=prior, likelihood=likelihood, noise_variance=noise_variance,
-        temperature=temperature, steps=steps, batch=batch, learning_rate=learning_rate,
-        start=start, progress=progress,
-    )  # fmt: skip
-    if not found.status.converged:
+    trained = fit(
+        layers,
+        data,
+        key=jax.random.key(0) if key is None else key,
+        prior=prior,
+        likelihood=likelihood,
+        noise_variance=noise_variance,
+        temperature=temperature,
+        steps=steps,
+        tolerance=tolerance,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        start=start,
+        progress=progress,
+    )
+    if not trained.status.converged:
         warnings.warn(
-            f"Training has {found.status} (nats a record that the bound rose in {PACE} steps, "
-            f"before the rate fell), after {found.steps} steps. "
+            f"Training has {trained.status} (nats a record that the bound rose in {PACE} steps, "
+            f"before the rate fell), after {trained.steps} steps. "
             "Leave `steps` out, raise it, or standardise the data.",
             ConvergenceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return found
+    return trained
 
 
 def fit(
@@ -149,12 +161,13 @@ def fit(
     noise_variance: float | int,
     temperature: float | int,
     steps: int | None,
-    batch: int,
+    batch_size: int,
     learning_rate: float,
     start: Network | None,
-    progress: Callable[[Progress], Any] | None = None,
+    tolerance: float | int = TOLERANCE,
+    progress: ProgressCallback | None = None,
 ) -> Trained:
-    """As :func:`train`, which warns of what has not converged."""
+    """Train as :func:`train` does, without a warning where the result has not converged."""
     LIKELIHOOD.check(likelihood=likelihood)
     if not isinstance(layers, Layers):
         raise UsageError(
@@ -164,8 +177,8 @@ def fit(
         )
     check_outputs(layers, likelihood)
     VARIANCE.check(noise_variance=noise_variance)
-    POSITIVE.check(temperature=temperature, learning_rate=learning_rate)
-    COUNT.check(batch=batch)
+    POSITIVE.check(temperature=temperature, learning_rate=learning_rate, tolerance=tolerance)
+    COUNT.check(batch_size=batch_size)
     COUNT.or_none().check(steps=steps)
     prior = GaussianPrior() if prior is None else prior
     gaussian = as_network(prior, layers)
@@ -173,73 +186,70 @@ def fit(
         start = prior if isinstance(prior, Network) else None
     else:
         as_network(start, layers)
-    horseshoe = prior if isinstance(prior, Horseshoe) else None
-    bound = Bound(layers, likelihood, float(noise_variance), float(temperature), horseshoe)
-    x, y = arrays(data, layers, likelihood)
-    import optax  # takes a while to import
-
+    scales = Scales.of(prior) if isinstance(prior, Horseshoe) else None
+    bound = Bound(layers, likelihood, float(noise_variance), float(temperature), scales)
+    records = arrays(data, layers, likelihood)
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
         first, run = jax.random.split(key)
-        own = jax.tree.map(jnp.asarray, started(bound, start, key=first))
+        state = initial(started(bound, start, key=first))
         training = _Training(
-            bound, _arrays_of(gaussian, horseshoe), x, y, min(batch, len(x)), learning_rate, run,
-            (own, optax.scale_by_adam().init(own)),
-        )  # fmt: skip
-        steady = training.steadily(steps, progress)
-        training.cooling(steps, progress)
-    trace = np.array(training.trace)
-    status = status_of(trace, steady, CHUNK)
-    posterior = as_posterior(bound, training.state[0])
-    return Trained(posterior, gaussian, trace, training.steps, float(temperature), status)
+            bound, gaussian, records, state, run, batch_size, learning_rate, steps, tolerance
+        )
+        training.steadily(progress)
+        training.cooling(progress)
+        return training.result()
 
 
 class _Training:
-    """Where a training stands."""
+    """A training in progress: its state, and the trace of the bound."""
 
     def __init__(
         self,
         bound: Bound,
-        prior: Any,
-        x: Any,
-        y: Any,
-        batch: int,
+        prior: Network,
+        records: tuple[np.ndarray, np.ndarray],
+        state: State,
+        key: jax.Array,
+        batch_size: int,
         rate: float,
-        key: Any,
-        state: Any,
+        limit: int | None,
+        tolerance: float,
     ) -> None:
-        self.bound, self.prior, self.rate, self.key = bound, prior, rate, key
-        self.x, self.y, self.state = x, y, state
-        self.places, self.trace, self.steps = _batches(len(x), batch, key), [], 0
+        self.bound, self.prior, self.state, self.key = bound, prior, state, key
+        self.moments = prior_arrays(prior, bound.scales is not None)
+        self.x, self.y = records
+        self.batches = batches(len(self.x), min(batch_size, len(self.x)), generator(key))
+        self.rate, self.limit, self.tolerance = rate, limit, tolerance
+        self.trace: list[float] = []
+        self.steps, self.steady = 0, 0
 
-    def steadily(self, steps: int | None, progress: Any) -> int:
-        """Steps at the full rate: a share of ``steps``, or until it converges; how many chunks."""
-        most = MOST if steps is None else round((1 - COOLING) * steps)
+    def steadily(self, progress: ProgressCallback | None) -> None:
+        """Steps at the full rate: a share of those wanted, or until it converges."""
+        most = MOST if self.limit is None else round((1 - COOLING) * self.limit)
         while self.steps < most:
             self.chunk(np.full(min(CHUNK, most - self.steps), self.rate), progress)
+            self.steady = len(self.trace)
             looks = self.steps >= 2 * PACE and self.steps % (PACE // 2) == 0
-            if steps is None and looks and self._settled():
+            if self.limit is None and looks and self.status().converged:
                 break
-        return len(self.trace)
 
-    def _settled(self) -> bool:
-        return status_of(np.array(self.trace), len(self.trace), CHUNK).converged
-
-    def cooling(self, steps: int | None, progress: Any) -> None:
-        """Steps at a rate that falls to zero: those that are left of ``steps``, or half as many."""
-        left = -(-self.steps // (2 * CHUNK)) * CHUNK if steps is None else steps - self.steps
+    def cooling(self, progress: ProgressCallback | None) -> None:
+        """Steps at a rate that falls to zero: those that are left, or half as many as were made."""
+        enough = -(-self.steps // (2 * CHUNK)) * CHUNK
+        left = enough if self.limit is None else self.limit - self.steps
         rates = self.rate * np.linspace(1, 0, left, endpoint=False)
         for begin in range(0, left, CHUNK):
             self.chunk(rates[begin : begin + CHUNK], progress)
 
-    def chunk(self, rates: np.ndarray, progress: Any) -> None:
+    def chunk(self, rates: np.ndarray, progress: ProgressCallback | None) -> None:
         """A few steps; those that fill the chunk have a rate of zero, and count for nothing."""
         made = len(rates)
-        places = np.stack([next(self.places) for _ in range(CHUNK)]).astype(np.int32)
+        chosen = np.stack([next(self.batches) for _ in range(CHUNK)]).astype(np.int32)
         rates = np.pad(rates, (0, CHUNK - made)).astype(np.float32)
         key = jax.random.fold_in(self.key, len(self.trace))
-        x, y = self.x[places], self.y[places]
+        x, y = self.x[chosen], self.y[chosen]
         self.state, value = _steps(
-            self.bound, self.state, self.prior, x, y, len(self.x), rates, key
+            self.bound, self.state, self.moments, x, y, len(self.x), rates, key
         )
         self.steps += made
         self.trace.append(float(value))
@@ -250,22 +260,47 @@ class _Training:
                 fix="Standardise the data, or lower the learning rate.",
             )
         if progress is not None:
-            progress(Progress(self.steps, self.trace[-1]))
+            progress(Progress(self.steps, self.limit, self.trace[-1], partial=self.result))
+
+    def status(self) -> Status:
+        """Whether the bound still rose at the full rate."""
+        return status_of(np.array(self.trace), self.steady, CHUNK, self.tolerance)
+
+    def result(self) -> Trained:
+        """The posterior so far, and how it came about."""
+        posterior, trace = as_posterior(self.bound, self.state[0]), tuple(self.trace)
+        temperature = self.bound.temperature
+        return Trained(posterior, self.prior, trace, self.steps, temperature, self.status())
 
 
-def _arrays_of(prior: Network, horseshoe: Horseshoe | None) -> Any:
-    """Mean and log deviation by layer; under a horseshoe those of weights over their scale."""
+# --- the loop, for all that trains mean-field networks --------------------------------------------
+
+
+def initial(parameters: Parameters) -> State:
+    """The state of a training that begins at these parameters."""
+    import optax  # takes a while to import
+
+    parameters = jax.tree.map(jnp.asarray, parameters)
+    return parameters, optax.scale_by_adam().init(parameters)
+
+
+def prior_arrays(prior: Network, horseshoe: bool = False) -> tuple[Arrays, Arrays]:
+    """Means and log deviations by layer; under a horseshoe those of weights over their scale."""
     layers = prior.layers
     mean = layers.unravel(np.asarray(prior.mean, np.float32))
     log = layers.unravel(np.asarray(np.log(prior.variance) / 2, np.float32))
-    if horseshoe is not None:
+    if horseshoe:
         log[:-1] = jax.tree.map(np.zeros_like, log[:-1])
     return mean, log
 
 
-def _batches(count: int, size: int, key: Any) -> Iterator[np.ndarray]:
-    """Places of records, all once before any comes again."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
+def generator(key: jax.Array) -> np.random.Generator:
+    """Random numbers of the host from a key of JAX."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
+
+
+def batches(count: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Indices of the records of each minibatch, without end; all once before any comes again."""
     waiting = np.zeros(0, np.int64)
     while True:
         while len(waiting) < size:
@@ -274,32 +309,42 @@ def _batches(count: int, size: int, key: Any) -> Iterator[np.ndarray]:
         waiting = waiting[size:]
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _steps(
-    bound: Bound, state: Any, prior: Any, x: Any, y: Any, count: Any, rates: Any, key: Any
-) -> tuple[Any, Any]:
-    """Several steps, and the mean of the bound over those of them whose rate is not zero.
+def step(
+    bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rate: Any, key: jax.Array
+) -> tuple[State, jax.Array]:
+    """One step of Adam up the bound, from a minibatch: the next state, and nats a record before it.
 
-    Batches ``x`` and ``y`` come picked, so that one program serves sites of every size.
+    ``prior`` is as :func:`prior_arrays` gives it, ``count`` how many records there are in all. The
+    ``rate`` is that of means; log deviations, and the logarithms of scales, go ten times as far.
     """
     import optax
 
-    def step(carry: Any, now: Any) -> tuple[Any, Any]:
-        own, moments = carry
-        x, y, rate, number = now
-        value, gradient = jax.value_and_grad(bound)(
-            own, prior, x, y, count, key=jax.random.fold_in(key, number)
-        )
-        ascent, moments = optax.scale_by_adam().update(gradient, moments)
-        own = jax.tree.map(lambda leaf, up, pace: leaf + pace * up, own, ascent, _rates(own, rate))
-        return (own, moments), value
+    parameters, moments = state
+    value, gradient = jax.value_and_grad(bound)(parameters, prior, x, y, count, key=key)
+    ascent: Any
+    ascent, moments = optax.scale_by_adam().update(gradient, moments)
+    rates = {name: rate if name == "mean" else FASTER * rate for name in parameters}
+    parameters = {
+        name: jax.tree.map(lambda leaf, up, pace=rates[name]: leaf + pace * up, part, ascent[name])
+        for name, part in parameters.items()
+    }
+    return (parameters, moments), value
 
-    state, values = jax.lax.scan(step, state, (x, y, rates, jnp.arange(len(rates))))
+
+@jax.jit
+def _steps(
+    bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rates: Any, key: jax.Array
+) -> tuple[State, jax.Array]:
+    """Several steps, and the mean of the bound over those of them whose rate is not zero.
+
+    Batches ``x`` and ``y`` come picked, so that one program serves sites of every size; numbers
+    such as the temperature are arguments, so that one program serves them all.
+    """
+
+    def one(state: State, now: Any) -> tuple[State, jax.Array]:
+        x, y, rate, number = now
+        return step(bound, state, prior, x, y, count, rate, jax.random.fold_in(key, number))
+
+    state, values = jax.lax.scan(one, state, (x, y, rates, jnp.arange(len(rates))))
     made = rates > 0
     return state, jnp.where(made, values, 0.0).sum() / made.sum()
-
-
-def _rates(own: Parameters, rate: Any) -> Any:
-    """The means' own; ten times that for log deviations, and for the logarithms of scales."""
-    pace = {name: rate if name == "mean" else FASTER * rate for name in own}
-    return {name: jax.tree.map(lambda _, r=pace[name]: r, part) for name, part in own.items()}

@@ -16,6 +16,7 @@ from posterity.adapters.tables.laws import from_table, to_table
 from posterity.adapters.tables.reader import (
     DECIMAL,
     Cells,
+    as_text,
     clean,
     last_digit,
     read_cells,
@@ -141,7 +142,7 @@ def write(law: Any, path: Name, *, covariance: Name | None = None) -> None:
     if as_json:
         write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
         return
-    names, mean = table["names"], table["mean"]
+    names, mean = [as_text(name) for name in table["names"]], table["mean"]
     if covariance is not None:
         rows = zip(names, table["covariance"], strict=True)
         _write_csv(Path(covariance), [["name", *names], *([n, *map(repr, row)] for n, row in rows)])

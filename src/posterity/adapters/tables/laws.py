@@ -8,7 +8,15 @@ import numpy as np
 
 from posterity.arguments import one_of
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import Beta, DiagonalGaussian, ExponentialFamily, Gamma, Gaussian, Product
+from posterity.families import (
+    Beta,
+    DiagonalGaussian,
+    ExponentialFamily,
+    Gamma,
+    Gaussian,
+    Network,
+    Product,
+)
 from posterity.families.names import checked
 from posterity.ledger import Ledger
 
@@ -141,7 +149,7 @@ def to_table(law: Any) -> dict[str, Any]:
         raise _no_table(law)
     if isinstance(law, Product):
         return _of_product(law)
-    if not isinstance(law, DiagonalGaussian | Gaussian):
+    if isinstance(law, Network) or not isinstance(law, DiagonalGaussian | Gaussian):
         raise _no_table(law)
     names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
     if isinstance(law, DiagonalGaussian):

@@ -24,6 +24,10 @@ from posterity.families.names import some, unfit
 DELIMITERS = (",", ";", "\t")
 MAXIMUM_BYTES = 2**31
 """Bytes of a table that is read into memory as text."""
+FORMULAS = ("=", "+", "-", "@")
+"""How cells begin that spreadsheets compute."""
+TEXT = "'"
+"""What spreadsheets write before a cell that is text, whatever it looks like."""
 POINT, COMMA = ".", ","
 DECIMAL = one_of(POINT, COMMA).or_none()
 """What an argument ``decimal`` can be."""
@@ -157,8 +161,21 @@ def read_text(path: Path) -> str:
 
 
 def clean(name: str) -> str:
-    """Without blanks about it; one accented letter is one character, however it was typed."""
-    return unicodedata.normalize("NFC", name.strip())
+    """Without blanks about it; one accented letter is one character, however it was typed.
+
+    The mark that :func:`as_text` sets is taken off.
+    """
+    name = unicodedata.normalize("NFC", name.strip())
+    return name[1:] if name.startswith(TEXT) and name[1:].startswith(FORMULAS) else name
+
+
+def as_text(name: str) -> str:
+    """A name as a cell that spreadsheets show and do not compute: ``=1+1`` becomes ``'=1+1``.
+
+    >>> as_text("=1+1"), as_text("age"), clean(as_text("@sum"))
+    ("'=1+1", 'age', '@sum')
+    """
+    return TEXT + name if name.startswith(FORMULAS) else name
 
 
 def table_error(path: Path, found: str, expected: str) -> ArtifactError:

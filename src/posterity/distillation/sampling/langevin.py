@@ -21,8 +21,8 @@ from posterity.distillation.sampling.tally import Tally
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
 from posterity.distillation.teachers import Draws, Health, Teacher
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
+from posterity.families.layers import Layers
 from posterity.models import Model
-from posterity.networks.layers import Layers
 
 BATCH = 100
 CHAINS = 16

@@ -23,8 +23,8 @@ from posterity.families import DiagonalGaussian, Distribution
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import unconstrained
 from posterity.models import Model, NeuralNetwork, Records
+from posterity.models.likelihoods import log_likelihood
 from posterity.networks import chains as chains_last
-from posterity.networks.likelihoods import log_likelihood
 
 GROUPS = 32
 """Coordinates of which each has a temperature of its own."""

@@ -1,6 +1,5 @@
 """What the outputs of a network say of what was observed."""
 
-import math
 from typing import Any
 
 import jax
@@ -8,10 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posterity.arguments import one_of
+from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError
 from posterity.families.gaussian import LOG_2PI
-from posterity.networks.layers import Layers
+from posterity.families.layers import Layers
 
 OUTPUTS = {
     "bernoulli": "one logit an input",
@@ -40,7 +40,7 @@ def check_outputs(layers: Layers, kind: str) -> None:
 
 
 def log_likelihood(
-    outputs: Float[Real, "n ..."], y: Any, kind: str, noise_variance: float = 1.0
+    outputs: Float[Real, "n ..."], y: Any, kind: str, noise_variance: Any = 1.0
 ) -> Float[Real, " n"]:
     """``log p(y | outputs)`` of each record, in nats.
 
@@ -55,5 +55,5 @@ def log_likelihood(
         labels = jnp.asarray(y, int)[:, None]
         return jnp.take_along_axis(log_probabilities, labels, -1)[:, 0]
     residual = ((y - outputs.reshape(y.shape)) ** 2).reshape(y.shape[0], -1)
-    each = residual / noise_variance + math.log(noise_variance) + LOG_2PI
+    each = residual / noise_variance + namespace(noise_variance).np.log(noise_variance) + LOG_2PI
     return -each.sum(-1) / 2

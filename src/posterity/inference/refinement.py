@@ -85,5 +85,5 @@ class Refinement(TrainedApart):
         return fit(
             view.layers, records.data, key=key, prior=view, likelihood=model.likelihood,
             noise_variance=model.noise_variance, temperature=temperature, steps=self.steps,
-            batch=self.batch_size, learning_rate=self.learning_rate, start=view,
+            batch_size=self.batch_size, learning_rate=self.learning_rate, start=view,
         ).posterior  # fmt: skip
