@@ -46,8 +46,6 @@ LISTED = 10_000
 """Sites of which digests and matching are told one by one."""
 MOST_COLUMNS = 12
 """Fused components that a person is shown."""
-TRANSPORT = ("wasserstein", "optimal-transport")
-"""Divergences that are measured in the units of the event."""
 
 
 def _word(metavar: str) -> Any:
@@ -83,13 +81,11 @@ def _network_line(network: Data) -> str:
 
 def _plate_report(path: str, plate: Data, data: Data) -> Iterator[Any]:
     """How many components, and which of each site went where; then what is not sure."""
-    transport = data["divergence"] in TRANSPORT
-    unit = "squared units" if transport else "nats"
     yield (
         f"{f'{printable(path)}: ' if path else ''}{plate['components']} components, cost "
-        f"{short(plate['cost'])} {unit}. Columns are fused, cells local ones."
+        f"{short(plate['cost'])} nats. Columns are fused, cells local ones."
     )
-    if plate["residual"] is not None and data["network"] is None and not transport:
+    if plate["residual"] is not None and data["network"] is None:
         yield sentence(plate["scale"])
     yield _matching(plate)
     found = [(site, k) for site, parts in plate["absorbed"].items() for k in parts]
@@ -154,7 +150,7 @@ def _doubts(plate: Data) -> Iterator[Any]:
            "The average of matched posteriors, or the prior once plus every site's data.",
            default="barycenter"),
     Option("divergence",
-           _word("[reverse|forward|jeffreys|renyi[:ORDER]|wasserstein|optimal-transport]"),
+           _word("[reverse|forward|jeffreys|renyi[:ORDER]]"),
            "KL(fused || site), KL(site || fused), or what is taken in place of them.",
            default="reverse"),
     Option("matching", _word("[evidence|hungarian|kl-fusion|identity]"),
