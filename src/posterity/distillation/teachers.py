@@ -215,7 +215,7 @@ class Independent(_OfModel):
     def __init__(
         self, posterior: Distribution, model: Model, *, x: Any = None, together: int = TOGETHER
     ):
-        from posterity.distillation.sampling.target import check_prior
+        from posterity.models.base import check_prior
 
         COUNT.check(together=together)
         check_prior(posterior, "a teacher")

@@ -154,6 +154,13 @@ class Product(Composite):
         """The blocks."""
         return dict(self.blocks)
 
+    def free_form(self) -> Any:
+        """Block by block."""
+        from posterity.families.free_forms import ProductForm
+
+        forms = {name: block.free_form() for name, block in self.blocks.items()}
+        return None if None in forms.values() else ProductForm(tuple(forms), tuple(forms.values()))
+
     def parts(self) -> Sequence[ExponentialFamily]:
         """The blocks."""
         return list(self.blocks.values())

@@ -18,11 +18,12 @@ from posterity.arguments import COUNT
 from posterity.arrays.typing import Real
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.laplace import laplace
-from posterity.errors import StructureError, UsageError
-from posterity.families import DiagonalGaussian, Distribution
+from posterity.errors import StructureError
+from posterity.families import DiagonalGaussian
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import unconstrained
 from posterity.models import Model, NeuralNetwork, Records
+from posterity.models.base import check_prior
 from posterity.models.likelihoods import log_likelihood
 from posterity.networks import chains as chains_last
 
@@ -302,18 +303,6 @@ def target(model: Model, prior: Any, data: Any, *, batch: int, chains: int, nois
 def generator(key: jax.Array) -> np.random.Generator:
     """NumPy's generator of a key: nothing is compiled for numbers that are drawn once."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
-
-
-def check_prior(prior: Any, what: str = "a prior") -> None:
-    """Raise a UsageError unless it is one proper law."""
-    fits = isinstance(prior, Distribution) and prior.batch_shape == ()
-    if not fits or not np.all(prior.is_proper()):
-        raise UsageError(
-            found=f"{what} {prior!r}" + (", which is improper" if fits else ""),
-            expected="one proper law of the model's parameters",
-            fix="Pass model.prior(variance=...) for a network, Gaussian.from_standard(...) for a "
-            "regression; of GaussianPrior and Horseshoe take `.network(layers)`.",
-        )
 
 
 def _single(leaf: Any) -> jax.Array:
