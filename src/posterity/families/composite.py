@@ -54,6 +54,11 @@ class Composite(ExponentialFamily):
         return None
 
     @property
+    def event_size(self) -> int:
+        """Those of all members of all parts."""
+        return sum(math.prod(part.batch_shape) * part.event_size for part in self.parts())
+
+    @property
     def dimension(self) -> int:
         """That of all members of all parts."""
         return sum(int(np.prod(self._inner(part))) * part.dimension for part in self.parts())

@@ -78,11 +78,10 @@ def fuse(
         divergence: what barycentres are the middle in. ``"reverse"`` for ``KL(global || local)``,
             the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin
             in mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of
-            order 1/2 or another as ``"renyi:0.3"``; ``"wasserstein"``, squared, for components
-            about Gaussians; ``"optimal-transport"`` of whole mixtures (extra ``transport``); or an
-            object of :mod:`posterity.fusion.divergences`. But for KL's two directions the matching
-            begins where the evidence found it, number of components included, and is alternated
-            with barycentres.
+            order 1/2 or another as ``"renyi:0.3"``; or an object of
+            :mod:`posterity.fusion.divergences`. But for KL's two directions the matching begins
+            where the evidence found it, number of components included, and is alternated with
+            barycentres.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`. Or a matching that is known, by site the fused component of each
             local one and -1 for what is left out, as ``Fusion.matching`` of another fusion has it.
@@ -121,7 +120,6 @@ def fuse(
             components apart, or a family for which the divergence is not defined.
         ParameterError: NaN, infinite or improper parameters, by site and block.
         ArtifactError: a file that cannot be read.
-        MissingExtraError: ``"optimal-transport"`` without POT.
 
     Source: claici2020; the choice of the number of components is ours (docs/decisions.md).
 

@@ -5,6 +5,7 @@ import math
 from typing import NamedTuple
 
 from posterity.families import Mixture
+from posterity.notebook import html
 from posterity.status import Status
 
 FEW = 0.1
@@ -90,9 +91,7 @@ class Pursuit:
         )
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_law, of_line
-
-        return of_line(self) + of_law(self.posterior)
+        return html(self, "line") + html(self.posterior, "law")
 
     def __str__(self) -> str:
         lines = [str(row) for row in self.trace]
