@@ -104,8 +104,8 @@ class Joint(Target):
             )
         self.model, self.prior = model, prior
         self.data = records.widened()
-        whole = batch_size is None or batch_size >= records.size
-        self.batch_size = None if whole else int(batch_size)
+        few = batch_size is not None and batch_size < records.size
+        self.batch_size = batch_size if few else None
 
     @property
     def records(self) -> int | None:
