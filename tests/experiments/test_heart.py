@@ -11,7 +11,7 @@ import pytest
 from scipy.special import expit
 
 from experiments import data
-from experiments.heart import forgetting, kinds, run, summary, trials
+from experiments.heart import forgetting, kinds, run, trials
 from experiments.heart.preparation import SITES, Split, prepare
 from posterity.families import Gaussian
 
