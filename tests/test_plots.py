@@ -47,7 +47,7 @@ def found(matching, margins, evidence=None, weights=None):
     """A fusion of which everything is known."""
     matching = {site: np.array(own) for site, own in matching.items()}
     size = 1 + max(int(own.max()) for own in matching.values())
-    alignment = Alignment(matching, size, 0.0, [])
+    alignment = Alignment(matching, size, 0.0, ())
     strength = {site: np.array(own, float) for site, own in margins.items()}
     alignment.__dict__.update(margins=strength, components_evidence=evidence or {})
     shares = None if weights is None else Dirichlet.from_standard(np.array(weights, float))

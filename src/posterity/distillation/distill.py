@@ -32,6 +32,7 @@ from posterity.fingerprint import digests
 from posterity.interrupts import deferred
 from posterity.models import Model
 from posterity.networks.predictive import Prediction, divergence
+from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status
 
 STEPS = 20_000
@@ -99,9 +100,7 @@ class Distillation:
         return f"Distillation({self.student!r}, {self.status})"
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_line
-
-        return of_line(self)
+        return html(self, "line")
 
 
 @renamed(

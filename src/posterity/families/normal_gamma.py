@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
@@ -14,6 +16,12 @@ from posterity.families.coordinates import (
 )
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
+from posterity.families.marginals import (
+    InverseGammaMarginal,
+    Marginal,
+    StudentT,
+    same_shape,
+)
 from posterity.families.normal_wishart import NormalWishart
 from posterity.families.supports import PositiveNumbers, RealNumbers
 
@@ -204,6 +212,42 @@ class NormalGamma(AboutGaussian, Emitting):
             degrees=nu - 1,
             precision_mean=kappa * mean,
             scatter=spread * nu + kappa * mean**2,
+        )
+
+    quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
+
+    def marginals(self) -> list[Marginal]:
+        """Student's t of the mean, inverse gamma of the variance."""
+        mean, kappa, s, nu = same_shape(
+            self.mean, self.mean_precision, self.inverse_scale, self.degrees_of_freedom
+        )
+        scale = np.sqrt(s / (kappa * nu))
+        return [StudentT(mean, scale, nu), InverseGammaMarginal(nu / 2, s / 2)]
+
+    def expected_moments(self) -> tuple[Real, Real] | None:
+        """Of what is observed: variances ``s/(ν - 2)``, NaN without so many degrees of freedom."""
+        left = np.asarray(self.degrees_of_freedom, float) - 2
+        variance = np.asarray(self.inverse_scale) / np.where(left > 0, left, np.nan)
+        return np.asarray(self.mean, float), variance
+
+    def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
+        """Means and sums of squares of so many records; about the prior's mean."""
+        records = np.maximum(factors.mean_precision, 0.0)
+        shape, own = (draws, *records.shape), (draws, 1, self.own_size)
+        rate = np.asarray(pooled.inverse_scale) / 2
+        precision = rng.gamma(pooled.degrees_of_freedom / 2, size=own) / rate
+        truth = pooled.mean + rng.standard_normal(own) / np.sqrt(pooled.mean_precision * precision)
+        tiny = np.finfo(float).tiny
+        mean = truth + rng.standard_normal(shape) / np.sqrt(np.maximum(records * precision, tiny))
+        free = np.maximum(records - 1, 0.0) / 2
+        square = np.where(free > 0, rng.gamma(np.maximum(free, tiny), size=shape), 0.0)
+        square = square * 2 / precision
+        apart = mean - self.mean
+        return type(self)(
+            np.broadcast_to(self.mean_precision + records, shape),
+            np.broadcast_to(self.degrees + factors.degrees, shape),
+            records * apart,
+            self.inverse_scale + square + records * apart**2,
         )
 
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:

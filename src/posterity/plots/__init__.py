@@ -9,7 +9,6 @@ import numpy as np
 
 from posterity.arrays.typing import Float
 from posterity.errors import UsageError
-from posterity.families import Plate
 from posterity.fusion import Fusion
 from posterity.fusion.confidence import DOUBTFUL
 from posterity.fusion.paths import blocks
@@ -288,8 +287,8 @@ def _fused(canvas: Canvas, images: Array | None, weights: Array | None) -> float
 
 def _weights(fusion: Fusion, path: str) -> Array | None:
     """Mean mixing weights of a fused plate, if it has any."""
-    plate = blocks(fusion.posterior)[path]
-    if not isinstance(plate, Plate) or plate.weights is None:
+    plate: Any = blocks(fusion.posterior)[path]
+    if not plate.is_plate or plate.weights is None:
         return None
     return np.asarray(plate.weights.mean_weights())
 

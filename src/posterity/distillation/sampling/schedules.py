@@ -129,7 +129,7 @@ def adam(rate: Any, steady: Any, steps: Any) -> optax.GradientTransformation:
 
     def negative(count: Any) -> jax.Array:
         late = jnp.minimum(count - steady, length)
-        falling = rate * (0.5 * (1 + jnp.cos(jnp.pi * late / length)))
+        falling = rate * (0.5 * (1 + jnp.cos(jnp.pi * late * (1 / length))))
         return -jnp.where(count < steady, rate, falling)
 
     return optax.chain(optax.scale_by_adam(), optax.scale_by_schedule(negative))
