@@ -28,6 +28,7 @@ from posterity.errors import ConvergenceWarning
 from posterity.families.layers import Layers
 from posterity.models import NeuralNetwork
 from posterity.networks.predictive import Prediction
+from posterity.status import Progress
 
 Row = dict[str, Any]
 
@@ -94,7 +95,7 @@ class Seed:
             model = NeuralNetwork.of_layers(self.layers)
             with jax.enable_x64(False):
                 logits = [
-                    np.asarray(model.outputs(weights.samples[0], x), np.float64)
+                    np.asarray(model.outputs(weights.stack[0], x), np.float64)
                     for x in np.array_split(self.images.asked, 20)
                 ]
             p = softmax(np.concatenate(logits), axis=1)
@@ -112,8 +113,8 @@ class Seed:
         clock = harness.Clock()
         before = rows[-1] if rows else {"wall seconds": 0.0, "CPU seconds": 0.0}
 
-        def look(found: Distillation) -> None:
-            row = self._looked(found)
+        def look(progress: Progress) -> None:
+            row = self._looked(progress.result)
             spent = clock.seconds
             row |= {name: round(before[name] + spent[name], 1) for name in spent}
             rows[:] = [old for old in rows if old["draws"] < row["draws"]] + [row]
@@ -132,12 +133,12 @@ class Seed:
                 inputs=Between(self.images.x_train, own.noise),
                 split=True,
                 steps=own.draws,
-                batch=own.batch,
+                batch_size=own.batch,
                 learning_rate=own.rate,
                 reservoir=own.reservoir,
                 probe=self.images.asked,
                 checkpoint=self.file("checkpoint.safetensors"),
-                watch=look,
+                progress=look,
             )
         posterity.save(found.student, self.file("student.safetensors"))
         return self._summary(rows)
@@ -150,8 +151,8 @@ class Seed:
             "SGLD": self.measured(found.teacher.mean, found.teacher),
             "distilled": self.measured(student.mean, student),
             "status": str(found.status),
-            "gap": round(found.status.gap, 5),
-            "temperature": found.status.temperature,
+            "gap": round(found.status.left, 5),
+            "temperature": found.temperature,
         }
 
     def measured(self, p: Array, by: Prediction | None) -> Row:

@@ -174,7 +174,7 @@ class Trial:
             warnings.simplefilter("ignore", ConvergenceWarning)  # the status is kept
             found = posterity.distill(
                 teacher(fused), student, key=jax.random.key(self.case.number), inputs=inputs,
-                steps=own.steps, batch=own.batch, learning_rate=own.rate,
+                steps=own.steps, batch_size=own.batch, learning_rate=own.rate,
             )  # fmt: skip
         row = self._row(predictor(found.student), sum(student.widths))
         return row | {

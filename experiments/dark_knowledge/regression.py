@@ -126,7 +126,7 @@ def teacher(
     data = (x.astype(np.float32), (y / learnt.deviation).astype(np.float32))
     return Langevin(
         net, learnt.prior(net), data,
-        chains=settings.chains, batch=settings.batch,
+        chains=settings.chains, batch_size=settings.batch,
         thin=settings.thin if thin is None else thin,
         burn_in=settings.burn_in if burn_in is None else burn_in,
     )  # fmt: skip
@@ -138,7 +138,7 @@ def learn(net: NeuralNetwork, x: Array, y: Array, settings: Settings, *, key: An
     for number in range(settings.rounds):
         own = jax.random.fold_in(key, number)
         chains = teacher(net, x, y, learnt, settings)
-        draws = flat(net, chains.sample(settings.draws, key=own).samples)
+        draws = flat(net, chains.sample(settings.draws, key=own).stack)
         learnt = improved(net, x, y, learnt, draws)
     return learnt
 
@@ -249,8 +249,8 @@ def one_split(table: Regression, split: int, settings: Settings) -> dict[str, An
             "prior variance, hidden": learnt.prior_variances[0],
             "prior variance, output": learnt.prior_variances[1],
         },
-        "student's gap by its own account": student.status.gap,
-        "temperature of the chains": float(student.status.temperature or np.nan),
+        "student's gap by its own account": student.status.left,
+        "temperature of the chains": float(student.temperature or np.nan),
         "seconds": {"hyperparameters": half - begin, "teacher and student": end - half},
     }
     return found

@@ -201,7 +201,7 @@ def teacher(thin: int) -> Langevin:
 def sampled(seed: int, effort: Effort) -> Band:
     """The chains' own band."""
     draws = teacher(effort.thin).sample(effort.draws, key=jax.random.key(seed))
-    leaves = jax.tree.leaves(draws.samples)
+    leaves = jax.tree.leaves(draws.stack)
     flat = [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves]
     return band(functions(np.concatenate(flat, 1)))
 

@@ -192,7 +192,7 @@ def mode(seed: int, *, prior: bool) -> Array:
 
 def weights(draws: Draws) -> Array:
     """(S, p) flat weights of stored draws."""
-    leaves = jax.tree.leaves(draws.samples)
+    leaves = jax.tree.leaves(draws.stack)
     return np.concatenate(
         [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1
     )
@@ -285,7 +285,7 @@ def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[s
 def of_student(effort: Effort, hidden: Sequence[int], seed: int, **options: bool) -> dict[str, Any]:
     """What a student says, and how long it took."""
     own, seconds = student(hidden, seed, effort, **options)
-    more = {"seconds": seconds, "gap by its own account": own.status.gap}
+    more = {"seconds": seconds, "gap by its own account": own.status.left}
     return said(effort, functools.partial(predicted, own), **more)
 
 

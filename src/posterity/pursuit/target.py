@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posterity.arguments import COUNT
+from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, Transformed
 from posterity.families.transformed import Supports
@@ -84,8 +85,6 @@ class Joint(Target):
     batch: int | None = eqx.field(static=True)
 
     def __init__(self, model: Model, prior: Distribution, data: Any, *, batch: int | None = None):
-        from posterity.distillation.sampling.target import check_prior
-
         COUNT.or_none().check(batch=batch)
         check_prior(prior)
         model.check(data)
