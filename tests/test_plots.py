@@ -11,9 +11,17 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import posterity
-from posterity import DiagonalGaussian, Dirichlet, Distillation, Fusion, Plate, Product
-from posterity.distillation import Head, Progress, Student
-from posterity.distillation.status import judged
+from posterity import (
+    DiagonalGaussian,
+    Dirichlet,
+    Distillation,
+    Fusion,
+    Plate,
+    Product,
+    distillation,
+)
+from posterity import status as statuses
+from posterity.distillation import Head, Student
 from posterity.errors import MissingExtraError, UsageError
 from posterity.families import Mixture
 from posterity.fusion.alignment import Alignment
@@ -311,12 +319,20 @@ def test_missing_library_names_the_extra(fusion, monkeypatch):
 
 def distilled(gaps, tolerance=0.01, drift=0.004):
     """A distillation of which the trace and the status are known."""
-    trace = [Progress(10 * (n + 1), gap, 1.0) for n, gap in enumerate(gaps)]
-    status = judged(gaps[-1], drift, tolerance, None, ())
+    trace = [distillation.Row(10 * (n + 1), gap, 1.0) for n, gap in enumerate(gaps)]
+    status = statuses.Status.of(gaps[-1], tolerance)
     layers, probe = Layers.dense(1, 2), np.zeros((1, 1))
     student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
     return Distillation(
-        student, status, tuple(trace), probe, student.predict(probe), trace[-1].step
+        student,
+        status,
+        tuple(trace),
+        probe,
+        student.predict(probe),
+        trace[-1].step,
+        drift,
+        temperature=None,
+        posterior=None,
     )
 
 
@@ -364,7 +380,7 @@ def test_not_converged_is_said():
     assert title.startswith("Not converged: 0.5 nats")
 
 
-@pytest.mark.parametrize("trace", [[], [Progress(1, np.nan, 1.0)]])
+@pytest.mark.parametrize("trace", [[], [distillation.Row(1, np.nan, 1.0)]])
 def test_no_picture_without_a_trace(trace):
     with pytest.raises(UsageError, match="a trace of"):
         plot_distillation(trace)

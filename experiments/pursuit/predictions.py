@@ -156,7 +156,7 @@ def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Ar
         # that chains have not met is said by their score
         warnings.simplefilter("ignore", ConvergenceWarning)
         chains = Langevin(problem.model, problem.prior, problem.train, **options)
-        found = chains.sample(draws, key=jax.random.key(seed)).samples
+        found = chains.sample(draws, key=jax.random.key(seed)).stack
     leaves = jax.tree.leaves(found)
     return np.concatenate([np.asarray(a, np.float64).reshape(len(a), -1) for a in leaves], 1)
 

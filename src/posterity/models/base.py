@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from posterity.arguments import POSITIVE
 from posterity.arrays.typing import Real
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import Distribution, ExponentialFamily
+from posterity.families import ExponentialFamily
 from posterity.models.data import Column, check_data
 from posterity.models.records import Records
 
@@ -167,15 +167,3 @@ class FunctionModel(Model):
     def log_likelihood(self, z: Any, data: Any) -> Any:
         """What the function says; ``total`` checks its shape."""
         return self.function(z, data)
-
-
-def check_prior(prior: Any, what: str = "a prior") -> None:
-    """Raise a UsageError unless it is one proper law."""
-    fits = isinstance(prior, Distribution) and prior.batch_shape == ()
-    if not fits or not np.all(prior.is_proper()):
-        raise UsageError(
-            found=f"{what} {prior!r}" + (", which is improper" if fits else ""),
-            expected="one proper law of the model's parameters",
-            fix="Pass model.prior(variance=...) for a network, Gaussian.from_standard(...) for a "
-            "regression; of GaussianPrior and Horseshoe take `.network(layers)`.",
-        )

@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Float
 
 from posterity.arguments import COUNT, renamed
+from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, Transformed
 from posterity.families.transformed import Supports
 from posterity.families.unconstrained import Bijection
 from posterity.models import Model, Records
-from posterity.models.base import check_prior
 
 
 class Target(eqx.Module):
