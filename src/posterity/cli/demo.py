@@ -229,7 +229,8 @@ def labels(ledger: Any, data: Deal) -> "np.ndarray":
     """The component of each held-out image."""
     from posterity.adapters.sklearn import to_estimator
 
-    return to_estimator(ledger).predict(features(data.held_out))
+    estimator: Any = to_estimator(ledger)
+    return estimator.predict(features(data.held_out))
 
 
 # --- the picture ---------------------------------------------------------------------------------
@@ -249,7 +250,8 @@ def draw(fusion: "Fusion", ledgers: dict[str, Any], data: Deal, path: Path) -> N
     mean = lambda sums, counts: sums / np.maximum(counts, np.finfo(float).tiny)[:, None, None]
     ink, count, drawn = np.zeros((fusion.components, 8, 8)), np.zeros(fusion.components), {}
     for site, label in fusion.matching.items():
-        held = to_estimator(ledgers[site]).predict_proba(features(data.images[site]))
+        estimator: Any = to_estimator(ledgers[site])
+        held = estimator.predict_proba(features(data.images[site]))
         sums, used = np.tensordot(held.T, data.images[site], 1), label >= 0
         drawn[site] = mean(sums, held.sum(0))
         np.add.at(ink, label[used], sums[used])

@@ -30,8 +30,14 @@ from posterity.errors import ConvergenceWarning
 from posterity.interrupts import deferred
 
 if TYPE_CHECKING:
+<<<<<<< HEAD
     from posterity.cli.jobs import Distilled
     from posterity.distillation import Distillation, Progress
+=======
+    from posterity.cli.jobs import Job, Options
+    from posterity.distillation import Distillation
+    from posterity.status import Progress
+>>>>>>> main
 
 OPTIONS = (
     DATA,
@@ -173,9 +179,9 @@ def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Disti
     with bar("Distilling", options.get("steps", STEPS)) as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
-        def progress(row: "Progress") -> None:
-            seen.append(row.step)
-            moved(row.step, f"Distilling: {row.gap:.2g} nats to go")
+        def progress(now: "Progress") -> None:
+            seen.append(now.step)
+            moved(now.step, f"Distilling: {now.left:.2g} nats to go")
 
         found = distill(
             job.teacher,
@@ -219,14 +225,25 @@ def _data(found: "Distillation") -> Data:
     student, status = found.student, found.status
     return {
         "student": {
-            "network": student.network.summary,
+            "network": student.summary,
             "weights": student.size,
             "likelihood": student.head.likelihood,
             "targets": student.head.targets,
             "split": student.head.split,
         },
         "steps": found.steps,
+<<<<<<< HEAD
         "status": status_of(
             status, drift=number(status.drift), temperature=number(status.temperature)
         ),
+=======
+        "status": {
+            "state": status.state,
+            "left": number(status.left),
+            "tolerance": status.tolerance,
+            "drift": number(found.drift),
+            "temperature": number(found.temperature),
+            "reasons": list(status.reasons),
+        },
+>>>>>>> main
     }

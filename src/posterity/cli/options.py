@@ -67,8 +67,9 @@ class Kind:
             return parts if len(parts) > 1 else parts[0] if parts else ""
         return read(texts[-1])
 
-    def check(self, place: str, value: Any) -> Any:
+    def check(self, place: str, said: Any) -> Any:
         """The value, a single one of many as a list; a UsageError if it is of another kind."""
+        value: Any = said
         if self.bare and not isinstance(value, dict):
             value = {"": value}
         if self.many and self.of is not None and not isinstance(value, list | dict):

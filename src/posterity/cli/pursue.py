@@ -30,12 +30,17 @@ from posterity.interrupts import Interrupts, deferred
 if TYPE_CHECKING:
     from posterity.cli.jobs import Problem
     from posterity.families import Mixture
+<<<<<<< HEAD
     from posterity.pursuit import Joint, Progress, Pursuit
 
 PARTIAL = ".partial"
 """Before the ending of the output's name: what an interrupted pursuit had found."""
 POLISH = {"each": "each", "end": "end", "none": None}
 COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
+=======
+    from posterity.pursuit import Pursuit
+    from posterity.status import Progress
+>>>>>>> main
 
 
 OPTIONS = (
@@ -183,9 +188,15 @@ def _run(
 
         def progress(now: "Progress") -> None:
             if sys.stderr.isatty():
+<<<<<<< HEAD
                 print(now.row, file=sys.stderr)  # above the bar
             moved(now.row.components, f"Pursuing: {now.row.components} components")
             interrupts.rescue = functools.partial(keep, now)
+=======
+                print(now.result.trace[-1], file=sys.stderr)  # above the bar
+            moved(now.step, f"Pursuing: {now.step} components")
+            interrupts.rescue = functools.partial(_kept, job, now, as_json)
+>>>>>>> main
             if interrupts.came:
                 interrupts.rescue()
                 interrupts.rescue = lambda: None
@@ -197,6 +208,7 @@ def _run(
     return found
 
 
+<<<<<<< HEAD
 def _write(
     settings: Settings, problem: "Problem", posterior: "Mixture", path: Path, told: dict[str, str]
 ) -> Any:
@@ -211,6 +223,16 @@ def _write(
         key = "inputs" if problem.kind == "network" else "coefficients"
         record[key] = json.dumps(list(problem.names))
     return files.write(posterior, path, "pursue", record)
+=======
+def _kept(job: "Job", now: "Progress", as_json: bool) -> None:
+    """Write the mixture so far beside the output, and say so to people."""
+    so_far = now.result
+    told = {"status": "interrupted", "elbo": f"{so_far.elbo} ± {so_far.standard_error}"}
+    _write(job, so_far.posterior, job.partial, told)
+    if not as_json:
+        what = f"{now.step} components that were found are in {job.partial}"
+        print(printable(what), file=sys.stderr)
+>>>>>>> main
 
 
 def _written(settings: Settings, problem: "Problem", found: "Pursuit", output: Path) -> Data:
@@ -243,7 +265,18 @@ def _data(found: "Pursuit") -> Data:
             for row in found.trace
         ],
         "refused": [{"number": place, "reason": reason} for place, reason in found.refused],
+<<<<<<< HEAD
         "status": status_of(found.status),
+=======
+        "status": {
+            "state": status.state,
+            "left": number(status.left),
+            "tolerance": number(status.tolerance),
+            "gap": number(found.gap),
+            "effective": number(found.effective),
+            "reasons": list(status.reasons),
+        },
+>>>>>>> main
     }
 
 

@@ -268,7 +268,8 @@ def _gossip(
             fix=f"Name one of {list(GRAPHS)}, or list pairs of sites.",
         )
     linked = networkx.Graph()
-    linked.add_edges_from(tuple(pair) for pair in links)
+    for one, other in links:
+        linked.add_edge(one, other)
     linked.add_nodes_from(sites)
     network = linked if graph is None else one_of(GRAPHS, graph, "schedule.graph")(sites)
     route = one_of(WALKS, walk, "schedule.walk")(**options)
