@@ -81,7 +81,6 @@ def test_pursuing_is_what_the_library_does(folder):
     assert about.digest == data["digest"]
     assert json.loads(about.provenance["coefficients"]) == ["intercept", "age", "dose"]
     assert about.provenance["status"] == str(found.status)
-    assert not Path("out.partial.safetensors").exists()
     told = document("inspect", "out.safetensors")["family"]
     assert told["components"] == 2 and sum(told["expected_weights"]) == pytest.approx(1)
 
@@ -89,22 +88,24 @@ def test_pursuing_is_what_the_library_does(folder):
 @pytest.mark.slow
 def test_what_people_read(folder):
     Path("pursuit.toml").write_text(SHORT + 'plot = "grown.png"\n')
-    Path("out.partial.safetensors").write_text("of an earlier call")
     result = call("pursue", "pursuit.toml")
     assert result.exit_code == 0, result.stderr
     assert "Pursued the posterior of a logistic-regression by full components" in result.stdout
     assert "components ELBO" in result.stdout and "The mixture has converged" in result.stdout
     assert "Wrote the mixture of " in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert Path("grown.png").exists() and not Path("out.partial.safetensors").exists()
+    assert Path("grown.png").exists()
 
 
-def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
+def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch):
+    document("pursue", "pursuit.toml", code=9)
+    whole, checkpoint = posterity.load("out.safetensors"), Path("out.safetensors.checkpoint")
+    Path("out.safetensors").unlink()
     real = posterity.pursue
 
     def interrupted(*arguments, progress, **options):
         def noted(now):
-            if now.step == 2:
+            if now.step == 1:
                 signal.raise_signal(signal.SIGINT)
             progress(now)
 
@@ -114,11 +115,10 @@ def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
         patch.setattr(posterity, "pursue", interrupted)
         result = call("pursue", "pursuit.toml")
     assert (result.exit_code, result.stdout) == (130, "")
-    assert "2 components that were found are in out.partial.safetensors" in result.stderr
-    assert not Path("out.safetensors").exists()
-    assert posterity.load("out.partial.safetensors").size == 2
-    assert posterity.inspect("out.partial.safetensors").provenance["status"] == "interrupted"
-    assert not list(Path().glob("*.tmp"))
+    assert checkpoint.exists() and not Path("out.safetensors").exists()
+    document("pursue", "pursuit.toml", code=9)
+    assert posterity.load("out.safetensors") == whole
+    assert not checkpoint.exists() and not list(Path().glob("*.tmp"))
 
 
 @pytest.mark.parametrize(
@@ -133,47 +133,27 @@ def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
         ('{kind = "flatness", share = 0.2}', Flatness(0.2)),
     ],
 )
-<<<<<<< HEAD
 def test_rules_by_name(said, temper, folder):
-    Path("pursuit.toml").write_text(CONFIG.replace("temper = 1.0", f"temper = {said}"))
-    assert configured()[1]["temper"] == temper
+    Path("pursuit.toml").write_text(CONFIG.replace("schedule = 1.0", f"schedule = {said}"))
+    assert configured()[1]["schedule"] == temper
 
 
 def test_a_schedule_and_everything_else(folder):
-    schedule = 'temper = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\n'
+    schedule = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\n'
     schedule += 'weights = "line"'
-    changed = CONFIG.replace("temper = 1.0", schedule).replace('"none"', '"end"')
+    changed = CONFIG.replace("schedule = 1.0", schedule).replace('"none"', '"end"')
     Path("pursuit.toml").write_text(changed)
     target, arguments = configured()
-    temper = arguments.pop("temper")
-    assert [temper.options(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
-=======
-def test_rules_by_name(said, schedule, folder):
-    Path("pursuit.toml").write_text(CONFIG.replace("schedule = 1.0", f"schedule = {said}"))
-    assert load_job(Path("pursuit.toml")).options["schedule"] == schedule
-
-
-def test_a_schedule_and_everything_else(folder):
-    rows = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\nweights = "line"'
-    changed = CONFIG.replace("schedule = 1.0", rows).replace('"none"', '"end"')
-    Path("pursuit.toml").write_text(changed)
-    job = load_job(Path("pursuit.toml"))
-    schedule = job.options.pop("schedule")
-    assert [schedule.values(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
->>>>>>> main
+    temper = arguments.pop("schedule")
+    assert [temper.values(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
         (1.0,),
         (0.8,),
         (0.8,),
         (0.8,),
     ]
-<<<<<<< HEAD
-    assert target.records == 40 and target.batch == 10
+    assert target.records == 40 and target.batch_size == 10
     assert arguments == {
         "base": "diagonal",
-=======
-    assert job.target.records == 40 and job.target.batch_size == 10
-    assert job.options == {
->>>>>>> main
         "components": 2, "weights": "line", "polish": "end", "attempts": 2, "finalists": 1,
         "samples": 256,
     }  # fmt: skip
@@ -188,15 +168,6 @@ def test_a_schedule_and_everything_else(folder):
         ("[pursuit]", "[pursue]", 2, "pursue; nothing is known"),
         ('base = "diagonal"', 'base = "round"', 2, "pursuit.base = 'round'"),
         ("components = 2", "components = 0", 2, "pursuit.components = 0"),
-<<<<<<< HEAD
-        ("temper = 1.0", "temper = -1.0", 2, "pursuit.temper"),
-        ("temper = 1.0", 'temper = "warm"', 2, "pursuit.temper.kind = 'warm'; flatness"),
-        ("temper = 1.0", "temper = {share = 0.1}", 2, "no pursuit.temper.kind"),
-        ("temper = 1.0", 'temper = "fixed"\nweights = "all"', 2, "pursuit.weights = 'all'"),
-        ("temper = 1.0", 'temper = {kind = "best", values = []}', 2, "table [pursuit.temper]"),
-        ("temper = 1.0", 'temper = {kind = "best", share = 1}', 2, "share; [pursuit.temper]"),
-        ("temper = 1.0", 'temper = {kind = "schedule", values = [0]}', 2, "a positive number"),
-=======
         ("schedule = 1.0", "schedule = -1.0", 2, "pursuit.schedule"),
         ("schedule = 1.0", 'schedule = "warm"', 2, "pursuit.schedule.kind = 'warm'; flatness"),
         ("schedule = 1.0", "schedule = {share = 0.1}", 2, "no pursuit.schedule.kind"),
@@ -207,9 +178,8 @@ def test_a_schedule_and_everything_else(folder):
             2,
             "table [pursuit.schedule]",
         ),
-        ("schedule = 1.0", 'schedule = {kind = "best", share = 1}', 2, "share; docs/pursue.md"),
+        ("schedule = 1.0", 'schedule = {kind = "best", share = 1}', 2, "share; [pursuit.schedule]"),
         ("schedule = 1.0", 'schedule = {kind = "schedule", values = [0]}', 2, "a positive number"),
->>>>>>> main
         ('polish = "none"', 'polish = "often"', 2, "pursuit.polish = 'often'; each"),
         ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; pursuit.toml"),
         ('target = "sick"', 'target = "well"', 4, "'well'; model.target"),

@@ -30,14 +30,9 @@ from posterity.errors import ConvergenceWarning
 from posterity.interrupts import deferred
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
     from posterity.cli.jobs import Distilled
-    from posterity.distillation import Distillation, Progress
-=======
-    from posterity.cli.jobs import Job, Options
     from posterity.distillation import Distillation
     from posterity.status import Progress
->>>>>>> main
 
 OPTIONS = (
     DATA,
@@ -159,7 +154,7 @@ def _student(settings: Settings, job: "Distilled", key: Any) -> Any:
         return None
     with jax.enable_x64(False):
         x: Any = job.inputs.sample(2, key=key)
-        said = job.teacher.predictive(x[:2])
+        said = job.teacher.head(x[:2])
         split = bool(settings["student.split"])
         head = Head(said.likelihood, said.targets, split, said.noise_variance)
         return Layers.dense(x[0].size, *hidden, head.size)
@@ -174,8 +169,6 @@ def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Disti
 
     key, seen = jax.random.key(settings["seed"]), []
     student, options = _student(settings, job, key), settings.table("student", "hidden")
-    if "batch_size" in options:
-        options["batch"] = options.pop("batch_size")
     with bar("Distilling", options.get("steps", STEPS)) as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
@@ -232,18 +225,7 @@ def _data(found: "Distillation") -> Data:
             "split": student.head.split,
         },
         "steps": found.steps,
-<<<<<<< HEAD
         "status": status_of(
-            status, drift=number(status.drift), temperature=number(status.temperature)
+            status, drift=number(found.drift), temperature=number(found.temperature)
         ),
-=======
-        "status": {
-            "state": status.state,
-            "left": number(status.left),
-            "tolerance": status.tolerance,
-            "drift": number(found.drift),
-            "temperature": number(found.temperature),
-            "reasons": list(status.reasons),
-        },
->>>>>>> main
     }

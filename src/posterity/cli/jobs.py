@@ -295,7 +295,6 @@ def _of_posterior(settings: Settings, path: Path) -> Distilled:
 
 def _of_data(settings: Settings) -> Distilled:
 
-<<<<<<< HEAD
     problem = problem_of(settings)
     x, place = problem.data[0], settings.path("inputs.file")
     teacher = _sampler(settings, problem)
@@ -311,16 +310,6 @@ def _of_data(settings: Settings) -> Distilled:
         reads=(*problem.reads, *([place] if place else [])),
         record={"teacher": f"{teacher.chains} chains of {problem.kind} by {kernel}"},
     )
-=======
-    def student(teacher: "Teacher", x: Any) -> Any:
-        if hidden is None:
-            return None
-        told = teacher.head(x[:2])
-        head = Head(told.likelihood, told.targets, split, told.noise_variance)
-        return Layers.dense(x[0].size, *hidden, head.size)
-
-    return student
->>>>>>> main
 
 
 # --- teachers ------------------------------------------------------------------------------------
@@ -385,8 +374,6 @@ def _sampler(settings: Settings, problem: Any) -> Any:
         )
         options["step_size"] = specification.build(schedule, given, "sampler.step_size")
     kernel = specification.build(kernels[settings["sampler.kernel"]], options, "sampler")
-    if "batch_size" in said:
-        said["batch"] = said.pop("batch_size")
     run = functools.partial(
         distillation.Langevin, problem.model, problem.prior, problem.data, kernel=kernel
     )

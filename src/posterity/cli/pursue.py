@@ -22,25 +22,18 @@ from posterity.cli.options import (
     words,
 )
 from posterity.cli.report import MOST_ROWS, Data, group, number, status_of, table, told_status
-from posterity.cli.schema import DATA, NETWORK, OUTPUT, PLOT, RANDOM
+from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
 from posterity.cli.streams import bar
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.interrupts import Interrupts, deferred
 
 if TYPE_CHECKING:
     from posterity.cli.jobs import Problem
-    from posterity.families import Mixture
-<<<<<<< HEAD
-    from posterity.pursuit import Joint, Progress, Pursuit
+    from posterity.pursuit import Joint, Pursuit
+    from posterity.status import Progress
 
-PARTIAL = ".partial"
-"""Before the ending of the output's name: what an interrupted pursuit had found."""
 POLISH = {"each": "each", "end": "end", "none": None}
 COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
-=======
-    from posterity.pursuit import Pursuit
-    from posterity.status import Progress
->>>>>>> main
 
 
 OPTIONS = (
@@ -49,7 +42,7 @@ OPTIONS = (
     Option("pursuit.base", words("diagonal", "full", "low-rank"), "The kind of components.",
            default="diagonal"),
     Option("pursuit.components", COUNT, "At most."),
-    Option("pursuit.temper", either(POSITIVE, TEXT, TABLE),
+    Option("pursuit.schedule", either(POSITIVE, TEXT, TABLE),
            "The rule for λ: best, fixed, schedule or flatness, or a number that stays."),
     Option("pursuit.weights", words("corrective", "line", "harmonic"), "The rule for weights."),
     Option("pursuit.polish", words(*POLISH), "When all components are improved.", default="each"),
@@ -59,8 +52,10 @@ OPTIONS = (
     Option("pursuit.samples", COUNT, "Draws of an estimate."),
     Option("pursuit.nodes", COUNT, "Of an expectation over a component."),
     Option("pursuit.iterations", COUNT, "Of the optimiser, a component."),
+    Option("pursuit.tolerance", POSITIVE, "Nats that may be left to gain."),
     RANDOM,
     OUTPUT,
+    CHECKPOINT,
     PLOT,
 )  # fmt: skip
 
@@ -74,7 +69,7 @@ def _report(data: Data) -> Any:
             _estimate(row["elbo"], row["standard_error"]),
             "" if row is trace[0] else _estimate(row["gain"], row["gain_error"]),
             "polish" if row["alpha"] is None else _shown(row["alpha"], ".3f"),
-            "" if row["alpha"] is None else _shown(row["temper"], ".2f"),
+            "" if row["alpha"] is None else _shown(row["lam"], ".2f"),
             _shown(row["effective"], ".2f"),
             f"{row['evaluations']:,}",
         )
@@ -118,9 +113,10 @@ def pursue(settings: Settings) -> Data:
     """Find a posterior as a mixture, which grows until another component adds nothing.
 
     Say by flags or in a TOML file the data, the model, the prior and the kind of the components.
-    Ctrl-C ends it after the component that it is at, twice at once; the mixture so far is then kept
-    beside the output, as NAME.partial.ENDING. A posterior that has not converged is written, said
-    to be so, and the exit code is 9.
+    A checkpoint is kept beside the output until it is written: a pursuit that was interrupted goes
+    on where it was when the command is run again. Ctrl-C ends it after the component that it is at,
+    twice at once. A posterior that has not converged is written, said to be so, and the exit code
+    is 9.
     """
     with deferred() as interrupts:
         from posterity.cli.jobs import problem_of
@@ -128,29 +124,28 @@ def pursue(settings: Settings) -> Data:
 
         output, plot = Path(settings.need("output.file")), settings.path("output.plot")
         problem, options = problem_of(settings), arguments_of(settings)
-        partial = output.with_name(f"{output.stem}{PARTIAL}{output.suffix}")
-        files.check_outputs([output, partial, *([plot] if plot else [])], problem.reads)
+        checkpoint = settings.path("output.checkpoint") or Path(f"{output}.checkpoint")
+        outputs = [output, checkpoint, *([plot] if plot else [])]
+        files.check_outputs(outputs, problem.reads)
         if plot is not None:
             check_format(plot)
         interrupts.check()
-        found = _run(settings, problem, options, partial, interrupts)
+        found = _run(settings, problem, options | {"checkpoint": checkpoint}, interrupts)
         if plot is not None:  # before the posterior: a picture that cannot be drawn leaves nothing
             plot_pursuit(found, plot)
         data = _written(settings, problem, found, output) | _data(found)
-        partial.unlink(missing_ok=True)  # of an earlier call, which was interrupted
     interrupts.check()  # here, where those that come later are not deferred any more
+    checkpoint.unlink(missing_ok=True)
     return data | {"plot": None if plot is None else str(plot)}
 
 
 def arguments_of(settings: Settings) -> dict[str, Any]:
     """Arguments of :func:`posterity.pursue` but for its target and key."""
-    options = settings.table("pursuit", "batch_size", "temper", "polish", "iterations")
+    options = settings.table("pursuit", "batch_size", "schedule", "polish")
     options["base"] = settings["pursuit.base"]
     options["polish"] = POLISH[settings["pursuit.polish"]]
-    if settings["pursuit.iterations"] is not None:
-        options["steps"] = settings["pursuit.iterations"]
-    if settings["pursuit.temper"] is not None:
-        options["temper"] = _temper(settings["pursuit.temper"])
+    if settings["pursuit.schedule"] is not None:
+        options["schedule"] = _lambdas(settings["pursuit.schedule"])
     return options
 
 
@@ -160,17 +155,16 @@ def target_of(settings: Settings, problem: "Problem") -> "Joint":
     from posterity.pursuit import Joint
 
     joint = functools.partial(Joint, problem.model, problem.prior, problem.data)
-    return build(joint, {"batch": settings["pursuit.batch_size"]}, "pursuit")
+    return build(joint, {"batch_size": settings["pursuit.batch_size"]}, "pursuit")
 
 
 def _run(
     settings: Settings,
     problem: "Problem",
     options: dict[str, Any],
-    partial: Path,
     interrupts: Interrupts,
 ) -> "Pursuit":
-    """The pursuit; what it has found when it is interrupted is kept."""
+    """The pursuit, which an interrupt ends after a component, when its checkpoint is written."""
     import jax
 
     import posterity
@@ -180,68 +174,31 @@ def _run(
     with bar("Pursuing: the first component", total) as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
-        def keep(now: "Progress") -> None:
-            told = {"status": "interrupted", "elbo": f"{now.row.elbo} ± {now.row.standard_error}"}
-            _write(settings, problem, now.posterior, partial, told)
-            what = f"{now.row.components} components that were found are in {partial}"
-            print(printable(what), file=sys.stderr)
-
         def progress(now: "Progress") -> None:
             if sys.stderr.isatty():
-<<<<<<< HEAD
-                print(now.row, file=sys.stderr)  # above the bar
-            moved(now.row.components, f"Pursuing: {now.row.components} components")
-            interrupts.rescue = functools.partial(keep, now)
-=======
                 print(now.result.trace[-1], file=sys.stderr)  # above the bar
             moved(now.step, f"Pursuing: {now.step} components")
-            interrupts.rescue = functools.partial(_kept, job, now, as_json)
->>>>>>> main
-            if interrupts.came:
-                interrupts.rescue()
-                interrupts.rescue = lambda: None
-                interrupts.check()
+            interrupts.rescue = lambda: None  # nothing is lost: it is in the checkpoint
+            interrupts.check()
 
         key = jax.random.key(settings["seed"])
-        found = posterity.pursue(target, key=key, progress=progress, **options)
-    interrupts.rescue = lambda: None  # nothing is lost: it is written next
-    return found
+        return posterity.pursue(target, key=key, progress=progress, **options)
 
 
-<<<<<<< HEAD
-def _write(
-    settings: Settings, problem: "Problem", posterior: "Mixture", path: Path, told: dict[str, str]
-) -> Any:
+def _written(settings: Settings, problem: "Problem", found: "Pursuit", output: Path) -> Data:
     record = {
         "model": problem.kind,
         "records": str(len(problem.data[0])),
         "base": settings["pursuit.base"],
         "seed": str(settings["seed"]),
-        **told,
-    }
-    if problem.names:  # of coefficients, or of the inputs of a network
-        key = "inputs" if problem.kind == "network" else "coefficients"
-        record[key] = json.dumps(list(problem.names))
-    return files.write(posterior, path, "pursue", record)
-=======
-def _kept(job: "Job", now: "Progress", as_json: bool) -> None:
-    """Write the mixture so far beside the output, and say so to people."""
-    so_far = now.result
-    told = {"status": "interrupted", "elbo": f"{so_far.elbo} ± {so_far.standard_error}"}
-    _write(job, so_far.posterior, job.partial, told)
-    if not as_json:
-        what = f"{now.step} components that were found are in {job.partial}"
-        print(printable(what), file=sys.stderr)
->>>>>>> main
-
-
-def _written(settings: Settings, problem: "Problem", found: "Pursuit", output: Path) -> Data:
-    told = {
         "elbo": f"{found.elbo} ± {found.standard_error}",
         "evaluations": str(found.trace[-1].evaluations),
         "status": str(found.status),
     }
-    written = _write(settings, problem, found.posterior, output, told)
+    if problem.names:  # of coefficients, or of the inputs of a network
+        key = "inputs" if problem.kind == "network" else "coefficients"
+        record[key] = json.dumps(list(problem.names))
+    written = files.write(found.posterior, output, "pursue", record)
     return {
         "output": written.path,
         "digest": written.digest,
@@ -265,26 +222,15 @@ def _data(found: "Pursuit") -> Data:
             for row in found.trace
         ],
         "refused": [{"number": place, "reason": reason} for place, reason in found.refused],
-<<<<<<< HEAD
-        "status": status_of(found.status),
-=======
-        "status": {
-            "state": status.state,
-            "left": number(status.left),
-            "tolerance": number(status.tolerance),
-            "gap": number(found.gap),
-            "effective": number(found.effective),
-            "reasons": list(status.reasons),
-        },
->>>>>>> main
+        "status": status_of(found.status, gap=number(found.gap), effective=number(found.effective)),
     }
 
 
-def _temper(said: str | float | dict[str, Any]) -> Any:
+def _lambdas(said: str | float | dict[str, Any]) -> Any:
     """A rule for λ by its name, with its options in a table; a number is a λ that stays."""
     from posterity.federation.specification import build, one_of
     from posterity.pursuit import Best, Fixed, Flatness, Schedule
-    from posterity.pursuit.tempers import SEVERAL
+    from posterity.pursuit.schedules import SEVERAL
 
     def best(*, values: list[Any] | None = None) -> Best:
         return Best() if values is None else Best(tuple(values))
@@ -303,5 +249,5 @@ def _temper(said: str | float | dict[str, Any]) -> Any:
         return Fixed(said)
     rules = {"best": best, "fixed": Fixed, "schedule": schedule, "flatness": Flatness}
     options = dict(said) if isinstance(said, dict) else {"kind": said}
-    make = one_of(rules, options.pop("kind", None), "pursuit.temper.kind")
-    return build(make, options, "pursuit.temper")
+    make = one_of(rules, options.pop("kind", None), "pursuit.schedule.kind")
+    return build(make, options, "pursuit.schedule")

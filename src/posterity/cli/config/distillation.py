@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-
 import posterity.cli.config.schema as schema
-from posterity import models
 from posterity.cli.config.columns import in_one_order, read_tables
 from posterity.cli.config.schema import Count, Natural, Numbers, Positive, Seed, Weight, msgspec
 from posterity.cli.config.site_files import clean
 from posterity.cli.config.toml import made, one_of, read
 from posterity.cli.input_files import in_order, read_inputs
+
+from posterity import models
 from posterity.cli.jobs import Job, apart, check_width, perceptron
 from posterity.distillation import (
     SGHMC,

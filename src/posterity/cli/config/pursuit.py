@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import posterity.cli.config.schema as schema
-from posterity.cli.config.distillation import MODELS, Data, Model, Prior, records
 from posterity.cli.config.schema import Count, Positive, Seed, msgspec
 from posterity.cli.config.toml import made, one_of, read
+
+from posterity.cli.config.distillation import MODELS, Data, Model, Prior, records
 from posterity.errors import PosterityError, UsageError
 from posterity.pursuit import Best, Fixed, Flatness, Joint, LambdaSchedule, Schedule
 from posterity.pursuit.schedules import SEVERAL

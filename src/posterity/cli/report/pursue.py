@@ -3,12 +3,12 @@
 import math
 from typing import Any
 
+from posterity.cli.report.numbers import MOST_ROWS
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from posterity.cli.failures import printable
-from posterity.cli.report.numbers import MOST_ROWS
 
 STATES = {
     "converged": "has converged",
