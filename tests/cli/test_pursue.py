@@ -122,7 +122,7 @@ def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    "said, schedule",
+    "said, temper",
     [
         ("1.7", Fixed(1.7)),
         ("2", Fixed(2.0)),

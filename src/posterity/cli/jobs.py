@@ -258,18 +258,19 @@ def distillation_of(settings: Settings) -> Distilled:
     """
     if not settings.files:
         return _of_data(settings)
-    if len(settings.files) > 1:
+    path, *others = settings.files
+    if others:
         raise UsageError(
-            found=f"{len(settings.files)} posteriors", expected="one", fix="Fuse them first."
+            found=f"{len(others) + 1} posteriors", expected="one", fix="Fuse them first."
         )
     apart = [place for place in settings.values if place.startswith(("data.", "sampler."))]
     if apart:
         raise UsageError(
-            found=f"{apart[0]} beside the posterior {str(settings.files[0])!r}",
+            found=f"{apart[0]} beside the posterior {str(path)!r}",
             expected="a posterior, or data to sample one from",
             fix="Leave one of both out.",
         )
-    return _of_posterior(settings, settings.files[0])
+    return _of_posterior(settings, path)
 
 
 def _of_posterior(settings: Settings, path: Path) -> Distilled:

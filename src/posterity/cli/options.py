@@ -84,7 +84,7 @@ class Kind:
             if kind.allows(value):
                 return kind.check(place, value)
         if self.of is None:
-            return float(value) if self.real else value
+            return float(said) if self.real else value
         if isinstance(value, dict):
             return {name: self.of.check(f"{place}.{name}", one) for name, one in value.items()}
         return [self.of.check(f"{place}.{number}", one) for number, one in enumerate(value)]
