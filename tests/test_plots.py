@@ -11,19 +11,28 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import posterity
-from posterity import DiagonalGaussian, Dirichlet, Distillation, Fusion, Plate, Product
-from posterity.distillation import Head, Progress, Student
-from posterity.distillation.status import judged
+from posterity import (
+    DiagonalGaussian,
+    Dirichlet,
+    Distillation,
+    Fusion,
+    Plate,
+    Product,
+    distillation,
+)
+from posterity import status as statuses
+from posterity.distillation import Head, Student
 from posterity.errors import MissingExtraError, UsageError
 from posterity.families import Mixture
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import Rule
 from posterity.networks import Layers
-from posterity.plots import closing, crowd, plot_distillation, plot_matching, plot_pursuit
+from posterity.plots import convergence, plot_distillation, plot_matching, plot_pursuit, prevalence
 from posterity.plots.canvas import COLOURS, INK, PALE
 from posterity.plots.matches import Kind, read
-from posterity.pursuit import Pursuit, Row, Status
+from posterity.pursuit import Pursuit, Row
+from posterity.status import Status
 
 MEANS = {"north": [0.0, 9.0], "south": [9.1, 4.0, 0.1], "west": [9.05, 25.0]}
 SIZE = 4
@@ -232,7 +241,7 @@ def test_many_sites_are_counted_in_bars_by_strength(sites, lines):
 @given(st.integers(2, 40), st.integers(1, 6), st.integers(1, 12), st.randoms())
 def test_groups_of_alike_sites_are_a_partition(sites, components, most, random):
     held = np.array([[random.random() < 0.5 for _ in range(components)] for _ in range(sites)])
-    groups = crowd.alike(held, most)
+    groups = prevalence.alike(held, most)
     assert sorted(np.concatenate(groups)) == list(range(sites))
     assert 1 <= len(groups) <= most
     # Sites that have the same are never parted.
@@ -244,7 +253,7 @@ def test_groups_of_alike_sites_are_a_partition(sites, components, most, random):
 def test_regions_are_found_as_groups():
     north, south = [True, True, False, False], [False, False, True, True]
     held = np.array([north, south] * 30)
-    groups = crowd.alike(held, 10)
+    groups = prevalence.alike(held, 10)
     assert sorted(held[group[0]].tolist() for group in groups) == [south, north]
 
 
@@ -310,12 +319,20 @@ def test_missing_library_names_the_extra(fusion, monkeypatch):
 
 def distilled(gaps, tolerance=0.01, drift=0.004):
     """A distillation of which the trace and the status are known."""
-    trace = [Progress(10 * (n + 1), gap, 1.0) for n, gap in enumerate(gaps)]
-    status = judged(gaps[-1], drift, tolerance, None, ())
+    trace = [distillation.Row(10 * (n + 1), gap, 1.0) for n, gap in enumerate(gaps)]
+    status = statuses.Status.of(gaps[-1], tolerance)
     layers, probe = Layers.dense(1, 2), np.zeros((1, 1))
     student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
     return Distillation(
-        student, status, tuple(trace), probe, student.predict(probe), trace[-1].step
+        student,
+        status,
+        tuple(trace),
+        probe,
+        student.predict(probe),
+        trace[-1].step,
+        drift,
+        temperature=None,
+        posterior=None,
     )
 
 
@@ -330,7 +347,7 @@ def test_a_picture_of_closing_in_shows_trace_tolerance_and_error():
     drawn = axes.get_lines()[0].get_data()
     assert np.allclose(drawn, [[10, 20, 30], [1.0, 0.1, 0.005]])
     assert np.allclose(found[INK][1], 0.01)
-    assert np.allclose(found[closing.ERROR][1], 0.001), "a quarter of the drift"
+    assert np.allclose(found[convergence.ERROR][1], 0.001), "a quarter of the drift"
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert axes.get_title(loc="left") == ("Converged: 0.005 nats from its teacher after 30 steps")
     told = " ".join(text.get_text() for text in axes.texts)
@@ -351,7 +368,7 @@ def test_a_picture_of_a_trace_alone():
 @pytest.mark.parametrize("gaps", [[0.0], [0.5, 0.0], [1e-30, 1e-31], [1e-3] * 3])
 def test_a_gap_of_nothing_can_be_drawn(gaps, tmp_path):
     for drift in (0.0, np.inf, 1.0):
-        path = tmp_path / "closing.png"
+        path = tmp_path / "convergence.png"
         figure = plot_distillation(distilled(gaps, drift=drift), path)
         low, high = figure.axes[0].get_ylim()
         assert 0 < low < 0.01 < high < np.inf
@@ -363,7 +380,7 @@ def test_not_converged_is_said():
     assert title.startswith("Not converged: 0.5 nats")
 
 
-@pytest.mark.parametrize("trace", [[], [Progress(1, np.nan, 1.0)]])
+@pytest.mark.parametrize("trace", [[], [distillation.Row(1, np.nan, 1.0)]])
 def test_no_picture_without_a_trace(trace):
     with pytest.raises(UsageError, match="a trace of"):
         plot_distillation(trace)
@@ -371,7 +388,7 @@ def test_no_picture_without_a_trace(trace):
 
 def test_no_picture_of_closing_in_where_none_can_be_written(tmp_path):
     with pytest.raises(UsageError, match="its ending names no format"):
-        plot_distillation(distilled([1.0]), tmp_path / "closing.gif")
+        plot_distillation(distilled([1.0]), tmp_path / "convergence.gif")
 
 
 def grown(*gains, polished=False, state="converged"):
@@ -383,7 +400,7 @@ def grown(*gains, polished=False, state="converged"):
         if polished:
             rows.append(rows[-1]._replace(gain=0.02, alpha=np.nan))
     posterior = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
-    return Pursuit(posterior, Status(state, 0.1, 0.2, 0.9), tuple(rows))
+    return Pursuit(posterior, Status(state, 0.1, 0.2), tuple(rows))
 
 
 def test_a_picture_of_growth_shows_the_trace():

@@ -12,8 +12,8 @@ from posterity.errors import UsageError
 from posterity.fusion import Fusion
 from posterity.fusion.confidence import DOUBTFUL
 from posterity.fusion.paths import blocks
-from posterity.plots import cells, closing, crowd
-from posterity.plots import pursuit as growing
+from posterity.plots import cells, convergence, prevalence
+from posterity.plots import pursuit as pursuit_trace
 from posterity.plots.canvas import INK, Canvas, check_format, longest, new_axes, save
 from posterity.plots.matches import Matches, read
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posterity.distillation import Distillation, Progress
+    from posterity.distillation import Distillation
+    from posterity.distillation import Row as DistillationRow
     from posterity.pursuit import Pursuit
     from posterity.pursuit.result import Row
 
@@ -29,7 +30,7 @@ __all__ = ["check_format", "plot_distillation", "plot_matching", "plot_pursuit"]
 
 Array = np.ndarray
 MOST_ROWS = 20
-"""Sites that have a row with a cell for each component; more are drawn as a crowd."""
+"""Sites that have a row with a cell for each component; more are counted in bars."""
 PICTURE, NUMBER, WIDEST = 0.62, 0.45, 13.0
 """Inches of a column of pictures and of numbers, and of all columns together."""
 LONGEST = 12
@@ -91,7 +92,7 @@ def plot_matching(
     if len(matches.sites) <= MOST_ROWS:
         rows, end = cells.draw(canvas, bottom, images)
     else:
-        rows, end = crowd.draw(canvas, bottom)
+        rows, end = prevalence.draw(canvas, bottom)
     if bottom:
         rows |= {0.5: "fused" if fused_images is not None else "share"}
     top, counts = canvas.heading()
@@ -107,7 +108,7 @@ def plot_matching(
 
 
 def plot_distillation(
-    distillation: "Distillation | Sequence[Progress]",
+    distillation: "Distillation | Sequence[DistillationRow]",
     path: str | os.PathLike[str] | None = None,
     *,
     title: str | None = None,
@@ -128,8 +129,8 @@ def plot_distillation(
         MissingExtraError: matplotlib is not installed.
         UsageError: a trace without a step, or a path that cannot be written.
 
-    >>> from posterity.distillation import Progress
-    >>> trace = [Progress(n, 1 / n, 1.0) for n in (10, 100, 1000)]
+    >>> from posterity.distillation import Row
+    >>> trace = [Row(n, 1 / n, 1.0) for n in (10, 100, 1000)]
     >>> figure = plot_distillation(trace)
     >>> figure.axes[0].get_title(loc="left")
     '0.001 nats from its teacher after 1,000 steps'
@@ -148,8 +149,9 @@ def plot_distillation(
         title = f"{gap[-1]:.2g} nats from its teacher after {steps[-1]:,.0f} steps"
         title = title if status is None else f"{status.state.capitalize()}: {title}"
     axes = new_axes(equal=False, inches=(6.4, 3.8)) if ax is None else ax
-    error = None if status is None or not np.isfinite(status.drift) else status.drift / 4
-    closing.draw(axes, steps, gap, None if status is None else status.tolerance, error)
+    drift = getattr(distillation, "drift", np.inf)
+    error = drift / 4 if np.isfinite(drift) else None
+    convergence.draw(axes, steps, gap, None if status is None else status.tolerance, error)
     axes.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
     if path is not None:
         save(axes.figure, path)
@@ -202,7 +204,7 @@ def plot_pursuit(
     blank = new_axes(equal=False, inches=(8.4, 5.4))
     figure: Any = blank.figure
     blank.remove()
-    growing.draw(figure, trace)
+    pursuit_trace.draw(figure, trace)
     figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
     if path is not None:
         save(figure, path)
@@ -300,7 +302,7 @@ def _explanation(sites: int, pictures: bool) -> str:
     rows = f"A row is a site, a cell its own component that became this one, by its {what}."
     if sites > MOST_ROWS:
         rows = "A row is a site, coloured where it has the component."
-    if sites > crowd.NAMED:
+    if sites > prevalence.NAMED:
         rows = "A row is a group of sites that are alike, a cell filled as far as they have it."
     return f"A column is a fused component. {rows}"
 

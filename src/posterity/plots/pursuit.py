@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posterity.plots.canvas import INK, PALE
+from posterity.plots.canvas import INK, PALE, plain_axes
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 GROWN, POLISHED = "#1b4f8f", "#ee7d11"
@@ -33,7 +32,7 @@ def draw(figure: "Figure", trace: Any) -> None:
         ax.set_xlim(0.5, count.max() + 0.5)
         ax.set_xticks(np.arange(1, count.max() + 1, max(1, np.ceil(count.max() / MOST_TICKS))))
     for ax in axes.flat:
-        _finish(ax)
+        plain_axes(ax)
     if polished.any():
         _legend(axes[0, 0])
 
@@ -65,10 +64,10 @@ def _gain(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
 
 def _weights(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
     """α of each component when it came, with its λ in writing."""
-    count, alpha, temper = (rows[name][~polished] for name in ("components", "alpha", "temper"))
+    count, alpha, lam = (rows[name][~polished] for name in ("components", "alpha", "lam"))
     ax.vlines(count, 0, alpha, color=GROWN, linewidth=2)
     _points(ax, count, alpha, np.zeros(len(count), bool), None)
-    for x, y, value in zip(count, alpha, temper, strict=True):
+    for x, y, value in zip(count, alpha, lam, strict=True):
         ax.annotate(
             f"λ {value:.2g}", (x, y), (0, 5), textcoords="offset points", fontsize=7.5,
             color=PALE, ha="center", va="bottom",
@@ -107,11 +106,3 @@ def _legend(ax: Any) -> None:
         for colour, mark, label in ((GROWN, "o", "one more"), (POLISHED, "D", "all polished"))
     ]
     ax.legend(handles=handles, loc="lower right", fontsize=8, frameon=False, labelcolor=INK)
-
-
-def _finish(ax: "Axes") -> None:
-    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, which="both")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(PALE)
-    ax.grid(axis="y", color="#ececea", linewidth=0.8)
-    ax.set_axisbelow(True)
