@@ -91,7 +91,7 @@ def direction(
     if update.trains:  # which takes too long to do it several times
         return problem.improve(q, factor, key=key).factor - factor, 0.0
     keys = jax.random.split(key, draws if update.noisy else 1)
-    return _direction(update, model, q, factor, records.padded(), keys)
+    return _direction(update.traced(), model, q, factor, records.padded(), keys)
 
 
 @eqx.filter_jit

@@ -120,7 +120,7 @@ def _asked(federation: Federation, site: str, q: Any, bend: bool) -> Report:
     records, update = federation.sites[site].padded(), federation.update
     while True:
         with jax.enable_x64(True):
-            report, doubt = _report(update, federation.model, q, records, bend)
+            report, doubt = _report(update.traced(), federation.model, q, records, bend)
         finer = update.finer()
         if finer is None or float(doubt) <= DOUBT:
             return report

@@ -231,8 +231,9 @@ def _symmetric(part: Any) -> Any:
 
 def _improved(update: LocalUpdate, model: Any, *others: Any) -> Any:
     # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
-    plain = all(eqx.is_array(leaf) for leaf in jax.tree.leaves((update, model)))
-    return (_of_arrays if plain else _of_any)(update, model, *others)
+    if all(eqx.is_array(leaf) for leaf in jax.tree.leaves(model)):
+        return _of_arrays(update, model, *others)
+    return _of_any(update.traced(), model, *others)
 
 
 def _improve(

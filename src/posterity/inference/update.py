@@ -61,6 +61,16 @@ class UpdateInfo(NamedTuple):
     """By how many nats, at most, sums over nodes may have misplaced the posterior."""
 
 
+class Decaying(eqx.Module):
+    """A rate that is a function of the number of steps taken so far."""
+
+    function: Callable[[Any], Any] = eqx.field(static=True)
+
+    def __call__(self, count: Any) -> Any:
+        """The rate after ``count`` steps."""
+        return self.function(count)
+
+
 class LocalUpdate(eqx.Module):
     """How a site improves its factor in one visit.
 
@@ -91,12 +101,13 @@ class LocalUpdate(eqx.Module):
     """
 
     estimator: Estimator | None
-    steps: int | None = eqx.field(static=True)
-    rate: float | Callable[[Any], Any] | None = eqx.field(static=True)
-    temperature: float = eqx.field(static=True)
+    steps: int | None
+    rate: "float | Decaying | None"
+    temperature: float
+    trust: float | None
+    """None for infinite."""
     domain: str | None = eqx.field(static=True)
     batch_size: int | None = eqx.field(static=True)
-    trust: float = eqx.field(static=True)
     dtype: str = eqx.field(static=True)
 
     def __init__(
@@ -108,21 +119,23 @@ class LocalUpdate(eqx.Module):
         temperature: float | int = 1.0,
         domain: str | None = None,
         batch_size: int | None = None,
-        trust: float | int = TRUST,
+        trust: float | int | None = TRUST,
         dtype: str = "float64",
     ):
         ESTIMATOR.or_none().check(estimator=estimator)
         COUNT.or_none().check(steps=steps, batch_size=batch_size)
         RATE.or_none().check(rate=rate)
         POSITIVE.check(temperature=temperature)
-        TRUSTED.check(trust=trust)
+        TRUSTED.or_none().check(trust=trust)
         DOMAIN.or_none().check(domain=domain)
         DTYPE.check(dtype=dtype)
         self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
-        self.rate = float(rate) if isinstance(rate, Real) else rate
-        self.steps, self.batch_size = steps, batch_size
-        self.temperature, self.domain, self.trust = float(temperature), domain, float(trust)
-        self.dtype = dtype
+        number = isinstance(rate, Real)
+        made = rate is None or isinstance(rate, Decaying)
+        self.rate = float(rate) if number else rate if made else Decaying(rate)  # pyright: ignore[reportArgumentType]
+        self.steps, self.batch_size, self.dtype = steps, batch_size, dtype
+        self.temperature, self.domain = float(temperature), domain
+        self.trust = None if trust is None or math.isinf(trust) else float(trust)
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
         """With every default filled in for this model and family.
@@ -221,10 +234,10 @@ class LocalUpdate(eqx.Module):
         wide = dtype_of(q)
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
-        trusted = self.noisy and not retract and math.isfinite(self.trust)
+        trusted = self.noisy and not retract and self.trust is not None
         reach = self.trust + coordinates(q) if trusted else None
 
-        def step(carry: Any, index: Any) -> tuple[Any, None]:
+        def step(index: Any, carry: Any) -> Any:
             q, factor, _, info = carry
             own_key = jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
@@ -234,14 +247,16 @@ class LocalUpdate(eqx.Module):
             # Where a posterior is so wide that its draws overflow, a narrower one may do.
             new = where(finite | ~jnp.asarray(self.noisy), step.q, q * NARROWER)
             # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
-            return (new, new - cavity, (q, direction), self._noted(info, finite, step)), None
+            return new, new - cavity, (q, direction), self._noted(info, finite, step)
 
         zero = jnp.zeros((), jnp.int32)
         # Every step stays where expectations are finite; a start outside has no gradient at all.
         none = jnp.zeros((), dtype_of(q))
         info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none)
         start = (q, factor, (q, q.zero()), info)
-        (_, factor, last, info), _ = jax.lax.scan(step, start, jnp.arange(self.steps))
+        # A loop, not a scan: the number of steps is an argument of the program, no part of it.
+        first = jnp.zeros((), jnp.arange(0).dtype)
+        _, factor, last, info = jax.lax.fori_loop(first, self.steps, step, start)
         return _floats(factor, wide), info._replace(residual=fisher_length(*last))
 
     def _searched(
@@ -261,6 +276,13 @@ class LocalUpdate(eqx.Module):
         )
         none = jnp.zeros_like(end.halvings)
         return end.q - cavity, UpdateInfo(end.halvings, none, end.finite, end.residual, end.doubt)
+
+    def traced(self) -> "LocalUpdate":
+        """With arrays for numbers, so that a program that it is an argument of serves others too.
+
+        To be called where the program will be: with 64 bits on if it has them.
+        """
+        return jax.tree.map(jnp.asarray, self)
 
     def finer(self) -> "LocalUpdate | None":
         """With more nodes, where there are more to be had."""
