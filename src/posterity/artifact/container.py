@@ -201,7 +201,7 @@ def read_arrays(file: Any, header: Header, size: int) -> dict[str, np.ndarray]:
     """All arrays, in one read, as views of bytes, which nobody can write to."""
     start = min(header.starts.values(), default=size)
     file.seek(start)
-    content = file.readall()
+    content = file.read()
     if len(content) != size - start:
         raise altered("a file that changed while it was read")
     arrays = {}

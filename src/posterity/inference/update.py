@@ -57,7 +57,7 @@ class UpdateInfo(NamedTuple):
     """Whether the gradients were; if not, the factor is meaningless."""
     residual: Float[jax.Array, ""]
     """Length, in the Fisher metric at ``q``, of the last ``∇_μ E_q[log likelihood]/α - η_k``."""
-    doubt: Float[jax.Array, ""]
+    quadrature_error: Float[jax.Array, ""]
     """By how many nats, at most, sums over nodes may have misplaced the posterior."""
 
 
@@ -209,11 +209,6 @@ class LocalUpdate(eqx.Module):
         """Whether one visit gives the exact factor, whatever the others say."""
         return isinstance(self.estimator, Exact) and self.rate == 1.0 and self.batch_size is None
 
-    def exact_factor(self, model: Any, records: Records) -> Any:
-        """What one visit gives where the update is ``conjugate``; the model need not be traced."""
-        found = type(model).factor(model, records)
-        return found if self.temperature == 1 else found / self.temperature
-
     def __call__(
         self,
         model: Model,
@@ -306,6 +301,13 @@ class LocalUpdate(eqx.Module):
             key, batch_key = jax.random.split(key)
             records = records.batch(self.batch_size, key=batch_key)
         return self.estimator(model, q, records, key=key) / self.temperature - factor
+
+
+def exact_factor(update: LocalUpdate, model: Model, records: Records) -> Any:
+    """What one visit gives where the update is ``conjugate``; the model need not be traced."""
+    # From the class: each time that a method is bound, Equinox makes a new module of it.
+    factor = type(model).factor(model, records)  # pyright: ignore[reportAttributeAccessIssue]
+    return factor if update.temperature == 1 else factor / update.temperature
 
 
 class TrainedApart(LocalUpdate):
