@@ -27,7 +27,7 @@ from posterity.distillation import Distillation
 from posterity.errors import ConvergenceWarning
 from posterity.families.layers import Layers
 from posterity.models import NeuralNetwork
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 
 Row = dict[str, Any]
 

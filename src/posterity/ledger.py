@@ -15,7 +15,10 @@ from posterity.checks import check_adds, check_proper, check_same_structure
 from posterity.entries import Entry, all_at_rest, by_site, checked, merge_entries, stale
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
+from posterity.families.description import posterior_line
 from posterity.families.names import Names, in_order, names_of, some, with_names
+from posterity.notebook import html
+from posterity.text import cut, listed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,14 +231,18 @@ class Ledger:
         return self._with({site: self.entries[site] for site in self.sites})
 
     def __repr__(self) -> str:
-        from posterity.summary.short import short_ledger
-
-        return short_ledger(self)
+        """One line: its sites and its posterior, quickly whatever it holds; never an error."""
+        try:
+            held, gone = self.sites, len(self.forgotten)
+            count = f"{len(held)} site{'' if len(held) == 1 else 's'}"
+            count += f": {listed(held)}" if held else ""
+            count += f", {gone} forgotten" if gone else ""
+            return cut(f"Ledger({count}; {posterior_line(self.prior, held, lambda: self.total)})")
+        except Exception:
+            return f"{type(self).__name__}(?)"
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_ledger
-
-        return of_ledger(self)
+        return html(self, "ledger")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ledger) or self.entries.keys() != other.entries.keys():

@@ -18,6 +18,8 @@ from posterity.artifact import digest
 from posterity.errors import ArtifactError, PosterityError
 from posterity.files import write_file
 from posterity.ledger import Ledger
+from posterity.notebook import html
+from posterity.text import clean, cut
 
 FORMAT_VERSION = 2
 
@@ -79,16 +81,12 @@ class Receipt:
     refinement: Refinement | None = None
 
     def __repr__(self) -> str:
-        from posterity.summary.short import clean, cut
-
         how = "exact" if self.exact else "not exact"
         told = f"Receipt(forgot {_named(self.sites)}, {how}, {self.time}, version {self.version})"
         return cut(clean(told))
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_line
-
-        return of_line(self)
+        return html(self, "line")
 
     @property
     def statement(self) -> str:

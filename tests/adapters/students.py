@@ -10,7 +10,7 @@ from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
 from posterity.errors import StructureError
 from posterity.families.layers import ACTIVATIONS, Conv, Dense, Layers
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 
 HEADS = [
     Head("categorical", 2),

@@ -30,7 +30,7 @@ from posterity.families import (
 )
 from posterity.families.layers import Layers
 from posterity.families.supports import PositiveNumbers, RealNumbers
-from posterity.summary import pulls, summarise
+from posterity.summary import influences, summarise
 
 
 def rows(law, level=0.9):
@@ -207,9 +207,9 @@ def test_who_pulls_where():
     assert small.nats == pytest.approx(float(ledger.posterior.kl(without)))
     sd = np.sqrt(ledger.posterior.covariance[1, 1])
     assert small.most.by == pytest.approx((ledger.posterior.mean[1] - without.mean[1]) / sd)
-    assert [pull.name for pull in pulls(ledger, "b")] == ["age", "dose"]
+    assert [pull.name for pull in influences(ledger, "b")] == ["age", "dose"]
     with pytest.raises(LedgerError, match="nobody"):
-        pulls(ledger, "nobody")
+        influences(ledger, "nobody")
     left = summarise(ledger.forget("b")).sites[1]
     assert (left.why, left.nats) == ("forgotten", None)
     assert summarise(Ledger(prior)).sites == ()

@@ -7,7 +7,7 @@ The graph takes ``x``, a batch of inputs ``(n, …)`` of the shape of one input 
 categorical,          ``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,), and of
 bernoulli (K = 2)     a student that tells them apart ``mutual_information`` (n,); in nats
 gaussian              ``mean`` (n, k), ``variance`` (n, k) of the function and ``noise_variance``
-                      (n, k), as a :class:`~posterity.networks.prediction.Prediction` has them
+                      (n, k), as a :class:`~posterity.networks.predictive.Prediction` has them
 ====================  ==========================================================================
 
 Everything is float32 but for what is in units that the student rescales: its input then, or its

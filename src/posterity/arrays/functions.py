@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import Bool, Real
 
 
 class Namespace(abc.ABC):
@@ -55,6 +55,20 @@ class Namespace(abc.ABC):
     @abc.abstractmethod
     def iterate(self, step: Callable[[Any], Any], state: Any, times: int) -> Any:
         """Apply ``step`` to ``state`` again and again; compiled once, not unrolled, by JAX."""
+
+    @abc.abstractmethod
+    def repeat(
+        self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any
+    ) -> Any:
+        """Apply ``step`` to ``state`` while it is ``unfinished``; compiled once by JAX."""
+
+    @abc.abstractmethod
+    def choose(self, condition: Bool[Real, "*g"], yes: Any, no: Any) -> Any:
+        """The arrays of ``yes`` where the condition holds, else those of ``no``.
+
+        Both are tuples of arrays, nested ones too, or over JAX any trees. NumPy's arrays (G, ...)
+        may have more axes than the condition (G,).
+        """
 
     def logsumexp(self, x: Real, axis: int = -1) -> Real:
         """``log(sum(exp(x)))`` along ``axis``, without overflow."""
@@ -123,6 +137,19 @@ class _NumPy(Namespace):
         for _ in range(times):
             state = step(state)
         return state
+
+    def repeat(
+        self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any
+    ) -> Any:
+        while unfinished(state):
+            state = step(state)
+        return state
+
+    def choose(self, condition: Bool[Real, "*g"], yes: Any, no: Any) -> Any:
+        if isinstance(yes, tuple):
+            return tuple(self.choose(condition, *pair) for pair in zip(yes, no, strict=True))
+        axes = (1,) * (np.ndim(yes) - np.ndim(condition))
+        return np.where(np.reshape(condition, np.shape(condition) + axes), yes, no)
 
 
 TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)

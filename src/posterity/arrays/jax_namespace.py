@@ -10,7 +10,7 @@ import jax.scipy.special
 
 from posterity.arrays.functions import Namespace
 from posterity.arrays.special import digamma, trigamma
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import Bool, Real
 
 
 class JaxNamespace(Namespace):
@@ -58,3 +58,13 @@ class JaxNamespace(Namespace):
     def iterate(self, step: Callable[[Any], Any], state: Any, times: int) -> Any:
         """A loop that is compiled once."""
         return jax.lax.fori_loop(0, times, lambda _, carry: step(carry), state)
+
+    def repeat(
+        self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any
+    ) -> Any:
+        """A loop that is compiled once."""
+        return jax.lax.while_loop(unfinished, step, state)
+
+    def choose(self, condition: Bool[Real, "*g"], yes: Any, no: Any) -> Any:
+        """Leaf by leaf."""
+        return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes, no)

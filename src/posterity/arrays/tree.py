@@ -61,6 +61,9 @@ class Node:
         values = self.__dict__
         return tuple([values[name] for name in field_names(type(self))])  # faster than a generator
 
+    def _take_names(self) -> None:
+        """Called where a node was given names of its coordinates."""
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         for leaf in leaves(self):  # arrays that were pickled or copied are writable
@@ -112,6 +115,7 @@ def labelled(node: Any, names: tuple[str, ...]) -> Any:
     """A node that nobody else holds yet, under these names of its coordinates."""
     if names:
         node.__dict__[LABEL] = names
+        node._take_names()
     return node
 
 

@@ -100,10 +100,7 @@ def _coefficients(posterior: Any) -> list[dict[str, Any]]:
 
 
 def _marginals(q: Any, block: str, names: Sequence[str | None]) -> list[dict[str, Any]]:
-    from posterity.summary.marginals import Normal, same_shape
-
-    variance = q.variance if q.diagonal else q.covariance.diagonal()
-    law = Normal(*same_shape(q.mean, variance**0.5))
+    (law,) = q.marginals()
     columns = (law.mean.tolist(), law.sd.tolist(), *(end.tolist() for end in law.interval(MASS)))
     return [
         {"block": block, "name": name, "mean": number(m), "sd": number(s),

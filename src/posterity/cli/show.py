@@ -17,7 +17,7 @@ from posterity.cli.streams import Json, present
 from posterity.errors import ArtifactError, StructureError, UsageError
 
 if TYPE_CHECKING:
-    from posterity.summary import Pull, Row, Summary
+    from posterity.summary import Influence, Row, Summary
 
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
@@ -76,7 +76,7 @@ def _show(
     from posterity.artifact import artifact
     from posterity.cli.inspect import NO_POSTERIORS
     from posterity.ledger import Ledger
-    from posterity.summary import pulls, summarise
+    from posterity.summary import influences, summarise
 
     files.check_regular(file)
     try:
@@ -90,7 +90,7 @@ def _show(
     if site is not None:
         if not isinstance(posterior, Ledger):
             raise _no_ledger(site, found.kind)
-        moved = pulls(posterior, site)
+        moved = influences(posterior, site)
     if plot is not None:
         from posterity.plots.summary import plot_summary
 
@@ -169,7 +169,7 @@ def _row(row: "Row") -> dict[str, Any]:
     return {**row._asdict(), **_numbers(row, *ROW[4:]), "label": row.label}
 
 
-def _pull(pull: "Pull") -> dict[str, Any]:
+def _pull(pull: "Influence") -> dict[str, Any]:
     return {**pull._asdict(), **_numbers(pull, *PULL[4:]), "label": pull.label}
 
 

@@ -23,7 +23,8 @@ from posterity.distillation.teachers import Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families.layers import Layers
 from posterity.interrupts import deferred
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
+from posterity.notebook import html
 
 STEPS = 20_000
 BATCH = 64
@@ -72,9 +73,7 @@ class Distillation:
         return f"Distillation({self.student!r}, {self.status})"
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_line
-
-        return of_line(self)
+        return html(self, "line")
 
 
 def distill(

@@ -25,7 +25,7 @@ from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.likelihoods import LIKELIHOOD
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 
 Expectations = dict[str, Any]
 """Averages over the teacher's draws, by name, each with an axis of inputs first."""

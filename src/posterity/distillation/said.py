@@ -5,7 +5,7 @@ from jaxtyping import Float
 
 from posterity.distillation.heads import Expectations
 from posterity.distillation.predictive import Predictive
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 
 
 def prediction(predictive: Predictive, expectations: Expectations) -> Prediction:

@@ -17,7 +17,8 @@ from posterity.distillation.scaling import Scaling
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.layers import Layers
 from posterity.models.forward import Forward
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
+from posterity.notebook import html
 
 ROWS = 4096
 """Inputs that are looked at together."""
@@ -142,9 +143,7 @@ class Student:
         return f"Student({what}, {self.head.likelihood}{split})"
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_line
-
-        return of_line(self)
+        return html(self, "line")
 
 
 @functools.partial(jax.jit, static_argnums=0)

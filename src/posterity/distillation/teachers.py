@@ -15,7 +15,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, Network
 from posterity.families.layers import Layers
 from posterity.models import Model, NeuralNetwork
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 
 TOGETHER = 16
 """Draws that a student hears at each step, unless told otherwise."""

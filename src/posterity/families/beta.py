@@ -10,6 +10,7 @@ from posterity.families.base import Line
 from posterity.families.batches import place
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
+from posterity.families.marginals import BetaMarginal, KnownMoments, Marginal, same_shape
 from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import UnitInterval
 
@@ -88,6 +89,10 @@ class Beta(MixingWeights):
 
         return Line(scale, (peak - drop) / a - centre, (drop - peak) / b - centre, at)
 
+    def marginals(self) -> list[Marginal]:
+        """Beta."""
+        return [BetaMarginal(*same_shape(self.a, self.b)).expanded()]
+
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log B(a, b)``."""
         gammaln = self.xp.special.gammaln
@@ -157,6 +162,16 @@ class Beta(MixingWeights):
         left = np_.cumprod(1 - stick[..., :-1], axis=-1)
         weights = stick * np_.concatenate([np_.ones_like(stick[..., :1]), left], axis=-1)
         return weights / weights.sum(-1, keepdims=True)
+
+    def weight_marginals(self) -> Marginal:
+        """Means and standard deviations of products of independent sticks; no quantiles."""
+        mean = np.asarray(self.mean_weights(), float)
+        a, b = same_shape(self.a, self.b)
+        square, ones = (a + b) * (a + b + 1), np.ones((*a.shape[:-1], 1))
+        before = lambda left: np.concatenate([ones, np.cumprod(left, axis=-1)[..., :-1]], axis=-1)
+        first = a / (a + b) * before(b / (a + b))
+        second = a * (a + 1) / square * before(b * (b + 1) / square)
+        return KnownMoments(mean, np.sqrt(np.maximum(second - first**2, 0.0)))
 
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
         """``a - 1``: the first parameter is one in any prior."""

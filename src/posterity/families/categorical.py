@@ -9,6 +9,7 @@ from posterity.arrays.typing import Float, Int, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
+from posterity.families.marginals import KnownMoments, Marginal, numbered
 from posterity.families.supports import Labels
 
 
@@ -59,6 +60,18 @@ class Categorical(ExponentialFamily):
     def support(self) -> Labels:
         """``K`` labels."""
         return Labels(count=self.own_size + 1)
+
+    quantities: ClassVar[tuple[str, ...]] = ("probability",)
+
+    def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """A label each, the last among them, which has no coordinate."""
+        size = self.own_size + 1
+        return names if len(names) == size else numbered(size)
+
+    def marginals(self) -> list[Marginal]:
+        """Of the indicator of each label, whose quantiles say nothing."""
+        p = np.asarray(self.probabilities, float)
+        return [KnownMoments(p, np.sqrt(p * (1 - p)))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log(1 + Σ exp(log odds))``."""

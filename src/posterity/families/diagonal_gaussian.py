@@ -2,11 +2,14 @@
 
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, KeyArray, Real
 from posterity.families.about import Moments
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
+from posterity.text import SHOWN
 
 
 class DiagonalGaussian(AnyGaussian):
@@ -127,6 +130,18 @@ class DiagonalGaussian(AnyGaussian):
         mean, variance = jnp.asarray(self.mean), jnp.asarray(self.variance)
         noise = jax.random.normal(key, shape + mean.shape, mean.dtype)
         return mean + jnp.sqrt(variance) * noise
+
+    def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
+        """``m + sqrt(v) ε``."""
+        noise = rng.standard_normal((count, *self.batch_shape, self.own_size))
+        return np.asarray(self.mean) + np.sqrt(self.variance) * noise
+
+    def _first_moments(self) -> tuple[Any, Any, int]:
+        """Cheap whatever the number of coordinates."""
+        some = slice(0, SHOWN)
+        precision = np.asarray(self.precision[some], float)
+        mean = np.asarray(self.precision_mean[some], float) / precision
+        return mean, precision**-0.5, self.own_size
 
     def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
         """``v / variance``."""

@@ -8,6 +8,7 @@ from posterity.arrays.namespace import Namespace, compiled, namespace
 from posterity.arrays.typing import Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.emitting import EmittingSymbols
+from posterity.families.marginals import BetaMarginal, Marginal
 from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import Simplex
 
@@ -61,6 +62,18 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     def degrees_of_variation(self) -> int:
         """``K - 1``: probabilities sum to one."""
         return self.own_size - 1
+
+    quantities: ClassVar[tuple[str, ...]] = ("probability",)
+
+    def marginals(self) -> list[Marginal]:
+        """Beta, of each category against all others."""
+        alpha = np.asarray(self.concentration, float)
+        zero = np.zeros((*alpha.shape[:-1], 1))
+        # What the others have, summed and not subtracted, keeps its digits.
+        first = np.concatenate([zero, np.cumsum(alpha, -1)[..., :-1]], -1)
+        back = np.cumsum(alpha[..., ::-1], -1)[..., ::-1]
+        later = np.concatenate([back[..., 1:], zero], -1)
+        return [BetaMarginal(alpha, first + later)]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``Σ log Γ(α_k) - log Γ(Σ α_k)``."""
@@ -119,6 +132,10 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     def mean_weights(self) -> Float[Real, "*batch k"]:
         """The mean."""
         return self.mean
+
+    def weight_marginals(self) -> Marginal:
+        """Beta."""
+        return self.marginals()[0]
 
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
         """``α`` less the prior's, which plates of any size share."""

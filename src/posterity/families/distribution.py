@@ -1,8 +1,9 @@
 """What every law offers: an exponential family, what is built from several, and mixtures."""
 
 import abc
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -10,7 +11,32 @@ from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.tree import LABEL, Node, leaves
 from posterity.arrays.typing import Bool, Float, Int, KeyArray, Real
 from posterity.errors import StructureError, UsageError
+from posterity.families import description, numeric
+from posterity.families.layers import Layers
+from posterity.families.marginals import Marginal, Names, Table, numbered, scattered, unknown
 from posterity.families.names import named, names_of, not_reordered
+from posterity.families.supports import Continuous
+from posterity.notebook import html
+
+
+class Members(NamedTuple):
+    """Laws of one kind that a law is made of, one a component: they lie along one batch axis.
+
+    Attributes:
+        kind: what each of them is: ``member``, ``component`` or ``state``.
+        laws: all of them, of batch shape (K,).
+        path: where they are, as a path of parts of the law.
+        labels: where their names are, as such a path; None where they have none.
+        weights: expected weights (K,), or None where there are none.
+        weight_sd: their standard deviations, where there is a posterior over them.
+    """
+
+    kind: str
+    laws: Any
+    path: str
+    labels: str | None
+    weights: Float[np.ndarray, " k"] | None = None
+    weight_sd: Float[np.ndarray, " k"] | None = None
 
 
 class Distribution(Node, abc.ABC):
@@ -58,14 +84,107 @@ class Distribution(Node, abc.ABC):
         >>> Gaussian.from_standard([1.0, 2.0], [[1.0, 0.0], [0.0, 4.0]]).named(["age", "dose"])
         Gaussian(d=2, age=1 ± 1, dose=2 ± 2)
         """
-        from posterity.summary.short import short
-
-        return short(self)
+        return description.described(self)
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_law
+        return html(self, "law")
 
-        return of_law(self)
+    def _described(self, numbers: bool) -> str:
+        """The law with its parts in a line of any length; with ``numbers`` also the first ones."""
+        return description.leaf(self, numbers)
+
+    def _first_moments(self) -> tuple[Any, Any, int] | None:
+        """The first means and standard deviations of many; None where they are dear to find."""
+        return description.first_moments(self)
+
+    # --- what it says of the numbers that it is over ------------------------------------------
+
+    gaussian: ClassVar[bool] = False
+    """Whether it is a Gaussian in information form, with the methods of ``AnyGaussian``."""
+
+    quantities: ClassVar[tuple[str, ...]] = ("",)
+    """What :meth:`marginals` are of, in words: ``""`` is the coordinates of an event themselves."""
+
+    def marginals(self) -> list[Marginal]:
+        """For each of ``quantities`` the marginal laws (*batch, n) of its coordinates.
+
+        Means, standard deviations and quantiles. Members must be proper. A law over one number
+        whose author does not write this is integrated along its support; of any other, moments
+        and quantiles are those of draws.
+        """
+        if self.event_shape == () and isinstance(self._support_or_none(), Continuous):
+            return [numeric.by_quadrature(self).expanded()]
+        return [numeric.from_draws(self)]
+
+    def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """What the coordinates of :meth:`marginals` are called, given the names that there are."""
+        return names or (("",) if self.event_shape == () else numbered(self.named_size or 1))
+
+    def tables(self, names: Names | None = None) -> tuple[Table, ...]:
+        """The marginal laws of all numbers that the law and its parts are over, block by block.
+
+        Of a batch there is an axis for each of its own; improper parts have NaN.
+
+        Args:
+            names: by path, of coordinates that have no names of their own.
+
+        >>> from posterity.families import Gamma, Product
+        >>> (table,) = Product(noise=Gamma.from_standard(shape=4.0, rate=2.0)).tables()
+        >>> table.block, table.law.mean
+        ('noise', array([2.]))
+        """
+        known = {**(names or {}), **names_of(self)}
+        batch = tuple(map(numbered, self.batch_shape))
+        with np.errstate(all="ignore"):
+            found = self._tables(known, "", "")
+        return tuple(dataclasses.replace(t, axes=(*batch, *t.axes)) for t in found)
+
+    def _tables(self, names: Names, path: str, block: str) -> list[Table]:
+        """As :meth:`tables`, at a path of names and in a block, without axes of the batch."""
+        labels, proper = self.labels(names.get(path, ())), np.asarray(self.is_proper())
+        some: Any = self
+        if proper.all():
+            laws = self.marginals()
+        elif proper.any():
+            laws = [scattered(law, proper) for law in some[proper].marginals()]
+        else:
+            laws = [unknown((*proper.shape, len(labels))) for _ in self.quantities]
+        shape = (*self.batch_shape, len(labels))
+        pairs = zip(self.quantities, laws, strict=True)
+        return [Table(block, what, (), labels, law.reshaped(shape)) for what, law in pairs]
+
+    def expected_moments(self) -> tuple[Real, Real] | None:
+        """Expected mean (..., d) and covariance (..., d, d), or variances (..., d), of a record.
+
+        Of a posterior over a Gaussian's parameters these are that Gaussian's, NaN where there are
+        none; of a Gaussian they are its own. None for other laws.
+        """
+        return None
+
+    def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
+        """Draws (count, *batch, d) of a law of real vectors, which need no JAX where that can be.
+
+        They are not those of :meth:`sample`.
+        """
+        import jax
+
+        key = jax.random.key(rng.integers(2**32))
+        return np.asarray(self.sample(key, (count,)))
+
+    @property
+    def network_layers(self) -> Layers | None:
+        """The layers whose weights it is over; None for what is over no network."""
+        return None
+
+    def exchangeable_members(self) -> Members | None:
+        """The components that the law is made of, with their weights; None where there are none."""
+        return None
+
+    def _support_or_none(self) -> Any:
+        try:
+            return self.support
+        except UsageError:
+            return None
 
     # --- names of coordinates ------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
+from posterity.families.marginals import GammaMarginal, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
 
 
@@ -71,6 +72,10 @@ class Gamma(ExponentialFamily):
             return z, np_.stack([x, -z], axis=-1), a * (y - np_.expm1(y))
 
         return Line(1 / np_.sqrt(1 + a), -1 - depth, np_.log1p(depth + np_.sqrt(2 * depth)), at)
+
+    def marginals(self) -> list[Marginal]:
+        """Gamma."""
+        return [GammaMarginal(*same_shape(self.shape, self.rate)).expanded()]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log Γ(a) - a log b``."""

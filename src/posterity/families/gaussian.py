@@ -17,6 +17,7 @@ from posterity.families.coordinates import (
     matrix,
     vector,
 )
+from posterity.families.marginals import Marginal, Normal, same_shape
 from posterity.families.supports import RealNumbers
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -34,6 +35,7 @@ class AnyGaussian(AboutGaussian):
     precision_mean: Float[Real, "..."]
     precision: Float[Real, "..."]
 
+    gaussian: ClassVar[bool] = True
     diagonal: ClassVar[bool]
     """Whether coordinates are independent."""
 
@@ -82,6 +84,15 @@ class AnyGaussian(AboutGaussian):
             return z, self.sufficient_statistics(z), -((offset / deviation) ** 2) / 2
 
         return Line(deviation, -end, end, at)
+
+    def marginals(self) -> list[Marginal]:
+        """Normal laws."""
+        return [Normal(*same_shape(self.mean, np.sqrt(np.asarray(self.marginal_variance))))]
+
+    def expected_moments(self) -> tuple[Real, Real] | None:
+        """Its own mean and covariance, or variances."""
+        mean, spread = self.moments
+        return np.asarray(mean, float), np.asarray(spread, float)
 
     @abc.abstractmethod
     def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
@@ -262,6 +273,12 @@ class Gaussian(AnyGaussian):
             jnp.swapaxes(factor, -1, -2), noise[..., None], lower=False
         )
         return jnp.asarray(self.mean) + scaled[..., 0]
+
+    def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
+        """``m + L ε`` with ``L`` the Cholesky factor of the covariance."""
+        noise = rng.standard_normal((count, *self.batch_shape, self.own_size))
+        factor = np.linalg.cholesky(np.asarray(self.covariance, float))
+        return np.asarray(self.mean) + (factor @ noise[..., None])[..., 0]
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """In closed form, about the mean."""

@@ -10,6 +10,8 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.batches import stack
 from posterity.families.dirichlet import Dirichlet
+from posterity.families.distribution import Members
+from posterity.families.marginals import Names, Table, numbered
 from posterity.families.plate import Plate
 from posterity.families.tied import Tied
 
@@ -110,6 +112,21 @@ class HiddenMarkov(Tied):
     def states(self) -> int:
         """``K``."""
         return self.blocks["initial"].own_size
+
+    def exchangeable_members(self) -> Members:
+        """The states, each weighed by its share of all time steps, prior counts included."""
+        spent = self.occupancy()
+        weights = spent / max(spent.sum(), np.finfo(float).tiny)
+        emissions: Any = self.blocks["emissions"]
+        return Members("state", emissions.members, "emissions/members", "emissions", weights)
+
+    def _tables(self, names: Names, path: str, block: str) -> list[Table]:
+        """Block by block; the names of the states go for rows and columns."""
+        if not path:
+            states = names.get("emissions") or numbered(self.states)
+            paths = ("emissions", "initial", "transitions", "transitions/members")
+            names = {**dict.fromkeys(paths, states), **names}
+        return super()._tables(names, path, block)
 
     def outline(self, *, plates: bool = True) -> Any:
         """The blocks'; with ``plates=False`` only the emissions', whose number is left open."""

@@ -12,6 +12,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families.batches import batch_index
 from posterity.families.distribution import Distribution
 from posterity.families.gaussian import LOG_2PI
+from posterity.families.marginals import Marginal, Normal, same_shape
 from posterity.families.supports import RealNumbers
 
 
@@ -138,6 +139,22 @@ class LowRankGaussian(Distribution):
         """Differential entropy, in nats."""
         size = self.event_shape[0]
         return (size * (1 + LOG_2PI) + self._log_determinant(self._capacitance())) / 2
+
+    def marginals(self) -> list[Marginal]:
+        """Normal laws."""
+        variance = np.asarray(self.variance) + (np.asarray(self.factor) ** 2).sum(-1)
+        return [Normal(*same_shape(self.mean, np.sqrt(variance)))]
+
+    def expected_moments(self) -> tuple[Real, Real] | None:
+        """Its own mean and covariance."""
+        return np.asarray(self.mean, float), np.asarray(self.covariance, float)
+
+    def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
+        """``m + F ε + sqrt(v) ε'``."""
+        shape = (count, *self.batch_shape, *self.event_shape)
+        few = rng.standard_normal((*shape[:-1], self.rank, 1))
+        many = np.sqrt(np.asarray(self.variance)) * rng.standard_normal(shape)
+        return np.asarray(self.mean) + (np.asarray(self.factor) @ few)[..., 0] + many
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """``m + F ε + sqrt(v) ε'``."""

@@ -13,6 +13,7 @@ import numpy as np
 from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
+from posterity.families.marginals import KnownMoments, Marginal
 
 
 class MixingWeights(ExponentialFamily):
@@ -29,6 +30,11 @@ class MixingWeights(ExponentialFamily):
     @abc.abstractmethod
     def mean_weights(self) -> Float[Real, "*batch k"]:
         """Expected weights, which sum to one."""
+
+    def weight_marginals(self) -> Marginal:
+        """Marginal laws (*batch, K) of the weights of proper members; here their means alone."""
+        mean = np.asarray(self.mean_weights(), float)
+        return KnownMoments(mean, np.full(mean.shape, np.nan))
 
     @abc.abstractmethod
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:

@@ -1,6 +1,9 @@
 """Mixture: weighted distributions of one kind. Not an exponential family itself."""
 
+import dataclasses
 from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from posterity.arguments import one_of
 from posterity.arrays.leaves import as_leaf
@@ -9,8 +12,10 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
-from posterity.families.distribution import Distribution
-from posterity.families.names import alike, names_of, with_names
+from posterity.families.description import called, copies, few
+from posterity.families.distribution import Distribution, Members
+from posterity.families.marginals import Marginal, MixedMarginal, Names, Table
+from posterity.families.names import alike, joined, names_of, with_names
 
 COLLAPSE = one_of("moments", "heaviest")
 
@@ -89,6 +94,36 @@ class Mixture(Distribution):
     def support(self) -> Any:
         """That of each component."""
         return self.components.support
+
+    def exchangeable_members(self) -> Members:
+        """The components."""
+        weights = np.asarray(self.weights, float)
+        return Members("component", self.components, "components", None, weights)
+
+    def marginals(self) -> list[Marginal]:
+        """Mixtures of the components' marginals."""
+        weights = np.asarray(self.weights, float)
+        return [MixedMarginal(weights, law) for law in self.components.marginals()]
+
+    def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
+        """First of all components, then of the one that is chosen."""
+        each = self.components.numpy_draws(rng, count)
+        chosen = rng.choice(self.size, count, p=np.asarray(self.weights, float))
+        return each[np.arange(count), chosen]
+
+    def _tables(self, names: Names, path: str, block: str) -> list[Table]:
+        """The components', mixed."""
+        inner = self.components._tables(names, joined(path, "components"), block)
+        weights = np.asarray(self.weights, float)
+        return [dataclasses.replace(t, law=MixedMarginal(weights, t.law)) for t in inner]
+
+    def _described(self, numbers: bool) -> str:
+        told = [copies(self, self.components)]
+        if numbers:
+            log_weights = np.asarray(self.log_weights)
+            weights = np.exp(log_weights - log_weights.max())
+            told.append(f"weights {few(weights / weights.sum())}")
+        return called(self, told)
 
     def is_proper(self) -> Bool[Real, ""]:
         """Whether the log weights are finite and all components are distributions."""

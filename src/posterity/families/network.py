@@ -9,8 +9,10 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Int, Real
 from posterity.errors import StructureError
 from posterity.families.batches import place
+from posterity.families.description import batch, called
 from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.layers import Layers
+from posterity.families.marginals import Names, Table
 
 
 class Network(DiagonalGaussian):
@@ -51,6 +53,23 @@ class Network(DiagonalGaussian):
     @property
     def named_size(self) -> None:
         """Weights go by layer and unit, not by name."""
+
+    @property
+    def network_layers(self) -> Layers:
+        """Its layers."""
+        return self.layers
+
+    def expected_moments(self) -> None:
+        """None: weights are no record."""
+
+    def _tables(self, names: Names, path: str, block: str) -> list[Table]:
+        """None: weights of networks are told by layer."""
+        del names, path, block
+        return []
+
+    def _described(self, numbers: bool) -> str:
+        del numbers
+        return called(self, [self.layers.summary, *batch(self)])
 
     @classmethod
     def prior(cls, layers: Layers, variance: Any = 1.0) -> Self:

@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
@@ -14,6 +16,12 @@ from posterity.families.coordinates import (
 )
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
+from posterity.families.marginals import (
+    InverseGammaMarginal,
+    Marginal,
+    StudentT,
+    same_shape,
+)
 from posterity.families.normal_wishart import NormalWishart
 from posterity.families.supports import PositiveNumbers, RealNumbers
 
@@ -205,6 +213,22 @@ class NormalGamma(AboutGaussian, Emitting):
             precision_mean=kappa * mean,
             scatter=spread * nu + kappa * mean**2,
         )
+
+    quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
+
+    def marginals(self) -> list[Marginal]:
+        """Student's t of the mean, inverse gamma of the variance."""
+        mean, kappa, s, nu = same_shape(
+            self.mean, self.mean_precision, self.inverse_scale, self.degrees_of_freedom
+        )
+        scale = np.sqrt(s / (kappa * nu))
+        return [StudentT(mean, scale, nu), InverseGammaMarginal(nu / 2, s / 2)]
+
+    def expected_moments(self) -> tuple[Real, Real] | None:
+        """Of what is observed: variances ``s/(ν - 2)``, NaN without so many degrees of freedom."""
+        left = np.asarray(self.degrees_of_freedom, float) - 2
+        variance = np.asarray(self.inverse_scale) / np.where(left > 0, left, np.nan)
+        return np.asarray(self.mean, float), variance
 
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
         """Coordinate by coordinate, about the mean."""

@@ -20,6 +20,12 @@ from posterity.families.coordinates import (
 )
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
+from posterity.families.marginals import (
+    InverseGammaMarginal,
+    Marginal,
+    StudentT,
+    same_shape,
+)
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import MORE_THAN_SIZE, Wishart
 
@@ -299,6 +305,23 @@ class NormalWishart(AboutGaussian, Emitting):
             precision_mean=kappa[..., None] * mean,
             scatter=spread * nu[..., None, None] + kappa[..., None, None] * outer(mean),
         )
+
+    quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
+
+    def marginals(self) -> list[Marginal]:
+        """Student's t of the mean, and inverse gamma of each variance."""
+        scatter = np.diagonal(self.inverse_scale, axis1=-2, axis2=-1)
+        degrees = np.asarray(self.degrees_of_freedom, float)[..., None] - self.own_size + 1
+        kappa = np.asarray(self.mean_precision, float)[..., None]
+        mean, s, kappa, nu = same_shape(self.mean, scatter, kappa, degrees)
+        scale = np.sqrt(s / (kappa * nu))
+        return [StudentT(mean, scale, nu), InverseGammaMarginal(nu / 2, s / 2)]
+
+    def expected_moments(self) -> tuple[Real, Real] | None:
+        """Of what is observed: ``S⁻¹/(ν - d - 1)``, NaN without so many degrees of freedom."""
+        left = np.asarray(self.degrees_of_freedom, float) - self.own_size - 1
+        left = np.where(left > 0, left, np.nan)[..., None, None]
+        return np.asarray(self.mean, float), np.asarray(self.inverse_scale, float) / left
 
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
         """Squares are of distances from the mean: no digits are lost far from the origin."""

@@ -1,5 +1,6 @@
 """Plate: exchangeable copies of one family, the marker that labels mean nothing."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -9,9 +10,12 @@ from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
+from posterity.families.description import batch, called, copies, few, known
 from posterity.families.dirichlet import Dirichlet
+from posterity.families.distribution import Members
+from posterity.families.marginals import WEIGHT, Marginal, Names, Table, numbered, unknown
 from posterity.families.mixing import MixingWeights
-from posterity.families.names import names_of, not_reordered, with_names
+from posterity.families.names import joined, names_of, not_reordered, with_names
 
 
 class Plate(Composite):
@@ -129,6 +133,38 @@ class Plate(Composite):
             raise not_reordered(self, places)
         moved = self.relabel(np.argsort(places), self.size, (len(self.batch_shape),))
         return with_names(moved, {k: v for k, v in names_of(self).items() if k})
+
+    def exchangeable_members(self) -> Members:
+        """The members, with the weights over which there is a posterior."""
+        if self.weights is None:
+            return Members("member", self.members, "members", "")
+        law = self._weight_marginals(self.weights)
+        return Members("member", self.members, "members", "", law.mean, law.sd)
+
+    def _weight_marginals(self, weights: MixingWeights) -> Marginal:
+        if np.all(weights.is_proper()):
+            return weights.weight_marginals()
+        return unknown(weights.weights_shape)
+
+    def _tables(self, names: Names, path: str, block: str) -> list[Table]:
+        """The members' with an axis for them, and the weights'."""
+        labels = names.get(path) or numbered(self.size)
+        inner = self.members._tables(names, joined(path, "members"), block)
+        found = [dataclasses.replace(table, axes=(labels, *table.axes)) for table in inner]
+        if self.weights is not None:
+            found.append(Table(block, WEIGHT, (), labels, self._weight_marginals(self.weights)))
+        return found
+
+    def _described(self, numbers: bool) -> str:
+        told = [copies(self, self.members), *batch(self)]
+        if self.weights is not None:
+            kind = f"{type(self.weights).__name__} weights"
+            if numbers and not self.weights.batch_shape[:-1]:
+                mean = np.asarray(known(self.weights).mean_weights())
+                finite = np.isfinite(mean).all()
+                kind = f"{kind} {few(mean)}" if finite else f"improper {kind}"
+            told.append(kind)
+        return called(self, told)
 
     def parts(self) -> Sequence[ExponentialFamily]:
         """The members and, if there are any, the weights."""

@@ -11,6 +11,10 @@ from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
+from posterity.families.description import called
+from posterity.families.marginals import Names, Table
+from posterity.families.names import joined
+from posterity.text import short_name
 
 
 class Product(Composite):
@@ -153,6 +157,18 @@ class Product(Composite):
     def named_parts(self) -> dict[str, Any]:
         """The blocks."""
         return dict(self.blocks)
+
+    def _tables(self, names: Names, path: str, block: str) -> list[Table]:
+        """Block by block."""
+        found: list[Table] = []
+        for name, part in self.blocks.items():
+            inner = f"{block}/{name}" if block else name
+            found += part._tables(names, joined(path, name), inner)
+        return found
+
+    def _described(self, numbers: bool) -> str:
+        blocks = self.blocks.items()
+        return called(self, [f"{short_name(k)}={v._described(numbers)}" for k, v in blocks])
 
     def parts(self) -> Sequence[ExponentialFamily]:
         """The blocks."""

@@ -17,6 +17,7 @@ import numpy as np
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.namespace import Namespace
 from posterity.arrays.typing import Bool, Float, Real
+from posterity.families.marginals import LogisticNormal, LogNormal, Normal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +52,9 @@ class Continuous(Support):
     determinant of the Jacobian, against the base measure that densities have there.
     """
 
+    normal_image: ClassVar[type[Normal] | None] = None
+    """The marginal law of what a normal number is mapped onto, where numbers are mapped singly."""
+
     @property
     def free(self) -> tuple[int, ...]:
         """The own axes of what is mapped onto one element: none, for numbers."""
@@ -78,6 +82,7 @@ class RealNumbers(Continuous):
     """Any number; the map is the identity."""
 
     name: ClassVar[str] = "finite numbers"
+    normal_image: ClassVar[type[Normal] | None] = Normal
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         """Whether each is finite."""
@@ -104,6 +109,7 @@ class PositiveNumbers(Continuous):
     """
 
     name: ClassVar[str] = "positive numbers"
+    normal_image: ClassVar[type[Normal] | None] = LogNormal
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         """Whether each is finite and positive."""
@@ -130,6 +136,7 @@ class UnitInterval(Continuous):
     """
 
     name: ClassVar[str] = "numbers between zero and one"
+    normal_image: ClassVar[type[Normal] | None] = LogisticNormal
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         """Whether each is between zero and one, and neither."""

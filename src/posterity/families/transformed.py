@@ -9,8 +9,11 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import LABEL, labelled, static
 from posterity.arrays.typing import Bool, Float, Int, KeyArray, Real
 from posterity.errors import StructureError
+from posterity.families.description import called, supports
 from posterity.families.distribution import Distribution
-from posterity.families.names import not_reordered
+from posterity.families.event_tables import event_tables
+from posterity.families.marginals import Marginal, Names, Table
+from posterity.families.names import not_reordered, with_names
 from posterity.families.supports import Continuous, Support, map_supports
 from posterity.families.unconstrained import Bijection, unconstrained
 
@@ -92,6 +95,20 @@ class Transformed(Distribution):
         """``law`` and ``supports``."""
         return {"law": self.law, "supports": self.supports}
 
+    def _take_names(self) -> None:
+        """Give the law of ``u`` the names that this one was given."""
+        law, names = self.__dict__["law"], self.__dict__.get(LABEL, ())
+        fits = isinstance(law, Distribution) and (
+            law.named_size == len(names) or len(law.named_parts()) == 1
+        )
+        if names and fits and law.names != names:
+            object.__setattr__(self, "law", law.named(list(names)))
+
+    def children(self) -> tuple[Any, ...]:
+        """The law of ``u`` without names, which the transformed law has."""
+        (law,) = super().children()
+        return (with_names(law, {}) if isinstance(law, Distribution) and law.names else law,)
+
     @property
     def bijection(self) -> Bijection:
         """The map ``f``."""
@@ -145,6 +162,17 @@ class Transformed(Distribution):
         """As the law of ``u``, whose divergences are those of ``z``."""
         return type(self)(self.law.moment_matched(weights), self.supports)
 
+    def _tables(self, names: Names, path: str, block: str) -> list[Table]:
+        """Part by part of the event."""
+        return list(event_tables(self, names.get(path, ()), block))
+
+    def marginals(self) -> list[Marginal]:
+        """Of each part of the event."""
+        return [table.law for table in self._tables({}, "", "")]
+
+    def _described(self, numbers: bool) -> str:
+        return called(self, [f"{self.law._described(numbers)} onto {supports(self.supports.tree)}"])
+
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """``f`` of draws of ``u``."""
         bijection = self.bijection
@@ -169,28 +197,6 @@ class Transformed(Distribution):
         found = self.law.log_prob(bijection.ravel(u)) - bijection.log_det(u)
         return namespace(found).np.where(inside, found, -np.inf)
 
-
-class _Inner:
-    """The law of ``u``, under the names that the :class:`Transformed` has.
-
-    They come onto it when it is asked for: labels are put on from outside, where a law is already
-    made. Labels are no part of the tree, so what is stored stays the same law.
-    """
-
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
-        if owner is None:
-            return self
-        law, names = owner.__dict__["law"], owner.__dict__.get(LABEL, ())
-        if names and isinstance(law, Distribution) and law.names != names:
-            one = law.named_size == len(names) or len(law.named_parts()) == 1
-            owner.__dict__["law"] = law = law.named(list(names)) if one else law
-        return law
-
-    def __set__(self, owner: Any, law: Any) -> None:
-        owner.__dict__["law"] = law
-
-
-Transformed.law = _Inner()  # after the class is made, whose field has no default
 
 _TORN = object()
 

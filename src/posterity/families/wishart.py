@@ -15,6 +15,7 @@ from posterity.families.coordinates import (
     matrix,
     scalar,
 )
+from posterity.families.marginals import Marginal, WishartEntry, numbered, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices
 
 LOG_2 = float(np.log(2))
@@ -96,6 +97,24 @@ class Wishart(ExponentialFamily):
     def degrees_of_variation(self) -> int:
         """``d (d + 1) / 2``: events are symmetric."""
         return triangle(self.own_size)
+
+    quantities: ClassVar[tuple[str, ...]] = ("precision",)
+
+    def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """A label for each entry of the upper triangle."""
+        own = names or numbered(self.own_size)
+        pairs = zip(*np.triu_indices(self.own_size), strict=True)
+        return tuple(own[i] if i == j else f"{own[i]}, {own[j]}" for i, j in pairs)
+
+    def marginals(self) -> list[Marginal]:
+        """Of the entries of the upper triangle."""
+        scale = np.asarray(self.scale, float)
+        rows, columns = np.triu_indices(self.own_size)
+        diagonal = np.diagonal(scale, axis1=-2, axis2=-1)
+        size = np.sqrt(diagonal[..., rows] * diagonal[..., columns])
+        rho = np.clip(scale[..., rows, columns] / size, -1.0, 1.0)
+        nu = np.asarray(self.degrees_of_freedom, float)[..., None]
+        return [WishartEntry(*same_shape(size, rho, nu))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""

@@ -10,6 +10,7 @@ import jax
 from posterity.arguments import NATURAL, POSITIVE, one_of, renamed
 from posterity.errors import LedgerError, SiteError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.families.description import posterior_line
 from posterity.federation.driver import Federation
 from posterity.federation.gossip import Gossip, OverGraph, is_answered, token_of
 from posterity.federation.keys import fold_in
@@ -22,7 +23,9 @@ from posterity.federation.status import TOLERANCE, is_final, status_of
 from posterity.federation.visit import Agreement, Visit, leave
 from posterity.ledger import Ledger
 from posterity.models.personal import Law
+from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status
+from posterity.text import cut, listed
 
 WHEN = one_of("now", "visit")
 ROUNDS = 100
@@ -45,14 +48,18 @@ class Run:
     """Nats that may be left to change in a posterior that is said to have converged."""
 
     def __repr__(self) -> str:
-        from posterity.summary.short import short_run
-
-        return short_run(self)
+        """One line, without its history; never an error."""
+        try:
+            sites = self.sites
+            count = f"{len(sites)} sites" + (f": {listed(sites)}" if sites else "")
+            step = f"step {self.state.step} of {type(self.schedule).__name__}"
+            law = posterior_line(self.state.prior, sites, lambda: self.posterior)
+            return cut(f"Run({step}, {count}; {law})")
+        except Exception:
+            return f"{type(self).__name__}(?)"
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_run
-
-        return of_run(self)
+        return html(self, "run")
 
     @property
     def agreement(self) -> Agreement:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from posterity.arrays.search import newton
 from posterity.errors import ConvergenceError, ParameterError
 from posterity.families.names import some
 
@@ -22,7 +23,6 @@ CLOSE = 1e-8
 """Of a step: how far from the mode it may end, in standard deviations of the posterior."""
 ROUNDED = 1e-4
 """The same, where rounding lets it come no closer."""
-_HALVINGS = 60
 _KEPT = 1e-3
 """Standard deviations by which the stored parameters may displace the mean."""
 _LEAST_WEIGHT = 1e-30
@@ -119,53 +119,41 @@ def find_mode(
     root = np.linalg.cholesky(prior_precision / np.outer(size, size)).T
 
     def value(z: np.ndarray) -> float:
+        away = root @ (z - center)
         with np.errstate(over="ignore", invalid="ignore"):
-            total = likelihood.value(x @ z + shift, y).sum() - (root @ (z - center) @ (
-                root @ (z - center))) / 2  # fmt: skip
-        return float(total) if np.isfinite(total) else -np.inf
+            return float(likelihood.value(x @ z + shift, y).sum() - away @ away / 2)
 
-    def step(f: np.ndarray, slope: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """To the maximum of the quadratic at ``z``; and the root of its curvature."""
+    def step(f: np.ndarray, slope: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, float]:
+        """To the top of the parabola at ``z``; its squared length in units of the curvature."""
         weight = np.sqrt(np.maximum(likelihood.curvature(f), _LEAST_WEIGHT))
         rows = np.vstack([x * weight[:, None], root])
         q, r = np.linalg.qr(rows)
         right = q.T @ np.concatenate([slope / weight, root @ (center - z)])
-        return solve_triangular(r, right), r
+        move = solve_triangular(r, right)
+        return move, float(np.linalg.norm(r @ move)) ** 2
+
+    def newton_step(z: np.ndarray) -> tuple[np.ndarray, float]:
+        f = x @ z + shift
+        return step(f, likelihood.slope(f, y), z)
 
     f = likelihood.start(y)
     working = f - shift - x @ center
-    z = center + step(f, likelihood.curvature(f) * working, center)[0]
-    best = value(z)
-    if not best > value(center):
-        z, best = center, value(center)
-    count, far = 0, np.inf
-    for count in range(1, STEPS + 1):
-        f = x @ z + shift
-        move, r = step(f, likelihood.slope(f, y), z)
-        far = float(np.linalg.norm(r @ move))  # standard deviations of the posterior
-        rounding = 1e-14 * (1 + abs(best))
-        stuck = far <= ROUNDED and far**2 / 2 <= rounding  # no gain that could be told
-        if far <= CLOSE or stuck:
-            z = z + move
-            f = x @ z + shift
-            curved = x * np.sqrt(likelihood.curvature(f))[:, None]
-            precision = (curved.T @ curved) * np.outer(size, size)
-            return Mode(z / size, precision, f, count)
-        rate = 1.0
-        for _ in range(_HALVINGS):
-            new = value(z + rate * move)
-            if new >= best + 1e-4 * rate * far**2 - rounding:
-                break
-            rate /= 2
-        else:
-            break
-        z, best = z + rate * move, new
-    raise ConvergenceError(
-        found=f"a fit that is {far:.3g} standard deviations from its mode after {count} steps",
-        expected=f"one within {CLOSE:g}",
-        fix="Change units (--center, --scale) so that columns are of the size of 1; nothing was "
-        "written.",
-    )
+    start = center + step(f, likelihood.curvature(f) * working, center)[0]
+    if not value(start) > value(center):
+        start = center
+    end = newton(value, newton_step, start, most=STEPS, close=CLOSE**2 / 2)
+    if not end.distance <= ROUNDED:
+        raise ConvergenceError(
+            found=f"a fit that is {end.distance:.3g} standard deviations from its mode after "
+            f"{end.steps} steps",
+            expected=f"one within {CLOSE:g}",
+            fix="Change units (--center, --scale) so that columns are of the size of 1; nothing "
+            "was written.",
+        )
+    f = x @ end.at + shift
+    curved = x * np.sqrt(likelihood.curvature(f))[:, None]
+    precision = (curved.T @ curved) * np.outer(size, size)
+    return Mode(end.at / size, precision, f, end.steps)
 
 
 def noise_of_residuals(x: np.ndarray, y: np.ndarray) -> float:

@@ -9,13 +9,16 @@ import numpy as np
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
+from posterity.families.description import MOST_READ, MOST_SOLVED, family_of
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import Rule
 from posterity.fusion.scale import Scale, without
 from posterity.ledger import Ledger
+from posterity.notebook import html
 from posterity.status import Status
+from posterity.text import clean, cut
 
 LEFT = 1e-3
 """Nats by which putting one component elsewhere may still shorten the description."""
@@ -50,14 +53,23 @@ class Fusion:
     """Computes :attr:`scales`; not for users."""
 
     def __repr__(self) -> str:
-        from posterity.summary.short import short_fusion
-
-        return short_fusion(self)
+        """One line: how many components, at which cost; never an error."""
+        try:
+            parts = [family_of(self.posterior)]
+            for path, plate in self.plates.items():
+                parts.append(
+                    (f"{path}: " if path else "")
+                    + f"{plate.components} components of {len(plate.matching)} sites, "
+                    + f"cost {plate.cost:.3g}"
+                )
+                if self.posterior.dimension <= MOST_READ and len(plate.matching) <= MOST_SOLVED:
+                    parts.append(str(self.scales[path]))  # of more it takes a while
+            return cut(f"{type(self).__name__}({'; '.join(map(clean, parts))})")
+        except Exception:
+            return f"{type(self).__name__}(?)"
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_fusion
-
-        return of_fusion(self)
+        return html(self, "fusion")
 
     @property
     def plate(self) -> Alignment:

@@ -14,19 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from posterity.arrays.search import CLOSE, Point, judged
 from posterity.families import ExponentialFamily, Product
 from posterity.families.gaussian import AnyGaussian
 from posterity.inference.step import dtype_of
 from posterity.models.cubature import normal_pairs
 
-SLOPE = 1e-4
-"""The share of the decrease that the slope promises which a step must keep (Armijo's rule)."""
-CLOSE = 1e-14
-"""Half the squared length of a natural gradient, in nats, below which there is no more to gain."""
 ROUNDING = 2.0**-46
 """Of the sums that make up a free energy: some dozens of units in the last place."""
-SHORTEST = 1e-13
-"""A rate below which a line search gives up."""
 FAR = 1e4
 """Squared length of a natural gradient, in nats, from which on narrower starts are tried too: where
 likelihoods grow without bound, a wide posterior may see nothing but their tails."""
@@ -47,22 +42,10 @@ class Descent(NamedTuple):
     """How far it may be off for want of nodes, in nats."""
 
 
-class _Point(NamedTuple):
-    """A member, and what the free energy is and does there."""
-
-    q: Any
-    direction: Any
-    energy: Any
-    rounding: Any
-    squared: Any
-    """Squared Fisher length of the natural gradient."""
-    finite: Any
-
-
 class _Search(NamedTuple):
     """The best point so far, and what to try next."""
 
-    best: _Point
+    best: Point
     rate: Any
     looks: Any
     """Points looked at since the descent began; before, starts that were tried."""
@@ -95,34 +78,27 @@ def descend(
 
     def move(search: _Search) -> Any:
         at, rate = search.best, jnp.where(search.done, 0.0, search.rate)
-        further = at.q.retract(at.direction, rate) if retract else at.q + at.direction * rate
+        further = at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
         return where(search.begun, further, starts(search.looks))
 
     def body(search: _Search) -> _Search:
         # One look a turn, whatever it is for: it is what takes long to compile.
         best, begun, ended = search.best, search.begun, search.done
         found = _look(evaluate, move(search), cavity, temperature, admits, best.direction, ended)
-        promised = search.rate * temperature * best.squared
-        falls = found.energy <= best.energy - SLOPE * promised
-        # Where rounding hides the energy's fall, the slope still tells that the end is nearer.
-        level = found.energy <= best.energy + best.rounding
-        better = falls | (level & (found.squared < 0.8 * best.squared))
-        taken = found.finite & ~ended & jnp.where(begun, better, found.energy < best.energy)
+        verdict = judged(best, found, search.rate, scale=temperature)
+        taken = jnp.where(begun, verdict.taken, found.finite & (found.value < best.value)) & ~ended
         near = taken & (search.looks == 0) & (found.squared <= FAR)
         tried = (search.looks >= LEVELS) & (best.finite | found.finite)
         begins = ~begun & (near | tried)
-        shorter = jnp.where(found.finite, 0.5, 0.1)
-        rate = jnp.where(taken, jnp.minimum(1.0, 2 * search.rate), shorter * search.rate)
-        hidden = ~taken & (promised <= best.rounding)
         looks = jnp.where(begins, 0, search.looks) + 1
+        settled = taken & begins & (temperature * found.squared <= 2 * CLOSE)
         return _Search(
             best=where(taken, found, best),
-            rate=jnp.where(begun, rate, 1.0),
+            rate=jnp.where(begun, verdict.rate, 1.0),
             looks=looks,
             halvings=search.halvings + (~taken & begun & ~ended),
             begun=begun | begins,
-            done=(begun & (hidden | (rate < SHORTEST) | (looks >= most)))
-            | (taken & (begun | begins) & (temperature * found.squared <= 2 * CLOSE)),
+            done=(begun & (verdict.ended | (looks >= most))) | settled,
             # Half of what two sums differ by is the share of each, where they err alike.
             doubt=where(
                 ended, where(found.finite, found.squared / 4, number(jnp.inf)), search.doubt
@@ -135,18 +111,18 @@ def descend(
         return ~search.checked & ~hopeless
 
     number = lambda value: jnp.asarray(value, dtype_of(q))
-    nothing = _Point(q, q.zero(), number(jnp.inf), number(0), number(jnp.inf), jnp.asarray(False))
+    nothing = Point(q, q.zero(), number(jnp.inf), number(0), number(jnp.inf), jnp.asarray(False))
     zero = jnp.zeros((), jnp.int32)
     no = jnp.asarray(False)
     start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no)
     end = jax.lax.while_loop(goes_on, body, start)
     best = end.best
-    return Descent(best.q, best.finite, end.halvings, jnp.sqrt(best.squared), end.doubt)
+    return Descent(best.at, best.finite, end.halvings, jnp.sqrt(best.squared), end.doubt)
 
 
 def _look(
     evaluate: Any, q: Any, cavity: Any, temperature: float, admits: Any, before: Any, ended: Any
-) -> _Point:
+) -> Point:
     """Energy and slope; where a search ``ended``, the change of a slope that was known before."""
     found = evaluate(q, ended)
     direction = found.gradient / temperature + (cavity - q)
@@ -158,7 +134,7 @@ def _look(
     sizes = temperature * (jnp.abs(terms).sum() + jnp.abs(q.negative_entropy()))
     finite = jnp.isfinite(energy) & jnp.isfinite(squared) & q.is_proper() & admits(q)
     rounding = ROUNDING * (sizes + jnp.abs(found.value) + 1e-3)
-    return _Point(q, direction, jnp.where(finite, energy, jnp.inf), rounding, squared, finite)
+    return Point(q, direction, jnp.where(finite, energy, jnp.inf), rounding, squared, finite)
 
 
 def _starts(q: Any) -> Callable[[Any], Any]:

@@ -5,7 +5,6 @@ equality where ``f`` is quadratic. The inner optimum is found by natural gradien
 a line search on the bound itself, so it holds wherever the search stops.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,12 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
+from posterity.arrays.search import Point, search
+
 MAX_STEPS = 100
-"""Of the search; each asks for one expectation. Log-concave ``f`` take five to ten."""
+"""Points that the search looks at; log-concave ``f`` take five to ten."""
 TOLERANCE = 1e-9
 """In nats: what a further step would change, to second order."""
-SHORTEST = 1e-6
-"""Steps that must be shorter than this lead nowhere: rounding is all there is to gain."""
 NEARLY = 1e-3
 """In nats: this close to the optimum a whole step is safe."""
 
@@ -60,17 +59,6 @@ Expected = Callable[[Any, Whitened], Expectation]
 """Of what else there is to depend on, a tree of arrays, and the Gaussian."""
 
 
-class Search(NamedTuple):
-    """Where the search stands; ``left`` is what a step would change, in nats to second order."""
-
-    q: Whitened
-    around: Expectation
-    bound: Float[jax.Array, ""]
-    rate: Float[jax.Array, ""]
-    left: Float[jax.Array, ""]
-    steps: Any
-
-
 def best_gaussian(
     expected: Expected, given: Any, start: Whitened
 ) -> tuple[Whitened, Bool[jax.Array, ""]]:
@@ -78,13 +66,16 @@ def best_gaussian(
 
     Not to be differentiated: see :func:`log_evidence`.
     """
-    around = expected(given, start)
-    rate = jnp.ones((), start.mean.dtype)
-    first = Search(start, around, _bound(start, around), rate, _left(start, around), 0)
-    unfinished = lambda s: (s.left > TOLERANCE) & (s.steps < MAX_STEPS) & (s.rate > SHORTEST)
-    step = functools.partial(_searched, functools.partial(expected, given))
-    last = jax.lax.while_loop(unfinished, step, first)
-    return last.q, last.left < NEARLY
+
+    def look(q: Whitened) -> Point:
+        around = expected(given, q)
+        bound, squared = _bound(q, around), _squared(q, around)
+        finite = jnp.isfinite(bound) & jnp.isfinite(squared)  # NaN of an improper Gaussian
+        rounding = 1e-13 * (1 + jnp.abs(bound))
+        return Point(q, around, jnp.where(finite, -bound, jnp.inf), rounding, squared, finite)
+
+    best = search(look, start, move=_moved, most=MAX_STEPS, close=TOLERANCE).best
+    return best.at, best.squared / 2 < NEARLY
 
 
 def log_evidence(expected: Expected, given: Any, start: Whitened) -> Float[jax.Array, ""]:
@@ -101,19 +92,6 @@ def log_evidence(expected: Expected, given: Any, start: Whitened) -> Float[jax.A
     return jnp.where(near, _bound(q, expected(given, q)), jnp.nan)
 
 
-def _searched(expected: Callable[[Whitened], Expectation], search: Search) -> Search:
-    """One step, taken if it raises the bound; the next is longer then, and else shorter."""
-    moved = _moved(search.q, search.around, search.rate)
-    around = expected(moved)
-    bound = _bound(moved, around)
-    slack = 1e-13 * (1 + jnp.abs(search.bound))
-    better = bound >= search.bound - slack  # NaN, of an improper Gaussian, is not
-    tried = Search(moved, around, bound, jnp.minimum(2 * search.rate, 1.0), bound, search.steps + 1)
-    stayed = search._replace(rate=search.rate / 2, steps=search.steps + 1)
-    kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), tried, stayed)
-    return kept._replace(left=_left(kept.q, kept.around))
-
-
 def _moved(q: Whitened, around: Expectation, rate: Any) -> Whitened:
     """A step in natural parameters, towards prior and expected curvature together."""
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
@@ -121,12 +99,12 @@ def _moved(q: Whitened, around: Expectation, rate: Any) -> Whitened:
     return Whitened(q.mean + jnp.linalg.solve(precision, rate * (around.slope - q.mean)), precision)
 
 
-def _left(q: Whitened, around: Expectation) -> Float[jax.Array, ""]:
-    """``(gᵀ C g + ‖Fᵀ (Λ' - Λ) F‖²/2)/2``: the squared length of the natural gradient, halved."""
+def _squared(q: Whitened, around: Expectation) -> Float[jax.Array, ""]:
+    """``gᵀ C g + ‖Fᵀ (Λ' - Λ) F‖²/2``: the squared length of the natural gradient."""
     factor, slope = q.factor, around.slope - q.mean
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
     bend = factor.T @ (goal - q.precision) @ factor
-    return (((factor.T @ slope) ** 2).sum() + (bend**2).sum() / 2) / 2
+    return ((factor.T @ slope) ** 2).sum() + (bend**2).sum() / 2
 
 
 def _bound(q: Whitened, around: Expectation) -> Float[jax.Array, ""]:

@@ -12,7 +12,7 @@ from posterity.families.layers import Dense as Dense
 from posterity.families.layers import Layers as Layers
 
 if TYPE_CHECKING:
-    from posterity.networks.prediction import Prediction, describe, predict
+    from posterity.networks.predictive import Prediction, describe, predict
     from posterity.networks.priors import GaussianPrior, Horseshoe
     from posterity.networks.pytrees import from_pytree, to_pytree
     from posterity.networks.training import Trained, train
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _HOME = {
     "GaussianPrior": "priors",
     "Horseshoe": "priors",
-    "Prediction": "prediction",
+    "Prediction": "predictive",
     "Trained": "training",
-    "describe": "prediction",
+    "describe": "predictive",
     "from_pytree": "pytrees",
-    "predict": "prediction",
+    "predict": "predictive",
     "to_pytree": "pytrees",
     "train": "training",
 }

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posterity.errors import UsageError
+from posterity.families.marginals import MixedMarginal
 from posterity.ledger import Ledger
 from posterity.plots.canvas import INK, PALE, check_format, new_axes, save
 from posterity.summary import Component, Row, Summary, Table, summarise
-from posterity.summary.mixed import Mixed
+from posterity.summary.rows import rows_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +73,7 @@ def plot_summary(
         title = f"{told.family}: means and {100 * told.level:g} % intervals"
     if told.components and members and not isinstance(posterior, Ledger):
         figure = _ridges(told, members)
-    elif any(isinstance(table.law, Mixed) for table in told.tables):
+    elif any(isinstance(table.law, MixedMarginal) for table in told.tables):
         figure = _mixture(told)
     else:
         figure = _forest(told, *_estimates(posterior, told, site))
@@ -116,7 +117,7 @@ def _first(told: Summary, like: Summary | None = None) -> list[Row]:
         for k, member in enumerate(table.axes[0] if table.axes else ()):
             for word, _ in topics.get((table.block, member), ())[:each]:
                 at = k * len(table.names) + places[word]
-                rows += table.rows(told.level, at, at + 1)
+                rows += rows_of(table, told.level, at, at + 1)
     return rows[:MOST_ROWS]
 
 
@@ -260,7 +261,7 @@ def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: fl
 
 def _mixture(told: Summary) -> "Figure":
     """A panel a coordinate: the density of the whole, and what each component has of it."""
-    tables = [table for table in told.tables if isinstance(table.law, Mixed)]
+    tables = [table for table in told.tables if isinstance(table.law, MixedMarginal)]
     panels = [(table, n) for table in tables for n in range(table.size)]
     shown = panels[:MOST_PANELS]
     across = min(3, len(shown))
@@ -276,7 +277,7 @@ def _mixture(told: Summary) -> "Figure":
         for k, own in enumerate((grown / step).T[:MOST_RIDGES]):
             ax.fill_between(middle, own, color=SITES[k % MOST_SITES], alpha=0.3, linewidth=0)
         ax.plot(middle, grown.sum(1) / step, color=WHOLE, linewidth=1.5)
-        (row,) = table.rows(told.level, n, n + 1)
+        (row,) = rows_of(table, told.level, n, n + 1)
         ax.plot([row.low, row.high], [0, 0], color=WHOLE, linewidth=4, solid_capstyle="butt")
         ax.set_xlabel(_short(row.label), fontsize=9, color=INK)
         _bare(ax)

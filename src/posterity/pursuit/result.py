@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple
 
 from posterity.families import Mixture
+from posterity.notebook import html
 
 SHORT = 0.01
 """Nats: what another component may still add before a pursuit is said to be cut short."""
@@ -110,9 +111,7 @@ class Pursuit:
         )
 
     def _repr_html_(self) -> str:
-        from posterity.summary.html import of_law, of_line
-
-        return of_line(self) + of_law(self.posterior)
+        return html(self, "line") + html(self.posterior, "law")
 
     def __str__(self) -> str:
         lines = [str(row) for row in self.trace]

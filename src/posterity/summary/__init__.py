@@ -1,4 +1,4 @@
-"""What a posterior says, as data: rows by name, components, layers, and who pulls where.
+"""What a posterior says, as data: rows by name, components, layers, and the influence of sites.
 
 Nothing here needs JAX, but of what JAX holds.
 """
@@ -12,13 +12,24 @@ import numpy as np
 from posterity.arguments import Constraint
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
+from posterity.families.marginals import Table
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
 from posterity.summary.components import Component, Layer, components_of, layers_of
-from posterity.summary.pulls import Pull, Site, pulls_of, sites_of
-from posterity.summary.tables import Row, Table, tables_of
+from posterity.summary.influence import SiteSummary, influences_of, sites_of
+from posterity.summary.rows import Influence, Row, rows_of
 
-__all__ = ["Component", "Layer", "Pull", "Row", "Site", "Summary", "Table", "pulls", "summarise"]
+__all__ = [
+    "Component",
+    "Influence",
+    "Layer",
+    "Row",
+    "SiteSummary",
+    "Summary",
+    "Table",
+    "influences",
+    "summarise",
+]
 
 LEVEL = Constraint(
     "a number between 0 and 1", lambda x: not isinstance(x, str) and 0 < float(x) < 1
@@ -36,7 +47,7 @@ class Summary:
         tables: numbers of a kind and block together; their quantiles are found when rows are.
         components: of plates, mixtures and hidden Markov models.
         layers: of networks, whose weights are no rows.
-        sites: of a ledger: who pulls where.
+        sites: of a ledger: how much each adds, and what it moves most.
     """
 
     family: str
@@ -45,7 +56,7 @@ class Summary:
     tables: tuple[Table, ...]
     components: tuple[Component, ...]
     layers: tuple[Layer, ...]
-    sites: tuple[Site, ...]
+    sites: tuple[SiteSummary, ...]
 
     @property
     def size(self) -> int:
@@ -62,7 +73,7 @@ class Summary:
         for table in self.tables:
             if count <= 0:
                 return
-            yield from table.rows(self.level, 0, count)
+            yield from rows_of(table, self.level, 0, count)
             count -= table.size
 
 
@@ -73,6 +84,7 @@ def summarise(posterior: Any, level: Any = 0.9) -> Summary:
     Student's t (means of a Normal-gamma or Normal-Wishart), inverse gamma (their variances), gamma,
     beta (a Dirichlet's entries), mixtures of these by their distribution functions, and monotone
     maps of them. Entries of matrices and probabilities behind a :class:`Transformed` are drawn.
+    Each law says its own: see :meth:`~posterity.families.Distribution.marginals`.
 
     Args:
         posterior: any family, or a :class:`Ledger`, of which the posterior is told even if it is
@@ -106,14 +118,14 @@ def summarise(posterior: Any, level: Any = 0.9) -> Summary:
             family=type(law).__name__,
             level=float(level),
             proper=bool(np.all(law.is_proper())),
-            tables=tables_of(law, known),
+            tables=law.tables(known),
             components=tuple(components_of(law, known)),
             layers=tuple(layers_of(law, known, float(level))),
             sites=() if ledger is None else tuple(sites_of(ledger)),
         )
 
 
-def pulls(ledger: Ledger, site: str) -> list[Pull]:
+def influences(ledger: Ledger, site: str) -> list[Influence]:
     """Every number of a ledger's posterior with a site and without it.
 
     Raises:
@@ -122,8 +134,8 @@ def pulls(ledger: Ledger, site: str) -> list[Pull]:
     >>> from posterity.families import Gaussian
     >>> ledger = Ledger(Gaussian.from_standard([0.0], [[1.0]]).named(["age"]))
     >>> ledger = ledger.update("north", Gaussian(np.array([3.0]), np.array([[3.0]])))
-    >>> pull = pulls(ledger, "north")[0]
-    >>> pull.name, pull.mean, pull.without, pull.by
+    >>> one = influences(ledger, "north")[0]
+    >>> one.name, one.mean, one.without, one.by
     ('age', 0.75, 0.0, 1.5)
     """
-    return pulls_of(ledger, site)
+    return influences_of(ledger, site)

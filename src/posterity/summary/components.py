@@ -5,23 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.families import (
-    HiddenMarkov,
-    LowRankGaussian,
-    Mixture,
-    Network,
-    NormalGamma,
-    NormalWishart,
-    Plate,
-    Product,
-)
-from posterity.families.emitting import EmittingSymbols
-from posterity.families.gaussian import AnyGaussian
-from posterity.summary.marginals import Normal, same_shape
-from posterity.summary.tables import Names, joined, numbers
+from posterity.arrays.typing import Float
+from posterity.families.distribution import Distribution, Members
+from posterity.families.marginals import Names, Normal, numbered, same_shape
+from posterity.families.names import joined
 
 TOP = 10
-"""Words by which a topic is known."""
+"""The most probable words that describe a topic."""
 
 
 class Component(NamedTuple):
@@ -73,139 +63,97 @@ class Layer(NamedTuple):
     sure: float
 
 
-def components_of(law: Any, names: Names, path: str = "", block: str = "") -> Iterator[Component]:
-    """Those of plates, mixtures and hidden Markov models; none of batches."""
-    if getattr(law, "batch_shape", ()):
-        return
-    if isinstance(law, HiddenMarkov):
-        yield from _states(law, names, path, block)
-    elif isinstance(law, Product):
-        for name, part in law.blocks.items():
-            yield from components_of(part, names, joined(path, name), joined(block, name))
-    elif isinstance(law, Plate):
-        weights = (None, None) if law.weights is None else _weights(law.weights)
-        labels = names.get(path) or numbers(law.size)
-        yield from _each(law.members, names, joined(path, "members"), block, labels, weights)
-    elif isinstance(law, Mixture):
-        weights = (np.asarray(law.weights, float), None)
-        inner = joined(path, "components")
-        labels = numbers(law.size)
-        yield from _each(law.components, names, inner, block, labels, weights, "component")
-
-
-def _states(law: HiddenMarkov, names: Names, path: str, block: str) -> Iterator[Component]:
-    emissions: Any = law.blocks["emissions"]
-    labels = names.get(joined(path, "emissions")) or numbers(law.states)
-    spent = law.occupancy()
-    inner = joined(path, "emissions", "members")
-    weights = (spent / max(spent.sum(), np.finfo(float).tiny), None)
-    yield from _each(emissions.members, names, inner, block, labels, weights, "state")
-
-
-def _weights(weights: Any) -> tuple[Any, Any]:
-    from posterity.summary.tables import _weights as law_of
-
-    law = law_of(weights)
-    return law.mean, law.sd
-
-
-def _each(
-    members: Any,
-    names: Names,
-    path: str,
-    block: str,
-    labels: tuple[str, ...],
-    weights: tuple[Any, Any],
-    kind: str = "member",
+def components_of(
+    law: Distribution, names: Names, path: str = "", block: str = ""
 ) -> Iterator[Component]:
-    about = _about(members)
-    tops = _tops(members, names.get(path, ()))
-    kind = "topic" if tops and kind == "member" and weights[0] is None else kind
-    at = lambda values, k: None if values is None else values[k]
+    """The components of plates, mixtures and hidden Markov models; none of batches."""
+    if law.batch_shape:
+        return
+    if (members := law.exchangeable_members()) is not None:
+        yield from _members(members, names, path, block)
+        return
+    for name, part in law.named_parts().items():
+        inner = f"{block}/{name}" if block else name
+        yield from components_of(part, names, joined(path, name), inner)
+
+
+def _members(members: Members, names: Names, path: str, block: str) -> Iterator[Component]:
+    laws, labels = members.laws, _labels(members, names, path)
+    proper = bool(np.all(laws.is_proper()))
+    moments = laws.expected_moments() if proper else None
+    tops = _tops(laws, names.get(_under(path, members.path), ())) if proper else []
+    topic = tops and members.kind == "member" and members.weights is None
+    kind = "topic" if topic else members.kind
+    at = lambda values, k: None if values is None else float(values[k])
     for k, label in enumerate(labels):
-        weight, sd = (None if w is None else float(w[k]) for w in weights)
-        yield Component(
-            block,
-            kind,
-            label,
-            weight,
-            sd,
-            at(about[0], k),
-            at(about[1], k),
-            tops[k] if tops else (),
-        )
+        mean, covariance = (None, None) if moments is None else (part[k] for part in moments)
+        weight, sd = at(members.weights, k), at(members.weight_sd, k)
+        top = tops[k] if tops else ()
+        yield Component(block, kind, label, weight, sd, mean, covariance, top)
 
 
-def _about(members: Any) -> tuple[Any, Any]:
-    """Expected means and covariances of Gaussians that members are, or are about."""
-    if not np.all(members.is_proper()):
-        return None, None
-    if isinstance(members, NormalWishart):
-        left = np.asarray(members.degrees_of_freedom, float) - members.own_size - 1
-        left = np.where(left > 0, left, np.nan)[..., None, None]
-        return np.asarray(members.mean, float), np.asarray(members.inverse_scale, float) / left
-    if isinstance(members, NormalGamma):
-        left = np.asarray(members.degrees_of_freedom, float) - 2
-        return np.asarray(members.mean, float), np.asarray(members.inverse_scale) / np.where(
-            left > 0, left, np.nan
-        )
-    if isinstance(members, AnyGaussian) and not isinstance(members, Network):
-        mean, spread = members.moments
-        return np.asarray(mean, float), np.asarray(spread, float)
-    if isinstance(members, LowRankGaussian):
-        return np.asarray(members.mean, float), np.asarray(members.covariance, float)
-    return None, None
+def _labels(members: Members, names: Names, path: str) -> tuple[str, ...]:
+    """Names of members, or their numbers."""
+    own = () if members.labels is None else names.get(_under(path, members.labels), ())
+    return own or numbered(members.laws.batch_shape[-1])
+
+
+def _under(path: str, inner: str) -> str:
+    """The path of a part of a part."""
+    return "/".join(filter(None, (path, inner)))
 
 
 def _tops(members: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, float], ...]]:
-    if not isinstance(members, EmittingSymbols) or not np.all(members.is_proper()):
+    """The most probable symbols of each member; nothing where members emit no symbols."""
+    if not getattr(members, "emits_symbols", False):
         return []
-    concentration = np.asarray(members.concentration, float)
+    concentration: Float[np.ndarray, "k symbols"] = np.asarray(members.concentration, float)
     mean = concentration / concentration.sum(-1, keepdims=True)
-    words = words or numbers(mean.shape[-1])
+    words = words or numbered(mean.shape[-1])
     order = np.argsort(-mean, axis=-1, kind="stable")[:, :TOP]
-    return [
-        tuple((words[i], float(own[i])) for i in best)
-        for own, best in zip(mean, order, strict=True)
-    ]
+    pairs = zip(mean, order, strict=True)
+    return [tuple((words[i], float(own[i])) for i in best) for own, best in pairs]
 
 
 # --- networks ------------------------------------------------------------------------------------
 
 
-def layers_of(law: Any, names: Names, level: float, path: str = "", block: str = "",
-              member: str = "") -> Iterator[Layer]:  # fmt: skip
-    """Of every network in a posterior, layer by layer."""
-    if isinstance(law, Network):
+def layers_of(
+    law: Any, names: Names, level: float, path: str = "", block: str = "", member: str = ""
+) -> Iterator[Layer]:
+    """The layers of every network in a posterior."""
+    if law.network_layers is not None:
         yield from _of_networks(law, level, block, member)
-    elif isinstance(law, Product):
-        for name, part in law.blocks.items():
-            yield from layers_of(part, names, level, joined(path, name), joined(block, name))
-    elif isinstance(law, Plate | Mixture):
-        field = "members" if isinstance(law, Plate) else "components"
-        inner, labels = getattr(law, field), names.get(path) or numbers(law.size)
-        if not isinstance(inner, Network | Product) or inner.batch_shape != (law.size,):
-            return
-        for k, label in enumerate(labels):
-            yield from layers_of(inner[k], names, level, joined(path, field), block, label)
+        return
+    members = law.exchangeable_members()
+    if members is None:
+        for name, part in law.named_parts().items():
+            inner = f"{block}/{name}" if block else name
+            yield from layers_of(part, names, level, joined(path, name), inner)
+    elif _has_networks(members.laws) and len(members.laws.batch_shape) == 1:
+        for k, label in enumerate(_labels(members, names, path)):
+            inner = _under(path, members.path)
+            yield from layers_of(members.laws[k], names, level, inner, block, label)
 
 
-def _of_networks(law: Network, level: float, block: str, member: str) -> Iterator[Layer]:
+def _has_networks(law: Distribution) -> bool:
+    return law.network_layers is not None or any(map(_has_networks, law.named_parts().values()))
+
+
+def _of_networks(law: Any, level: float, block: str, member: str) -> Iterator[Layer]:
     for index in np.ndindex(*law.batch_shape):
         one = law[index] if index else law
         with np.errstate(all="ignore"):
             mean, sd = same_shape(one.mean, np.sqrt(one.variance))
             low, high = Normal(mean, sd).interval(level)
         which = ", ".join(filter(None, (member, *map(str, index))))
-        for number, (layer, places) in enumerate(
-            zip(law.layers.layers, law.layers.places, strict=True)
-        ):
+        pairs = zip(law.network_layers.layers, law.network_layers.places, strict=True)
+        for number, (layer, places) in enumerate(pairs):
             at = np.concatenate([np.arange(p.start, p.stop) for p in places.values()])
             sure = ((low[at] > 0) | (high[at] < 0)).mean()
             size, spread = np.sqrt((mean[at] ** 2).mean()), np.median(sd[at])
-            yield Layer(
-                block, which, number, _kind(layer), len(at), *map(float, (size, spread, sure))
-            )
+            numbers = map(float, (size, spread, sure))
+            yield Layer(block, which, number, _kind(layer), len(at), *numbers)
 
 
 def _kind(layer: Any) -> str:

@@ -6,31 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from posterity.summary.short import MOST_READ, MOST_SOLVED, clean, short_fusion, short_ledger
-from posterity.summary.short import short as short_law
-from posterity.summary.short import short_run as line_of_run
+from posterity.arrays.tree import leaves
+from posterity.families.description import MOST_READ, MOST_SOLVED
+from posterity.summary import summarise
+from posterity.summary.influence import EXACT, sites_of
+from posterity.text import clean
 
 MOST_ROWS = 12
 
 
 def of_law(law: Any) -> str:
     """A law: its line, its components and its first coordinates."""
-    return _guarded(law, short_law(law), lambda: _law(law))
+    return _guarded(law, repr(law), lambda: _law(law))
 
 
 def of_ledger(ledger: Any) -> str:
     """A ledger: its line, who pulls where, and the posterior's first coordinates."""
-    return _guarded(ledger, short_ledger(ledger), lambda: _ledger(ledger))
+    return _guarded(ledger, repr(ledger), lambda: _ledger(ledger))
 
 
 def of_run(run: Any) -> str:
     """A run: its line, and its posterior."""
-    return _guarded(run, line_of_run(run), lambda: _law(run.posterior))
+    return _guarded(run, repr(run), lambda: _law(run.posterior))
 
 
 def of_fusion(fusion: Any) -> str:
     """A fusion: its line, which site's components went where, and what was found."""
-    return _guarded(fusion, short_fusion(fusion), lambda: _fusion(fusion))
+    return _guarded(fusion, repr(fusion), lambda: _fusion(fusion))
 
 
 def of_line(value: Any) -> str:
@@ -69,8 +71,6 @@ def _number(value: float | None) -> str:
 
 def _cheap(law: Any) -> bool:
     """Whether a table of it is made in no time."""
-    from posterity.arrays.tree import leaves
-
     shapes = [np.shape(leaf) for leaf in leaves(law)]
     square = max((s[-1] for s in shapes if len(s) > 1 and s[-1] == s[-2]), default=0)
     size = sum(int(np.prod(shape, dtype=float)) for shape in shapes)
@@ -78,8 +78,6 @@ def _cheap(law: Any) -> bool:
 
 
 def _law(law: Any) -> str:
-    from posterity.summary import summarise
-
     if not _cheap(law):
         return ""
     told = summarise(law)
@@ -110,8 +108,6 @@ def _labelled(one: Any) -> str:
 
 
 def _ledger(ledger: Any) -> str:
-    from posterity.summary.pulls import EXACT, sites_of
-
     if not _cheap(ledger.prior):
         return ""
     sites = list(sites_of(ledger)) if len(ledger.entries) <= EXACT else []

@@ -4,19 +4,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from posterity.adapters.numpyro.models import joint
+from posterity.arrays.search import newton, step_by_curvature
 from posterity.errors import ParameterError, UsageError
 from posterity.families.gaussian import Gaussian
 from posterity.families.transformed import Supports
 from posterity.families.unconstrained import Bijection
 
 STEPS = 50
-CONVERGED = 1e-14
-"""The Newton decrement, in nats, at which the mode is reached."""
-HALVINGS = 30
+CONVERGED = 1e-4
+"""The distance from the mode, in standard deviations, at which it is reached."""
 
 
 def at_mode(
@@ -50,36 +49,30 @@ def at_mode(
 
     begin = bijection.ravel(bijection.inverse(_inside(start, supports)))
     with jax.enable_x64(True):
-        mode, precision = _newton(density, jnp.asarray(begin))
-    return Gaussian.from_standard(mode, np.linalg.inv(precision)), supports
+        value = jax.jit(density)
+        derivatives = jax.jit(lambda at: (jax.grad(density)(at), -jax.hessian(density)(at)))
 
+        def curved(at: Any) -> tuple[np.ndarray, np.ndarray]:
+            slope, precision = map(np.asarray, derivatives(at))
+            return slope, (precision + precision.T) / 2
 
-def _newton(density: Callable[[Any], Any], u: Any) -> tuple[np.ndarray, np.ndarray]:
-    value = jax.jit(density)
-    derivatives = jax.jit(lambda at: (jax.grad(density)(at), -jax.hessian(density)(at)))
-    for _ in range(STEPS):
-        slope, precision = map(np.asarray, derivatives(u))
-        if not (np.isfinite(slope).all() and np.isfinite(precision).all()):
-            break
-        # Away from the mode curvature may be negative: its size still says how far to go.
-        sizes, axes = np.linalg.eigh(precision)
-        least = max(1e-12 * float(abs(sizes).max()), float(np.finfo(float).tiny))
-        step = axes @ ((axes.T @ slope) / np.maximum(abs(sizes), least))
-        gain = float(slope @ step) / 2
-        if gain < CONVERGED and sizes.min() > 1e-10 * sizes.max():
-            return np.asarray(u), (precision + precision.T) / 2
-        here, size = float(value(u)), 1.0
-        for _ in range(HALVINGS):
-            if float(value(u + size * step)) > here - 1e-12 * abs(here):
-                break
-            size /= 2
-        u = u + size * step
-    raise ParameterError(
-        found="a density without a mode, or with one that is flat in some direction, near the "
-        "point of the guide",
-        expected="a mode with curvature in every direction",
-        fix="Fit the guide for longer; or take out of the model what the data say nothing about.",
-    )
+        end = newton(
+            lambda at: float(value(at)),
+            lambda at: step_by_curvature(*curved(at)),
+            begin,
+            most=STEPS,
+        )
+        precision = curved(end.at)[1]
+    sizes = np.linalg.eigvalsh(np.nan_to_num(precision))
+    if not (end.distance <= CONVERGED and sizes.min() > 1e-10 * sizes.max()):
+        raise ParameterError(
+            found="a density without a mode, or with one that is flat in some direction, near the "
+            "point of the guide",
+            expected="a mode with curvature in every direction",
+            fix="Fit the guide for longer; or take out of the model what the data say nothing "
+            "about.",
+        )
+    return Gaussian.from_standard(end.at, np.linalg.inv(precision)), supports
 
 
 def _inside(start: Mapping[str, Any], supports: Supports) -> dict[str, Any]:

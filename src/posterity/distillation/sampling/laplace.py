@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
-import scipy.optimize
 
+from posterity.arrays.search import lbfgs, root_of_inverse
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
 from posterity.models import Model
@@ -50,31 +49,21 @@ def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
         # One program for every curvature that is asked for: compiling takes longer than all else.
         products = jax.jit(lambda u, rows: _products(energy, u, rows, seen))
 
-        def finite(u: np.ndarray) -> tuple[float, np.ndarray]:
-            found, slope = value(jnp.asarray(u), seen)
-            if not (np.isfinite(found) and np.isfinite(slope).all()):
-                return 1e300, np.zeros_like(u)
-            return float(found), np.asarray(slope)
-
         # In the units of the curvature at the start, as columns may differ by orders of magnitude.
         at = np.zeros(size)
         scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
         for _ in range(3):
-            inside = lambda v, at=at, scale=scale: _scaled(finite, at, scale, v)
-            found = scipy.optimize.minimize(
-                inside, np.zeros(size), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}
-            )
-            at = at + scale * found.x
+
+            def inside(v: np.ndarray, at: Any = at, scale: Any = scale) -> tuple[Any, np.ndarray]:
+                found, slope = value(jnp.asarray(at + scale * v), seen)
+                return found, scale * np.asarray(slope)
+
+            at = at + scale * lbfgs(inside, np.zeros(size), most=STEPS)[0]
             scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
         if size > DENSE:
             return at.astype(np.float32), scale.astype(np.float32)
         hessian = np.asarray(products(at, np.eye(size)))
-    return at.astype(np.float32), _factor(hessian, scale)
-
-
-def _scaled(finite: Any, at: np.ndarray, scale: np.ndarray, v: np.ndarray) -> Any:
-    value, slope = finite(at + scale * v)
-    return value, scale * slope
+    return at.astype(np.float32), root_of_inverse(hessian, scale).astype(np.float32)
 
 
 def _products(energy: Any, u: Any, rows: Any, data: Any) -> Any:
@@ -91,16 +80,6 @@ def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
         return np.diagonal(products(at, np.eye(size))).copy()
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (32, size))
     return np.mean(signs * np.asarray(products(at, signs)), axis=0)
-
-
-def _factor(hessian: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """``L`` with ``L Lᵀ`` the inverse of the curvature, made positive where it is not."""
-    unit = hessian * scale * scale[:, None]
-    unit = np.nan_to_num((unit + unit.T) / 2)
-    values, vectors = scipy.linalg.eigh(unit)
-    values = np.maximum(np.abs(values), max(1e-10 * np.abs(values).max(), 1e-12))
-    covariance = (vectors / values) @ vectors.T * scale * scale[:, None]
-    return np.linalg.cholesky((covariance + covariance.T) / 2).astype(np.float32)
 
 
 def _double(leaf: Any) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.errors import LedgerError, StructureError, UsageError
 from posterity.models.data import check_column, labels
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 
 
 class Learner(abc.ABC):
@@ -118,16 +118,3 @@ class Learner(abc.ABC):
                     + " and others" * (len(self.tasks) > 10),
                     fix="Check the name of the task.",
                 )
-
-
-def prediction(log_chances: Any, mean_entropy: Any = None) -> Prediction:
-    """From logarithms of predictive chances (n, k), minus infinity where there is none.
-
-    ``mean_entropy`` (n,) is that of the answers whose mean the chances are; None: there is one.
-    """
-    chances = np.exp(log_chances)
-    with np.errstate(invalid="ignore"):
-        entropy = -np.where(chances > 0, chances * log_chances, 0.0).sum(-1)
-    entropy = np.maximum(entropy, 0.0)
-    own = entropy if mean_entropy is None else mean_entropy
-    return Prediction(chances, entropy, np.maximum(entropy - own, 0.0), log_chances)

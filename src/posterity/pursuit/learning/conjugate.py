@@ -9,9 +9,9 @@ import numpy as np
 from posterity.arguments import at_least
 from posterity.errors import StructureError, UsageError
 from posterity.ledger import Ledger
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 from posterity.pursuit.learning import statistics
-from posterity.pursuit.learning.base import Learner, prediction
+from posterity.pursuit.learning.base import Learner
 from posterity.pursuit.learning.features import Features, default_features
 from posterity.pursuit.learning.readout import Readout
 from posterity.pursuit.learning.sharpness import DEGREES, evidence
@@ -181,7 +181,7 @@ class ConjugateLearner(Learner):
             self._some(self.features(x[at : at + ROWS])) for at in range(0, max(len(x), 1), ROWS)
         ]
         logs, entropies = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return prediction(logs, entropies)
+        return Prediction.of_classes(logs, entropies)
 
     @functools.cached_property
     def readout(self) -> Readout:

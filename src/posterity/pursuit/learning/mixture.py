@@ -13,9 +13,9 @@ from posterity.arguments import COUNT, NATURAL, POSITIVE, one_of
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 from posterity.pursuit.learning import coresets
-from posterity.pursuit.learning.base import Learner, prediction
+from posterity.pursuit.learning.base import Learner
 from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.task_networks import chances, trained
 
@@ -124,7 +124,7 @@ class NetworkLearner(Learner):
         with np.errstate(divide="ignore"):
             logs = np.log(np.maximum(total, np.finfo(float).tiny))
         logs[:, unseen] = -np.inf
-        return prediction(logs, entropy)
+        return Prediction.of_classes(logs, entropy)
 
     @abc.abstractmethod
     def weights_at(self, x: Array) -> Array:

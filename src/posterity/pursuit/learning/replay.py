@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from posterity.arguments import COUNT, NATURAL
-from posterity.networks.prediction import Prediction
+from posterity.networks.predictive import Prediction
 from posterity.pursuit.learning import coresets
 from posterity.pursuit.learning.base import Learner
 from posterity.pursuit.learning.conjugate import CLASSES, ConjugateLearner

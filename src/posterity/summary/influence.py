@@ -1,51 +1,26 @@
-"""Who pulls where: what each site of a ledger adds to what all others know."""
+"""The influence of each site of a ledger: what it adds to what all others know."""
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from posterity.families import Network, Plate, Product
+from posterity.families.distribution import Distribution
+from posterity.families.layers import Layers
+from posterity.families.marginals import WEIGHT, Names, Table, numbered
 from posterity.families.names import names_of
-from posterity.summary.marginals import Normal, same_shape
-from posterity.summary.tables import WEIGHT, Names, Row, Table, joined, tables_of
+from posterity.ledger import Ledger
+from posterity.summary.rows import Influence
 
 EXACT = 100
 """Sites up to which what is left without one is summed anew, exactly; of more it is subtracted."""
 NEGLIGIBLE = 1e-9
-"""Pulls, in standard deviations, that are rounding."""
-
-
-class Pull(NamedTuple):
-    """One number with a site and without it.
-
-    Attributes:
-        block: path of the block.
-        member: of a plate, by name or number.
-        quantity: as of :class:`Row`.
-        name: of the coordinate.
-        mean: with all sites.
-        without: the mean without this one.
-        by: ``mean - without`` in standard deviations of the posterior of all (belsley1980).
-    """
-
-    block: str
-    member: str
-    quantity: str
-    name: str
-    mean: float
-    without: float
-    by: float
-
-    @property
-    def label(self) -> str:
-        """As of :class:`Row`."""
-        return Row(*self[:4], *[np.nan] * 4).label
+"""Influences, in standard deviations, that are rounding."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Site:
+class SiteSummary:
     """What one site of a ledger does to the posterior of all.
 
     ``nats`` is ``KL(posterior ‖ posterior without the site)``: the information that the site adds
@@ -56,45 +31,45 @@ class Site:
 
     name: str
     nats: float | None
-    most: Pull | None
+    most: Influence | None
     why: str = ""
     independent: bool = False
 
 
-def sites_of(ledger: Any) -> Iterator[Site]:
+def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
     """All sites, those that were forgotten too, by name."""
     whole = ledger.total
     proper = bool(np.all(whole.is_proper()))
     names = names_of(whole)
     for name, entry in ledger.entries.items():
         if entry.factor is None:
-            yield Site(name, None, None, "forgotten")
+            yield SiteSummary(name, None, None, "forgotten")
         elif not proper:
             why = "the posterior of all is no distribution, so nothing is known of its parts"
-            yield Site(name, None, None, why, entry.independent)
+            yield SiteSummary(name, None, None, why, entry.independent)
         else:
             yield _site(ledger, whole, name, names)
 
 
-def cavity(ledger: Any, site: str) -> Any:
+def cavity(ledger: Ledger, site: str) -> Any:
     """Prior and all other sites."""
     if len(ledger.sites) <= EXACT:
         return ledger.cavity(site)
     return ledger.total - ledger.factor(site)
 
 
-def _site(ledger: Any, whole: Any, name: str, names: Names) -> Site:
+def _site(ledger: Ledger, whole: Any, name: str, names: Names) -> SiteSummary:
     left, alone = cavity(ledger, name), ledger.entries[name].independent
     if not np.all(left.is_proper()):
         why = f"without it {_improper(left, names)} no distribution: the others do not carry it"
-        return Site(name, None, None, why, alone)
+        return SiteSummary(name, None, None, why, alone)
     with np.errstate(all="ignore"):
         nats = float(np.sum(whole.kl(left)))
-    found = max(_pulls(whole, left, names, 1), key=lambda pull: abs(pull.by), default=None)
-    return Site(name, max(nats, 0.0) if np.isfinite(nats) else nats, found, "", alone)
+    found = max(_influences(whole, left, names, 1), key=lambda one: abs(one.by), default=None)
+    return SiteSummary(name, max(nats, 0.0) if np.isfinite(nats) else nats, found, "", alone)
 
 
-def pulls_of(ledger: Any, site: str) -> list[Pull]:
+def influences_of(ledger: Ledger, site: str) -> list[Influence]:
     """Every number with a site and without it, in the order of the rows.
 
     Raises:
@@ -102,15 +77,15 @@ def pulls_of(ledger: Any, site: str) -> list[Pull]:
     """
     ledger.factor(site)
     whole = ledger.total
-    return list(_pulls(whole, cavity(ledger, site), names_of(whole), None))
+    return list(_influences(whole, cavity(ledger, site), names_of(whole), None))
 
 
-def _pulls(whole: Any, left: Any, names: Names, most: int | None) -> Iterator[Pull]:
+def _influences(whole: Any, left: Any, names: Names, most: int | None) -> Iterator[Influence]:
     """Of each table those that are moved most, or all."""
     pairs = zip(_all_tables(whole, names), _all_tables(left, names), strict=True)
     for mine, theirs in pairs:
         if mine.quantity == WEIGHT and most is not None:
-            continue  # counts of components say who has records, not who pulls
+            continue  # counts of components say who has records, not who has influence
         with np.errstate(all="ignore"):
             mean, without = mine.law.mean.ravel(), theirs.law.mean.ravel()
             by = (mean - without) / mine.law.width.ravel()
@@ -121,32 +96,32 @@ def _pulls(whole: Any, left: Any, names: Names, most: int | None) -> Iterator[Pu
         for index in order:
             member, name = mine.labels(index)
             values = (float(mean[index]), float(without[index]), float(by[index]))
-            yield Pull(mine.block, member, mine.quantity, name, *values)
+            yield Influence(mine.block, member, mine.quantity, name, *values)
 
 
 def _all_tables(law: Any, names: Names) -> list[Table]:
     """Tables, and one for each network."""
-    return [*tables_of(law, names), *_networks(law, "")]
+    return [*law.tables(names), *_networks(law, "")]
 
 
 def _networks(law: Any, block: str) -> Iterator[Table]:
-    if isinstance(law, Network):
-        mean, sd = same_shape(law.mean, np.sqrt(law.variance))
-        axes = tuple(tuple(map(str, range(size))) for size in law.batch_shape)
-        yield Table(block, "", axes, _Weights(law.layers), Normal(mean, sd))
-    elif isinstance(law, Product):
-        for name, part in law.blocks.items():
-            yield from _networks(part, joined(block, name))
-    elif isinstance(law, Plate):
-        yield from _networks(law.members, block)
+    layers, members = law.network_layers, law.exchangeable_members()
+    if layers is not None:
+        axes = tuple(map(numbered, law.batch_shape))
+        yield Table(block, "", axes, _Weights(layers), law.marginals()[0])
+    elif members is not None:
+        yield from _networks(members.laws, block)
+    else:
+        for name, part in law.named_parts().items():
+            yield from _networks(part, f"{block}/{name}" if block else name)
 
 
 class _Weights(tuple[str, ...]):
     """Names of the weights of a network, made when they are asked for: there may be millions."""
 
-    layers: Any
+    layers: Layers
 
-    def __new__(cls, layers: Any) -> Any:
+    def __new__(cls, layers: Layers) -> Any:
         made = super().__new__(cls)
         made.layers = layers
         return made
@@ -163,15 +138,19 @@ class _Weights(tuple[str, ...]):
         raise IndexError(index)
 
 
-def _improper(law: Any, names: Names) -> str:
+def _improper(law: Distribution, names: Names) -> str:
     """Which parts are not distributions, in words with their verb."""
-    if isinstance(law, Product):
-        bad = [n for n, part in law.blocks.items() if not np.all(part.is_proper())]
+    parts, members = law.named_parts(), law.exchangeable_members()
+    if members is None or len(parts) > 1:
+        if not parts:
+            return "what is left is"
+        bad = [name for name, part in parts.items() if not np.all(part.is_proper())]
         return f"{', '.join(bad)} {'is' if len(bad) == 1 else 'are'}"
-    if isinstance(law, Plate) and not np.all(law.members.is_proper()):
-        bad = np.flatnonzero(~np.asarray(law.members.is_proper()).reshape(-1))
-        own = names.get("") or tuple(map(str, range(law.size)))
-        told = ", ".join(own[int(k) % law.size] for k in bad[:3])
-        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-        return f"{'member' if len(bad) == 1 else 'members'} {told}{more} would be"
-    return "what is left is"
+    improper = np.flatnonzero(~np.asarray(members.laws.is_proper()).reshape(-1))
+    if not improper.size:
+        return "what is left is"
+    size = members.laws.batch_shape[-1]
+    own = names.get("") or numbered(size)
+    first = ", ".join(own[int(k) % size] for k in improper[:3])
+    more = f" and {len(improper) - 3} more" if len(improper) > 3 else ""
+    return f"{'member' if len(improper) == 1 else 'members'} {first}{more} would be"

@@ -11,7 +11,8 @@ import scipy.stats
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Network, stack
 from posterity.models.forward import outputs
-from posterity.networks import Dense, Layers, describe, predict
+from posterity.networks import Dense, Layers, Prediction, describe, predict
+from posterity.networks.predictive import divergence
 
 LAYERS = Layers.dense(3, 4, 3)
 RNG = np.random.default_rng(0)
@@ -91,8 +92,8 @@ def test_a_likelihood_of_another_number_of_outputs_is_refused() -> None:
 
 def test_many_inputs_and_draws_are_seen_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = describe(NETWORK, X, samples=9)
-    monkeypatch.setattr("posterity.networks.prediction.NUMBERS", 64)
-    monkeypatch.setattr("posterity.networks.prediction.ROWS", 4)
+    monkeypatch.setattr("posterity.networks.predictive.NUMBERS", 64)
+    monkeypatch.setattr("posterity.networks.predictive.ROWS", 4)
     found = describe(NETWORK, X, samples=9)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-5)
     assert predict(NETWORK, X[:0]).shape == (0, 3)
@@ -126,3 +127,31 @@ def test_densities_of_values_need_the_noise() -> None:
         found.log_predictive(y[:, 0])
     with pytest.raises(ParameterError, match="finite"):
         found.log_predictive(y * np.nan)
+
+
+def test_divergences_of_predictives_against_scipy_and_with_all_digits_where_they_agree() -> None:
+    p, q = RNG.dirichlet([1.0, 2.0, 3.0], (2, 5))
+    p[0] = [0.0, 0.25, 0.75]
+    with np.errstate(divide="ignore"):
+        classes = [{"log_chances": np.log(one)} for one in (p, q)]
+    found = divergence(*classes)
+    np.testing.assert_allclose(found, scipy.stats.entropy(p, q, axis=1), rtol=1e-12)
+    away = 1e-9 * np.array([0.3, -0.1, -0.2])
+    close = divergence({"log_chances": np.log(q)}, {"log_chances": np.log(q + away)})
+    np.testing.assert_allclose(close, (away**2 / q).sum(1) / 2, rtol=1e-6)
+    first = {"mean": X[:, :2], "variance": np.full((6, 2), 0.3), "noise": np.full((6, 2), 0.2)}
+    second = {"mean": X[:, 1:], "variance": np.full((6, 2), 0.7)}
+    expected = (0.5 / 0.7 - 1 - np.log(0.5 / 0.7) + (X[:, :2] - X[:, 1:]) ** 2 / 0.7).sum(1) / 2
+    np.testing.assert_allclose(divergence(first, second), expected, rtol=1e-12)
+    for one, other in [classes, (first, second)]:
+        traced = divergence(*(jax.tree.map(jax.numpy.asarray, part) for part in (one, other)))
+        np.testing.assert_allclose(traced, divergence(one, other), rtol=1e-5, atol=1e-7)
+
+
+def test_classes_that_nobody_saw_have_no_chance_and_add_no_entropy() -> None:
+    with np.errstate(divide="ignore"):
+        logs = np.log([[0.5, 0.5, 0.0]])
+    found = Prediction.of_classes(logs)
+    assert found.mutual_information is None
+    np.testing.assert_allclose(found.entropy, np.log(2))
+    np.testing.assert_allclose(found.log_predictive([0]), -np.log(2))

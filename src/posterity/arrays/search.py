@@ -1,0 +1,246 @@
+"""Search by shortened steps: the one line search of the library, and Newton's method on top of it.
+
+A search looks at one point a turn. A point that keeps enough of the decrease which the slope
+promises is taken, and the next step is twice as long, a whole one at most; otherwise the step is
+shortened (nocedal2006, section 3.1). The same rule serves NumPy's arrays and JAX's, and batches of
+searches beside each other; where nothing bends the other way, L-BFGS comes from SciPy.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+
+from posterity.arrays.namespace import namespace
+from posterity.arrays.tree import leaves
+from posterity.arrays.typing import Bool, Float, Int, Real
+
+ARMIJO = 1e-4
+"""The share of the decrease promised by the slope which a step must keep."""
+FLATTER = 0.8
+"""Where rounding hides a decrease: the most of the squared slope that a step may leave."""
+CLOSE = 1e-14
+"""Half the squared length of the slope, in nats, below which there is no more to gain."""
+SHORTEST = 1e-13
+"""The share of a whole step below which a search gives up."""
+ROUNDED = 5e-9
+"""Nats that rounding may hide from Newton's method: a step of a ten-thousandth of a deviation."""
+
+
+class Point(NamedTuple):
+    """A point of a search, and what one look found there.
+
+    A search over NumPy's arrays may be one of a batch: ``at`` and ``direction`` are (G, d) then,
+    all else (G,).
+    """
+
+    at: Any
+    """An array, or over JAX a tree of arrays."""
+    direction: Any
+    """Where a whole step leads, in whatever form the ``move`` of the search takes it."""
+    value: Float[Real, "*g"]
+    """What is minimised; infinite where it is not finite."""
+    rounding: Float[Real, "*g"]
+    """A change of the value that is no more than its rounding error."""
+    squared: Float[Real, "*g"]
+    """The squared length of the slope: by how much a unit of the step lowers the value at first."""
+    finite: Bool[Real, "*g"]
+    """Whether the point can be taken at all."""
+
+
+class Verdict(NamedTuple):
+    """Whether a point is taken, the share of a whole step to try next, and whether that is all."""
+
+    taken: Bool[Real, "*g"]
+    rate: Float[Real, "*g"]
+    ended: Bool[Real, "*g"]
+
+
+class Search(NamedTuple):
+    """The state of a search: the best point so far, what to try next, and points looked at."""
+
+    best: Point
+    rate: Float[Real, "*g"]
+    looks: Int[Real, ""]
+    done: Bool[Real, "*g"]
+
+
+def judged(
+    best: Point, found: Point, rate: Any, *, scale: float = 1.0, close: float = CLOSE
+) -> Verdict:
+    """Whether ``found``, by ``rate`` of a whole step from ``best``, is better; and what is next.
+
+    ``scale`` is what squared lengths are multiplied by to be in units of the value. A point is
+    better by Armijo's rule; or, where rounding hides the decrease, by a slope that is flatter.
+    """
+    np_ = namespace(found.value).np
+    promised = rate * scale * best.squared
+    falls = found.value <= best.value - ARMIJO * promised
+    level = found.value <= best.value + best.rounding
+    taken = found.finite & (falls | (level & (found.squared < FLATTER * best.squared)))
+    shorter = np_.where(found.finite, 0.5, 0.1)
+    following = np_.where(taken, np_.minimum(1.0, 2 * rate), shorter * rate)
+    hidden = ~taken & (promised <= best.rounding)
+    settled = taken & (scale * found.squared <= 2 * close)
+    return Verdict(taken, following, hidden | settled | (following < SHORTEST))
+
+
+def search(
+    look: Callable[[Any], Point],
+    start: Any,
+    *,
+    most: int,
+    move: Callable[[Any, Any, Any], Any] | None = None,
+    close: float = CLOSE,
+) -> Search:
+    """From ``start`` downhill, looking at no more than ``most`` further points.
+
+    Args:
+        look: the value, the direction and the slope at a point.
+        start: an array; over JAX (traceable) also a tree of arrays.
+        most: points to look at.
+        move: the point by a share ``rate`` along a ``direction``; a straight line by default.
+        close: half the squared length of the slope at which the search ends.
+    """
+    xp = namespace(*leaves(start))
+    step = _straight if move is None else move
+
+    def turn(state: Search) -> Search:
+        best = state.best
+        found = look(step(best.at, best.direction, state.rate))
+        verdict = judged(best, found, state.rate, close=close)
+        return Search(
+            Point(*xp.choose(verdict.taken & ~state.done, tuple(found), tuple(best))),
+            verdict.rate,
+            state.looks + 1,
+            state.done | verdict.ended | (verdict.taken & settled(found)),
+        )
+
+    def settled(point: Point) -> Any:
+        """Whether what is left to gain is too little to tell from rounding, or is not known."""
+        return ~(point.squared > 2 * xp.np.maximum(close, point.rounding))
+
+    first = look(start)
+    done = ~first.finite | settled(first)
+    begin = Search(first, xp.np.ones_like(first.value), xp.np.asarray(0), done)
+    return xp.repeat(lambda state: (state.looks < most) & ~state.done.all(), turn, begin)
+
+
+def _straight(at: Any, direction: Any, rate: Any) -> Any:
+    return at + rate[..., None] * direction
+
+
+class Mode(NamedTuple):
+    """Where Newton's method ended."""
+
+    at: Float[np.ndarray, " d"]
+    """After the last step, whose length is ``distance``."""
+    distance: float
+    """From the mode, in standard deviations of the Gaussian with the curvature there."""
+    steps: int
+
+
+def newton(
+    value: Callable[[np.ndarray], float],
+    step: Callable[[np.ndarray], tuple[np.ndarray, float]],
+    start: Float[np.ndarray, " d"],
+    *,
+    most: int,
+    close: float = CLOSE,
+) -> Mode:
+    """The mode of a log density by Newton's method with shortened steps.
+
+    Args:
+        value: the log density in nats, up to a constant; of what is not finite, anything.
+        step: the step to the top of the parabola at a point, and its squared length in units of
+            its curvature (twice what the step gains there).
+        start: (d,).
+        most: points to look at.
+        close: half the squared length of a step that is taken to be the last.
+
+    Source: nocedal2006, section 3.3.
+    """
+
+    def look(at: np.ndarray) -> Point:
+        energy = -float(value(at))
+        direction, squared = step(at) if np.isfinite(energy) else (np.zeros_like(at), np.inf)
+        finite = np.isfinite(energy) & np.isfinite(squared) & np.isfinite(direction).all()
+        energy = energy if finite else np.inf
+        rounding = min(1e-14 * (1 + abs(energy)), ROUNDED)
+        return Point(at, direction, *map(np.asarray, (energy, rounding, squared, finite)))
+
+    end = search(look, np.asarray(start, np.float64), most=most, close=close)
+    best = end.best
+    distance = float(np.sqrt(best.squared)) if best.finite else np.inf
+    at = best.at + best.direction if distance < 1 else best.at
+    return Mode(np.asarray(at), distance, int(end.looks) + 1)
+
+
+def step_by_curvature(
+    slope: Float[np.ndarray, " d"], curvature: Float[np.ndarray, "d d"]
+) -> tuple[Float[np.ndarray, " d"], float]:
+    """The step of :func:`newton` for a log density with this slope and minus this Hessian.
+
+    Where the density bends upwards, away from a mode, the size of its curvature still says how far
+    to go.
+    """
+    if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
+        return np.zeros_like(slope), np.inf
+    sizes, axes = np.linalg.eigh(curvature)
+    least = max(1e-12 * float(abs(sizes).max()), float(np.finfo(float).tiny))
+    step = axes @ ((axes.T @ slope) / np.maximum(abs(sizes), least))
+    return step, float(slope @ step)
+
+
+def lbfgs(
+    value_and_slope: Callable[[np.ndarray], tuple[Any, Any]],
+    start: Float[np.ndarray, " d"],
+    *,
+    most: int,
+    gain: float = 2.220446049250313e-09,
+    flat: float = 1e-5,
+) -> tuple[Float[np.ndarray, " d"], float, int]:
+    """The least value, by SciPy's L-BFGS: where it is, the value, and how often it was asked for.
+
+    ``value_and_slope`` gives a number and its gradient (d,); points at which they are not finite
+    are avoided. The search ends where a step gains less than ``gain`` of the value, or where no
+    slope is larger than ``flat``.
+    """
+    highest = -np.inf
+
+    def finite(at: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal highest
+        value, slope = value_and_slope(at)
+        slope = np.asarray(slope, np.float64)
+        if not (np.isfinite(value) and np.isfinite(slope).all()):
+            # Somewhat above all that was seen: the line search is to come back from there, and
+            # what it interpolates from a value that is far higher is no way back at all.
+            return highest + 1 + abs(highest), np.zeros_like(at)
+        highest = max(highest, float(value))
+        return float(value), slope
+
+    options = {"maxiter": most, "ftol": gain, "gtol": flat}
+    start = np.asarray(start, np.float64)
+    if not np.isfinite(finite(start)[0]):
+        return start, np.inf, 1
+    found: Any = scipy.optimize.minimize(
+        finite, start, jac=True, method="L-BFGS-B", options=options
+    )
+    return found.x, float(found.fun), int(found.nfev)
+
+
+def root_of_inverse(
+    curvature: Float[np.ndarray, "d d"], scale: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, "d d"]:
+    """``L`` with ``L Lᵀ`` the inverse of a curvature that is made positive where it is not.
+
+    So Laplace's approximation is as wide along directions in which a density does not fall as the
+    size of its curvature would have it. ``scale`` (d,) are the units in which that is judged.
+    """
+    unit = curvature * scale * scale[:, None]
+    unit = np.nan_to_num((unit + unit.T) / 2)
+    values, vectors = scipy.linalg.eigh(unit)
+    values = np.maximum(np.abs(values), max(1e-10 * np.abs(values).max(), 1e-12))
+    covariance = (vectors / values) @ vectors.T * scale * scale[:, None]
+    return np.linalg.cholesky((covariance + covariance.T) / 2)

@@ -1,0 +1,142 @@
+"""One line on a law: what ``repr`` says, quickly and whatever the law holds.
+
+Numbers are said where they are known and cheap: of one member, in up to 64 dimensions where a
+matrix would have to be inverted. Else it is the family with its dimensions and batch.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.arrays.tree import LABEL, map_leaves
+from posterity.families.names import names_of, with_names
+from posterity.text import MOST, SHOWN, cut, listed, short_name
+
+MOST_SOLVED = 64
+"""Dimensions up to which a matrix is inverted to be described."""
+MOST_READ = 10_000
+"""Numbers of a law up to which all are looked at."""
+
+
+def described(law: Any) -> str:
+    """One line below 200 characters on a law; never an error."""
+    for numbers in (True, False):
+        try:
+            with np.errstate(all="ignore"):
+                line = law._described(numbers)
+        except Exception:  # of tracers, of what is half built: a description is no place to fail
+            continue
+        if len(line) <= MOST:
+            return line
+    try:
+        return cut(law._described(numbers=False))
+    except Exception:
+        return cut(f"{type(law).__name__}({_shapes(law)})")
+
+
+def family_of(law: Any) -> str:
+    """A law without its numbers; never an error."""
+    try:
+        return law._described(numbers=False)
+    except Exception:
+        return type(law).__name__
+
+
+def posterior_line(prior: Any, sites: Collection[str], total: Callable[[], Any]) -> str:
+    """The posterior of so many sites where it is summed in no time, else what kind it is."""
+    if len(sites) > MOST_SOLVED or prior.dimension > MOST_READ:
+        return family_of(prior)
+    return described(with_names(total(), names_of(prior)))
+
+
+def leaf(law: Any, numbers: bool) -> str:
+    """A law without parts: its dimensions, its batch and its first numbers."""
+    own = [f"d={law.named_size}"] if _has_size(law) else []
+    own += batch(law)
+    if numbers and not law.batch_shape:
+        own += _numbers(law)
+    return called(law, own)
+
+
+def called(law: Any, own: list[str]) -> str:
+    """The name of a law's class, with what there is to say of it in parentheses."""
+    return f"{type(law).__name__}({', '.join(own)})" if own else type(law).__name__
+
+
+def batch(law: Any) -> list[str]:
+    """The batch shape, if there is one."""
+    return [f"batch={tuple(law.batch_shape)}"] if law.batch_shape else []
+
+
+def copies(law: Any, members: Any) -> str:
+    """How many members of which family, without their own batch."""
+    names = law.__dict__.get(LABEL, ())
+    kind = members[(0,) * len(members.batch_shape)]._described(numbers=False)
+    return f"{law.size} x {kind}" + (f" {listed(names)}" if names else "")
+
+
+def few(values: np.ndarray) -> str:
+    """The first few of some numbers."""
+    more = " ..." if len(values) > SHOWN else ""
+    return " ".join(f"{value:.2g}" for value in values[:SHOWN]) + more
+
+
+def known(law: Any) -> Any:
+    """The law with leaves of NumPy; an error for tracers, which stand for no numbers."""
+    return map_leaves(np.asarray, law)
+
+
+def supports(tree: Any) -> str:
+    """A tree of supports by the names of their classes."""
+    if isinstance(tree, Mapping):
+        return "{" + ", ".join(f"{short_name(k)}: {supports(v)}" for k, v in tree.items()) + "}"
+    if isinstance(tree, tuple):
+        return "(" + ", ".join(map(supports, tree)) + ")"
+    return type(tree).__name__
+
+
+def first_moments(law: Any) -> tuple[Any, Any, int] | None:
+    """First means and standard deviations, and how many there are; None where that is dear."""
+    total = sum(math.prod(np.shape(leaf)) for leaf in law.children())
+    if total > MOST_READ or (law.named_size or 1) > MOST_SOLVED:
+        return None
+    numbers = known(law)
+    if not np.all(numbers.is_proper()):
+        return np.full(1, np.nan), np.full(1, np.nan), 1
+    found = numbers.marginals()[0]
+    return found.mean, found.sd, len(found.mean)
+
+
+def _has_size(law: Any) -> bool:
+    """Whether a member has an axis, which one number has not."""
+    kinds = getattr(law, "coordinates", None)
+    return law.named_size is not None and (
+        kinds is None or any(coordinate.axes for coordinate in kinds.values())
+    )
+
+
+def _numbers(law: Any) -> list[str]:
+    """Means and standard deviations of the first few coordinates, if they are cheap."""
+    moments = law._first_moments()
+    if moments is None:
+        return []
+    mean, sd, size = moments
+    if not np.isfinite(mean[:SHOWN]).all() or not (sd[:SHOWN] >= 0).all():
+        return ["improper"] if np.isnan(sd[:SHOWN]).any() else []
+    names = law.__dict__.get(LABEL, ())
+    labels = law.labels(names) if names else ()
+    told = [f"{m:.3g} ± {s:.2g}" for m, s in zip(mean[:SHOWN], sd[:SHOWN], strict=True)]
+    told = [f"{short_name(n)}={line}" for n, line in zip(labels, told, strict=False)] or told
+    return [*told, f"{size - SHOWN} more"] if size > SHOWN else told
+
+
+def _shapes(law: Any) -> str:
+    """What there is, of what is no whole law."""
+    found = (
+        f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
+        for name, value in law.__dict__.items()
+        if name != LABEL
+    )
+    return ", ".join(found) or "nothing"

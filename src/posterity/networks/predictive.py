@@ -1,0 +1,399 @@
+"""The predictive distribution of a posterior at new inputs, from averages over its draws.
+
+A posterior is a distribution over functions; at an input only a few expectations over its draws
+matter, and all of them can be averaged draw by draw. Of classes they are ``log_chances`` (n, K),
+logarithms of the averaged probabilities, of ``(0, 1)`` for a Bernoulli likelihood, and ``entropy``
+(n,), the averaged entropy ``E[H]`` of one draw's probabilities; of real values ``mean`` and
+``variance`` (n, k) of the function over draws, and ``noise`` (n, k), the averaged variance of the
+noise where it is known. Logarithms and variances rather than probabilities and squares: in single
+precision nothing is left of a probability of 1e-50, nor of the variance 1e-4 of values near a
+thousand.
+
+:func:`expectations_of` averages over draws, :func:`merge` over two parts of them, a
+:class:`Prediction` says what follows for a user, and :func:`divergence` how far two predictives
+are apart. :func:`describe` and :func:`predict` do it for the posterior of a network.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posterity.arguments import NATURAL
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Real
+from posterity.errors import ParameterError, StructureError
+from posterity.families.gaussian import LOG_2PI
+from posterity.families.layers import Layers
+from posterity.families.network import Network
+from posterity.models.forward import outputs
+from posterity.models.likelihoods import LIKELIHOOD, check_outputs
+
+Expectations = dict[str, Any]
+"""Averages over draws, by name (see the head of this module), each with an axis of inputs first."""
+NUMBERS = 1 << 24
+"""Activations, of all draws that are looked at together, that fit into memory well."""
+ROWS = 4096
+"""Inputs that are looked at together, at most."""
+SAMPLES = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """The predictive distribution at each input; in nats where it is an entropy.
+
+    ``mean`` is the predictive probability of each class (n, K), of the label 1 (n,), or the mean
+    output (n, …). ``entropy`` (n,) is that of the predictive probabilities, all uncertainty
+    there is; ``mutual_information`` (n,) is the part of it that the parameters are to blame for,
+    which more data would take away. Of a Gaussian likelihood ``variance`` is the outputs' own,
+    ``noise_variance`` that of the noise about them where it is known, and the others are None; a
+    student that does not tell the two apart has both in ``noise_variance`` alone.
+    ``log_chances`` (n, K), of a Bernoulli likelihood (n, 2), are logarithms of the predictive
+    probabilities, right also where these are nearly zero or one.
+    """
+
+    mean: np.ndarray
+    entropy: np.ndarray | None = None
+    mutual_information: np.ndarray | None = None
+    log_chances: np.ndarray | None = None
+    variance: np.ndarray | None = None
+    noise_variance: np.ndarray | None = None
+
+    @classmethod
+    def of_classes(
+        cls,
+        log_chances: Float[np.ndarray, "n k"],
+        mean_entropy: Float[np.ndarray, " n"] | None = None,
+        *,
+        likelihood: str = "categorical",
+    ) -> Self:
+        """From logarithms of the predictive chances, minus infinity where there is none.
+
+        ``mean_entropy`` is that of the chances under one draw of the parameters, averaged over
+        draws; without it the mutual information is None.
+        """
+        chances, total = np.exp(log_chances), np.maximum(entropy(log_chances), 0.0)
+        known = None if mean_entropy is None else np.maximum(total - mean_entropy, 0.0)
+        mean = chances if likelihood == "categorical" else chances[:, 1]
+        return cls(mean, total, known, log_chances)
+
+    @classmethod
+    def of(cls, expectations: Expectations, likelihood: str) -> Self:
+        """From expectations over draws (NumPy, float64); chances are made to add up to one."""
+        if likelihood == "gaussian":
+            noise = expectations.get("noise")
+            variance = expectations["variance"]
+            return cls(expectations["mean"], variance=variance, noise_variance=noise)
+        logs = expectations["log_chances"]
+        logs = logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)
+        return cls.of_classes(logs, expectations["entropy"], likelihood=likelihood)
+
+    def log_predictive(self, y: Any) -> Float[np.ndarray, " n"]:
+        """``log p(y | x)`` of classes, of labels in {0, 1}, or of values, in nats.
+
+        Of values it is a density in the units of ``y``: that of a Gaussian of the predictive's
+        mean and of both variances, summed over the values of one input.
+
+        Raises:
+            StructureError: if there is not one label or one value of each output an input, or
+                the variance of the noise is not part of the prediction.
+            ParameterError: for a label that is no class, and values that are not finite.
+        """
+        y = np.asarray(y)
+        if self.log_chances is None and self.noise_variance is not None:
+            return self._log_density(y)
+        if self.log_chances is None or y.shape != self.mean.shape[:1]:
+            raise StructureError(
+                found=f"labels of shape {y.shape} for predictions of shape {self.mean.shape}",
+                expected="one label an input, of a categorical or a Bernoulli likelihood",
+                fix="Predict with the likelihood that the network was trained with; for values, "
+                "give the prediction its noise: dataclasses.replace(found, noise_variance=...).",
+            )
+        classes = self.log_chances.shape[1]
+        if not np.isin(y, np.arange(classes)).all():
+            raise ParameterError(
+                found=f"labels from {y.min()} to {y.max()}",
+                expected=f"whole numbers from 0 to {classes - 1}",
+                fix="Code classes as the network was trained with.",
+            )
+        return np.take_along_axis(self.log_chances, y.astype(int)[:, None], 1)[:, 0]
+
+    def _log_density(self, y: np.ndarray) -> np.ndarray:
+        if y.size != self.mean.size or y.shape[:1] != self.mean.shape[:1]:
+            raise StructureError(
+                found=f"values of shape {y.shape} for predictions of shape {self.mean.shape}",
+                expected="one value of each output an input",
+                fix="Shape them as the mean is.",
+            )
+        if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
+            raise ParameterError(
+                found="values that are not finite numbers",
+                expected="what was observed at each input",
+                fix="Leave inputs out whose value is missing.",
+            )
+        own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
+        total = own + np.asarray(self.noise_variance, np.float64)
+        residual = y.reshape(self.mean.shape) - np.asarray(self.mean, np.float64)
+        each = residual**2 / total + np.log(total) + LOG_2PI
+        return -each.reshape(len(y), -1).sum(-1) / 2
+
+
+# --- expectations over draws ----------------------------------------------------------------------
+
+
+def expectations_of(
+    likelihood: str, outputs: Any, noise_variance: Any = None, *, axis: int = 0
+) -> Expectations:
+    """Averages over draws of what their outputs say; see the head of this module.
+
+    May be compiled and vectorised, with ``likelihood`` and ``axis`` static.
+
+    Args:
+        likelihood: ``"categorical"``: outputs are logits (draws, n, K); ``"bernoulli"``: logits
+            (draws, n) or (draws, n, 1); ``"gaussian"``: values (draws, n) or (draws, n, k).
+        outputs: with the draws on ``axis``; of a Gaussian likelihood, where each input has noise
+            of its own, a pair of the values and of the noise's variances, shaped alike.
+        noise_variance: of the others' noise: a number, or one for each draw, shaped to
+            broadcast against the values.
+        axis: where the draws are.
+
+    >>> import jax.numpy as jnp
+    >>> averages = expectations_of("gaussian", jnp.array([[[1.0]], [[3.0]]]), 0.5)
+    >>> {name: float(value[0, 0]) for name, value in averages.items()}
+    {'mean': 2.0, 'variance': 1.0, 'noise': 0.5}
+    """
+    LIKELIHOOD.check(likelihood=likelihood)
+    if likelihood == "gaussian":
+        values, noise = outputs if isinstance(outputs, tuple | list) else (outputs, noise_variance)
+        values = jnp.moveaxis(jnp.asarray(values), axis, 0)
+        if noise is not None and jnp.ndim(noise):
+            noise = jnp.moveaxis(jnp.asarray(noise), axis, 0)
+        # About one of the draws, so that large values leave digits for their variance.
+        away = values - values[0]
+        mean = away.mean(0)
+        averages = {"mean": values[0] + mean, "variance": ((away - mean) ** 2).mean(0)}
+        if noise is not None:
+            averages["noise"] = jnp.broadcast_to(noise, values.shape).mean(0).astype(values.dtype)
+        return {
+            name: value.reshape(len(value), math.prod(value.shape[1:]))
+            for name, value in averages.items()
+        }
+    logits = jnp.moveaxis(jnp.asarray(outputs), axis, 0)
+    if likelihood == "bernoulli":
+        logs = log_coin(logits.reshape(*logits.shape[:2], 1))[..., ::-1]
+    else:
+        logs = log_softmax(logits)
+    mean = jax.nn.logsumexp(logs, axis=0) - math.log(len(logs))
+    return {"log_chances": mean, "entropy": entropy(logs).mean(0)}
+
+
+def merge(
+    first: Expectations, second: Expectations, counts: tuple[Any, Any] | list[Any]
+) -> Expectations:
+    """The expectations over all draws from those over two parts, of so many draws each.
+
+    A running average of any length is one such dictionary and the number of draws in it; the
+    variance is exact, by the parallel formula (chan1983). Of NumPy arrays computed in NumPy:
+    beyond some millions of draws keep the average in float64, where the newest still counts.
+
+    Raises:
+        StructureError: if the two are not of the same likelihood.
+
+    >>> one = {"mean": np.array([[0.0]]), "variance": np.array([[0.0]])}
+    >>> two = {"mean": np.array([[3.0]]), "variance": np.array([[0.0]])}
+    >>> merge(one, two, (2, 1))["variance"].item()  # of 0, 0 and 3
+    2.0
+    """
+    if set(first) != set(second):
+        raise StructureError(
+            found=f"expectations {sorted(first)} and {sorted(second)}",
+            expected="the same of both parts",
+            fix="Average each likelihood's on their own.",
+        )
+    share, merged = counts[1] / (counts[0] + counts[1]), {}
+    for name in first:
+        one, two = first[name], second[name]
+        np_ = namespace(one, two, share).np
+        if name == "log_chances":
+            with np.errstate(divide="ignore"):  # a part without draws has no share
+                merged[name] = np_.logaddexp(one + np_.log1p(-share), two + np_.log(share))
+            continue
+        merged[name] = one + share * (two - one)
+        if name == "variance":
+            merged[name] += share * (1 - share) * (second["mean"] - first["mean"]) ** 2
+    return merged
+
+
+def divergence(first: Expectations, second: Expectations) -> Float[Real, " n"]:
+    """``KL`` from the first predictive to the second at each input, in nats.
+
+    Of values, between independent Gaussians of the moments, noise included where it is known.
+    """
+    if "log_chances" in first:
+        return kl_of_classes(first["log_chances"], second["log_chances"])
+    total, other = (part["variance"] + part.get("noise", 0.0) for part in (first, second))
+    log = namespace(total, other).np.log
+    return kl_of_values(first["mean"] - second["mean"], log(total), log(other))
+
+
+# --- formulas, of NumPy arrays and of JAX's ------------------------------------------------------
+
+
+def kl_of_classes(log_p: Float[Real, "n k"], log_q: Float[Real, "n k"]) -> Float[Real, " n"]:
+    """``Σ_c p_c log(p_c / q_c)`` in nats, with all digits where the two agree.
+
+    Terms ``p log(p / q) - p + q`` add up to the same and are all at least zero.
+    """
+    np_ = namespace(log_p, log_q).np
+    p = np_.exp(log_p)
+    ratio = np_.where(p > 0, log_p - log_q, 0)
+    near = np_.abs(ratio) < 1
+    close = p * _above_tangent(-np_.where(near, ratio, 0))
+    return np_.where(near & (p > 0), close, np_.exp(log_q) - p + p * ratio).sum(-1)
+
+
+def kl_of_values(
+    away: Float[Real, "n k"], log_variance: Float[Real, "n k"], log_other: Float[Real, "n k"]
+) -> Float[Real, " n"]:
+    """``KL`` in nats of independent Gaussians whose means are ``away`` from the others'."""
+    np_ = namespace(away, log_variance, log_other).np
+    squares = away**2 * np_.exp(-log_other)
+    return (_above_tangent(log_variance - log_other) + squares).sum(-1) / 2
+
+
+def _above_tangent(x: Any) -> Any:
+    """``exp(x) - 1 - x``, with all digits at zero."""
+    np_ = namespace(x).np
+    series = x * x * (0.5 + x / 6 * (1 + x / 4 * (1 + x / 5)))
+    with np.errstate(over="ignore"):
+        return np_.where(np_.abs(x) < 0.05, series, np_.expm1(x) - x)
+
+
+def log_softmax(logits: Float[Real, "*n k"]) -> Float[Real, "*n k"]:
+    """Logarithms of the chances of classes with these logits, never below -1e30."""
+    np_ = namespace(logits).np
+    # Bounded, so that a chance of zero times its logarithm is zero also where logits overflow.
+    away = np_.maximum(logits - logits.max(-1, keepdims=True), -1e30)
+    return away - np_.log(np_.exp(away).sum(-1, keepdims=True))
+
+
+def log_coin(logits: Float[Real, "*n 1"]) -> Float[Real, "*n 2"]:
+    """Logarithms of the chances of what has these log odds, and of its opposite."""
+    np_ = namespace(logits).np
+    return -np_.concatenate([np_.logaddexp(0, -logits), np_.logaddexp(0, logits)], -1)
+
+
+def entropy(log_chances: Float[Real, "*n k"]) -> Float[Real, "*n"]:
+    """``-Σ p log p`` in nats, where a chance of zero counts nothing."""
+    np_ = namespace(log_chances).np
+    chances = np_.exp(log_chances)
+    return -(chances * np_.where(chances > 0, log_chances, 0.0)).sum(-1)
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+
+def predict(
+    network: Network,
+    x: Any,
+    *,
+    key: jax.Array | None = None,
+    samples: int = SAMPLES,
+    likelihood: str = "categorical",
+) -> Float[np.ndarray, "n ..."]:
+    """Predictive probabilities (n, K), averaged over draws; see :func:`describe` for the rest.
+
+    Args:
+        network: one posterior over the weights.
+        x: inputs (n, …), scaled as those it was trained on.
+        key: of the draws, ``jax.random.key(0)`` by default.
+        samples: how many draws; 0 predicts at the posterior mean.
+        likelihood: ``"categorical"``, ``"bernoulli"`` (probabilities (n,) of the label 1) or
+            ``"gaussian"`` (mean outputs).
+
+    Raises:
+        StructureError: for a batch of networks, inputs of another size, or a number of outputs
+            that the likelihood has not.
+        ParameterError: for inputs that are not finite.
+
+    >>> network = Network.prior(Layers.dense(4, 3, 2), 0.01)
+    >>> predict(network, np.zeros((5, 4)), samples=10).shape
+    (5, 2)
+    """
+    return describe(network, x, key=key, samples=samples, likelihood=likelihood).mean
+
+
+def describe(
+    network: Network,
+    x: Any,
+    *,
+    key: jax.Array | None = None,
+    samples: int = SAMPLES,
+    likelihood: str = "categorical",
+) -> Prediction:
+    """As :func:`predict`, with what is uncertain of it; arguments and errors as there."""
+    LIKELIHOOD.check(likelihood=likelihood)
+    NATURAL.check(samples=samples)
+    x = _inputs(network, x)
+    check_outputs(network.layers, likelihood)
+    key = jax.random.key(0) if key is None else key
+    with jax.enable_x64(False):  # in single precision, whatever the caller computes in
+        weights = _weights(network, samples, key)
+        rows = max(NUMBERS // max(map(math.prod, network.layers.images)), 1)
+        together = max(min(len(weights), rows // min(max(len(x), 1), ROWS)), 1)
+        groups = np.array_split(weights, -(-len(weights) // together))
+        parts = [
+            _averaged(network.layers, likelihood, groups, x[at : at + ROWS])
+            for at in range(0, max(len(x), 1), ROWS)
+        ]
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Prediction.of(whole, likelihood)
+
+
+def _averaged(layers: Layers, likelihood: str, groups: list[np.ndarray], x: Any) -> Expectations:
+    """Expectations over all draws of the weights, in float64, from groups of them."""
+    total: Expectations = {}
+    count = 0
+    for group in groups:
+        part = _expectations(layers, likelihood, group, x)
+        part = {name: np.asarray(value, np.float64) for name, value in part.items()}
+        total = merge(total, part, (count, len(group))) if count else part
+        count += len(group)
+    return total
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _expectations(layers: Layers, likelihood: str, weights: Any, x: Any) -> Expectations:
+    return expectations_of(likelihood, jax.vmap(lambda z: outputs(layers, z, x))(weights))
+
+
+def _weights(network: Network, samples: int, key: Any) -> np.ndarray:
+    mean = np.asarray(network.mean, np.float32)
+    if not samples:
+        return mean[None]
+    noise = np.asarray(jax.random.normal(key, (samples, mean.size), jnp.float32))
+    return mean + np.sqrt(np.asarray(network.variance, np.float32)) * noise
+
+
+def _inputs(network: Network, x: Any) -> np.ndarray:
+    x = np.asarray(x)
+    fits = isinstance(network, Network) and network.batch_shape == () and x.ndim > 0
+    if not fits or int(np.prod(x.shape[1:])) != network.layers.inputs or x.dtype.kind not in "biuf":
+        raise StructureError(
+            found=f"inputs of shape {x.shape} for {network!r}",
+            expected="one network, and an axis of inputs before those of one input",
+            fix="Pass x[None] for a single input, network[0] for one of several networks, and "
+            "`.posterior` of a ledger or a fusion.",
+        )
+    if not np.isfinite(x).all():
+        raise ParameterError(
+            found="NaN or infinity among the inputs",
+            expected="finite numbers",
+            fix="Impute missing values as for training.",
+        )
+    return np.asarray(x, np.float32).reshape(len(x), network.layers.inputs)
