@@ -19,7 +19,7 @@ from posterity.artifact import open_artifact, save
 from posterity.errors import ArtifactError
 from posterity.files import clean_stale, writing
 
-SECONDS = 20.0
+SECONDS = float(os.environ.get("POSTERITY_CHECKPOINT_SECONDS", "20"))
 """The least time after which :attr:`Checkpoint.due` asks for another save."""
 
 

@@ -55,7 +55,7 @@ def save(
 
 
 def _pieces(value: Any, provenance: Mapping[str, str]) -> list[Any]:
-    """The bytes of a file, one piece after the other, once it was made sure that they can be read."""
+    """The bytes of a file, piece by piece, once it was made sure that they can be read."""
     arrays: dict[str, np.ndarray] = {}
     _check_kind(value)
     tree = encode(value, "", arrays)
@@ -161,9 +161,9 @@ class _Opened(NamedTuple):
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
     """A file whose header and manifest were read; all it can trip over names the file."""
-    with container.opened(Path(path)) as (file, size):
-        with _read(file, size, f"file {os.fspath(path)!r}") as found:
-            yield found
+    where = f"file {os.fspath(path)!r}"
+    with container.opened(Path(path)) as (file, size), _read(file, size, where) as found:
+        yield found
 
 
 @contextlib.contextmanager

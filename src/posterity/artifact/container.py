@@ -6,6 +6,7 @@ of one buffer.
 """
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -215,6 +216,8 @@ def read_arrays(file: Any, header: Header, size: int) -> dict[str, np.ndarray]:
 
 def is_sparse(file: Any, size: int) -> bool:
     """Whether a large file of ``size`` bytes takes less than half of them on disk."""
+    if isinstance(file, io.BytesIO):
+        return False
     blocks = getattr(os.fstat(file.fileno()), "st_blocks", None)
     return blocks is not None and size > _LARGE and 512 * blocks < size / 2
 

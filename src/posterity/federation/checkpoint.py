@@ -147,7 +147,7 @@ def _gone(value: dict[str, Any]) -> set[str]:
     return {DATA.format(site) for site in value["ledger"].forgotten}
 
 
-# --- the trace as arrays ---------------------------------------------------------------------------
+# --- the trace as arrays -----------------------------------------------------------------------
 
 OUTCOMES = ("updated", "relayed", "refused", "failed", "forgotten")
 NUMBERS = ("residual", "change", "quadrature_error")
@@ -169,20 +169,15 @@ def _visits(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, ...
     """The visits of which these are the columns."""
     sites, numbers = columns["sites"], columns["bits"].view(float).tolist()
     rows = zip(columns["visits"].tolist(), numbers, columns["none"].tolist(), strict=True)
-    return tuple(
-        Visit(
-            step,
-            sites[site],
-            OUTCOMES[outcome],
-            halvings,
-            *(None if empty else value for value, empty in zip(values, none, strict=True)),
-            error=errors.get(str(number)),
-        )
-        for number, ((step, site, outcome, halvings), values, none) in enumerate(rows)
-    )
+    visits = []
+    for number, ((step, site, outcome, halvings), values, none) in enumerate(rows):
+        known: Any = [None if empty else v for v, empty in zip(values, none, strict=True)]
+        error = errors.get(str(number))
+        visits.append(Visit(step, sites[site], OUTCOMES[outcome], halvings, *known, error=error))
+    return tuple(visits)
 
 
-# --- the state of a schedule as JSON ---------------------------------------------------------------
+# --- the state of a schedule as JSON -----------------------------------------------------------
 
 
 class _Members:

@@ -1,4 +1,4 @@
-"""The driver that has all sites in this process: it carries messages between them and a schedule."""
+"""The driver that has all sites in this process, and carries messages to them."""
 
 import dataclasses
 import functools

@@ -141,17 +141,32 @@ def federate(
     options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
     options |= {"personal": personal, "on_error": on_error, "tolerance": tolerance}
     run = start(sites, model, prior, **options)
-    most = ROUNDS * run.round if steps is None else steps
-    converged = steps is None or tolerance is not None
-    if few := too_few_hops(run, most):
+    if few := too_few_hops(run, steps):
         warnings.warn(few, ConvergenceWarning, stacklevel=3)
-    if checkpoint is None:
-        while not run.is_at_goal(most, converged):
-            run = run.towards(most, converged, progress)
-    else:
-        run = kept(run, checkpoint, most, converged, progress)
+    run = proceed(run, steps, tolerance is not None, progress=progress, checkpoint=checkpoint)
     if steps != 0 and not run.status.converged:
         warnings.warn(_not_converged(run), ConvergenceWarning, stacklevel=3)
+    return run
+
+
+def proceed(
+    run: Run,
+    steps: int | None,
+    converge: bool,
+    *,
+    progress: ProgressCallback | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Run:
+    """The run after ``steps`` steps in all or, with ``converge``, once it has converged.
+
+    Without ``steps`` it ends once it has converged, or after a hundred rounds. With a checkpoint
+    it goes on from there. Errors as of :func:`federate`; nothing is warned of.
+    """
+    most, converge = (ROUNDS * run.round, True) if steps is None else (steps, converge)
+    if checkpoint is not None:
+        return kept(run, checkpoint, most, converge, progress)
+    while not run.is_at_goal(most, converge):
+        run = run.towards(most, converge, progress)
     return run
 
 
@@ -172,21 +187,21 @@ def start(
     ON_ERROR.check(on_error=on_error)
     POSITIVE.or_none().check(tolerance=tolerance)
     SITES.check(sites=list(sites))
-    prior = loaded(prior)
+    given: Any = loaded(prior)
     model = model if isinstance(model, Model) else FunctionModel(model)
-    sites, prior = in_order(sites, prior)
+    sites, given = in_order(sites, given)
     if personal is not False:
-        if isinstance(prior, Ledger):
+        if isinstance(given, Ledger):
             raise UsageError(
                 found="a ledger to go on from, with personal parameters",
                 expected="a prior for them",
                 fix="Pass `ledger.posterior`, as a prior.",
             )
-        model, prior = hierarchical(model, prior, personal)
+        model, given = hierarchical(model, given, personal)
     update = update or LocalUpdate()
     if schedule is None:
         schedule = Synchronous(damping=1.0) if update.trains else Sequential()
-    ledger = prior if isinstance(prior, Ledger) else Ledger(prior)
+    ledger = given if isinstance(given, Ledger) else Ledger(given)
     prior = ledger.prior
     key = first_key() if key is None else key
     records = _records(sites, weights or {}, model)
@@ -219,10 +234,10 @@ def _sites(agreement: Agreement, records: Mapping[str, Records]) -> dict[str, Si
     }
 
 
-def too_few_hops(run: Run, steps: int) -> str | None:
+def too_few_hops(run: Run, steps: int | None) -> str | None:
     """A warning of a walk that is too short to visit all sites of its graph."""
     schedule = run.schedule
-    if not isinstance(schedule, OverGraph) or not 0 < steps <= schedule.cover:
+    if not isinstance(schedule, OverGraph) or not 0 < (steps or 0) <= schedule.cover:
         return None
     return (
         f"{steps} hops are too few: it takes {schedule.about_cover} to visit all "

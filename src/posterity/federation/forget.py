@@ -1,8 +1,10 @@
 """``forget``: take sites out of a ledger or a run, refine what is left, and give a receipt."""
 
 import dataclasses
+import functools
 import math
 import os
+from typing import Any
 
 from posterity.arguments import NATURAL, Constraint, renamed
 from posterity.artifact import loaded
@@ -121,31 +123,29 @@ def forget(
     >>> done.exact, float(done.ledger.posterior.a)
     (True, 2.0)
     """
-    target = loaded(target)
-    _TARGET.check(target=target)
+    held: Any = loaded(target)
+    _TARGET.check(target=held)
     _NAMES.check(sites=sites)
     NATURAL.or_none().check(sweeps=sweeps)
     sites = tuple(dict.fromkeys(sites))
-    if (sweeps or restart or rehearse) and (isinstance(target, Ledger) or target.exact):
+    if (sweeps or restart or rehearse) and (isinstance(held, Ledger) or held.exact):
         raise UsageError(
             found=f"sweeps={sweeps}, restart={restart}, rehearse={rehearse} for "
-            + ("a ledger" if isinstance(target, Ledger) else "a run that forgets exactly"),
+            + ("a ledger" if isinstance(held, Ledger) else "a run that forgets exactly"),
             expected="refinement only in runs of models that are not conjugate",
             fix="Leave these arguments out.",
         )
-    if isinstance(target, Ledger):
-        return _from_ledger(target, sites)
-    before = target.ledger
+    if isinstance(held, Ledger):
+        return _from_ledger(held, sites)
+    before = held.ledger
     restart = restart and bool(set(before.sites) - set(sites))  # else no factor is left to zero
-    run = (target.restarted() if restart else target).forget(*sites)
+    run = (held.restarted() if restart else held).forget(*sites)
     _check_contributed(before, sites)
     if run.ledger.independent and not restart:  # conjugate, or nobody is left
         receipt = issue(before, run.ledger, None)
         return Forgotten(run.ledger, receipt, run, 0.0, Status.of(0.0, run.tolerance))
-    if sweeps is None:
-        run = run.refined(progress=progress)
-    else:
-        run = run.sweep(sweeps, progress=progress)
+    refined = run.refined if sweeps is None else functools.partial(run.sweep, sweeps)
+    run = refined(progress=progress)
     if not (allow_unconverged or sweeps is not None or run.status.converged):
         raise _not_converged(run, sites, None)
     certificate = certify(run)

@@ -20,7 +20,6 @@ from posterity.graphs.times import cover_times, expected_cover_time, sampled_cov
 from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
 
-
 WALKS = 32
 """Walks over which the time to cover a graph is averaged, where theory does not know it."""
 MATRIX_SITES = 256

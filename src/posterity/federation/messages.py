@@ -33,9 +33,9 @@ class Message:
 
 @dataclasses.dataclass(frozen=True)
 class Improve(Message):
-    """Asks a site for a better factor than ``factor``, which is part of the posterior ``view``.
+    """Asks a site for a better factor than ``factor``, a part of the posterior ``view``.
 
-    ``count`` is the number of local steps that the site has taken, ``key`` its source of randomness.
+    ``count`` is the number of local steps that the site has taken, ``key`` its random numbers'.
     """
 
     view: ExponentialFamily
@@ -108,7 +108,7 @@ class Curvature(Message):
 
 @dataclasses.dataclass(frozen=True)
 class DescribeOwn(Message):
-    """Asks for the posterior of the site's own parameters, given draws from the shared posterior."""
+    """Asks for the site's own parameters, given draws from the shared posterior."""
 
     posterior: ExponentialFamily
 

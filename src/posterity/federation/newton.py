@@ -41,12 +41,12 @@ def newton(federation: Federation, state: State) -> Newton:
     """The joint Newton step from the current posterior; a SiteError if a site fails."""
     q: Any = state.posterior
     prior: Any = state.prior
-    answers = _answers(federation, state, q, curvature=True)
+    answers: Any = _answers(federation, state, q, curvature=True)
     if answers is None:
         return Newton(np.full(q.own_size, np.nan), math.inf, math.inf)
     pull = prior.precision * (prior.mean - q.mean)
-    slope = sum((answer.slope for answer in answers), start=pull)
-    curvature = sum((answer.curvature for answer in answers), start=np.diag(prior.precision))
+    slope: Any = sum((answer.slope for answer in answers), start=pull)
+    curvature: Any = sum((answer.curvature for answer in answers), start=np.diag(prior.precision))
     step = _solved(curvature, slope)
     there: Any = sum((answer.factor for answer in answers), start=prior)
     # In the mean by Newton's step; in the precision by what the sites would now say.

@@ -5,13 +5,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-import jax
-
 from posterity.arguments import NATURAL, POSITIVE, one_of, renamed
 from posterity.errors import LedgerError, SiteError, UsageError
-from posterity.families import ExponentialFamily
 from posterity.families.description import posterior_line
-from posterity.federation.driver import Federation
 from posterity.federation.gossip import Gossip, OverGraph, is_answered, token_of
 from posterity.federation.keys import fold_in
 from posterity.federation.messages import DescribeOwn, Token
@@ -19,8 +15,8 @@ from posterity.federation.newton import applies, stepped
 from posterity.federation.personal import SitePosterior, check_personal, site_posterior
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State
-from posterity.federation.status import TOLERANCE, is_final, status_of
-from posterity.federation.visit import Agreement, Visit, leave
+from posterity.federation.status import Position, is_final, status_of
+from posterity.federation.visit import Visit, leave
 from posterity.ledger import Ledger
 from posterity.models.personal import Law
 from posterity.notebook import html
@@ -35,17 +31,8 @@ NOISY_ROUNDS = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Run(Position):
     """A federation up to some step. Immutable: whatever goes on from it gives a new run."""
-
-    federation: Federation
-    schedule: Schedule
-    state: State
-    key: jax.Array
-    trace: tuple[Visit, ...] = ()
-    """What happened so far, visit by visit."""
-    tolerance: float = TOLERANCE
-    """Nats that may be left to change in a posterior that is said to have converged."""
 
     def __repr__(self) -> str:
         """One line, without its history; never an error."""
@@ -60,38 +47,6 @@ class Run:
 
     def _repr_html_(self) -> str:
         return html(self, "run")
-
-    @property
-    def agreement(self) -> Agreement:
-        """What all sites know: the model, the local rule, and the names of the sites."""
-        return self.federation.agreement
-
-    @property
-    def posterior(self) -> ExponentialFamily:
-        """The current posterior."""
-        return self.state.posterior
-
-    @property
-    def ledger(self) -> Ledger:
-        """The prior and every site's factor; its posterior is the run's, to the last bit."""
-        return self.state.ledger
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        """Names of the sites that have not been forgotten, sorted."""
-        return tuple(s for s in self.agreement.sites if not self.state.is_forgotten(s))
-
-    @property
-    def contributing(self) -> tuple[str, ...]:
-        """Names of the sites that have records and have not been forgotten, sorted."""
-        return tuple(site for site in self.sites if site not in self.agreement.silent)
-
-    @property
-    def exact(self) -> bool:
-        """Whether each factor depends on its own site's data alone: forgetting is then exact."""
-        entries = self.state.entries.values()
-        alone = all(entry.independent for entry in entries if entry.factor is not None)
-        return self.agreement.update.conjugate and alone
 
     def site(self, name: str) -> SitePosterior:
         """A site's own parameters, and its predictions (partial pooling only); the site is asked.
@@ -130,11 +85,6 @@ class Run:
     def rule(self) -> str:
         """How sites find their factors, and who has a turn when, in words."""
         return f"{self.agreement.update.rule}; {self.schedule.rule}"
-
-    @property
-    def round(self) -> int:
-        """Steps after which every site has had a turn, or may be expected to."""
-        return self.schedule.round(len(self.agreement.sites))
 
     @renamed(most="steps", callback="progress")
     def converge(

@@ -315,7 +315,7 @@ def expected(state: State, site: str) -> Pending:
         LedgerError: if there is none.
     """
     pending = state.pending
-    if pending is None or site not in pending.waiting:
+    if pending is None or site not in (pending.bases or pending.waiting):
         raise LedgerError(
             found=f"an answer of site {site!r} that nobody waits for",
             expected="an answer to the question that was asked last",

@@ -8,7 +8,7 @@ still to come. Where they are noisy, the sites are asked anew and their answers 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,10 +19,12 @@ from posterity.federation.driver import Federation
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Failure, Improve, MeasureGradient
 from posterity.federation.newton import applies, newton
+from posterity.federation.schedules import Schedule
 from posterity.federation.state import State
 from posterity.federation.visit import Agreement, Visit, distance
 from posterity.inference.choice import coordinates
 from posterity.inference.step import fisher_length
+from posterity.ledger import Ledger
 from posterity.status import Status
 
 TOLERANCE = 1e-3
@@ -35,61 +37,58 @@ SAMPLES = 64
 """Estimates averaged where gradients are noisy."""
 
 
-class Standing(Protocol):
-    """A run, as far as a status asks about it."""
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """How far a federation has come."""
 
-    @property
-    def federation(self) -> Federation:
-        """The driver that asks sites."""
-        ...
+    federation: Federation
+    schedule: Schedule
+    state: State
+    key: jax.Array
+    trace: tuple[Visit, ...] = ()
+    """What happened so far, visit by visit."""
+    tolerance: float = TOLERANCE
+    """Nats that may be left to change in a posterior that is said to have converged."""
 
     @property
     def agreement(self) -> Agreement:
-        """What all sites know."""
-        ...
-
-    @property
-    def state(self) -> State:
-        """Factors and their sum."""
-        ...
+        """What all sites know: the model, the local rule, and the names of the sites."""
+        return self.federation.agreement
 
     @property
     def posterior(self) -> ExponentialFamily:
         """The current posterior."""
-        ...
+        return self.state.posterior
 
     @property
-    def key(self) -> jax.Array:
-        """Where keys of sites come from."""
-        ...
+    def ledger(self) -> Ledger:
+        """The prior and every site's factor; its posterior is the run's, to the last bit."""
+        return self.state.ledger
 
     @property
-    def trace(self) -> tuple[Visit, ...]:
-        """The visits so far."""
-        ...
-
-    @property
-    def tolerance(self) -> float:
-        """Nats that may be left."""
-        ...
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites that have not been forgotten, sorted."""
+        return tuple(s for s in self.agreement.sites if not self.state.is_forgotten(s))
 
     @property
     def contributing(self) -> tuple[str, ...]:
-        """Sites with records that were not forgotten."""
-        ...
+        """Names of the sites that have records and have not been forgotten, sorted."""
+        return tuple(site for site in self.sites if site not in self.agreement.silent)
 
     @property
     def exact(self) -> bool:
-        """Whether each factor depends on its own site's data alone."""
-        ...
+        """Whether each factor depends on its own site's data alone: forgetting is then exact."""
+        entries = self.state.entries.values()
+        alone = all(entry.independent for entry in entries if entry.factor is not None)
+        return self.agreement.update.conjugate and alone
 
     @property
     def round(self) -> int:
-        """Steps of a round."""
-        ...
+        """Steps after which every site has had a turn, or may be expected to."""
+        return self.schedule.round(len(self.agreement.sites))
 
 
-def status_of(run: Standing) -> Status:
+def status_of(run: Position) -> Status:
     """What is known of a run, from its trace or, where gradients are noisy, from its sites.
 
     ``left`` estimates in nats by how much all rounds to come would still move the posterior (KL
@@ -115,13 +114,13 @@ def is_final(status: Status) -> bool:
     return status.state != "not converged" or status.left <= status.tolerance
 
 
-def _allowed(run: Standing) -> float:
+def _allowed(run: Position) -> float:
     """The tolerance; for each coordinate where noise is what keeps a posterior from settling."""
     noisy = run.agreement.update.noisy
     return run.tolerance * (coordinates(run.state.prior) if noisy else 1)
 
 
-def _left(run: Standing, visits: Mapping[str, list[Visit]]) -> tuple[float, bool]:
+def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool]:
     """Nats that are left to change, and whether rounds change more and more."""
     update = run.agreement.update
     if not visits or run.exact:
@@ -156,7 +155,7 @@ def _left(run: Standing, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     return left, growing
 
 
-def next_round(run: Standing) -> float:
+def next_round(run: Position) -> float:
     """By how many nats a round in which all sites improve at once would move the posterior."""
     agreed, state = run.agreement, run.state
     if not agreed.update.searches:
@@ -172,7 +171,7 @@ def next_round(run: Standing) -> float:
     return distance(state.posterior, after) if agreed.admits(after) else math.inf
 
 
-def _known(run: Standing, measure: Callable[[Standing], float]) -> float:
+def _known(run: Position, measure: Callable[[Position], float]) -> float:
     """What is measured; infinite where it is no number, or a site fails and is passed over."""
     try:
         measured = measure(run)
@@ -204,7 +203,7 @@ def _length(visits: Mapping[str, list[Visit]], turn: int) -> float | None:
     return math.fsum(math.sqrt(2 * change) for change in changes if change is not None)
 
 
-def _last_two(run: Standing) -> dict[str, list[Visit]]:
+def _last_two(run: Position) -> dict[str, list[Visit]]:
     """The last turns of each site that contributes since one left, the latest first."""
     turns: dict[str, list[Visit]] = {site: [] for site in run.contributing}
     lacking = 2 * len(turns)
@@ -248,7 +247,7 @@ class Certificate:
         return self.distance + 2 * self.error
 
 
-def certify(run: Standing, *, samples: int = SAMPLES) -> Certificate:
+def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
     """Measure how far the run's posterior is from where its sites would leave it alone.
 
     Where gradients are noisy, ``samples`` estimates are averaged.
@@ -261,13 +260,12 @@ def certify(run: Standing, *, samples: int = SAMPLES) -> Certificate:
     for site in run.contributing:
         factor, key = run.state.factor(site), site_key(run.key, site)
         answer: Any = run.federation.ask(MeasureGradient(site, q, factor, samples, key))
-        direction = None if isinstance(answer, Failure) else answer.direction
-        if direction is None:
+        if isinstance(answer, Failure) or answer.direction is None:
             residuals[site] = noise = math.nan
             continue
         with jax.enable_x64(True):
-            residuals[site] = float(_fisher_length(q, direction))
-        total, noise = total + direction, noise + answer.variance
+            residuals[site] = float(_fisher_length(q, answer.direction))
+        total, noise = total + answer.direction, noise + answer.variance
     with jax.enable_x64(True):
         squared = float(_fisher_length(q, total)) ** 2 + 0.0 * noise
     distance = max(squared - noise, 0.0) / 2

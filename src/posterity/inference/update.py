@@ -130,9 +130,8 @@ class LocalUpdate(eqx.Module):
         DOMAIN.or_none().check(domain=domain)
         DTYPE.check(dtype=dtype)
         self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
-        number = isinstance(rate, Real)
-        made = rate is None or isinstance(rate, Decaying)
-        self.rate = float(rate) if number else rate if made else Decaying(rate)  # pyright: ignore[reportArgumentType]
+        function = callable(rate) and not isinstance(rate, Decaying)
+        self.rate = Decaying(rate) if function else float(rate) if isinstance(rate, Real) else rate  # pyright: ignore
         self.steps, self.batch_size, self.dtype = steps, batch_size, dtype
         self.temperature, self.domain = float(temperature), domain
         self.trust = None if trust is None or math.isinf(trust) else float(trust)
@@ -229,8 +228,8 @@ class LocalUpdate(eqx.Module):
         wide = dtype_of(q)
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
-        trusted = self.noisy and not retract and self.trust is not None
-        reach = self.trust + coordinates(q) if trusted else None
+        trusted = self.noisy and not retract
+        reach = self.trust + coordinates(q) if trusted and self.trust is not None else None
 
         def step(index: Any, carry: Any) -> Any:
             q, factor, _, info = carry
