@@ -6,13 +6,7 @@ import numpy as np
 
 from posterity.arrays.tree import leaves_with_path, structure
 from posterity.errors import ParameterError, StructureError
-from posterity.families import (
-    Distribution,
-    ExponentialFamily,
-    LowRankGaussian,
-    Mixture,
-    Transformed,
-)
+from posterity.families import Distribution, ExponentialFamily
 
 
 def check_finite(family: Any, place: str) -> None:
@@ -46,20 +40,10 @@ def check_adds(law: Any, place: str) -> None:
     """Raise a StructureError for what is no exponential family, whose parameters do not add."""
     if isinstance(law, ExponentialFamily):
         return
-    fix = "Wrap components without labels as posterity.Plate(members, weights)."
-    if isinstance(law, Transformed):
-        fix = "Take its .law everywhere: that of the unconstrained numbers."
-    elif isinstance(law, Mixture):
-        fix = (
-            "Wrap components without labels as posterity.Plate(members, weights), or take "
-            ".collapse(), the one law nearest to all."
-        )
-    elif isinstance(law, LowRankGaussian):
-        fix = "Take Gaussian.from_standard(q.mean, q.covariance), or DiagonalGaussian."
     raise StructureError(
         found=f"a {type(law).__name__} in {place}",
         expected="an exponential family, a Ledger, or the path of a file with one",
-        fix=fix,
+        fix=getattr(law, "addend", Distribution.addend),
     )
 
 

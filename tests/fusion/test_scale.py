@@ -159,12 +159,11 @@ def test_where_it_cannot_be_said_it_is_not():
     assert bare.scale.expected is None and "priors are not known" in str(bare.scale)
     assert bare.residual == pytest.approx(bare.cost / 2)
     sites = list(gaussian_sites(np.random.default_rng(0), (5, 5)))
-    assert "only KL" in fused(sites, "wasserstein").scale.why
     assert "only KL" in fused(sites, "jeffreys").scale.why
     rates = [(Gamma.from_standard(1.0, 1.0), Gamma(float(n), 2.0)) for n in (3, 4)]
-    assert "Gamma does not say" in fused(rates).scale.why
-    streamed = fuse({"a": plate, "b": other}, matching="identity", budget=2**20)
-    assert "not kept" in streamed.scale.why
+    assert fused(rates).scale.expected is not None  # about a Gaussian
+    streamed = fuse({"a": plate, "b": other}, matching="identity", budget=8)
+    assert "matched in passes" in streamed.scale.why
 
 
 def test_nothing_matched():

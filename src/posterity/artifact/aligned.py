@@ -6,7 +6,7 @@ from typing import Any
 from posterity.artifact import columns
 from posterity.artifact.vocabulary import is_topics, one_vocabulary
 from posterity.errors import StructureError
-from posterity.families import Distribution, Plate
+from posterity.families import Distribution
 from posterity.families.names import Names, in_order, joined, names_of, parts_of, some, with_names
 from posterity.ledger import Ledger
 
@@ -27,7 +27,7 @@ def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     law = value.prior if isinstance(value, Ledger) else value
     if not isinstance(law, Distribution):
         return {}
-    found = {path: law.names} if isinstance(law, Plate) and law.names else {}
+    found = {path: law.names} if law.is_plate and law.names else {}
     for name, part in parts_of(law).items():
         found |= labels_in(part, joined(path, name))
     return found

@@ -35,10 +35,7 @@ CODECS: dict[str, Codec] = {}
 HOMES: dict[str, str] = {
     **dict.fromkeys(("Head", "Scaling", "Student"), "posterity.artifact.students"),
     **dict.fromkeys(
-        (
-            *("ConjugateLearner", "GatedLearner", "MixtureLearner", "ReplayLearner"),
-            *("ImageFeatures", "OwnFeatures", "VectorFeatures"),
-        ),
+        ("ConjugateLearner", "ImageFeatures", "OwnFeatures", "VectorFeatures"),
         "posterity.pursuit.learning.files",
     ),
 }

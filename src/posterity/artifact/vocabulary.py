@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from posterity.errors import ParameterError, StructureError
-from posterity.families import Plate
-from posterity.families.emitting import EmittingSymbols
+from posterity.families import Distribution, Plate
 from posterity.families.names import names_of, some, unfit, with_names
 from posterity.ledger import Ledger
 
@@ -24,8 +23,9 @@ def is_topics(posterior: Any) -> bool:
     """Whether this is a plate of what emits symbols (its columns are words), or a ledger of one."""
     family = posterior.prior if isinstance(posterior, Ledger) else posterior
     return (
-        isinstance(family, Plate)
-        and isinstance(family.members, EmittingSymbols)
+        isinstance(family, Distribution)
+        and family.is_plate
+        and family.members.emits_symbols  # pyright: ignore[reportAttributeAccessIssue]
         and not family.batch_shape
     )
 

@@ -140,6 +140,25 @@ class ExponentialFamily(VectorSpace):
         del drop
         return None
 
+    def resampled(
+        self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int
+    ) -> Self | None:
+        """Posteriors (draws, n) that sites would have if sampling alone made them differ.
+
+        In each draw a truth comes from ``pooled``; given it, each site's factor is drawn anew, of
+        as many records as it holds, and added to this prior (rubin1984). Numbers may be moved, all
+        alike, so that a far origin costs no digits: divergences do not change. None where the law
+        does not say what was observed.
+
+        Args:
+            rng: where randomness comes from.
+            factors: what each site adds to this prior, of batch shape (n,).
+            pooled: this prior with all factors.
+            draws: how many times.
+        """
+        del rng, factors, pooled, draws
+        return None
+
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
         """The member with the mixture's expected statistics, which minimises ``KL(mixture ‖ q)``.
 

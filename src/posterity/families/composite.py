@@ -1,6 +1,7 @@
 """What families built out of families share: they add up over their parts."""
 
 import abc
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -51,6 +52,11 @@ class Composite(ExponentialFamily):
     def named_size(self) -> int | None:
         """Only parts have coordinates."""
         return None
+
+    @property
+    def event_size(self) -> int:
+        """Those of all members of all parts."""
+        return sum(math.prod(part.batch_shape) * part.event_size for part in self.parts())
 
     @property
     def dimension(self) -> int:

@@ -143,6 +143,15 @@ class DiagonalGaussian(AnyGaussian):
         mean = np.asarray(self.precision_mean[some], float) / precision
         return mean, precision**-0.5, self.own_size
 
+    def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
+        """``h ~ N(A θ, A)``, of a factor ``(h, A)``."""
+        count, size = factors.precision.shape
+        own = np.sqrt(np.maximum(factors.precision, 0.0))
+        truth = pooled.mean + rng.standard_normal((draws, 1, size)) * np.sqrt(pooled.variance)
+        slope = factors.precision * truth + own * rng.standard_normal((draws, count, size))
+        precision = np.broadcast_to(self.precision + factors.precision, slope.shape)
+        return type(self)(self.precision_mean + slope, precision, *self.kept())
+
     def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
         """``v / variance``."""
         return self.precision * vector

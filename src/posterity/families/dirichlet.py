@@ -169,6 +169,14 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         """Dirichlet again, with the same concentrations."""
         return type(self)(np.asarray(self.concentration_minus_one)[..., rows])
 
+    def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
+        """Counts of so many symbols, in whole numbers."""
+        records = np.maximum(np.rint(factors.concentration_minus_one.sum(-1)), 0).astype(np.int64)
+        truth = rng.dirichlet(np.asarray(pooled.concentration), size=(draws, 1))
+        truth = np.broadcast_to(truth, (draws, len(records), truth.shape[-1]))
+        counts = rng.multinomial(np.broadcast_to(records, truth.shape[:-1]), truth)
+        return type(self)(self.concentration_minus_one + counts)
+
     # --- as what is observed ---------------------------------------------------------------------
 
     def expected_log_likelihood(self, x: Int[Real, "*shape"]) -> Float[Real, "*shape k"]:

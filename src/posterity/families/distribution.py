@@ -99,6 +99,16 @@ class Distribution(Node, abc.ABC):
 
     # --- what it says of the numbers that it is over ------------------------------------------
 
+    addend: ClassVar[str] = "Wrap components without labels as posterity.Plate(members, weights)."
+    """What to put where parameters must add, in place of a law whose parameters do not."""
+    emits_symbols: ClassVar[bool] = False
+    """Whether it is a posterior over the parameters of symbols 0, 1, ..."""
+    is_plate: ClassVar[bool] = False
+    """Whether it is a ``Plate``: exchangeable copies of one family."""
+    is_tied: ClassVar[bool] = False
+    """Whether it is a ``Tied``: a product whose blocks share labels."""
+    is_mixture: ClassVar[bool] = False
+    """Whether it is a ``Mixture``."""
     gaussian: ClassVar[bool] = False
     """Whether it is a Gaussian in information form, with the methods of ``AnyGaussian``."""
 
@@ -170,6 +180,15 @@ class Distribution(Node, abc.ABC):
 
         key = jax.random.key(rng.integers(2**32))
         return np.asarray(self.sample(key, (count,)))
+
+    def independent_blocks(self) -> Mapping[str, Any]:
+        """The blocks of a product, where they have nothing to do with each other; else none."""
+        return {}
+
+    @property
+    def event_size(self) -> int:
+        """How many coordinates an event has, those of the members of a plate counted each."""
+        return self.named_size or 1
 
     @property
     def network_layers(self) -> Layers | None:

@@ -15,9 +15,6 @@ from posterity.families.base import ExponentialFamily
 class Emitting(ExponentialFamily):
     """A posterior over the parameters of vectors (..., d) or symbols (...)."""
 
-    emits_symbols: ClassVar[bool] = False
-    """Whether records are symbols 0, 1, …, rather than vectors."""
-
     @abc.abstractmethod
     def expected_log_likelihood(self, x: Real) -> Float[Real, "*shape k"]:
         """``E_q[log p(x | z)]`` in nats, for each record and each member."""

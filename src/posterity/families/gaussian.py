@@ -280,6 +280,19 @@ class Gaussian(AnyGaussian):
         factor = np.linalg.cholesky(np.asarray(self.covariance, float))
         return np.asarray(self.mean) + (factor @ noise[..., None])[..., 0]
 
+    def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
+        """``h ~ N(A θ, A)``, of a factor ``(h, A)``; about the prior's mean."""
+        count, size = len(factors.precision), self.own_size
+        noise = rng.standard_normal((draws, count, size))
+        root = np.linalg.cholesky(np.asarray(pooled.covariance))
+        truth = pooled.mean + rng.standard_normal((draws, 1, size)) @ root.T
+        values, vectors = np.linalg.eigh(factors.precision)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        slope = factors.precision @ (truth - self.mean)[..., None] + root @ noise[..., None]
+        precision = self.precision + factors.precision
+        precision = np.broadcast_to(precision, (draws, count, size, size))
+        return type(self)(slope[..., 0], precision)
+
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """In closed form, about the mean."""
         xp = self.xp

@@ -1,6 +1,6 @@
 """Gaussians of many coordinates whose covariance is a diagonal and a few directions."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -31,6 +31,10 @@ class LowRankGaussian(Distribution):
     mean: Float[Real, "*batch d"]
     factor: Float[Real, "*batch d r"]
     variance: Float[Real, "*batch d"]
+
+    addend: ClassVar[str] = (
+        "Take Gaussian.from_standard(q.mean, q.covariance), or DiagonalGaussian."
+    )
 
     def __post_init__(self) -> None:
         made = as_leaves({n: self.__dict__[n] for n in ("mean", "factor", "variance")})

@@ -1,7 +1,7 @@
 """Mixture: weighted distributions of one kind. Not an exponential family itself."""
 
 import dataclasses
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -42,6 +42,12 @@ class Mixture(Distribution):
 
     log_weights: Float[Real, " k"]
     components: Any
+
+    is_mixture: ClassVar[bool] = True
+    addend: ClassVar[str] = (
+        "Wrap components without labels as posterity.Plate(members, weights), or take "
+        ".collapse(), the one law nearest to all."
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_weights", as_leaf(self.log_weights))

@@ -230,6 +230,26 @@ class NormalGamma(AboutGaussian, Emitting):
         variance = np.asarray(self.inverse_scale) / np.where(left > 0, left, np.nan)
         return np.asarray(self.mean, float), variance
 
+    def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
+        """Means and sums of squares of so many records; about the prior's mean."""
+        records = np.maximum(factors.mean_precision, 0.0)
+        shape, own = (draws, *records.shape), (draws, 1, self.own_size)
+        rate = np.asarray(pooled.inverse_scale) / 2
+        precision = rng.gamma(pooled.degrees_of_freedom / 2, size=own) / rate
+        truth = pooled.mean + rng.standard_normal(own) / np.sqrt(pooled.mean_precision * precision)
+        tiny = np.finfo(float).tiny
+        mean = truth + rng.standard_normal(shape) / np.sqrt(np.maximum(records * precision, tiny))
+        free = np.maximum(records - 1, 0.0) / 2
+        square = np.where(free > 0, rng.gamma(np.maximum(free, tiny), size=shape), 0.0)
+        square = square * 2 / precision
+        apart = mean - self.mean
+        return type(self)(
+            np.broadcast_to(self.mean_precision + records, shape),
+            np.broadcast_to(self.degrees + factors.degrees, shape),
+            records * apart,
+            self.inverse_scale + square + records * apart**2,
+        )
+
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
         """Coordinate by coordinate, about the mean."""
         every, gap = self.coordinatewise, x[..., None, :] - self.mean

@@ -27,7 +27,7 @@ from posterity.families.marginals import (
     same_shape,
 )
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
-from posterity.families.wishart import MORE_THAN_SIZE, Wishart
+from posterity.families.wishart import MORE_THAN_SIZE, Wishart, bartlett_root
 
 
 class NormalWishart(AboutGaussian, Emitting):
@@ -323,6 +323,28 @@ class NormalWishart(AboutGaussian, Emitting):
         left = np.where(left > 0, left, np.nan)[..., None, None]
         return np.asarray(self.mean, float), np.asarray(self.inverse_scale, float) / left
 
+    def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
+        """Means and scatter matrices of so many records; about the prior's mean."""
+        records, size = np.maximum(factors.mean_precision, 0.0), self.own_size
+        count = len(records)
+        root = np.linalg.cholesky(np.linalg.inv(np.asarray(pooled.inverse_scale)))
+        turned = root @ bartlett_root(rng, float(pooled.degrees_of_freedom), size, draws)
+        inner = np.swapaxes(np.linalg.inv(turned), -1, -2)[:, None]  # a root of the covariance
+        normal = lambda *shape: rng.standard_normal((*shape, size, 1))
+        truth = pooled.mean + (inner @ normal(draws, 1))[..., 0] / np.sqrt(pooled.mean_precision)
+        wide = np.sqrt(np.maximum(records, np.finfo(float).tiny))[:, None]
+        mean = truth + (inner @ normal(draws, count))[..., 0] / wide
+        scatters = [_unit_scatter(rng, float(n) - 1, size, draws) for n in records]
+        scatter = inner @ np.stack(scatters, axis=1) @ np.swapaxes(inner, -1, -2)
+        apart, shape = mean - self.mean, (draws, count)
+        spread = apart[..., :, None] * apart[..., None, :]
+        return type(self)(
+            np.broadcast_to(self.mean_precision + records, shape),
+            np.broadcast_to(self.degrees + factors.degrees, shape),
+            records[:, None] * apart,
+            self.inverse_scale + scatter + records[:, None, None] * spread,
+        )
+
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
         """Squares are of distances from the mean: no digits are lost far from the origin."""
         gap, wishart, size = x[..., None, :] - self.mean, self.wishart, self.own_size
@@ -341,3 +363,14 @@ class NormalWishart(AboutGaussian, Emitting):
         # A member at a time: all products of records would be d times the data.
         scatter = np_.stack([(x.T * weights[:, k]) @ x for k in range(weights.shape[1])])
         return type(self)(count, count, weights.T @ x, symmetric(scatter))
+
+
+def _unit_scatter(
+    rng: np.random.Generator, degrees: float, size: int, draws: int
+) -> Float[np.ndarray, "draws d d"]:
+    """Draws of a scatter about the mean, of unit covariance; of few records a sum of squares."""
+    if degrees > size - 1:
+        root = bartlett_root(rng, degrees, size, draws)
+    else:
+        root = rng.standard_normal((draws, size, max(round(degrees), 0)))
+    return root @ np.swapaxes(root, -1, -2)

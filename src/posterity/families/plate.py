@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Plate(Composite):
 
     members: ExponentialFamily
     weights: MixingWeights | None = None
+
+    is_plate: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.members, ExponentialFamily) or not self.members.batch_shape:

@@ -170,6 +170,10 @@ class Product(Composite):
         blocks = self.blocks.items()
         return called(self, [f"{short_name(k)}={v._described(numbers)}" for k, v in blocks])
 
+    def independent_blocks(self) -> Mapping[str, ExponentialFamily]:
+        """The blocks."""
+        return self.blocks
+
     def parts(self) -> Sequence[ExponentialFamily]:
         """The blocks."""
         return list(self.blocks.values())

@@ -24,6 +24,12 @@ class Tied(Product):
     concentrations: ClassVar[int]
     """How many numbers :meth:`spread` has."""
 
+    is_tied: ClassVar[bool] = True
+
+    def independent_blocks(self) -> Mapping[str, ExponentialFamily]:
+        """None: they share labels."""
+        return {}
+
     @classmethod
     @abc.abstractmethod
     def shared_labels(cls) -> Mapping[str, tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """Laws of bounded events: a law of real vectors, seen through a smooth one-to-one map."""
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -65,6 +65,8 @@ class Transformed(Distribution):
 
     law: Any
     supports: Supports = static()
+
+    addend: ClassVar[str] = "Take its .law everywhere: that of the unconstrained numbers."
 
     def __post_init__(self) -> None:
         fits = isinstance(self.law, Distribution) and isinstance(self.supports, Supports)

@@ -92,6 +92,11 @@ class VectorSpace(Distribution):
         return 1 if name is None else np.shape(self.__dict__[name])[-1]
 
     @property
+    def event_size(self) -> int:
+        """The length of a member's own axes, or 1."""
+        return self.own_size
+
+    @property
     def named_size(self) -> int | None:
         """A member's own axes, or its one number."""
         return self.own_size

@@ -204,3 +204,13 @@ def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Rea
     bracket = (xp.np.full_like(gap, -30.0), xp.np.full_like(gap, 40.0))
     low, high = xp.iterate(halve, bracket, 30)
     return xp.iterate(newton, size - 1 + xp.np.exp((low + high) / 2), 3)
+
+
+def bartlett_root(
+    rng: np.random.Generator, degrees: float, size: int, draws: int
+) -> Float[np.ndarray, "draws d d"]:
+    """Lower triangular roots of Wishart draws of unit scale; degrees above ``size - 1``."""
+    root = np.tril(rng.standard_normal((draws, size, size)), -1)
+    square = rng.chisquare(degrees - np.arange(size), (draws, size))
+    root[..., np.arange(size), np.arange(size)] = np.sqrt(square)
+    return root

@@ -24,14 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from posterity.families import DiagonalGaussian, Dirichlet, Gaussian, NormalGamma, NormalWishart
-from posterity.families import Product as ProductFamily
+from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.blocks import Plates
+from posterity.fusion.block_table import BlockTable
+from posterity.fusion.blocks import Block
 from posterity.fusion.geometry import Divergence
 
 Array = np.ndarray
+Rng = np.random.Generator
 DRAWS = 400
 """Of all factors of a group, where there is no closed form."""
 MOST_NUMBERS = 2**25
@@ -81,10 +82,10 @@ class Scale:
 
 
 def scales_of(
-    plates: list[Plates], aligned: Mapping[str, Alignment], divergence: Any
+    blocks: Mapping[str, Block | BlockTable], aligned: Mapping[str, Alignment], divergence: Any
 ) -> dict[str, Scale]:
     """The scale of each plate, by its path."""
-    return {plate.path: _scale(plate, aligned[plate.path], divergence) for plate in plates}
+    return {path: _scale(blocks[path], own, divergence) for path, own in aligned.items()}
 
 
 def without(aligned: Mapping[str, Alignment], why: str) -> dict[str, Scale]:
@@ -110,23 +111,24 @@ def _alone(alignment: Alignment, rows: Array, why: str) -> Scale:
     return Scale(residual, None, None, count, why)
 
 
-def _scale(plates: Plates, alignment: Alignment, divergence: Any) -> Scale:
+def _scale(block: Block | BlockTable, alignment: Alignment, divergence: Any) -> Scale:
     rows = _matched(alignment)
     bare = lambda why: _alone(alignment, rows, why)
     if not rows.any():
         return bare("nothing was matched")
     if not isinstance(divergence, Divergence):
         return bare(f"only KL has one, and this is {divergence.value}")
-    priors = [prior and prior.members for prior in plates.priors]
-    if any(prior is None for prior in priors):
+    if not isinstance(block, Block):
+        return bare("there are too many sites: they were matched in passes")
+    if (block.priors.own < 0).any():
         return bare("the sites' priors are not known")
-    prior: Any = priors[0][(0,)] if priors[0] is not None else None
-    if any(not _same(prior, other) for other in priors):
+    prior: Any = block.priors.laws[0]
+    prior = prior[0] if prior.batch_shape else prior
+    if not all(_same(prior, other) for other in block.priors.laws):
         return bare("the sites' priors differ")
-    members, labels = Absorbing.of(plates, alignment.into).members, alignment.labels
-    if DRAWS * members.dimension * int(rows.sum()) > MOST_NUMBERS and not _closed(
-        prior, divergence
-    ):
+    members, labels = Absorbing.of(block, alignment.into).members, alignment.labels
+    closed = prior.gaussian and divergence is Divergence.REVERSE
+    if DRAWS * members.dimension * int(rows.sum()) > MOST_NUMBERS and not closed:
         return bare("there is too much to draw")
     total, variance, rng = 0.0, 0.0, np.random.default_rng(0)
     try:
@@ -156,33 +158,31 @@ class _NoLaw(Exception):
     """Nobody knows how factors of a family are drawn."""
 
 
-def _closed(prior: Any, divergence: Divergence) -> bool:
-    return type(prior) in (Gaussian, DiagonalGaussian) and divergence is Divergence.REVERSE
-
-
 def expected_cost(
-    prior: Any, members: Any, divergence: Divergence, rng: Any
+    prior: ExponentialFamily, members: ExponentialFamily, divergence: Divergence, rng: Rng
 ) -> tuple[float, float]:
     """Expected cost in nats of members (n,) that are one, and its variance, by sampling alone.
 
-    All started from ``prior``; the members are what is known of the truth.
+    All started from ``prior``; the members are what is known of the truth. A law over one number
+    that does not say how factors scatter is taken for the Gaussian of its mean and variance, which
+    it is to leading order.
     """
-    if isinstance(prior, ProductFamily):  # independent blocks, whose divergences add up
-        pairs = ((prior.blocks[name], block) for name, block in members.blocks.items())
-        found = [expected_cost(own, block, divergence, rng) for own, block in pairs]
+    if blocks := prior.independent_blocks():  # whose divergences add up
+        inner = members.independent_blocks()
+        found = [expected_cost(own, inner[n], divergence, rng) for n, own in blocks.items()]
         return sum(mean for mean, _ in found), sum(variance for _, variance in found)
-    if _closed(prior, divergence):
+    if prior.gaussian and divergence is Divergence.REVERSE:
         return _gaussians(prior, members)
-    draw = _FACTORS.get(type(prior))
-    if draw is None:
-        raise _NoLaw(f"a {type(prior).__name__} does not say what was observed")
-    added = members - prior
-    pooled = prior + _summed(added)
+    factors = members - prior
+    pooled = prior + _summed(factors)
     if not np.all(pooled.is_proper()):
         return np.nan, np.nan
-    drawn = draw(rng, prior, added, pooled)
-    reverse = divergence is Divergence.REVERSE
-    if reverse:
+    drawn = prior.resampled(rng, factors, pooled, DRAWS)
+    if drawn is None:
+        if prior.event_shape != () or prior.quantities != ("",):
+            raise _NoLaw(f"a {type(prior).__name__} does not say what was observed")
+        return expected_cost(_as_gaussian(prior), _as_gaussian(members), divergence, rng)
+    if divergence is Divergence.REVERSE:
         middle = drawn.with_natural_parameters(drawn.natural_parameters.mean(1, keepdims=True))
         costs = middle.kl(drawn).sum(-1)
     else:
@@ -191,12 +191,15 @@ def expected_cost(
     return float(costs.mean()), float(costs.var(ddof=1))
 
 
+def _as_gaussian(law: ExponentialFamily) -> DiagonalGaussian:
+    """The Gaussians of the same means and variances, of laws over one number."""
+    (marginal,) = law.marginals()
+    return DiagonalGaussian.from_standard(marginal.mean, marginal.sd**2)
+
+
 def _summed(factors: Any) -> Any:
     """One factor of a batch (n,)."""
     return factors[0].with_natural_parameters(factors.natural_parameters.sum(0))
-
-
-# --- how factors are drawn ------------------------------------------------------------------------
 
 
 def _gaussians(prior: Any, members: Any) -> tuple[float, float]:
@@ -226,110 +229,3 @@ def _expected(prior: Any, members: Any, full: Any) -> tuple[float, float]:
     away = truth.mean - prior.mean
     bias = np.trace(bend @ np.linalg.inv(full(truth))) + away @ bend @ away
     return float(constant), float(spread + bias)
-
-
-def _gaussian_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
-    """``h ~ N(A θ, A)``, of a factor ``(h, A)``."""
-    count, size = len(added.precision), prior.own_size
-    noise = rng.standard_normal((DRAWS, count, size))
-    truth = pooled.mean + rng.standard_normal((DRAWS, 1, size)) @ _root(pooled).T
-    values, vectors = np.linalg.eigh(added.precision)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    slope = (added.precision @ (truth - prior.mean)[..., None] + root @ noise[..., None])[..., 0]
-    precision = np.broadcast_to(prior.precision + added.precision, (DRAWS, count, size, size))
-    # About the prior's mean, so that no digits are lost to a large one: KL does not change.
-    return type(prior)(slope, precision)
-
-
-def _root(q: Any) -> Array:
-    """A square root of the covariance."""
-    return np.linalg.cholesky(np.asarray(q.covariance))
-
-
-def _diagonal_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
-    count, size = added.precision.shape
-    truth = pooled.mean + rng.standard_normal((DRAWS, 1, size)) * np.sqrt(pooled.variance)
-    noise = np.sqrt(np.maximum(added.precision, 0.0)) * rng.standard_normal((DRAWS, count, size))
-    slope = added.precision * truth + noise
-    precision = np.broadcast_to(prior.precision + added.precision, slope.shape)
-    return type(prior)(prior.precision_mean + slope, precision)
-
-
-def _normal_gamma_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
-    """Means and sums of squares of so many records."""
-    records = np.maximum(added.mean_precision, 0.0)
-    shape = (DRAWS, *records.shape)
-    own = (DRAWS, 1, prior.own_size)
-    rate = np.asarray(pooled.inverse_scale) / 2
-    precision = rng.gamma(pooled.degrees_of_freedom / 2, size=own) / rate
-    truth = pooled.mean + rng.standard_normal(own) / np.sqrt(pooled.mean_precision * precision)
-    tiny = np.finfo(float).tiny
-    mean = truth + rng.standard_normal(shape) / np.sqrt(np.maximum(records * precision, tiny))
-    free = np.maximum(records - 1, 0.0) / 2
-    square = np.where(free > 0, rng.gamma(np.maximum(free, tiny), size=shape), 0.0) * 2 / precision
-    # About the prior's mean: squares of large numbers would take the digits of their differences.
-    shift = prior.mean
-    apart = mean - shift
-    kappa = np.broadcast_to(prior.mean_precision + records, shape)
-    degrees = np.broadcast_to(prior.degrees + added.degrees, shape)
-    scatter = prior.inverse_scale + square + records * apart**2
-    return type(prior)(kappa, degrees, records * apart, scatter)
-
-
-def _normal_wishart_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
-    """The same, with scatter matrices."""
-    records, size = np.maximum(added.mean_precision, 0.0), prior.own_size
-    count = len(records)
-    root = np.linalg.cholesky(np.linalg.inv(np.asarray(pooled.inverse_scale)))
-    turned = root @ _bartlett(rng, float(pooled.degrees_of_freedom), size, (DRAWS,))
-    inner = np.swapaxes(np.linalg.inv(turned), -1, -2)[:, None]  # a root of the covariance
-    normal = lambda *shape: rng.standard_normal((*shape, size, 1))
-    truth = pooled.mean + (inner @ normal(DRAWS, 1))[..., 0] / np.sqrt(pooled.mean_precision)
-    wide = np.sqrt(np.maximum(records, np.finfo(float).tiny))[:, None]
-    mean = truth + (inner @ normal(DRAWS, count))[..., 0] / wide
-    factors = [_scatter(rng, float(n) - 1, size) for n in records]
-    scatter = inner @ np.stack(factors, axis=1) @ np.swapaxes(inner, -1, -2)
-    apart = mean - prior.mean  # about the prior's mean, as above
-    outer = apart[..., :, None] * apart[..., None, :]
-    shape = (DRAWS, count)
-    return type(prior)(
-        np.broadcast_to(prior.mean_precision + records, shape),
-        np.broadcast_to(prior.degrees + added.degrees, shape),
-        records[:, None] * apart,
-        prior.inverse_scale + scatter + records[:, None, None] * outer,
-    )
-
-
-def _bartlett(rng: Any, degrees: float, size: int, shape: tuple[int, ...]) -> Array:
-    """Lower triangular roots of Wishart draws of unit scale; degrees above ``size - 1``."""
-    root = np.tril(rng.standard_normal((*shape, size, size)), -1)
-    square = rng.chisquare(degrees - np.arange(size), (*shape, size))
-    root[..., np.arange(size), np.arange(size)] = np.sqrt(square)
-    return root
-
-
-def _scatter(rng: Any, degrees: float, size: int) -> Array:
-    """Draws of a scatter about the mean, of unit covariance; of few records a sum of squares."""
-    if degrees > size - 1:
-        root = _bartlett(rng, degrees, size, (DRAWS,))
-    else:
-        root = rng.standard_normal((DRAWS, size, max(round(degrees), 0)))
-    return root @ np.swapaxes(root, -1, -2)
-
-
-def _dirichlet_factors(rng: Any, prior: Any, added: Any, pooled: Any) -> Any:
-    """Counts of so many symbols, in whole numbers."""
-    records = np.maximum(np.rint(added.concentration_minus_one.sum(-1)), 0).astype(np.int64)
-    truth = rng.dirichlet(np.asarray(pooled.concentration), size=(DRAWS, 1))
-    truth = np.broadcast_to(truth, (DRAWS, len(records), truth.shape[-1]))
-    counts = rng.multinomial(np.broadcast_to(records, truth.shape[:-1]), truth)
-    return type(prior)(prior.concentration_minus_one + counts)
-
-
-_FACTORS: dict[type, Any] = {
-    Gaussian: _gaussian_factors,
-    DiagonalGaussian: _diagonal_factors,
-    NormalGamma: _normal_gamma_factors,
-    NormalWishart: _normal_wishart_factors,
-    Dirichlet: _dirichlet_factors,
-}

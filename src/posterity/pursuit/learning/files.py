@@ -14,8 +14,6 @@ from posterity.pursuit.learning.features import (
     OwnFeatures,
     VectorFeatures,
 )
-from posterity.pursuit.learning.mixture import GatedLearner, MixtureLearner
-from posterity.pursuit.learning.replay import ReplayLearner
 
 RELEASE = "Read it with the release of posterity that wrote it."
 
@@ -87,5 +85,3 @@ def _no_check(fields: dict[str, Any]) -> None:
 for _kind in (ImageFeatures, VectorFeatures, OwnFeatures):
     enrol(_kind, _feature_fields, _build(_kind))
 enrol(ConjugateLearner, _fields, _learner, _no_check, whole=True)
-for _kind in (GatedLearner, MixtureLearner, ReplayLearner):
-    enrol(_kind, _fields, _build(_kind), _no_check, whole=True)
