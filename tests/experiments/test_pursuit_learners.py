@@ -92,7 +92,9 @@ def test_images_are_replayed_deformed() -> None:
     x = np.zeros((60, 16, 16))
     for image, label, place in zip(x, y, rng.integers(2, 14, 60), strict=True):
         image[(place, slice(2, 14)) if label else (slice(2, 14), place)] = 1.0
-    found = ReplayLearner(2, features=ImageFeatures((16, 16)), copies=2).observe("bars", x[:40], y[:40])
+    found = ReplayLearner(2, features=ImageFeatures((16, 16)), copies=2).observe(
+        "bars", x[:40], y[:40]
+    )
     assert (found.predict(x[40:]).mean.argmax(1) == y[40:]).mean() > 0.9
     again = deformed(x[:3], 2, seed=1)
     assert again.shape == (9, 16, 16)
