@@ -31,7 +31,8 @@ from posterity.networks import Layers
 from posterity.plots import convergence, plot_distillation, plot_matching, plot_pursuit, prevalence
 from posterity.plots.canvas import COLOURS, INK, PALE
 from posterity.plots.matches import Kind, read
-from posterity.pursuit import Pursuit, Row, Status
+from posterity.pursuit import Pursuit, Row
+from posterity.status import Status
 
 MEANS = {"north": [0.0, 9.0], "south": [9.1, 4.0, 0.1], "west": [9.05, 25.0]}
 SIZE = 4
@@ -399,7 +400,7 @@ def grown(*gains, polished=False, state="converged"):
         if polished:
             rows.append(rows[-1]._replace(gain=0.02, alpha=np.nan))
     posterior = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
-    return Pursuit(posterior, Status(state, 0.1, 0.2, 0.9), tuple(rows))
+    return Pursuit(posterior, Status(state, 0.1, 0.2), tuple(rows))
 
 
 def test_a_picture_of_growth_shows_the_trace():

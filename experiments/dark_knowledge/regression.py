@@ -8,7 +8,6 @@ noise, so that the same compiled program serves all splits and sets of one size.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import time
@@ -408,14 +407,11 @@ def judged(
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("tables", nargs="*", default=list(UCI_NAMES), help="names; all by default")
     parser.add_argument("--splits", type=int, default=None, help="the first so many")
-    parser.add_argument("--only-kept", action="store_true", help="write down what was run before")
     parser.add_argument("--no-peers", action="store_true", help="without SGD, VI and PBP")
     parser.add_argument("--backwards", action="store_true", help="the last split first")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its score below
     warnings.simplefilter("ignore", ConvergenceWarning)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import time
@@ -453,11 +452,7 @@ def apart(truth: Predictive, row: Mapping[str, Any]) -> dict[str, float]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
-    parser.add_argument("--only-kept", action="store_true", help="write down what was run before")
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--only", default="", help="methods whose names end so; writes nothing")
     parser.add_argument("--seeds", type=int, default=None, help="how many")
     chosen = parser.parse_args(arguments)
