@@ -35,7 +35,7 @@ CODECS: dict[str, Codec] = {}
 HOMES: dict[str, str] = {
     **dict.fromkeys(("Head", "Scaling", "Student"), "posterity.artifact.students"),
     **dict.fromkeys(
-        ("ConjugateLearner", "ImageFeatures", "OwnFeatures", "VectorFeatures"),
+        ("ConjugateLearner", "OwnFeatures", "VectorFeatures"),
         "posterity.pursuit.learning.files",
     ),
 }

@@ -31,7 +31,7 @@ from posterity.interrupts import deferred
 if TYPE_CHECKING:
     from posterity.cli.jobs import Federated
     from posterity.federation import Run
-    from posterity.federation.run import Goal
+    from posterity.status import Progress
 
 OPTIONS = (
     Option("sites", by_name(FILE, "SITE"), "Each site's records.", "--site"),
@@ -64,7 +64,6 @@ OPTIONS = (
     OUTPUT,
     CHECKPOINT,
     Option("output.history", FILE, "Where to write each visit, as a line of JSON."),
-    Option("output.every", COUNT, "Steps between two checkpoints.", default=10),
 )  # fmt: skip
 
 
@@ -105,27 +104,26 @@ def federate(settings: Settings) -> Data:
     """
     with deferred() as interrupts:
         from posterity.cli.jobs import federation_of
-        from posterity.federation.checkpoint import keep
-        from posterity.federation.durable import advance_safely
-        from posterity.federation.federate import goal_of
-        from posterity.federation.history import beside
+        from posterity.federation.federate import proceed
 
         output = Path(settings.need("output.file"))
         checkpoint = settings.path("output.checkpoint") or Path(f"{output}.checkpoint")
         history = settings.path("output.history")
         job = federation_of(settings)
-        outputs = [output, checkpoint, beside(checkpoint), *([history] if history else [])]
-        files.check_outputs(outputs, job.inputs)
+        files.check_outputs([output, checkpoint, *([history] if history else [])], job.inputs)
         interrupts.check()
-        with keep(job.start(), checkpoint) as kept:
-            run, done = kept.run, kept.run.state.step
-            goal = goal_of(run, job.steps, job.arguments["until"])
-            total = None if goal.until else goal.steps
-            with bar(f"Federating: {run.rule}", total, done) as moved:
-                moving = lambda run: moved(run.state.step)
-                run = advance_safely(kept, goal, settings["output.every"], moving)
+        run, steps = job.start(), []
+        converge = job.steps is None or job.arguments["tolerance"] is not None
+        with bar(f"Federating: {run.rule}", None if converge else job.steps) as moved:
+
+            def report(progress: "Progress") -> None:
+                steps.append(progress.step)
+                moved(progress.step)
+
+            run = proceed(run, job.steps, converge, progress=report, checkpoint=checkpoint)
         interrupts.check()
-        data = _written(output, history, job, run) | {"resumed": done} | _data(run, goal)
+        resumed = steps[0] - 1 if steps else run.state.step
+        data = _written(output, history, job, run) | _data(run, job.steps) | {"resumed": resumed}
     interrupts.check()  # here, where those that come later are not deferred any more
     return data
 
@@ -141,7 +139,7 @@ def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -
     }
     written = files.write(run.ledger, output, "federate", record)
     if history is not None:
-        lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
+        lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
         write_file(history, "".join(lines).encode())
     columns = list(listed(names_in(run.ledger)))
     return {
@@ -152,26 +150,26 @@ def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -
     }
 
 
-def _data(run: "Run", goal: "Goal") -> Data:
+def _data(run: "Run", steps: int | None) -> Data:
     from posterity.federation.federate import too_few_hops
 
-    outcomes = Counter((visit.site, visit.outcome) for visit in run.history)
-    last = {visit.site: visit.residual for visit in run.history}
+    outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)
+    last = {visit.site: visit.residual for visit in run.trace}
     return {
         "schedule": type(run.schedule).__name__,
         "unit": run.schedule.unit,
         "steps": run.state.step,
         "exact": run.exact,
         "rule": run.rule,
-        "warning": too_few_hops(run, goal),
+        "warning": too_few_hops(run, steps),
         "status": status_of(run.status),
         "sites": {
             site: {
-                "records": records.size,
+                "records": records,
                 "updates": outcomes[site, "updated"],
                 "failures": outcomes[site, "failed"] + outcomes[site, "refused"],
                 "residual": number(last.get(site)),
             }
-            for site, records in run.federation.sites.items()
+            for site, records in run.federation.records.items()
         },
     }

@@ -39,7 +39,7 @@ def _report(data: Data) -> str:
     Option("output.receipt", FILE, "Where to write the receipt, as JSON."),
     Option("config", FILE, "The federation that made it (a TOML file), to refine what is left."),
     Option("sweeps", NATURAL, "Passes of refinement; else as many as it takes."),
-    Option("unsettled", FLAG, "Also where what is left has not converged."),
+    Option("allow_unconverged", FLAG, "Also where what is left has not converged."),
     OUTPUT,
     files="A ledger; a TOML file that says what flags do not.",
     report=_report,
@@ -127,11 +127,13 @@ def _refined(
     from posterity.artifact.aligned import names_in
     from posterity.cli.federate import OPTIONS
     from posterity.cli.jobs import federation_of
-    from posterity.federation.checkpoint import with_ledger
     from posterity.federation.forget import forget
 
     job = federation_of(read(OPTIONS, {}, Path(settings["config"])), names_in(before))
     files.check_outputs(outputs, job.inputs)
-    options = {"sweeps": settings["sweeps"], "unsettled": bool(settings["unsettled"])}
-    done = forget(with_ledger(job.start(), before), *sites, **options)
+    options = {
+        "sweeps": settings["sweeps"],
+        "allow_unconverged": bool(settings["allow_unconverged"]),
+    }
+    done = forget(job.start().with_ledger(before), *sites, **options)
     return done.ledger, done.receipt, done.distance

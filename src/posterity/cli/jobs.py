@@ -105,7 +105,7 @@ def _federation(settings: Settings, wanted: Names) -> Federated:
         "update": specification.make_update(settings.table("update")),
         "weights": settings["weights"],
         "personal": personal,
-        "until": settings["schedule.tolerance"],
+        "tolerance": settings["schedule.tolerance"],
         "key": key,
     }
     reads = [settings.file, *paths.values(), before]

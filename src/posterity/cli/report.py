@@ -74,12 +74,10 @@ def parameters(rows: Sequence[Data]) -> "Table":
 
 def status_of(status: Any, **more: Any) -> Data:
     """A status as data: state, nats left, those allowed, reasons, and what a verb has beside."""
-    names = ("left", "change", "gap")
-    left = next(getattr(status, name) for name in names if hasattr(status, name))
     return {
         "state": status.state,
-        "left": number(left),
-        "tolerance": number(getattr(status, "tolerance", None)),
+        "left": number(status.left),
+        "tolerance": number(status.tolerance),
         "reasons": list(status.reasons),
         **more,
     }

@@ -4,13 +4,12 @@ import dataclasses
 from typing import Any
 
 from posterity.artifact.architecture import Architecture
-from posterity.artifact.registry import check_names, enrol
-from posterity.errors import ArtifactError, PosterityError
+from posterity.artifact.registry import check_names, enrol, made
+from posterity.errors import ArtifactError
 from posterity.ledger import Ledger
 from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.features import (
     Features,
-    ImageFeatures,
     OwnFeatures,
     VectorFeatures,
 )
@@ -41,21 +40,14 @@ def _build(kind: type) -> Any:
         fields = dict(fields)
         digest = fields.pop("digest", None)
         check_names(kind.__name__, fields, names)
-        try:
-            found = kind(**fields)
-        except (PosterityError, TypeError, ValueError, AttributeError) as error:
-            raise ArtifactError(
-                found=f"a {kind.__name__} that is none: {error}",
-                expected="what this release of posterity describes",
-                fix=RELEASE,
-            ) from error
-        if issubclass(kind, Features) and found.digest != digest:
+        value = made(kind, fields, "what this release of posterity describes")
+        if issubclass(kind, Features) and value.digest != digest:
             raise ArtifactError(
                 found=f"a {kind.__name__} with the digest of another",
                 expected="the features whose sums the learner holds",
                 fix=RELEASE,
             )
-        return found
+        return value
 
     return build
 
@@ -82,6 +74,6 @@ def _no_check(fields: dict[str, Any]) -> None:
     del fields
 
 
-for _kind in (ImageFeatures, VectorFeatures, OwnFeatures):
+for _kind in (VectorFeatures, OwnFeatures):
     enrol(_kind, _feature_fields, _build(_kind))
 enrol(ConjugateLearner, _fields, _learner, _no_check, whole=True)
