@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.dark_knowledge.summary import CACHE
+from experiments.dark_knowledge import CACHE
 from posterity.errors import MissingExtraError
 from posterity.models.forward import outputs
 from posterity.networks import Layers

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.dark_knowledge import peers_modes, peers_nuts, peers_pbp, summary
-from experiments.dark_knowledge.summary import CACHE, RESULTS
+from experiments import harness
+from experiments.dark_knowledge import CACHE, RESULTS, peers_modes, peers_nuts, peers_pbp
 from experiments.data import UCI_NAMES, Regression, uci_regression
 from posterity import distill
 from posterity.distillation import Langevin, Perturbed
@@ -357,11 +357,11 @@ def run(
         for split in range(count)[:: -1 if backwards else 1]:
             make = functools.partial(one_split, table, split, settings)
             place = f"regression-{name}-{split}"
-            row = summary.kept(place, None if only_kept else make, settings, cache=cache)
+            row = harness.kept(cache, place, None if only_kept else make, settings)
             if row is not None and name in RIVALS:
                 make = functools.partial(others, table, split, settings, row["learnt"])
                 place = f"regression-{name}-{split}-others"
-                rivals = summary.kept(place, make if peers else None, settings, cache=cache)
+                rivals = harness.kept(cache, place, make if peers else None, settings)
                 row["test log likelihood"] |= rivals or {}
             if row is not None:
                 rows.append(row)
@@ -376,9 +376,9 @@ def run(
         "seeds": "the number of the split",
         "goals": [goal for own in tables.values() for goal in own.pop("goals")],
         "tables": tables,
-        "made with": summary.versions(),
+        "made with": harness.versions(),
     }
-    summary.write(results, "regression", found)
+    harness.write(results, "regression", found)
     return found
 
 
@@ -387,16 +387,16 @@ def judged(
 ) -> dict[str, Any]:
     """Statistics over splits, and the verdicts."""
     scores = [row["test log likelihood"] for row in rows]
-    behind = summary.statistics([row[TEACHER] - row[STUDENT] for row in scores])
-    statistics = summary.over_seeds(rows)
+    behind = harness.statistics([row[TEACHER] - row[STUDENT] for row in scores])
+    statistics = harness.over_seeds(rows)
     goals = [
-        summary.at_most(
+        harness.at_most(
             f"{name}: the student at most {WITHIN} nats below its teacher", behind, WITHIN
         )
     ]
     if name == "boston":
         measured = statistics["test log likelihood"][STUDENT]
-        goals.append(summary.at_least("boston: distilled at least -2.35", measured, -2.35))
+        goals.append(harness.at_least("boston: distilled at least -2.35", measured, -2.35))
     return {
         "splits run, of": [len(rows), splits],
         "settings": dataclasses.asdict(settings),

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.dark_knowledge import figures, peers_modes, peers_nuts, peers_pbp, summary
+from experiments import harness
+from experiments.dark_knowledge import CACHE, RESULTS, figures, peers_modes, peers_nuts, peers_pbp
 from experiments.dark_knowledge.peers_nuts import Array
-from experiments.dark_knowledge.summary import CACHE, RESULTS
 from posterity import distill
 from posterity.distillation import Box, Langevin
 from posterity.errors import ConvergenceWarning
@@ -273,7 +273,7 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
         row = {}
         for name in METHODS:
             make = functools.partial(one, name, seed, effort)
-            own = summary.kept(f"toy1d-{seed}-{name.split()[0]}", make, settings, cache=cache)
+            own = harness.kept(cache, f"toy1d-{seed}-{name.split()[0]}", make, settings)
             row[name] = Band(np.array(own["mean"]), np.array(own["function"]), own["noise"])
         rows.append(row)
     found = {
@@ -286,12 +286,12 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
         "effort": dataclasses.asdict(effort),
         "reference": reference_report(draws),
         "scores": {
-            name: summary.over_seeds([scores(truth, row[name]) for row in rows]) for name in METHODS
+            name: harness.over_seeds([scores(truth, row[name]) for row in rows]) for name in METHODS
         },
         "goals": goals(truth, rows),
-        "made with": summary.versions(),
+        "made with": harness.versions(),
     }
-    summary.write(results, "toy1d", found)
+    harness.write(results, "toy1d", found)
     panels = {PBP: rows[0][PBP], HMC: truth, **{n: rows[0][n] for n in list(METHODS)[1:]}}
     figures.bands(panels, grid(), data(), SEEN, results / "figure2.png")
     return found
@@ -304,8 +304,8 @@ def reference_report(draws: Array) -> dict[str, Any]:
     return {
         "by": "NUTS of NumPyro, double precision",
         "chains, draws of each": list(draws.shape[:2]),
-        "KL between halves of the chains": summary.rounded(kl(first, second, slice(None))),
-        "largest split R-hat of the function": summary.rounded(
+        "KL between halves of the chains": harness.rounded(kl(first, second, slice(None))),
+        "largest split R-hat of the function": harness.rounded(
             float(peers_nuts.split_r_hat(draws).max())
         ),
     }
@@ -322,7 +322,7 @@ def goals(truth: Band, rows: Sequence[Mapping[str, Band]]) -> list[dict[str, Any
         {
             "goal": "SGLD and its student are nearer to HMC, by KL over the whole panel, than PBP, "
             "VI and the plug-in network",
-            "measured": {name: summary.statistics(own) for name, own in divergence.items()},
+            "measured": {name: harness.statistics(own) for name, own in divergence.items()},
             "best of the others": best,
             "met": bool(max(mean[SGLD], mean[DISTILLED]) < mean[best]),
         }

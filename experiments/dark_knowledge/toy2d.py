@@ -17,9 +17,9 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from experiments.dark_knowledge import figures, peers_modes, peers_nuts, summary
+from experiments import harness
+from experiments.dark_knowledge import CACHE, RESULTS, figures, peers_modes, peers_nuts
 from experiments.dark_knowledge.peers_nuts import Array
-from experiments.dark_knowledge.summary import CACHE, RESULTS
 from posterity import distill
 from posterity.distillation import SGLD, Box, Draws, Langevin
 from posterity.errors import ConvergenceWarning
@@ -319,7 +319,7 @@ def run(
             place = f"toy2d-{seed}-{name.replace(', ', '-').replace(' ', '_')}"
             own = functools.partial(make, seed)
             settings = (plain, paper) if name.endswith(PAPERS) else (plain,)
-            found = summary.kept(place, None if only_kept else own, *settings, cache=cache)
+            found = harness.kept(cache, place, None if only_kept else own, *settings)
             if found is not None:
                 row[name] = found
         rows.append(row)
@@ -340,9 +340,9 @@ def run(
         "effort": dataclasses.asdict(effort),
         "reference": reference_report(draws, places(effort), truth),
         **judged(rows, truth, effort),
-        "made with": summary.versions(),
+        "made with": harness.versions(),
     }  # fmt: skip
-    summary.write(results, "toy2d", found)
+    harness.write(results, "toy2d", found)
     figures.plane(truth["grid"], rows[0], data(), effort, results)
     return found
 
@@ -358,18 +358,18 @@ def reference_report(
         "by": "NUTS of NumPyro, double precision",
         "chains, draws of each": list(draws.shape[:2]),
         "KL between halves of the chains": {
-            place: summary.rounded(kl(*(averaged(own, x).chances for own in parts)))
+            place: harness.rounded(kl(*(averaged(own, x).chances for own in parts)))
             for place, x in places.items()
         },
-        "largest split R-hat of a chance on the grid": summary.rounded(
+        "largest split R-hat of a chance on the grid": harness.rounded(
             float(peers_nuts.split_r_hat(few).max())
         ),
         "mean mutual information": {
-            place: summary.rounded(float(np.mean(own.mutual_information)))
+            place: harness.rounded(float(np.mean(own.mutual_information)))
             for place, own in truth.items()
         },
         "mean entropy": {
-            place: summary.rounded(float(entropies(own.chances).mean()))
+            place: harness.rounded(float(entropies(own.chances).mean()))
             for place, own in truth.items()
         },
     }
@@ -392,7 +392,7 @@ def judged(
     names = [name for name in rows[0] if all(name in row for row in rows)]
     divergence = {
         place: {
-            name: summary.statistics(
+            name: harness.statistics(
                 [kl(truth[place].chances, pair(row[name][place])) for row in rows]
             )
             for name in names
@@ -400,7 +400,7 @@ def judged(
         for place in truth
     }
     split = {
-        name: summary.over_seeds([apart(truth["grid"], row[name]["grid"]) for row in rows])
+        name: harness.over_seeds([apart(truth["grid"], row[name]["grid"]) for row in rows])
         for name in names
         if rows[0][name]["grid"]["mutual information"] is not None and name not in (SGD, LIKELIHOOD)
     }
@@ -415,13 +415,13 @@ def judged(
         text = f"student {name}, {PAPERS}: KL at most the paper's {PAPER[name]}"
         wanted[f"{name}, {PAPERS}"] = text, PAPER[name]
     goals = [
-        summary.at_most(text, on_grid[name], bound)
+        harness.at_most(text, on_grid[name], bound)
         if name in on_grid
         else {"goal": text, "measured": {"mean": None}, "met": "not run"}
         for name, (text, bound) in wanted.items()
     ]
     seconds = {
-        name: summary.statistics([row[name]["seconds"] for row in rows])
+        name: harness.statistics([row[name]["seconds"] for row in rows])
         for name in names
         if rows[0][name]["seconds"] is not None
     }

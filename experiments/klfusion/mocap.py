@@ -27,9 +27,9 @@ from experiments.klfusion import spahm
 from experiments.klfusion.mocap_figure import draw
 from experiments.klfusion.published import NormalWishart as Published
 from experiments.klfusion.published import matched
+from experiments.klfusion.sticky import StickyFit, fit_sticky
 from posterity.errors import ConvergenceWarning, IdentificationWarning
 from posterity.families import DiagonalGaussian, HiddenMarkov, NormalWishart, Plate
-from posterity.inference.sticky import StickyFit, fit_sticky
 from posterity.ledger import Ledger
 from posterity.models import HiddenMarkovModel, label, padded
 

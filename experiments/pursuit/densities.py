@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import posterity
-from experiments.dark_knowledge import summary
+from experiments import harness
 from experiments.data import REPOSITORY
 from experiments.pursuit import peers, pictures
 from experiments.pursuit.peers import Found
@@ -176,7 +176,7 @@ def one_target(
         if name not in (*OPTIONS, REFERENCE):
             parts.append(budget)
         make = None if only_kept else make
-        rows = summary.kept(f"densities-{kind}", make, *parts, cache=cache)
+        rows = harness.kept(cache, f"densities-{kind}", make, *parts)
         if rows is None:
             continue
         table[name] = rows
@@ -199,7 +199,7 @@ def report(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "KL(q, p)": three([row["reverse"] for row in rows]),
         "KL(p, q)": three([row["forward"] for row in rows]),
-        "change of either with half the points": summary.rounded(
+        "change of either with half the points": harness.rounded(
             max(row["change"] for row in rows), 1
         ),
         "evaluations": int(np.median([row["evaluations"] for row in rows])),
@@ -211,7 +211,7 @@ def three(values: Sequence[float]) -> dict[str, Any]:
     """In nats."""
     names = ("least", "median", "largest")
     return {
-        name: summary.rounded(value, 3) if math.isfinite(value) else "infinite"
+        name: harness.rounded(value, 3) if math.isfinite(value) else "infinite"
         for name, value in zip(names, peers.spread(values), strict=True)
     }
 
@@ -230,8 +230,8 @@ def goals(name: str, components: int, table: Mapping[str, Any]) -> list[dict[str
     found = [
         {
             "goal": f"{text}: KL(q, p) of pursue below that of every boosting peer, medians",
-            "pursue": summary.rounded(own, 3),
-            "best of the peers": summary.rounded(nearest, 3),
+            "pursue": harness.rounded(own, 3),
+            "best of the peers": harness.rounded(nearest, 3),
             "met": own < nearest,
         }
     ]
@@ -240,8 +240,8 @@ def goals(name: str, components: int, table: Mapping[str, Any]) -> list[dict[str
         found.append(
             {
                 "goal": f"{text}: KL(q, p) of pursue at most {ENOUGH} nats, median",
-                "pursue": summary.rounded(own, 3),
-                "worst seed": summary.rounded(worst, 3),
+                "pursue": harness.rounded(own, 3),
+                "worst seed": harness.rounded(worst, 3),
                 "met": own <= ENOUGH,
             }
         )
@@ -276,7 +276,7 @@ def run(
         "goals met": [],
         "goals": judged,
         "targets": tables,
-        "made with": summary.versions(),
+        "made with": harness.versions(),
     }
     last = dataclasses.replace(effort, methods=effort.once)
     passes = [(number, effort) for number in effort.components]
@@ -297,7 +297,7 @@ def run(
             if OURS in table:
                 drawn[name] = (target, table)
             found["goals met"] = [sum(own["met"] for own in judged), len(judged)]
-            summary.write(results, "densities", found)
+            harness.write(results, "densities", found)
     found["not run"] = [
         f"{name}, {number} components, {method}"
         for number in effort.components
@@ -305,12 +305,12 @@ def run(
         for method in effort.methods
         if method not in tables.get(name, {}).get(f"{number} components", {})
     ]
-    summary.write(results, "densities", found)
+    harness.write(results, "densities", found)
     pictures.densities(drawn, results / "densities.png", OURS, list(peers.PEERS), median)
     if wide and effort.scales:
         found["full covariances"] = covariances(effort, cache)
         found["other units"] = units(effort, cache)
-        summary.write(results, "densities", found)
+        harness.write(results, "densities", found)
     return found
 
 

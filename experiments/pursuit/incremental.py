@@ -26,16 +26,12 @@ from experiments.data import intensities, mnist, read
 from experiments.klfusion.networks.deep import lenet
 from experiments.pursuit import incremental_figures
 from experiments.pursuit import incremental_peers as peers
+from experiments.pursuit.replay import ReplayLearner, kept_records
+from experiments.pursuit.task_mixtures import GatedLearner, MixtureLearner
+from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.pursuit.learning import (
-    ConjugateLearner,
-    GatedLearner,
-    ImageFeatures,
-    MixtureLearner,
-    ReplayLearner,
-)
-from posterity.pursuit.learning.task_networks import chances, trained
+from posterity.pursuit.learning import ConjugateLearner, ImageFeatures
 
 Array = np.ndarray
 Curve = list[dict[str, float]]
@@ -273,13 +269,11 @@ def _gated(runner: Runner, job: Job, networks: Any, counts: Any) -> GatedLearner
 
 def _constant(weights: str) -> Callable[[Runner, Job, Any, Any], MixtureLearner]:
     def make(runner: Runner, job: Job, networks: Any, counts: Any) -> MixtureLearner:
-        from posterity.pursuit.learning.coresets import kept
-
         setting = runner.setting
         few = {}
         if weights == "coreset":
             tasks = enumerate(runner.few(job)[0])
-            few = {f"pair {k}": kept(x, y, setting.coreset) for k, (x, y) in tasks}
+            few = {f"pair {k}": kept_records(x, y, setting.coreset) for k, (x, y) in tasks}
         return MixtureLearner(
             **_network_options(setting), networks=networks, counts_by_task=counts,
             weights=weights, coreset=setting.coreset if few else 0, kept=few,

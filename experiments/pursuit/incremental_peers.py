@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.pursuit.replay import kept_records
+from experiments.pursuit.task_networks import chances, step_of
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.models.forward import outputs
 from posterity.networks.bound import Bound, as_posterior, started
 from posterity.networks.training import batches
-from posterity.pursuit.learning.coresets import kept
-from posterity.pursuit.learning.task_networks import chances, step_of
 
 Array = np.ndarray
 
@@ -113,7 +113,7 @@ def _points(
             )
             linear, precision = linear + fisher * z, precision + fisher
             centre = linear / np.maximum(precision, np.finfo(np.float32).tiny)
-        few.append(kept(own, y, setting.coreset))
+        few.append(kept_records(own, y, setting.coreset))
         yield _log_chances(layers, np.asarray(z), x)
 
 
@@ -171,7 +171,7 @@ def variational(setting: Training, tasks: Tasks, x: Array, *, coreset: bool) -> 
     start = None
     for number, (own, y) in enumerate(tasks):
         if coreset:
-            few.append(kept(own, y, setting.coreset))
+            few.append(kept_records(own, y, setting.coreset))
         start = prior = _fitted(setting, own, y, prior, start, setting.steps, number)
         found = prior
         if coreset:

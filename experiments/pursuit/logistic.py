@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dark_knowledge import summary
+from experiments import harness
 from experiments.data import heart_disease
 from experiments.pursuit import pictures, predictions
 from experiments.pursuit.densities import CACHE, RESULTS
@@ -125,7 +125,7 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
         for seed in range(count):
             make = functools.partial(one, seed, effort)
             place = f"logistic-{name.replace(' ', '-')}-{seed}"
-            rows.append(summary.kept(place, make, few, cache=cache))
+            rows.append(harness.kept(cache, place, make, few))
             print(name, seed, {k: rows[-1][k] for k in (OURS, MEAN_FIELD)}, flush=True)
         if rows:
             own = predictions.gain(rows, most)
@@ -134,7 +134,7 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
             reports[name] = {
                 "data sets": len(rows),
                 "gain over mean-field VI": own,
-                **summary.over_seeds(rows),
+                **harness.over_seeds(rows),
             }
             curves[name] = rows
     found = {
@@ -149,9 +149,9 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
         "goals": goals,
         "effort": dataclasses.asdict(effort),
         **reports,
-        "made with": summary.versions(),
+        "made with": harness.versions(),
     }
-    summary.write(results, "logistic", found)
+    harness.write(results, "logistic", found)
     if curves:
         pictures.curves(curves, results / "logistic.png")
     return found

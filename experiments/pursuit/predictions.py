@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import posterity
-from experiments.dark_knowledge import summary
+from experiments import harness
 from experiments.pursuit import peers
 from experiments.pursuit.targets import Array
 from posterity.distillation import Langevin
@@ -192,7 +192,7 @@ def curve(
 def gain(rows: Sequence[Mapping[str, Any]], most: int) -> dict[str, Any]:
     """By how much the largest mixture is above mean-field VI, over data sets or splits."""
     values = [row[OURS][str(most)] - row[MEAN_FIELD] for row in rows]
-    return summary.statistics(values)
+    return harness.statistics(values)
 
 
 def verdict(text: str, measured: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.dark_knowledge import summary
+from experiments import harness
 from experiments.dark_knowledge.regression import Units
 from experiments.data import Regression, uci_regression
 from experiments.pursuit import pictures, predictions
@@ -188,7 +188,7 @@ def run(
     rows = []
     for seed in range(effort.sets):
         make = functools.partial(one_line, seed, effort)
-        row = summary.kept(f"line-{seed}", None if only_kept else make, small, cache=cache)
+        row = harness.kept(cache, f"line-{seed}", None if only_kept else make, small)
         if row is not None:
             rows.append(row)
             print("line", seed, {k: row[k] for k in (TRUTH, OURS, MEAN_FIELD)}, flush=True)
@@ -200,7 +200,7 @@ def run(
         line_report = {
             "sets": len(rows),
             "gain over mean-field VI": own,
-            **summary.over_seeds(rows),
+            **harness.over_seeds(rows),
         }
         curves["line, two instruments"] = rows
     tables = {}
@@ -210,7 +210,7 @@ def run(
         for split in range(effort.splits):
             make = functools.partial(one_split, table, split, effort)
             place = f"network-{name}-{split}"
-            row = summary.kept(place, None if only_kept else make, small, cache=cache)
+            row = harness.kept(cache, place, None if only_kept else make, small)
             if row is not None:
                 rows.append(row)
                 print(name, split, {k: row[k] for k in (OURS, MEAN_FIELD)}, flush=True)
@@ -221,7 +221,7 @@ def run(
             tables[name] = {
                 "splits run, of": [len(rows), len(table.is_test)],
                 "gain over mean-field VI": own,
-                **summary.over_seeds(rows),
+                **harness.over_seeds(rows),
             }
             curves[name] = rows
     found = {
@@ -239,9 +239,9 @@ def run(
         "seeds": "numbers of data sets and splits",
         "goals": goals,
         "effort": dataclasses.asdict(effort),
-        "made with": summary.versions(),
+        "made with": harness.versions(),
     }
-    summary.write(results, "regression", found)
+    harness.write(results, "regression", found)
     if curves:
         pictures.curves(curves, results / "regression.png")
     return found

@@ -251,7 +251,7 @@ def test_bad_input_is_refused(torch: Any) -> None:
         from_module(torch.nn.Sequential(module, torch.nn.Softmax(1)), X, y, **CLASSES)
     with pytest.raises(StructureError, match="Keep the last axis"):
         from_module(torch.nn.Sequential(module, torch.nn.Flatten(0)), X, y, **CLASSES)
-    with pytest.raises(ParameterError, match="missing values"):
+    with pytest.raises(ParameterError, match="NaN or infinity in the outputs"):
         from_module(module, np.where(X > 1, np.nan, X), y, **CLASSES)
     with (
         pytest.warns(ConvergenceWarning, match="no better than"),

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import data
+from experiments import data, harness
 from experiments.dark_knowledge import (
     peers_modes,
     peers_nuts,
     peers_pbp,
     regression,
-    summary,
     toy1d,
     toy2d,
 )
@@ -143,17 +142,17 @@ def test_stored_splits_are_those_of_the_protocol(name: str) -> None:
 
 
 def test_verdicts_and_what_is_kept(tmp_path: Path) -> None:
-    found = summary.statistics([1.0, 3.0])
+    found = harness.statistics([1.0, 3.0])
     assert found["mean"] == 2 and found["standard error"] == 1 and found["count"] == 2
-    assert summary.statistics([1.0])["standard error"] is None
-    assert summary.at_most("", found, 2.0)["met"] and not summary.at_most("", found, 1.9)["met"]
-    assert summary.at_least("", found, 2.0)["met"] and not summary.at_least("", found, 2.1)["met"]
+    assert harness.statistics([1.0])["standard error"] is None
+    assert harness.at_most("", found, 2.0)["met"] and not harness.at_most("", found, 1.9)["met"]
+    assert harness.at_least("", found, 2.0)["met"] and not harness.at_least("", found, 2.1)["met"]
     calls = []
     make = lambda: calls.append(1) or {"a": [1.0]}
     for _ in range(2):
-        assert summary.kept("some", make, 1, cache=tmp_path) == {"a": [1.0]}
-    assert summary.kept("some", make, 2, cache=tmp_path) == {"a": [1.0]} and len(calls) == 2
-    summary.write(tmp_path, "some", {"list": [1, 2], "text": "[a]"})
+        assert harness.kept(tmp_path, "some", make, 1) == {"a": [1.0]}
+    assert harness.kept(tmp_path, "some", make, 2) == {"a": [1.0]} and len(calls) == 2
+    harness.write(tmp_path, "some", {"list": [1, 2], "text": "[a]"})
     assert json.loads((tmp_path / "some.json").read_text()) == {"list": [1, 2], "text": "[a]"}
 
 

@@ -13,8 +13,6 @@ from posterity.graphs import (
     NonBacktracking,
     WeightedMetropolisHastings,
     cover_times,
-    expected_cover_time,
-    expected_hitting_time,
     grid,
     hitting_times,
     positions,
@@ -43,21 +41,8 @@ USES = {
     "no repetition": (lambda: walk(hops=3, repetitions=0), *AS_MANY),
     "hops": (lambda: walk(hops=-1), UsageError, "hops=-1"),
     **{f"wait at {site}": (partial(wait, site), *NAME) for site in ("z", 7, -1, 1.5)},
-    **{
-        f"expected at {site}": (partial(expected_hitting_time, STAR, WALK, site), *NAME)
-        for site in ("z", 7, -1, 1.5)
-    },
     "matrix too large": (lambda: WALK.transition_matrix(LARGE), UsageError, "5000 sites.*hitting"),
-    "links too many": (
-        lambda: ONWARD.link_transition_matrix(LARGE), UsageError, "10000 directed links"
-    ),
-    "no chain": (lambda: ONWARD.transition_matrix(THREE), UsageError, "link_transition_matrix"),
-    "no formula": (lambda: expected_cover_time(GRID, WALK), UsageError, "20 sites.*at most 16"),
-    "no formula for weights": (
-        lambda: expected_cover_time(TWENTY, WeightedMetropolisHastings([1] * 20)), *MEASURE
-    ),
-    "no theory of covering": (lambda: expected_cover_time(THREE, ONWARD), *MEASURE),
-    "no theory of hitting": (lambda: expected_hitting_time(THREE, ONWARD, 0), *MEASURE),
+    "no chain": (lambda: ONWARD.transition_matrix(THREE), UsageError, "cover_times"),
     "covered later": (
         lambda: cover_times(TWENTY, ONWARD, limit=18, repetitions=9, key=KEY),
         UsageError, "9 of 9 repetitions .* after 18 hops.*Raise limit",

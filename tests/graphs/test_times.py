@@ -3,14 +3,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from posterity.graphs import Network, complete, ring, star, times
-from posterity.graphs.times import (
-    cover_times,
+from experiments.gfvl import theory
+from experiments.gfvl.theory import (
     expected_cover_time,
     expected_hitting_time,
-    hitting_times,
-    sampled_cover_time,
+    link_transition_matrix,
 )
+from posterity.graphs import Network, complete, ring, star, times
+from posterity.graphs.times import cover_times, hitting_times, sampled_cover_time
 from posterity.graphs.walks import (
     MetropolisHastings,
     NonBacktracking,
@@ -38,8 +38,8 @@ def agree(measured, expected):
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 10])
 def test_closed_forms_agree_with_the_programme_over_subsets(build, size):
     network = Network.from_graph(build(size))
-    by_start = times._over_subsets(network, WALK)
-    closed = times._closed_form(network)
+    by_start = theory._over_subsets(network, WALK)
+    closed = theory._closed_form(network)
     assert closed is not None
     np.testing.assert_allclose(closed, by_start, rtol=1e-10, atol=1e-12)
     assert expected_cover_time(network, WALK) == pytest.approx(by_start.mean(), rel=1e-10)
@@ -125,7 +125,7 @@ def test_walks_that_never_turn_round_hit_as_their_links_do():
     """Over directed links: one hop to any neighbour, then the chain until a link ends there."""
     walk, site = NonBacktracking(), 6
     source, target = LOLLIPOP.links()
-    matrix, away = walk.link_transition_matrix(LOLLIPOP), target != site
+    matrix, away = link_transition_matrix(LOLLIPOP), target != site
     hops = np.zeros(len(source))
     hops[away] = np.linalg.solve(
         np.eye(away.sum()) - matrix[np.ix_(away, away)], np.ones(away.sum())

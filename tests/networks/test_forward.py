@@ -12,7 +12,6 @@ from posterity.families.layers import ACTIVATIONS
 from posterity.models.forward import FUNCTIONS, activations, outputs, preactivation
 from posterity.networks import Conv, Dense, Layers
 from posterity.networks.noisy import outputs as noisy_outputs
-from posterity.networks.noisy import patches
 
 RNG = np.random.default_rng(0)
 
@@ -54,7 +53,7 @@ def test_convolutions(layer: Conv) -> None:
     own = {"kernel": RNG.normal(size=layer.kernel), "bias": RNG.normal(size=3)}
     expected = correlated(x, own["kernel"], layer) + own["bias"]
     np.testing.assert_allclose(preactivation(layer, own, x), expected, rtol=1e-4, atol=1e-5)
-    seen = patches(layer, jnp.asarray(x)) @ own["kernel"].reshape(-1, 3) + own["bias"]
+    seen = layer.patches(jnp.asarray(x)) @ own["kernel"].reshape(-1, 3) + own["bias"]
     np.testing.assert_allclose(seen, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -63,7 +62,7 @@ def test_patches_pad_as_convolutions_do(side: int, stride: int) -> None:
     layer = Conv((side, side), 1, 2, stride=stride, padding="same", bias=False)
     x = RNG.normal(size=(1, 7, 8, 1)).astype(np.float32)
     own = {"kernel": RNG.normal(size=layer.kernel).astype(np.float32)}
-    seen = patches(layer, jnp.asarray(x)) @ own["kernel"].reshape(-1, 2)
+    seen = layer.patches(jnp.asarray(x)) @ own["kernel"].reshape(-1, 2)
     np.testing.assert_allclose(seen, preactivation(layer, own, x), rtol=1e-4, atol=1e-5)
 
 

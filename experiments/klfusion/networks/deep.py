@@ -26,6 +26,7 @@ from experiments.klfusion.networks import methods
 from experiments.klfusion.networks.evaluate import rounded
 from experiments.klfusion.networks.local_fits import DEFAULT_CACHE
 from experiments.klfusion.networks.metrics import scores
+from experiments.klfusion.networks.other_fusions import Selected, fused_by
 from experiments.klfusion.networks.partitions import partition
 from experiments.klfusion.networks.predictions import Predictor, alone
 from posterity.fusion.networks import Options
@@ -118,12 +119,13 @@ def measured(name: str, deep: Deep, digits: Digits, sites: int, cache: Path) -> 
         (methods.FUSED, None, Options()),
         (RAISED, twice, Options()),
         (methods.NOT_REFITTED, twice, Options(refit=False)),
-        (methods.PRUNED, twice, Options(units="selected")),
     ):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="widths .* still predict")
             fusion = posterity.fuse(ledgers, components=components, networks=options)
         found[key], widths[key] = alone(fusion.posterior), fusion.posterior.layers.widths
+    pruned = fused_by(Selected, ledgers, twice)
+    found[methods.PRUNED], widths[methods.PRUNED] = alone(pruned), pruned.layers.widths
     return {key: _row(predictor, digits, widths.get(key)) for key, predictor in found.items()}
 
 

@@ -17,9 +17,16 @@ from experiments.klfusion.networks.baselines import (
     weighted_average,
 )
 from experiments.klfusion.networks.matched_average import matched_average
+from experiments.klfusion.networks.other_fusions import (
+    EqualShares,
+    Published,
+    Selected,
+    fused_by,
+)
 from experiments.klfusion.networks.predictions import Predictor, alone, concatenation, ensemble
 from posterity.errors import ConvergenceWarning
 from posterity.families import Network
+from posterity.fusion.matching import Matching
 from posterity.fusion.networks import Options
 from posterity.inference import Refinement
 from posterity.ledger import Ledger
@@ -93,25 +100,22 @@ def capped(sites: Sites) -> Network:
     return posterity.fuse(sites, components=min(WIDTH, units), rule="product").posterior
 
 
-def fused_otherwise(sites: Sites, width: int) -> Found:
-    """At the width that was found: other options."""
-    options = {
-        NOT_REFITTED: Options(refit=False),
-        EQUAL: Options(shares="equal"),
-        PRUNED: Options(units="selected"),
-        PRUNED_ONLY: Options(units="selected", refit=False),
+def fused_otherwise(sites: Sites, width: int | tuple[int, ...]) -> Found:
+    """At the width that was found: other ways to fuse."""
+    plain = posterity.fuse(sites, components=width, networks=Options(refit=False))
+    networks = {
+        NOT_REFITTED: plain.posterior,
+        EQUAL: fused_by(EqualShares, sites, width),
+        PRUNED: fused_by(Selected, sites, width),
+        PRUNED_ONLY: fused_by(Selected, sites, width, refit=False),
     }
-    found = {
-        name: posterity.fuse(sites, components=width, networks=own).posterior
-        for name, own in options.items()
-    }
-    return {name: _of(network) for name, network in found.items()}
+    return {name: _of(network) for name, network in networks.items()}
 
 
 def published(sites: Sites) -> Found:
     """The paper's matching and width, outgoing weights averaged over those that have the unit."""
-    options = Options(shares="equal", outgoing="average", refit=False)
-    return {PAPERS: _of(posterity.fuse(sites, matching="kl-fusion", networks=options).posterior)}
+    network = fused_by(Published, sites, None, refit=False, matching=Matching.KL_FUSION)
+    return {PAPERS: _of(network)}
 
 
 def refined(start: Ledger, data: Data, *, steps: int, rate: float, seed: int) -> Network:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from posterity.adapters.checks import library
 from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray
-from posterity.errors import MissingExtraError, UsageError
+from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.families.mixture import Mixture
 from posterity.families.plate import Plate
@@ -63,7 +64,7 @@ def to_arviz(
 
         print(arviz.summary(to_arviz(found.posterior, key=jax.random.key(1))))
     """
-    arviz = _import()
+    arviz = library("arviz", extra="arviz")
     COUNT.check(chains=chains, draws=draws)
     if not isinstance(posterior, Distribution):
         posterior = getattr(posterior, "posterior", posterior)
@@ -182,11 +183,3 @@ def _columns(drawn: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
             fix="Leave names out, or give as many as there are numbers.",
         )
     return {name: drawn[..., place] for place, name in enumerate(names)}
-
-
-def _import() -> Any:
-    try:
-        import arviz
-    except ImportError as error:
-        raise MissingExtraError.of("arviz", "arviz") from error
-    return arviz

@@ -18,11 +18,12 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from scipy.special import softmax
 
+from posterity.adapters.checks import check_one, numbers
 from posterity.adapters.laplace import check_mode
 from posterity.arguments import POSITIVE, one_of
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
@@ -43,17 +44,50 @@ MOST_FULL = 3000
 """Weights of a full covariance."""
 AT_ONCE = 2**22
 """Numbers of Jacobians that are held at once."""
+UNTRAINED = (
+    "Pass the data and the prior_precision that it was trained with (with a weight decay of w "
+    "beside the mean cross entropy of n records n w, beside the mean squared error "
+    "n w / (2 noise_variance)), or train on, without dropout and to a small gradient."
+)
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of ``from_module`` and ``to_ledger``; see :class:`Task`."""
+
+    likelihood: str
+    prior_precision: float | int
+    noise_variance: float | int | None
+    curvature: str
+    fisher: str
+    only: str | Iterable[str] | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is asked of a curvature; errors come when it is made."""
+    """What is asked of a curvature: the keyword arguments of ``from_module`` and ``to_ledger``.
 
-    likelihood: Any
-    prior_precision: Any
-    noise_variance: Any = None
-    curvature: Any = DIAGONAL
-    fisher: Any = MODEL
+    Attributes:
+        likelihood: ``"classification"`` or ``"regression"``.
+        prior_precision: of each weight, whose prior has mean zero: with weight decay w in an
+            optimiser of the *mean* cross entropy of n records it was ``n w``, of the mean squared
+            error ``n w / (2 noise_variance)``.
+        noise_variance: of a regression; by default the mean squared residual.
+        curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
+        fisher: ``"model"``, the default, is exact over all classes and the generalised
+            Gauss-Newton matrix; ``"empirical"`` takes squares of observed gradients.
+        only: names of tensors, or what they begin with, such as that of the last layer; the others
+            are taken as known.
+
+    Raises:
+        UsageError: for other values, and the noise of a classification.
+    """
+
+    likelihood: str
+    prior_precision: float | int
+    noise_variance: float | int | None = None
+    curvature: str = DIAGONAL
+    fisher: str = MODEL
+    only: str | Iterable[str] | None = None
 
     def __post_init__(self) -> None:
         one_of(CLASSIFICATION, REGRESSION).check(likelihood=self.likelihood)
@@ -69,8 +103,8 @@ class Task:
             )
 
     @staticmethod
-    def of(options: Mapping[str, Any]) -> "Task":
-        """Of keyword arguments, those of ``from_module``; a UsageError for others."""
+    def of(options: Options) -> "Task":
+        """Of keyword arguments; a UsageError for others, or without the first two."""
         known = [field.name for field in dataclasses.fields(Task)]
         unknown = [name for name in options if name not in known]
         missing = [name for name in known[:2] if name not in options]
@@ -83,6 +117,26 @@ class Task:
             )
         return Task(**options)
 
+    def tensors(self, names: Iterable[str]) -> list[str]:
+        """The tensors that a law is of: all, or those that ``only`` names, or that begin so.
+
+        Raises:
+            UsageError: for a name of none.
+        """
+        names = list(names)
+        if self.only is None:
+            return names
+        only = [self.only] if isinstance(self.only, str) else list(self.only)
+        fits = lambda name, wanted: name == wanted or name.startswith(f"{wanted}.")
+        unknown = [w for w in only if not any(fits(name, w) for name in names)]
+        if unknown or not only:
+            raise UsageError(
+                found=f"only={some(list(map(str, only)))}",
+                expected=f"tensors, or what their names begin with, of {some(names)}",
+                fix="Name them as the library does.",
+            )
+        return [name for name in names if any(fits(name, wanted) for wanted in only)]
+
 
 class Laws(NamedTuple):
     """Over the same weights; the factor is what the data said, and may be improper."""
@@ -90,6 +144,10 @@ class Laws(NamedTuple):
     prior: Any
     posterior: Any
     factor: Any
+
+    def ledger(self, site: str) -> Ledger:
+        """Of one site: its prior, and what its data said, whatever the prior."""
+        return Ledger(self.prior).update(site, self.factor, independent=True)
 
 
 def laws(
@@ -103,22 +161,18 @@ def laws(
             are no mode of these data under the prior.
     """
     size = sum(tensor.size for tensor in tensors.values())
-    if task.curvature == FULL and size > MOST_FULL:
+    full = task.curvature == FULL
+    if full and size > MOST_FULL:
         raise StructureError(
             found=f"{size} weights with curvature='full'",
             expected=f"at most {MOST_FULL}, whose covariance fits into memory",
             fix="Pass only=[...], the names of the last layer's weights, or curvature='diagonal'.",
         )
-    bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
-    if bad:
-        raise ParameterError(
-            found=f"NaN or infinity among the weights of {some(bad)}",
-            expected="finite weights",
-            fix="Train again, with a lower rate.",
-        )
+    flat = [numbers(tensor, f"the weights {n!r}").reshape(-1) for n, tensor in tensors.items()]
+    outputs = np.asarray(outputs, np.float64)
     target, noise = _checked(task, outputs, y)
     step = max(1, AT_ONCE // max(1, outputs.shape[1] * size))
-    found = np.zeros((size, size) if task.curvature == FULL else size)
+    found = np.zeros((size, size) if full else size)
     gradient = np.zeros(size)
     for start in range(0, len(outputs), step):
         part = slice(start, min(start + step, len(outputs)))
@@ -126,29 +180,17 @@ def laws(
         jacobian = np.asarray(jacobian, np.float64)
         curved, slope = _curvature(task, made, jacobian, target[part], noise)
         found, gradient = found + curved, gradient + slope
-    mean = np.concatenate([np.asarray(t, np.float64).reshape(-1) for t in tensors.values()])
-    prior, own = float(task.prior_precision), np.zeros(size)
+    mean, prior, own = np.concatenate(flat), float(task.prior_precision), np.zeros(size)
     left = gradient - prior * mean
-    if task.curvature == FULL:
-        names = [f"{name}{place}" for name, t in tensors.items() for place in _places(t.shape)]
-        identity, found = prior * np.eye(size), (found + found.T) / 2
-        total = found + identity
-        check_mode(left @ np.linalg.solve(total, left), size)
-        made = [(own, identity), (total @ mean, total), (found @ mean + gradient, found)]
-        made = [Gaussian(*pair) for pair in made]
-        return Laws(*(law.named(names) if size <= MOST_NAMED else law for law in made))
-    total = found + prior
-    check_mode(np.square(left) @ (1 / total), size)
-    return Laws(
-        _product(tensors, own, own + prior, size),
-        _product(tensors, total * mean, total, size),
-        _product(tensors, found * mean + gradient, found, size),
-    )
-
-
-def ledger(site: str, laws: Laws) -> Ledger:
-    """Of one site: its prior, and what its data said, whatever the prior."""
-    return Ledger(laws.prior).update(site, laws.factor, independent=True)
+    found = (found + found.T) / 2 if full else found
+    base = prior * np.eye(size) if full else own + prior
+    total = found + base
+    squared = left @ np.linalg.solve(total, left) if full else np.square(left) @ (1 / total)
+    check_mode(squared, "weights", "these data under prior_precision", UNTRAINED, size)
+    apply = np.matmul if full else np.multiply
+    pairs = [(own, base), (apply(total, mean), total), (apply(found, mean) + gradient, found)]
+    make = _gaussian if full else _product
+    return Laws(*(make(tensors, *pair) for pair in pairs))
 
 
 def tensors_of(
@@ -170,12 +212,7 @@ def tensors_of(
             expected="a Product of DiagonalGaussian by tensor, or a Gaussian of all weights",
             fix="Pass a law that this adapter made.",
         )
-    if law.batch_shape:
-        raise StructureError(
-            found=f"a batch of shape {law.batch_shape} of laws",
-            expected="one law",
-            fix="Index it: law[0].",
-        )
+    check_one(law)
     value: Any = None
     if key is not None:
         import jax
@@ -196,27 +233,6 @@ def tensors_of(
         )
         for name, block in law.blocks.items()
     }
-
-
-def chosen(names: Iterable[str], only: Any) -> list[str]:
-    """The tensors that a law is of: all, or those named, or that begin so.
-
-    Raises:
-        UsageError: for a name of none.
-    """
-    names = list(names)
-    if only is None:
-        return names
-    only = [only] if isinstance(only, str) else list(only)
-    fits = lambda name, wanted: name == wanted or name.startswith(f"{wanted}.")
-    unknown = [w for w in only if not any(fits(name, w) for name in names)]
-    if unknown or not only:
-        raise UsageError(
-            found=f"only={some(list(map(str, only)))}",
-            expected=f"tensors, or what their names begin with, of {some(names)}",
-            fix="Name them as the library does.",
-        )
-    return [name for name in names if any(fits(name, wanted) for wanted in only)]
 
 
 # --- curvature -----------------------------------------------------------------------------------
@@ -252,7 +268,6 @@ def _chances(outputs: Array) -> Array:
 
 def _checked(task: Task, outputs: Array, y: Any) -> tuple[Array, float]:
     """Labels or values beside the outputs, and the variance of the noise."""
-    outputs = np.asarray(outputs, np.float64)
     target = np.asarray(y)
     if outputs.ndim != 2 or not len(outputs) or len(target) != len(outputs):
         raise StructureError(
@@ -260,19 +275,13 @@ def _checked(task: Task, outputs: Array, y: Any) -> tuple[Array, float]:
             expected="a row of outputs (n, K) for each of n records",
             fix="Pass a network that gives one vector an input, and as many y as x.",
         )
-    if not np.isfinite(outputs).all():
-        raise ParameterError(
-            found=f"NaN or infinity in {(~np.isfinite(outputs)).sum()} of {outputs.size} outputs",
-            expected="finite outputs",
-            fix="Look for missing values in x, and for weights that diverged.",
-        )
+    numbers(outputs, "the outputs")
     if task.likelihood == CLASSIFICATION:
         return _labels(outputs, target), 1.0
-    values = target.reshape(len(target), -1).astype(np.float64)
-    if values.shape != outputs.shape or not np.isfinite(values).all():
+    values = numbers(target, "the values y").reshape(len(target), -1)
+    if values.shape != outputs.shape:
         raise StructureError(
-            found=f"values of shape {target.shape}"
-            + " with NaN or infinity" * (not np.isfinite(values).all()),
+            found=f"values of shape {target.shape}",
             expected=f"finite numbers of shape {outputs.shape}, as the outputs have",
             fix="Leave out records without a value.",
         )
@@ -290,35 +299,30 @@ def _checked(task: Task, outputs: Array, y: Any) -> tuple[Array, float]:
 
 
 def _labels(outputs: Array, target: Array) -> Array:
-    classes, shape = max(outputs.shape[1], 2), target.shape
+    """Class numbers (n,), if they are some, and the outputs no chances."""
+    classes, shape, single = max(outputs.shape[1], 2), target.shape, outputs.shape[1] == 1
     whole = target.ndim == 1 or target.shape == (len(target), 1)
     target = target.reshape(len(target), -1)[:, 0] if target.size else target
-    fits = whole and target.dtype.kind in "biuf" and np.isin(target, np.arange(classes)).all()
-    if not fits:
+    if not (whole and target.dtype.kind in "biuf" and np.isin(target, np.arange(classes)).all()):
         raise StructureError(
             found=f"labels of shape {shape} and type {target.dtype}, for {classes} classes",
             expected=f"whole numbers (n,) from 0 to {classes - 1}",
             fix="Number the classes as the outputs do.",
         )
-    if outputs.min() >= 0 and np.allclose(outputs.sum(1), 1, atol=1e-4) and len(outputs) > 1:
-        raise StructureError(
-            found="outputs that are chances: not negative, and with sums of one",
-            expected="logits",
-            fix="Leave the softmax out, as losses of logits do.",
-        )
     codes = target.astype(int)
-    single = outputs.shape[1] == 1
-    if single and outputs.min() >= 0 and outputs.max() <= 1 and len(set(codes.tolist())) > 1:
+    several = len(set(codes.tolist())) > 1
+    sums = outputs.min() >= 0 and np.allclose(outputs.sum(1), 1, atol=1e-4) and len(outputs) > 1
+    if sums or (single and several and outputs.min() >= 0 and outputs.max() <= 1):
         raise StructureError(
-            found=f"outputs of one column between 0 and 1 ({outputs.min():.3g} to "
-            f"{outputs.max():.3g}) for labels of both classes: chances",
-            expected="log odds of class 1",
-            fix="Leave the sigmoid out, as losses of logits do.",
+            found=f"outputs between {outputs.min():.3g} and {outputs.max():.3g} that look like "
+            "chances",
+            expected="log odds of class 1" if single else "logits",
+            fix=f"Leave the {'sigmoid' if single else 'softmax'} out, as losses of logits do.",
         )
     chances = _chances(outputs)[np.arange(len(codes)), codes]
     shares = np.bincount(codes, minlength=classes) / len(codes)
     plain = np.log(shares[codes]).mean()
-    if len(set(codes.tolist())) > 1 and np.log(np.maximum(chances, 1e-300)).mean() < plain:
+    if several and np.log(np.maximum(chances, 1e-300)).mean() < plain:
         _warn("predicts labels no better than how often they come")
     return codes
 
@@ -335,8 +339,14 @@ def _warn(what: str) -> None:
 # --- laws and tensors ----------------------------------------------------------------------------
 
 
-def _product(tensors: Mapping[str, Array], slope: Array, precision: Array, size: int) -> Product:
-    blocks, start = {}, 0
+def _gaussian(tensors: Mapping[str, Array], slope: Array, precision: Array) -> Gaussian:
+    law = Gaussian(slope, precision)
+    names = [f"{name}{place}" for name, t in tensors.items() for place in _places(t.shape)]
+    return law.named(names) if len(slope) <= MOST_NAMED else law
+
+
+def _product(tensors: Mapping[str, Array], slope: Array, precision: Array) -> Product:
+    blocks, start, size = {}, 0, len(slope)
     for name, tensor in tensors.items():
         at = slice(start, start + tensor.size)
         block = DiagonalGaussian(slope[at].copy(), precision[at].copy())

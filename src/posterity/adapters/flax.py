@@ -7,29 +7,24 @@ function. Tested with flax 0.12.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from posterity.adapters import fisher as core
-from posterity.adapters.laplace import usable
-from posterity.errors import MissingExtraError, StructureError, UsageError
+from posterity.adapters.checks import library, unsupported
+from posterity.arrays.typing import KeyArray
+from posterity.errors import StructureError, UsageError
+from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
+
+Apply = Callable[[Any, Any], Any]
+"""Of parameters and inputs (n, ...), the outputs (n, K)."""
 
 
 def from_module(
-    module: Any,
-    x: Any,
-    y: Any,
-    *,
-    variables: Any = None,
-    likelihood: Any,
-    prior_precision: Any,
-    noise_variance: Any = None,
-    curvature: Any = core.DIAGONAL,
-    fisher: Any = core.MODEL,
-    only: Any = None,
-) -> Any:
+    module: Any, x: Any, y: Any, *, variables: Any = None, **task: Unpack[core.Options]
+) -> Product | Gaussian:
     """The law of a trained module's weights, by Laplace's approximation.
 
     Args:
@@ -40,16 +35,9 @@ def from_module(
         y: class numbers (n,), or values (n, k).
         variables: of a linen module, what ``init`` gave and training changed: ``{"params": ...}``,
             with collections such as ``batch_stats`` if it has them; or the parameters alone.
-        likelihood: ``"classification"`` or ``"regression"``.
-        prior_precision: of each weight, whose prior has mean zero: with weight decay w in an
-            optimiser of the *mean* cross entropy of n records it was ``n w``, of the mean squared
-            error ``n w / (2 noise_variance)``.
-        noise_variance: of a regression; by default the mean squared residual.
-        curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
-        fisher: ``"model"``, the default, is exact over all classes and the generalised
-            Gauss-Newton matrix; ``"empirical"`` takes squares of observed gradients.
-        only: names of tensors, or what they begin with, such as that of the last layer; the others
-            are taken as known.
+        task: what is asked: ``likelihood``, ``prior_precision``, ``noise_variance``,
+            ``curvature``, ``fisher`` and ``only``, as :class:`~posterity.adapters.fisher.Task`
+            explains them.
 
     Returns:
         With a diagonal a :class:`Product` of a :class:`DiagonalGaussian` a tensor, by name, whose
@@ -77,23 +65,11 @@ def from_module(
     >>> {name: block.mean.round(3).tolist() for name, block in q.blocks.items()}
     {'bias': [0.0], 'kernel': [1.0]}
     """
-    params, apply = _parts(module, variables)
-    return from_params(
-        params,
-        apply,
-        x,
-        y,
-        likelihood=likelihood,
-        prior_precision=prior_precision,
-        noise_variance=noise_variance,
-        curvature=curvature,
-        fisher=fisher,
-        only=only,
-    )
+    return from_params(*_parts(module, variables), x, y, **task)
 
 
 def to_ledger(
-    module: Any, site: str, x: Any, y: Any, *, variables: Any = None, only: Any = None, **task: Any
+    module: Any, site: str, x: Any, y: Any, *, variables: Any = None, **task: Unpack[core.Options]
 ) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
 
@@ -106,17 +82,19 @@ def to_ledger(
     :func:`posterity.fuse` those. Arguments and errors are those of :func:`from_module`.
     """
     params, apply = _parts(module, variables)
-    return core.ledger(site, _laws(params, apply, x, y, core.Task.of(task), only))
+    return _laws(params, apply, x, y, core.Task.of(task)).ledger(site)
 
 
 def from_params(
-    params: Any, apply: Callable[[Any, Any], Any], x: Any, y: Any, *, only: Any = None, **task: Any
-) -> Any:
+    params: Any, apply: Apply, x: Any, y: Any, **task: Unpack[core.Options]
+) -> Product | Gaussian:
     """As :func:`from_module`, of any tree of parameters and ``apply(params, x)`` on a batch."""
-    return _laws(params, apply, x, y, core.Task.of(task), only).posterior
+    return _laws(params, apply, x, y, core.Task.of(task)).posterior
 
 
-def to_params(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) -> Any:
+def to_params(
+    law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
+) -> Any:
     """A law's mean, or a draw, as parameters.
 
     Args:
@@ -148,16 +126,10 @@ def to_params(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) -> A
 
 
 def _flax() -> Any:
-    try:
-        import flax
-        import flax.linen
-        import flax.nnx
-    except ImportError as error:
-        raise MissingExtraError.of("flax", "flax") from error
-    return flax
+    return library("flax.linen", "flax.nnx", extra="flax")
 
 
-def _parts(module: Any, variables: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
+def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
     """Parameters, and what the module computes of them."""
     import jax
 
@@ -176,7 +148,7 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Callable[[Any, Any], Any]]
 
         return pure, apply
     if not isinstance(module, flax.linen.Module):
-        raise usable(
+        raise unsupported(
             module,
             "a module of flax.linen or flax.nnx",
             "For parameters without one: from_params(params, apply, x, y, ...).",
@@ -212,14 +184,12 @@ def _flat(tree: Any) -> tuple[list[str], list[Any], Any]:
     return names, leaves, structure
 
 
-def _laws(
-    params: Any, apply: Callable[[Any, Any], Any], x: Any, y: Any, task: core.Task, only: Any
-) -> core.Laws:
+def _laws(params: Any, apply: Apply, x: Any, y: Any, task: core.Task) -> core.Laws:
     import jax
     import jax.numpy as jnp
 
     names, leaves, structure = _flat(params)
-    wanted = set(core.chosen(names, only))
+    wanted = set(task.tensors(names))
     own = {n: jnp.asarray(leaf) for n, leaf in zip(names, leaves, strict=True) if n in wanted}
     inputs = jnp.asarray(x, next(iter(own.values())).dtype if _is_float(x) else None)
 

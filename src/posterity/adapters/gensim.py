@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from posterity.adapters.checks import check_undetermined, library
+from posterity.adapters.plates import MEMBERS, apart, is_topics
 from posterity.checks import check_proper
-from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
+from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Dirichlet, ExponentialFamily, Plate, at_rest
 from posterity.families.names import unfit
 from posterity.ledger import Ledger
@@ -68,7 +70,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
     words = [model.id2word[index] for index in range(model.num_terms)]
     # Without a dictionary gensim calls words by their numbers, which mean nothing elsewhere.
     known = any(str(word) != str(index) for index, word in enumerate(words))
-    return ledger.named({"members": list(map(str, words))}) if known else ledger
+    return ledger.named({MEMBERS: list(map(str, words))}) if known else ledger
 
 
 def to_model(
@@ -95,29 +97,16 @@ def to_model(
     >>> model.get_document_topics([(0, 9)], minimum_probability=0.5)[0][0]
     0
     """
-    lda_model = _lda_model()
-    prior = None
-    if isinstance(posterior, Ledger):
-        prior, posterior = posterior.prior, posterior.posterior
-    if (
-        not isinstance(posterior, Plate)
-        or not isinstance(posterior.members, Dirichlet)
-        or posterior.weights is not None
-        or posterior.batch_shape
-    ):
+    check_undetermined(parameters, DETERMINED)
+    prior, law = apart(posterior)
+    if not is_topics(law):
         raise StructureError(
-            found=f"{posterior!r}",
+            found=f"{law!r}",
             expected="topics: a Plate of Dirichlet without weights",
             fix="In a topic model each document has weights of its own.",
         )
-    check_proper(posterior, "the posterior")
-    if known := sorted(DETERMINED & parameters.keys()):
-        raise UsageError(
-            found=f"{known} beside a posterior",
-            expected="only what no posterior holds",
-            fix="Leave them out: the posterior and its words determine them.",
-        )
-    plate: Any = at_rest(posterior)
+    check_proper(law, "the posterior")
+    plate: Any = at_rest(law)
     values = np.asarray(plate.members.concentration)
     known = plate.members.names or [str(index) for index in range(values.shape[1])]
     names = list(known if words is None else words)
@@ -130,7 +119,9 @@ def to_model(
         )
     parameters.setdefault("dtype", np.float64)
     eta = "symmetric" if prior is None else _eta(prior, parameters["dtype"])
-    model = lda_model(num_topics=plate.size, id2word=dict(enumerate(names)), eta=eta, **parameters)
+    model = _lda_model()(
+        num_topics=plate.size, id2word=dict(enumerate(names)), eta=eta, **parameters
+    )
     model.state.sstats = (values - model.eta.astype(np.float64)).astype(model.dtype)
     model.state.numdocs = 1  # how many there were is not known, but not that there were none
     model.sync_state()
@@ -144,8 +135,4 @@ def _eta(prior: Any, dtype: Any) -> Any:
 
 
 def _lda_model() -> type:
-    try:
-        from gensim.models import LdaModel
-    except ImportError as error:
-        raise MissingExtraError.of("gensim", "gensim") from error
-    return LdaModel
+    return library("gensim.models", extra="gensim").models.LdaModel

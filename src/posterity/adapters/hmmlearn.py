@@ -1,22 +1,20 @@
 """hmmlearn: fitted variational hidden Markov models as ledgers, and back.
 
 ``scale_posterior_`` is the *inverse* scale of the Wishart, undivided: the expected precision is
-``dof_posterior_ scale_posterior_⁻¹``, and ``covars_`` its inverse. The diagonal type is read
-feature by feature as ``Gamma(ν/2, rate s/2)`` with the one ``ν`` of its state, so that posterior
-less prior is exactly a state's expected count, sum and sum of squares, as for scikit-learn's
-mixtures; the spherical type as a diagonal one whose features share their scale. Predictions of
-hmmlearn are those of expected parameters, which these readings keep.
+``dof_posterior_ scale_posterior_⁻¹``, and ``covars_`` its inverse. The diagonal type is read as
+:class:`posterity.adapters.plates.Gaussians` says, the spherical type as a diagonal one whose
+features share their scale. Predictions of hmmlearn are those of expected parameters, which these
+readings keep.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from posterity.adapters.exchangeable import shared_value
-from posterity.arrays.linear_algebra import symmetric
-from posterity.arrays.typing import Float
+from posterity.adapters.checks import check_fitted, check_one, check_undetermined, library
+from posterity.adapters.plates import Gaussians, apart
 from posterity.checks import check_proper
-from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
+from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import (
     Dirichlet,
     ExponentialFamily,
@@ -32,15 +30,10 @@ Array = np.ndarray
 KINDS = ("full", "diag", "spherical")
 SMALL = 1e-3
 """hmmlearn's default scale of the prior."""
-
-
-class Gaussians(NamedTuple):
-    """hmmlearn's parameters of ``K`` states: ``m`` (K, d), ``κ`` and ``ν`` (K,) and ``S⁻¹``."""
-
-    means: Float[Array, "k d"]
-    beta: Float[Array, " k"]
-    dof: Float[Array, " k"]
-    scale: Float[Array, "k ..."]
+GAUSSIAN = ("means", "beta", "dof", "scale")
+"""hmmlearn's names of what :class:`Gaussians` holds."""
+DETERMINED = ("n_components", "n_features")
+"""Constructor arguments that a posterior and its prior settle, beside those of the prior."""
 
 
 def to_ledger(model: Any, site: str) -> Ledger:
@@ -76,12 +69,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
             expected="a fitted VariationalGaussianHMM or VariationalCategoricalHMM",
             fix="Other models of hmmlearn are point estimates: fit the variational ones.",
         )
-    if not hasattr(model, "startprob_posterior_") or not hasattr(model, "transmat_"):
-        raise UsageError(
-            found=f"a {type(model).__name__} that is not fitted",
-            expected="a fitted one",
-            fix="Call fit first.",
-        )
+    check_fitted(model, "startprob_posterior_", "transmat_")
     if isinstance(model, gaussian) and model.covariance_type not in KINDS:
         raise StructureError(
             found=f"covariance_type={model.covariance_type!r}",
@@ -124,161 +112,96 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     [0, 0, 1, 1]
     """
     gaussian, categorical = _models()
-    prior = None
-    if isinstance(posterior, Ledger):
-        prior, posterior = posterior.prior, posterior.posterior  # pyright: ignore
-    _check_posterior(posterior)
-    q: Any = at_rest(posterior)  # type: ignore[type-var]
+    prior, posterior = apart(posterior)
+    if not isinstance(posterior, HiddenMarkov):
+        raise StructureError(
+            found=repr(posterior),
+            expected="one HiddenMarkov, or a Ledger of one",
+            fix="Of a Product pass the block.",
+        )
+    check_one(posterior)
+    check_proper(posterior, "the posterior for hmmlearn")
+    q: Any = at_rest(posterior)
     members: Any = q.emissions.members
-    emissions, kind = _emissions(members), categorical
-    given = dict(parameters)
+    priors = [name for name in parameters if name.endswith("_prior")]
+    check_undetermined(parameters, (*DETERMINED, *priors))
+    own, kind = _parts(q), categorical
     if not isinstance(members, Dirichlet):
-        kind = gaussian
-        full = isinstance(members, NormalWishart)
-        _check_determined(given)
-        given["covariance_type"] = "full" if full else "diag"
-    _check_determined(parameters)
-    start = _default_prior(q, emissions) if prior is None else _parts(at_rest(prior))
-    model = kind(
-        n_components=q.states,
-        **{f"{name}_prior": value for name, value in start.items()},
-        **given,
-    )
-    for name, value in start.items():
-        setattr(model, f"{name}_prior_", value)
-    for name, value in _parts(q).items():
-        setattr(model, f"{name}_posterior_", value)
-    model.startprob_ = np.asarray(q.expected_initial)
-    model.transmat_ = np.asarray(q.expected_transitions)
-    if isinstance(emissions, Gaussians):
-        dof = emissions.dof.reshape(-1, *[1] * (emissions.scale.ndim - 1))
-        model._covars_ = emissions.scale / dof
-        model.n_features = emissions.means.shape[1]
+        check_undetermined(parameters, ("covariance_type",))
+        kind, full = gaussian, isinstance(members, NormalWishart)
+        parameters["covariance_type"] = "full" if full else "diag"
+    start = _default_prior(q, own) if prior is None else _parts(at_rest(prior))
+    given = {f"{name}_prior": value for name, value in start.items()}
+    model = kind(n_components=q.states, **given, **parameters)
+    fitted = {f"{name}_": value for name, value in given.items()}
+    fitted |= {f"{name}_posterior_": value for name, value in own.items()}
+    fitted["startprob_"] = np.asarray(q.expected_initial)
+    fitted["transmat_"] = np.asarray(q.expected_transitions)
+    if isinstance(members, Dirichlet):
+        fitted |= {"emissionprob_": np.asarray(members.mean), "n_features": members.own_size}
     else:
-        model.emissionprob_ = np.asarray(members.mean)
-        model.n_features = members.own_size
+        fitted["_covars_"] = Gaussians(*(own[name] for name in GAUSSIAN)).covariance
+        fitted["n_features"] = own["means"].shape[1]
+    for name, value in fitted.items():
+        setattr(model, name, value)
     return model
 
 
 def _models() -> tuple[type, type]:
     """The two classes, if hmmlearn is installed."""
-    try:
-        from hmmlearn.vhmm import VariationalCategoricalHMM, VariationalGaussianHMM
-    except ImportError as error:
-        raise MissingExtraError.of("hmmlearn", "hmm") from error
-    return VariationalGaussianHMM, VariationalCategoricalHMM
-
-
-# --- from hmmlearn -------------------------------------------------------------------------------
+    vhmm = library("hmmlearn.vhmm", extra="hmm").vhmm
+    return vhmm.VariationalGaussianHMM, vhmm.VariationalCategoricalHMM
 
 
 def _law(model: Any, which: str) -> HiddenMarkov:
     """``which`` is the prior or the posterior."""
-    get = lambda name: np.asarray(getattr(model, f"{name}_{which}_"), np.float64)
+    read = lambda name: np.asarray(getattr(model, f"{name}_{which}_"), np.float64)
+    members: ExponentialFamily
     if hasattr(model, "emissionprob_posterior_"):
-        members: ExponentialFamily = Dirichlet.from_standard(get("emissionprob"))
+        members = Dirichlet.from_standard(read("emissionprob"))
     else:
-        found = Gaussians(get("means"), get("beta"), get("dof"), get("scale"))
-        members = _members(found, model.covariance_type)
+        members = Gaussians(*map(read, GAUSSIAN)).law
     return HiddenMarkov(
         emissions=Plate(members),
-        initial=Dirichlet.from_standard(get("startprob")),
-        transitions=Plate(Dirichlet.from_standard(get("transmat"))),
+        initial=Dirichlet.from_standard(read("startprob")),
+        transitions=Plate(Dirichlet.from_standard(read("transmat"))),
     )
 
 
-def _members(found: Gaussians, kind: str) -> ExponentialFamily:
-    means, beta, dof, scale = found
-    if kind == "full":
-        return NormalWishart.from_inverse_scale(means, beta, symmetric(scale), dof)
-    wide = np.ones_like(means)
-    scale = scale[:, None] * wide if kind == "spherical" else scale
-    return NormalGamma.from_standard(means, beta[:, None] * wide, scale, dof[:, None] * wide)
-
-
-# --- to hmmlearn ---------------------------------------------------------------------------------
-
-
-def _check_posterior(posterior: Any) -> None:
-    if not isinstance(posterior, HiddenMarkov) or posterior.batch_shape:
-        raise StructureError(
-            found=repr(posterior),
-            expected="one HiddenMarkov, or a Ledger of one",
-            fix="Index a batch; of a Product pass the block.",
-        )
-    check_proper(posterior, "the posterior for hmmlearn")
-
-
-def _check_determined(parameters: dict[str, Any]) -> None:
-    taken = sorted(
-        name
-        for name in parameters
-        if name.endswith("_prior") or name in ("n_components", "covariance_type", "n_features")
-    )
-    if taken:
-        raise UsageError(
-            found=f"parameters {taken}",
-            expected="only parameters that the posterior does not determine",
-            fix="Leave them out.",
-        )
-
-
-def _emissions(members: Any) -> Gaussians | Array:
-    """Hmmlearn's parameters of the emissions."""
+def _parts(law: Any) -> dict[str, Array]:
+    """All of a prior or a posterior by hmmlearn's names."""
+    members = law.emissions.members
+    found = {
+        "startprob": np.asarray(law.initial.concentration),
+        "transmat": np.asarray(law.transitions.members.concentration),
+    }
     if isinstance(members, Dirichlet):
-        return np.asarray(members.concentration)
-    if isinstance(members, NormalWishart):
-        values = members.mean_precision, members.degrees_of_freedom
-        return Gaussians(members.mean, *values, symmetric(members.inverse_scale))
-    if not isinstance(members, NormalGamma):
+        return {**found, "emissionprob": np.asarray(members.concentration)}
+    if not isinstance(members, NormalWishart | NormalGamma):
         raise StructureError(
             found=f"emissions {members!r}",
             expected="NormalWishart, NormalGamma or Dirichlet",
             fix="hmmlearn has no other variational models.",
         )
-    kappa = _shared(members.mean_precision, "mean_precision")
-    nu = _shared(members.degrees_of_freedom, "degrees_of_freedom")
-    return Gaussians(members.mean, kappa, nu, np.asarray(members.inverse_scale))
+    return {**found, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
 
 
-def _shared(values: Any, name: str) -> Array:
-    found = shared_value(np.moveaxis(values, -1, 0))
-    if found is None:
-        raise StructureError(
-            found=f"a NormalGamma whose {name} differs between features",
-            expected="one value a state: hmmlearn's diagonal type has no more",
-            fix="Use posterity.models.label, or fuse with rule='product' or divergence='reverse'.",
-        )
-    return np.asarray(found)
-
-
-def _parts(law: Any) -> dict[str, Array]:
-    """All of a prior or a posterior by hmmlearn's names."""
-    found = _emissions(law.emissions.members)
-    shared = {
-        "startprob": np.asarray(law.initial.concentration),
-        "transmat": np.asarray(law.transitions.members.concentration),
-    }
-    if isinstance(found, Gaussians):
-        return {**shared, **{name: np.asarray(v) for name, v in found._asdict().items()}}
-    return {**shared, "emissionprob": found}
-
-
-def _default_prior(posterior: HiddenMarkov, emissions: Gaussians | Array) -> dict[str, Array]:
-    """Hmmlearn's defaults."""
+def _default_prior(posterior: HiddenMarkov, own: dict[str, Array]) -> dict[str, Array]:
+    """The defaults of hmmlearn, with the mean of the states in place of that of the data."""
     states = posterior.states
-    shared = {
+    found = {
         "startprob": np.full(states, 1 / states),
         "transmat": np.full((states, states), 1 / states),
     }
-    if not isinstance(emissions, Gaussians):
-        return {**shared, "emissionprob": np.full_like(emissions, 1 / emissions.shape[1])}
-    size = emissions.means.shape[1]
+    if "emissionprob" in own:
+        emissions = own["emissionprob"]
+        return {**found, "emissionprob": np.full_like(emissions, 1 / emissions.shape[1])}
+    means, size = own["means"], own["means"].shape[1]
     share = posterior.occupancy() / posterior.occupancy().sum()
-    one = np.eye(size) if emissions.scale.ndim == 3 else np.ones(size)
+    one = np.eye(size) if own["scale"].ndim == 3 else np.ones(size)
     return {
-        **shared,
-        "means": np.tile(share @ emissions.means, (states, 1)),
+        **found,
+        "means": np.tile(share @ means, (states, 1)),
         "beta": np.ones(states),
         "dof": np.full(states, float(size)),
         "scale": np.stack([SMALL * one] * states),

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.adapters.checks import at
+from posterity.errors import ConvergenceWarning, ParameterError, StructureError
 from posterity.families import ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.ledger import Ledger
@@ -48,7 +49,7 @@ def of_precision(mean: Any, precision: Any, names: Sequence[str], place: str) ->
     return _named(mean, (precision + precision.T) / 2, names, place)
 
 
-def ledger_of(factor: ExponentialFamily, site: str, prior: Any) -> Ledger:
+def ledger_of(factor: ExponentialFamily, site: str, prior: ExponentialFamily) -> Ledger:
     """A ledger of one site whose factor is known, under a prior in whose order it is put.
 
     Raises:
@@ -79,102 +80,32 @@ def warn_unless_converged(converged: Any, place: str, fix: str) -> None:
         )
 
 
-def check_mode(squared: Any, size: int) -> None:
-    """Raise or warn where weights are no mode of these data under their prior.
+def check_mode(
+    squared: float | np.floating | Array, what: str, place: str, fix: str, size: int = 1
+) -> None:
+    """Raise or warn where ``what``, such as weights, is no mode of the density of ``place``.
 
-    ``squared`` is the distance in posterior standard deviations, squared, over all of them.
+    ``squared`` is the distance in posterior standard deviations, squared, over ``size`` of them.
     """
     off = math.sqrt(max(float(squared), 0.0) / size)
-    said = (
-        f"weights {off:.2g} posterior standard deviations (root mean square) from the mode of "
-        "these data under prior_precision"
-    )
-    fix = (
-        "Pass the data and the prior_precision that it was trained with (with a weight decay of w "
-        "beside the mean cross entropy of n records n w, beside the mean squared error "
-        "n w / (2 noise_variance)), or train on, without dropout and to a small gradient."
-    )
+    mean = " (root mean square)" if size > 1 else ""
+    found = f"{what} {off:.2g} posterior standard deviations{mean} from the mode of {place}"
     if not off <= FAR:
-        raise ParameterError(found=said, expected="a trained network: weights at a mode", fix=fix)
+        raise ParameterError(found=found, expected="a fit: an estimate at its mode", fix=fix)
     if off > NEAR:
-        warnings.warn(f"{said}. {fix}", ConvergenceWarning, stacklevel=4)
-
-
-def check_finite_data(x: Any, names: Sequence[str], place: str) -> Array:
-    """Data (n, d) as float64; errors name the column."""
-    if hasattr(x, "toarray"):  # sparse, of which the curvature is dense all the same
-        x = x.toarray()
-    made = numbers(x, f"the data of {place}")
-    if made.ndim != 2 or made.shape[1] != len(names) or not len(made):
-        raise StructureError(
-            found=f"data of shape {made.shape} for {place}",
-            expected=f"records (n, {len(names)}), with columns {some(names)}",
-            fix="Pass the data that the model was fitted with.",
-        )
-    wrong = np.asarray(~np.isfinite(made).all(0))
-    if wrong.any():
-        raise ParameterError(
-            found=f"NaN or infinity in columns {some(_at(names, wrong))} of the data of {place}",
-            expected="finite numbers",
-            fix="Pass the data that the model was fitted with.",
-        )
-    return made
-
-
-def numbers(values: Any, what: str) -> Array:
-    """As float64; a ParameterError for texts and for rows that are not as long."""
-    try:
-        return np.asarray(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ParameterError(
-            found=f"{what} that are no array of numbers ({str(error)[:80]})",
-            expected="numbers, in rows of one length",
-            fix="Encode texts as the fit had them, or leave them out.",
-        ) from error
-
-
-def by_name(x: Any, own: Any, place: str) -> Any:
-    """A data frame with its columns in the order of the fit's; all else as it is.
-
-    ``own`` are the names of the fit, or None where it was without.
-
-    Raises:
-        StructureError: for a frame without one of them.
-    """
-    found = getattr(x, "columns", None)
-    if found is None or own is None:
-        return x
-    own = [str(name) for name in own]
-    missing = [name for name in own if name not in set(map(str, found))]
-    if missing:
-        raise StructureError(
-            found=f"data without columns {some(missing)}, of {place}",
-            expected=f"columns {some(own)}",
-            fix="Pass data with the columns that the model was fitted with.",
-        )
-    return x[own]
-
-
-def usable(found: Any, expected: str, fix: str) -> UsageError:
-    """Of an object that an adapter does not take."""
-    kind = found if isinstance(found, type) else type(found)
-    return UsageError(found=f"{kind.__module__}.{kind.__qualname__}", expected=expected, fix=fix)
+        warnings.warn(f"{found}. {fix}", ConvergenceWarning, stacklevel=4)
 
 
 def _inverse(matrix: Array, names: Sequence[str], place: str, what: str) -> Array:
     """Inverse by way of the correlation matrix, once it was seen to have one."""
     size = len(names)
     if matrix.shape != (size, size):
-        raise StructureError(
-            found=f"a matrix of shape {matrix.shape} for {size} coordinates of {place}",
-            expected=f"shape {(size, size)}: {some(names)}",
-            fix="Fit again, and pass the results as they are.",
-        )
+        raise _another_shape(f"a matrix of shape {matrix.shape}", names, place)
     diagonal = np.diagonal(matrix)
     wrong = ~np.isfinite(matrix).all(0) | ~(diagonal > 0)
     if wrong.any():
         bad = wrong & ~(np.isfinite(diagonal) & (diagonal > 0))
-        raise _singular(place, _at(names, bad if bad.any() else wrong), f"no positive {what}")
+        raise _singular(place, at(names, bad if bad.any() else wrong), f"no positive {what}")
     scale = np.sqrt(diagonal)
     correlation = matrix / scale / scale[:, None]
     correlation = (correlation + correlation.T) / 2
@@ -185,7 +116,30 @@ def _inverse(matrix: Array, names: Sequence[str], place: str, what: str) -> Arra
         if inflation.max() <= MOST_INFLATION:
             return inverse / scale / scale[:, None]
     tied = np.abs(vectors[:, 0]) > 0.01 * np.abs(vectors[:, 0]).max()
-    raise _singular(place, _at(names, tied), "coordinates that depend on each other")
+    raise _singular(place, at(names, tied), "coordinates that depend on each other")
+
+
+def _named(mean: Any, precision: Array, names: Sequence[str], place: str) -> Gaussian:
+    mean = np.asarray(mean, np.float64)
+    if mean.shape != (len(names),):
+        raise _another_shape(f"estimates of shape {mean.shape}", names, place)
+    wrong = ~np.isfinite(mean)
+    if wrong.any():
+        raise ParameterError(
+            found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",
+            expected="finite estimates",
+            fix="Leave records with missing values out, and fit again.",
+        )
+    precision = (precision + precision.T) / 2
+    return Gaussian(precision @ mean, precision).named(names)
+
+
+def _another_shape(found: str, names: Sequence[str], place: str) -> StructureError:
+    return StructureError(
+        found=f"{found} for {len(names)} coordinates of {place}",
+        expected=f"one of each of {some(names)}",
+        fix="Fit again, and pass the results as they are.",
+    )
 
 
 def _singular(place: str, names: list[str], why: str) -> ParameterError:
@@ -196,26 +150,3 @@ def _singular(place: str, names: list[str], why: str) -> ParameterError:
         "factor where there is an intercept), or fit with a prior or penalty; then fit again. A "
         "covariance by clusters needs more clusters than coefficients.",
     )
-
-
-def _named(mean: Any, precision: Array, names: Sequence[str], place: str) -> Gaussian:
-    mean = np.asarray(mean, np.float64)
-    if mean.shape != (len(names),):
-        raise StructureError(
-            found=f"estimates of shape {mean.shape} in {place}",
-            expected=f"one of each of {some(names)}",
-            fix="Fit again, and pass the results as they are.",
-        )
-    wrong = ~np.isfinite(mean)
-    if wrong.any():
-        raise ParameterError(
-            found=f"NaN or infinity as the estimate of {some(_at(names, wrong))} in {place}",
-            expected="finite estimates",
-            fix="Leave records with missing values out, and fit again.",
-        )
-    precision = (precision + precision.T) / 2
-    return Gaussian(precision @ mean, precision).named(names)
-
-
-def _at(names: Sequence[str], places: Array) -> list[str]:
-    return [name for name, found in zip(names, places, strict=True) if found]

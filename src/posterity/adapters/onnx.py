@@ -28,9 +28,10 @@ import numpy as np
 
 from posterity import __version__
 from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
+from posterity.adapters.checks import library
 from posterity.distillation.heads import FLOOR
 from posterity.distillation.student import Student
-from posterity.errors import MissingExtraError, StructureError
+from posterity.errors import StructureError
 from posterity.families.layers import Conv
 from posterity.files import write_file
 
@@ -69,7 +70,7 @@ def to_onnx(student: Student, path: str | os.PathLike[str] | None = None) -> Any
     >>> [output.name for output in model.graph.output]
     ['probabilities', 'log_probabilities', 'entropy']
     """
-    onnx = _onnx()
+    onnx = library("onnx.checker", "onnx.helper", "onnx.numpy_helper", extra="onnx")
     layers = check_layers(student)
     if 4 * layers.size > BYTES:
         raise StructureError(
@@ -91,18 +92,6 @@ def to_onnx(student: Student, path: str | os.PathLike[str] | None = None) -> Any
     if path is not None:
         write_file(Path(path), model.SerializeToString())
     return model
-
-
-def _onnx() -> Any:
-    """The package, if it is installed."""
-    try:
-        import onnx
-        import onnx.checker
-        import onnx.helper
-        import onnx.numpy_helper
-    except ImportError as error:
-        raise MissingExtraError.of("onnx", "onnx") from error
-    return onnx
 
 
 # --- a graph that grows ---------------------------------------------------------------------------

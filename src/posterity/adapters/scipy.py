@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.laplace import of_covariance, usable
+from posterity.adapters.checks import check_one, numbers, unsupported
+from posterity.adapters.laplace import of_covariance
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import (
@@ -50,7 +51,8 @@ NEAREST = {
     "triang": "Beta, of (z - loc)/scale",
 }
 """By SciPy's name, the family that comes nearest."""
-UNIT = "loc=0 and scale=1"
+Array = np.ndarray
+Shapes = Sequence[Array]
 
 
 def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
@@ -79,14 +81,8 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
         law = _MULTIVARIATE[kind](frozen)
     elif kind in _UNIVARIATE:
         shapes, loc, scale = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
-        values = np.broadcast_arrays(*(np.asarray(v, np.float64) for v in (*shapes, loc, scale)))
-        for value in values:
-            if not np.isfinite(value).all():
-                raise ParameterError(
-                    found=f"NaN or infinity among the parameters of scipy.stats.{kind}",
-                    expected="finite parameters",
-                    fix="Look at where they come from.",
-                )
+        what = f"the parameters of scipy.stats.{kind}"
+        values = np.broadcast_arrays(*(numbers(v, what) for v in (*shapes, loc, scale)))
         _check_range(kind, frozen.dist, values)
         law = _UNIVARIATE[kind](kind, values[:-2], values[-2], values[-1])
     else:
@@ -114,7 +110,7 @@ def to_frozen(law: Any) -> Any:
     from scipy import stats
 
     if not isinstance(law, Distribution):
-        raise usable(law, "a law of posterity", "Pass a posterior: ledger.posterior, say.")
+        raise unsupported(law, "a law of posterity", "Pass a posterior: ledger.posterior, say.")
     check_proper(law, "the law for SciPy")
     if isinstance(law, Gamma):
         return stats.gamma(np.asarray(law.shape), scale=1 / np.asarray(law.rate))
@@ -134,12 +130,7 @@ def to_frozen(law: Any) -> Any:
             fix="scipy.stats has no counterpart. Pass one part of it, such as a block of a "
             "Product, or its draws to what takes draws: posterity.adapters.arviz.to_arviz.",
         )
-    if law.batch_shape:
-        raise StructureError(
-            found=f"a batch of shape {law.batch_shape} of {type(law).__name__}",
-            expected="one law: SciPy has no arrays of these",
-            fix="Take them one by one: [to_frozen(law[k]) for k in range(n)].",
-        )
+    check_one(law)
     if isinstance(law, Dirichlet):
         return stats.dirichlet(np.asarray(law.concentration))
     if isinstance(law, Wishart):
@@ -170,7 +161,7 @@ def _kind(frozen: Any) -> str:
             expected="a frozen distribution, with its parameters",
             fix="Call it with them: scipy.stats.norm(0.0, 1.0).",
         )
-    raise usable(
+    raise unsupported(
         frozen, "a frozen distribution of scipy.stats", "Make one: scipy.stats.norm(0.0, 1.0)."
     )
 
@@ -197,24 +188,24 @@ def _check_range(kind: str, dist: Any, values: Sequence[Any]) -> None:
         )
 
 
-def _standard(kind: str, loc: Any, scale: Any, expected: str) -> None:
+def _check_in_place(kind: str, loc: Array, scale: Array | None = None) -> None:
     """Raise a StructureError unless the law is neither moved nor, where that counts, stretched."""
-    if np.any(loc != 0) or (expected == UNIT and np.any(scale != 1)):
+    if np.any(loc != 0) or (scale is not None and np.any(scale != 1)):
+        at = "" if scale is None else f", scale={scale.tolist()}"
         raise StructureError(
-            found=f"scipy.stats.{kind} with loc={loc.tolist()}, scale={scale.tolist()}",
-            expected=expected,
-            fix="Take the law of (z - loc)/scale, or move what depends on it."
-            if expected == UNIT
-            else "Take the law of z - loc, or move what depends on it.",
+            found=f"scipy.stats.{kind} with loc={loc.tolist()}{at}",
+            expected="loc=0" + " and scale=1" * (scale is not None),
+            fix="Take the law of z - loc, over the scale too if that is named, or move what "
+            "depends on it.",
         )
 
 
-def _norm(kind: str, shapes: Any, loc: Any, scale: Any) -> Gaussian:
+def _norm(kind: str, shapes: Shapes, loc: Array, scale: Array) -> Gaussian:
     return Gaussian.from_standard(loc[..., None], (scale**2)[..., None, None])
 
 
-def _gamma(kind: str, shapes: Any, loc: Any, scale: Any) -> Gamma:
-    _standard(kind, loc, scale, "loc=0")
+def _gamma(kind: str, shapes: Shapes, loc: Array, scale: Array) -> Gamma:
+    _check_in_place(kind, loc)
     if kind == "expon":
         return Gamma.from_standard(np.ones_like(scale), 1 / scale)
     if kind == "chi2":
@@ -222,16 +213,16 @@ def _gamma(kind: str, shapes: Any, loc: Any, scale: Any) -> Gamma:
     return Gamma.from_standard(shapes[0], 1 / scale)
 
 
-def _beta(kind: str, shapes: Any, loc: Any, scale: Any) -> Beta:
-    _standard(kind, loc, scale, UNIT)
+def _beta(kind: str, shapes: Shapes, loc: Array, scale: Array) -> Beta:
+    _check_in_place(kind, loc, scale)
     if kind == "uniform":
         return Beta.from_standard(np.ones_like(scale), np.ones_like(scale))
     return Beta.from_standard(*shapes)
 
 
-def _lognorm(kind: str, shapes: Any, loc: Any, scale: Any) -> Transformed:
-    _standard(kind, loc, scale, "loc=0")
-    law = _norm(kind, (), np.log(scale), shapes[0])
+def _lognorm(kind: str, shapes: Shapes, loc: Array, scale: Array) -> Transformed:
+    _check_in_place(kind, loc)
+    law = _norm(kind, (), np.asarray(np.log(scale)), shapes[0])
     return Transformed.from_standard(law, PositiveNumbers())
 
 

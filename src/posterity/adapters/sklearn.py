@@ -7,11 +7,12 @@ state. Numbers become float64, as all that is at rest. Tested with scikit-learn 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from posterity.adapters.laplace import ledger_of
+from posterity.adapters.checks import Data, Names, check_one, library
+from posterity.adapters.plates import MEMBERS, apart
 from posterity.checks import check_proper
-from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import (
     Dirichlet,
     ExponentialFamily,
@@ -24,17 +25,19 @@ from posterity.families import (
 from posterity.families.names import in_order, names_of
 from posterity.ledger import Ledger
 
-MEMBERS = "members"
+if TYPE_CHECKING:
+    import numpy as np
+    from sklearn.base import BaseEstimator
 
 
 def from_estimator(
-    estimator: Any,
+    estimator: "BaseEstimator",
     x: Any = None,
     y: Any = None,
     *,
     sample_weight: Any = None,
-    names: Any = None,
-) -> Any:
+    names: Names = None,
+) -> Gaussian | Plate:
     """The posterior that a fitted estimator holds, by the names of its columns.
 
     Args:
@@ -76,23 +79,18 @@ def from_estimator(
     >>> q.names, q.mean.round(2)
     (('intercept', 'x0'), array([-0.22,  0.6 ]))
     """
-    if (linear := _linear(estimator)) is not None:
-        _check_no_names(estimator, names)
-        return linear.to_gaussian(estimator, x, y, sample_weight)
-    if (process := _process(estimator)) is not None:
-        return process.to_gaussian(estimator, x, names)
-    return to_ledger(estimator, "here", names=names).posterior
+    return _module(estimator).to_law(estimator, Data(x, y, sample_weight, names))
 
 
 def to_ledger(
-    estimator: Any,
+    estimator: "BaseEstimator",
     site: str,
     x: Any = None,
     y: Any = None,
     *,
     sample_weight: Any = None,
-    prior: Any = None,
-    names: Any = None,
+    prior: Gaussian | None = None,
+    names: Names = None,
 ) -> Ledger:
     """A fitted scikit-learn estimator as the ledger of one site: its prior and its factor.
 
@@ -133,52 +131,19 @@ def to_ledger(
     >>> ledger.sites, ledger.posterior.size
     (('north',), 2)
     """
-    if (linear := _linear(estimator)) is not None:
-        _check_no_names(estimator, names)
-        if prior is None:
-            raise UsageError(
-                found=f"a {type(estimator).__name__} without a prior",
-                expected="prior: a Gaussian over its coefficients, the same at all sites",
-                fix="Pass one, or from_estimator for the posterior under the estimator's own.",
-            )
-        return ledger_of(linear.to_factor(estimator, x, y, sample_weight), site, prior)
-    process = _process(estimator)
-    if process is not None and prior is None:
-        own, posterior = process.to_laws(estimator, x, names)
-        return Ledger.of_site(site, prior=own, posterior=posterior)
-    if prior is not None:
-        raise UsageError(
-            found=f"prior={prior!r} for a {type(estimator).__name__}, which has its own",
-            expected="none",
-            fix="Fit it with the prior that it should have.",
-        )
-    mixture, topics = _estimators()
-    if isinstance(estimator, mixture):
-        from posterity.adapters import sklearn_mixtures as layout
-    elif isinstance(estimator, topics):
-        from posterity.adapters import sklearn_topics as layout
-    else:
-        raise _foreign(estimator)
-    try:
-        own, posterior = layout.to_plates(estimator)
-    except ParameterError as error:
-        raise error.at(f"site {site!r}") from error
-    columns = getattr(estimator, "feature_names_in_", None) if names is None else names
-    if columns is not None:
-        columns = {MEMBERS: [str(name) for name in columns]}
-        own, posterior = own.named(columns), posterior.named(columns)
-    return Ledger.of_site(site, prior=own, posterior=posterior)
+    data = Data(x, y, sample_weight, names)
+    return _module(estimator).to_ledger(estimator, site, data, prior)
 
 
 def to_estimator(
     posterior: ExponentialFamily | Ledger,
     *,
-    like: Any = None,
-    names: Any = None,
-    classes: Any = None,
+    like: "BaseEstimator | None" = None,
+    names: Names = None,
+    classes: "Sequence[Any] | np.ndarray | None" = None,
     noise_precision: float | None = None,
     **parameters: Any,
-) -> Any:
+) -> "BaseEstimator":
     """A posterior as a fitted scikit-learn estimator, ready to predict.
 
     Args:
@@ -215,83 +180,42 @@ def to_estimator(
     >>> to_estimator(topics).transform(np.array([[8, 1, 0]])).round(1)
     array([[0.9, 0.1]])
     """
-    _estimators()
-    prior = None
-    if isinstance(posterior, Ledger):
-        prior, posterior = posterior.prior, posterior.posterior
-    if like is not None or isinstance(posterior, Gaussian):
-        from posterity.adapters import sklearn_linear
+    _library()
+    from posterity.adapters import sklearn_linear, sklearn_plates
 
-        if isinstance(posterior, Gaussian):
-            check_proper(posterior, "the posterior for scikit-learn")
-        made = sklearn_linear.to_linear(posterior, like, classes, noise_precision, names)
+    prior, law = apart(posterior)
+    if like is not None or isinstance(law, Gaussian):
+        made = sklearn_linear.to_linear(law, like, classes, noise_precision, names)
         return made.set_params(**parameters)
-    _check_plate(posterior)
-    plate: Plate = at_rest(posterior)  # type: ignore[assignment]
+    _check_plate(law)
+    plate: Any = at_rest(law)
     if names is not None:
         wanted = {MEMBERS: tuple(map(str, names))}
         if MEMBERS not in names_of(plate):
             plate = plate.named(wanted)
         plate = in_order(plate, wanted, "the posterior", "names")
         prior = None if prior is None else in_order(prior, wanted, "the prior", "names")
-    if isinstance(plate.members, Dirichlet):
-        from posterity.adapters import sklearn_topics as layout
-    else:
-        from posterity.adapters import sklearn_mixtures as layout
-    _check_parameters(parameters, layout.DETERMINED)
-    made: Any = layout.to_estimator(plate, prior, parameters)  # type: ignore[arg-type]
+    made = sklearn_plates.to_estimator(plate, prior, parameters)
     if names is None and (own := names_of(plate).get(MEMBERS)):
-        made.feature_names_in_ = _objects(own)
+        made.feature_names_in_ = sklearn_linear.as_names(own)
     return made
 
 
-def _check_no_names(estimator: Any, names: Any) -> None:
-    if names is not None:
-        raise UsageError(
-            found=f"names= for a {type(estimator).__name__}",
-            expected="none: its coefficients go by the columns of the data that it was fitted with",
-            fix="Fit with a data frame that has them, or name the law: q.named([...]).",
-        )
+def _module(estimator: Any) -> Any:
+    """The module that knows such an estimator: its ``to_law`` and its ``to_ledger``."""
+    sklearn = _library()
+    from posterity.adapters import sklearn_gaussian_process, sklearn_linear, sklearn_plates
 
-
-def _objects(names: Sequence[str]) -> Any:
-    """As scikit-learn keeps names."""
-    import numpy as np
-
-    return np.array(names, dtype=object)
-
-
-def _linear(estimator: Any) -> Any:
-    """The module of linear models, for one of them or a pipeline."""
-    _estimators()
-    from sklearn.pipeline import Pipeline
-
-    from posterity.adapters import sklearn_linear
-
-    return sklearn_linear if isinstance(estimator, (*sklearn_linear.KNOWN, Pipeline)) else None
-
-
-def _process(estimator: Any) -> Any:
-    """The module of Gaussian processes, for one of them."""
-    from sklearn.gaussian_process import GaussianProcessRegressor
-
-    from posterity.adapters import sklearn_gaussian_process
-
-    return sklearn_gaussian_process if isinstance(estimator, GaussianProcessRegressor) else None
-
-
-def _estimators() -> tuple[type, type]:
-    """The two classes, if scikit-learn is installed."""
-    try:
-        from sklearn.decomposition import LatentDirichletAllocation
-        from sklearn.mixture import BayesianGaussianMixture
-    except ImportError as error:
-        raise MissingExtraError.of("scikit-learn", "sklearn") from error
-    return BayesianGaussianMixture, LatentDirichletAllocation
-
-
-def _foreign(estimator: Any) -> UsageError:
-    return UsageError(
+    mixture, decomposition = sklearn.mixture, sklearn.decomposition
+    plates = mixture.BayesianGaussianMixture, decomposition.LatentDirichletAllocation
+    for kinds, module in (
+        ((*sklearn_linear.KNOWN, sklearn.pipeline.Pipeline), sklearn_linear),
+        (sklearn.gaussian_process.GaussianProcessRegressor, sklearn_gaussian_process),
+        (plates, sklearn_plates),
+    ):
+        if isinstance(estimator, kinds):
+            return module
+    raise UsageError(
         found=f"a {type(estimator).__name__}",
         expected="a fitted BayesianGaussianMixture or LatentDirichletAllocation, or a "
         "BayesianRidge, ARDRegression, LogisticRegression or GaussianProcessRegressor",
@@ -300,28 +224,21 @@ def _foreign(estimator: Any) -> UsageError:
     )
 
 
+def _library() -> Any:
+    modules = ("mixture", "decomposition", "pipeline", "gaussian_process")
+    named = [f"sklearn.{module}" for module in modules]
+    return library(*named, extra="sklearn", package="scikit-learn")
+
+
 def _check_plate(posterior: Any) -> None:
     known = (NormalWishart, NormalGamma, Dirichlet)
-    if not isinstance(posterior, Plate) or not isinstance(posterior.members, known):
-        inner = f" of {type(posterior.members).__name__}" if isinstance(posterior, Plate) else ""
+    plate = isinstance(posterior, Plate)
+    if not plate or not isinstance(posterior.members, known):
+        inner = f" of {type(posterior.members).__name__}" if plate else ""
         raise StructureError(
             found=f"a {type(posterior).__name__}{inner}",
             expected="a Plate of NormalWishart, NormalGamma or Dirichlet, or a Ledger of one",
             fix="For a block of a Product pass that block: posterior.blocks[name].",
         )
-    if posterior.batch_shape:
-        raise StructureError(
-            found=f"a batch of shape {posterior.batch_shape} of plates",
-            expected="one plate",
-            fix="Index it: posterior[0].",
-        )
+    check_one(posterior)
     check_proper(posterior, "the posterior for scikit-learn")
-
-
-def _check_parameters(parameters: dict[str, Any], determined: frozenset[str]) -> None:
-    if taken := sorted(determined & parameters.keys()):
-        raise UsageError(
-            found=f"parameters {taken}",
-            expected="only parameters that the posterior does not determine",
-            fix="Leave them out.",
-        )

@@ -5,7 +5,7 @@ one. Log odds of two classes are of the second of ``classes_`` against the first
 coefficients are ``class:feature`` against the first class, which has none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,21 +16,35 @@ from sklearn.linear_model import (
     LogisticRegressionCV,
 )
 
-from posterity.adapters.laplace import by_name, check_finite_data, numbers, of_covariance, usable
-from posterity.adapters.sklearn_logistic import Curved, back, logistic
+from posterity.adapters.checks import (
+    Data,
+    Names,
+    at,
+    check_fitted,
+    columns_of,
+    in_columns,
+    numbers,
+    table,
+    unsupported,
+)
+from posterity.adapters.laplace import ledger_of, of_covariance
+from posterity.adapters.sklearn_logistic import Laplace, laplace, to_logistic
 from posterity.adapters.sklearn_scaling import Affine, steps_of
 from posterity.arguments import POSITIVE
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.checks import check_proper
+from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.names import order, some
+from posterity.ledger import Ledger
 
+Array = np.ndarray
 INTERCEPT = "intercept"
-LINEAR = (BayesianRidge, ARDRegression)
-KNOWN = (*LINEAR, LogisticRegression)
+KNOWN = (BayesianRidge, ARDRegression, LogisticRegression)
 OFF = 1e-3
 """Relative difference at which statistics of data are those of other data."""
 AWAY = 0.1
 """Posterior standard deviations from the coefficients at which the mode is of other data."""
+AS_FITTED = "Pass x and y as they were given to fit, and sample_weight if there was one."
 
 
 class Fitted(NamedTuple):
@@ -39,8 +53,8 @@ class Fitted(NamedTuple):
     model: Any
     scaling: Affine
     columns: list[str]
-    own: Any
-    """Names that the fit had, or None."""
+    own: Sequence[str] | None
+    """Names that the fit had."""
 
     @property
     def names(self) -> list[str]:
@@ -52,107 +66,57 @@ class Fitted(NamedTuple):
         """For errors."""
         return f"a fitted {type(self.model).__name__}"
 
+    def in_raw_units(self, law: Gaussian, rows: int) -> Gaussian:
+        """The law of raw coefficients ``u``, of which those of scaled columns are ``A u``."""
+        if self.scaling.trivial:
+            return law
+        back = np.kron(np.eye(rows), self.scaling.to_scaled(bool(self.model.fit_intercept)))
+        precision = back.T @ np.asarray(law.precision) @ back
+        slope = back.T @ np.asarray(law.precision_mean)
+        return Gaussian(slope, (precision + precision.T) / 2).named(law.names)
 
-def to_gaussian(estimator: Any, x: Any, y: Any, weight: Any) -> Gaussian:
+
+class Records(NamedTuple):
+    """Scaled columns (n, d), weights (n,) and responses (n,), none where there were none."""
+
+    x: Array
+    weights: Array
+    y: Any
+
+
+def to_law(estimator: Any, data: Data) -> Gaussian:
     """The posterior over the coefficients: see ``posterity.adapters.sklearn.from_estimator``."""
-    known = fitted(estimator)
+    known = _fitted(estimator, data)
     if isinstance(known.model, LogisticRegression):
-        return _curved(known, x, y, weight).posterior
-    if x is not None and y is not None:
-        _check_coefficients(known, *_data(known, x, weight), _target(known, y))
-    names = known.names
-    mean, covariance = _kept(known.model)
-    if known.model.fit_intercept:
-        if x is None:
-            raise UsageError(
-                found=f"{known.place} without its data",
-                expected="x: how many records there were says how well the intercept is known",
-                fix="Pass x, as it was given to fit, and sample_weight if there was one.",
-            )
-        data, weights = _data(known, x, weight)
-        centre = np.average(data, axis=0, weights=weights)
-        scale = np.sqrt(np.average((data - centre) ** 2, axis=0, weights=weights))
-        far = np.abs(centre - known.model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
-        if far.any():
-            raise _changed(known, [c for c, f in zip(known.columns, far, strict=True) if f])
-        # The centred intercept is known to 1/(α n), apart from the coefficients.
-        level = 1 / (float(known.model.alpha_) * weights.sum())
-        across = -covariance @ centre
-        covariance = np.block(
-            [
-                [np.atleast_2d(level - across @ centre), across[None]],
-                [across[:, None], covariance],
-            ]
-        )
-        mean = np.r_[float(known.model.intercept_), mean]
-    found = of_covariance(mean, covariance, names, known.place)
-    return _raw(known, found, 1)
+        return _laplace(known, data).posterior
+    records = None if data.x is None else _records(known, data)
+    if records is not None and records.y is not None:
+        _check_coefficients(known, records)
+    return known.in_raw_units(_posterior(known, records), 1)
 
 
-def to_factor(estimator: Any, x: Any, y: Any, weight: Any) -> Gaussian:
-    """What the data said, without the estimator's prior; may be improper."""
-    known = fitted(estimator)
-    if x is None or y is None:
+def to_ledger(estimator: Any, site: str, data: Data, prior: Any) -> Ledger:
+    """What the data said, without the estimator's prior, under another one."""
+    known = _fitted(estimator, data)
+    if prior is None:
         raise UsageError(
-            found=f"{known.place} without its data",
-            expected="x and y: a factor is the likelihood, and the estimator's prior is its own",
-            fix="Pass x and y as they were given to fit, and sample_weight if there was one.",
+            found=f"a {type(estimator).__name__} without a prior",
+            expected="prior: a Gaussian over its coefficients, the same at all sites",
+            fix="Pass one, or from_estimator for the posterior under the estimator's own.",
         )
     if isinstance(known.model, LogisticRegression):
-        return _curved(known, x, y, weight).likelihood
-    to_gaussian(estimator, x, y, weight)  # refuses other data
-    data, weights = _data(known, x, weight)
-    target = _target(known, y)
-    if known.model.fit_intercept:
-        data = np.column_stack([np.ones(len(data)), data])
-    alpha = float(known.model.alpha_)
-    weighted = alpha * weights[:, None] * data
-    found = Gaussian(weighted.T @ target, weighted.T @ data).named(known.names)
-    return _raw(known, found, 1)
+        return ledger_of(_laplace(known, data).likelihood, site, prior)
+    _check_data(known, data, "a factor is the likelihood, and the estimator's prior is its own")
+    x, weights, y = records = _records(known, data)
+    _check_coefficients(known, records)
+    _posterior(known, records)  # refuses other data
+    x = np.column_stack([np.ones(len(x)), x]) if known.model.fit_intercept else x
+    weighted = float(known.model.alpha_) * weights[:, None] * x
+    factor = Gaussian(weighted.T @ y, weighted.T @ x).named(known.names)
+    return ledger_of(known.in_raw_units(factor, 1), site, prior)
 
 
-def fitted(estimator: Any) -> Fitted:
-    """The model at the end, and the scaling of the steps before it.
-
-    Raises:
-        UsageError: for what is not fitted, or another estimator.
-        StructureError: for steps that are no scaling of columns.
-    """
-    model, before = steps_of(estimator)
-    if not isinstance(model, KNOWN) or isinstance(model, LogisticRegressionCV):
-        raise usable(
-            model,
-            "a fitted BayesianRidge, ARDRegression or LogisticRegression",
-            "Point estimates have no posterior: fit BayesianRidge in place of Ridge or "
-            "LinearRegression, or OLS of statsmodels; of a LogisticRegressionCV fit a "
-            "LogisticRegression with the C that it chose.",
-        )
-    if not hasattr(model, "coef_"):
-        raise UsageError(
-            found=f"a {type(model).__name__} that is not fitted",
-            expected="a fitted one",
-            fix="Call fit first.",
-        )
-    size = np.shape(model.coef_)[-1]
-    own = getattr(estimator, "feature_names_in_", None)
-    columns = [f"x{k}" for k in range(size)] if own is None else [str(name) for name in own]
-    if model.fit_intercept and INTERCEPT in columns:
-        raise StructureError(
-            found=f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}",
-            expected="one of that name",
-            fix="Fit with fit_intercept=False if it is the column of ones, or rename it.",
-        )
-    scaling = Affine.of(before, size)
-    if scaling.shifts and not model.fit_intercept:
-        raise StructureError(
-            found="a scaling that centres, before a model without an intercept",
-            expected="an intercept: in raw units there is one",
-            fix="Fit with fit_intercept=True, or StandardScaler(with_mean=False).",
-        )
-    return Fitted(model, scaling, columns, own)
-
-
-def to_linear(law: Any, like: Any, classes: Any, noise_precision: Any, columns: Any) -> Any:
+def to_linear(law: Any, like: Any, classes: Any, noise_precision: Any, columns: Names) -> Any:
     """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:
         raise StructureError(
@@ -160,56 +124,184 @@ def to_linear(law: Any, like: Any, classes: Any, noise_precision: Any, columns: 
             expected="one Gaussian whose coefficients have names",
             fix="Name them: law.named(['intercept', 'age', ...]).",
         )
-    if isinstance(like, LogisticRegression):
-        return _in_order(back(law, _copy(like), classes, INTERCEPT), columns)
-    if not isinstance(like, BayesianRidge) or not POSITIVE.allows(noise_precision):
+    check_proper(law, "the posterior for scikit-learn")
+    ridge = isinstance(like, BayesianRidge) and POSITIVE.allows(noise_precision)
+    if not ridge and not isinstance(like, LogisticRegression):
         raise UsageError(
             found=f"like={like!r}, noise_precision={noise_precision!r}",
             expected="like=LogisticRegression(), or like=BayesianRidge() with noise_precision",
             fix="Say what the law is to become. The noise of a BayesianRidge, alpha_, is no part "
             "of a law of its coefficients.",
         )
-    names = list(law.names)
-    at = [k for k, name in enumerate(names) if name != INTERCEPT]
-    mean, covariance = np.asarray(law.mean), np.asarray(law.covariance)
-    model = _copy(like).set_params(fit_intercept=INTERCEPT in names)
-    model.coef_, model.sigma_ = mean[at], covariance[np.ix_(at, at)]
-    model.intercept_ = float(mean[names.index(INTERCEPT)]) if model.fit_intercept else 0.0
-    # Where the intercept is known apart from the coefficients, as predict(return_std) asks.
-    centre = np.zeros(len(at))
-    if model.fit_intercept:
-        across = covariance[names.index(INTERCEPT), at]
-        centre = -np.linalg.solve(model.sigma_, across)
-    model.X_offset_, model.X_scale_ = centre, np.ones(len(at))
-    model.alpha_, model.lambda_ = float(noise_precision), float("nan")
-    model.scores_, model.n_iter_ = [], 0
-    model.n_features_in_ = len(at)
-    model.feature_names_in_ = np.array([names[k] for k in at], dtype=object)
-    return _in_order(model, columns)
-
-
-def _copy(like: Any) -> Any:
-    """Unfitted, with the same parameters."""
-    return type(like)(**like.get_params(deep=False))
-
-
-def _in_order(model: Any, columns: Any) -> Any:
-    """With columns in the order in which data come, without names to compare."""
-    if columns is None:
-        return model
-    found = list(model.feature_names_in_)
-    at = order(found, list(map(str, columns)), "the posterior", "names")
-    del model.feature_names_in_
-    model.coef_ = np.ascontiguousarray(model.coef_[..., at])
-    if hasattr(model, "sigma_"):
-        model.sigma_, model.X_offset_ = model.sigma_[np.ix_(at, at)], model.X_offset_[at]
+    model: Any = type(like)(**like.get_params(deep=False))
+    if ridge:
+        _to_ridge(law, model, float(noise_precision))
+    else:
+        to_logistic(law, model, classes, INTERCEPT)
+    if columns is not None:  # in the order in which data come, without names to compare
+        places = order(
+            list(model.feature_names_in_), list(map(str, columns)), "the posterior", "names"
+        )
+        del model.feature_names_in_
+        model.coef_ = np.ascontiguousarray(model.coef_[..., places])
+        if ridge:
+            model.sigma_ = model.sigma_[np.ix_(places, places)]
+            model.X_offset_ = model.X_offset_[places]
     return model
 
 
-def _kept(model: Any) -> tuple[np.ndarray, np.ndarray]:
+def as_names(names: Iterable[str]) -> Array:
+    """Names as scikit-learn keeps them."""
+    return np.array(list(names), dtype=object)
+
+
+def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
+    names = list(law.names)
+    places = [k for k, name in enumerate(names) if name != INTERCEPT]
+    mean, covariance = np.asarray(law.mean), np.asarray(law.covariance)
+    model.set_params(fit_intercept=INTERCEPT in names)
+    model.coef_, model.sigma_ = mean[places], covariance[np.ix_(places, places)]
+    model.intercept_, model.X_offset_ = 0.0, np.zeros(len(places))
+    if model.fit_intercept:
+        first = names.index(INTERCEPT)
+        model.intercept_ = float(mean[first])
+        # Where the intercept is known apart from the coefficients, as predict(return_std) asks.
+        model.X_offset_ = -np.linalg.solve(model.sigma_, covariance[first, places])
+    model.X_scale_ = np.ones(len(places))
+    model.alpha_, model.lambda_ = noise_precision, float("nan")
+    model.scores_, model.n_iter_, model.n_features_in_ = [], 0, len(places)
+    model.feature_names_in_ = as_names(names[k] for k in places)
+
+
+# --- the estimator and its data ------------------------------------------------------------------
+
+
+def _fitted(estimator: Any, data: Data) -> Fitted:
+    """The model at the end, and the scaling of the steps before it.
+
+    Raises:
+        UsageError: for what is not fitted, or another estimator; for names of its coefficients.
+        StructureError: for steps that are no scaling of columns.
+    """
+    model, before = steps_of(estimator)
+    if data.names is not None:
+        raise UsageError(
+            found=f"names= for a {type(estimator).__name__}",
+            expected="none: its coefficients go by the columns of the data that it was fitted with",
+            fix="Fit with a data frame that has them, or name the law: q.named([...]).",
+        )
+    if not isinstance(model, KNOWN) or isinstance(model, LogisticRegressionCV):
+        raise unsupported(
+            model,
+            "a fitted BayesianRidge, ARDRegression or LogisticRegression",
+            "Point estimates have no posterior: fit BayesianRidge in place of Ridge or "
+            "LinearRegression, or OLS of statsmodels; of a LogisticRegressionCV fit a "
+            "LogisticRegression with the C that it chose.",
+        )
+    check_fitted(model, "coef_")
+    size = np.shape(model.coef_)[-1]
+    columns, scaling = columns_of(estimator, size), Affine.of(before, size)
+    if model.fit_intercept and INTERCEPT in columns:
+        raise StructureError(
+            found=f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}",
+            expected="one of that name",
+            fix="Fit with fit_intercept=False if it is the column of ones, or rename it.",
+        )
+    if scaling.shifts and not model.fit_intercept:
+        raise StructureError(
+            found="a scaling that centres, before a model without an intercept",
+            expected="an intercept: in raw units there is one",
+            fix="Fit with fit_intercept=True, or StandardScaler(with_mean=False).",
+        )
+    return Fitted(model, scaling, columns, getattr(estimator, "feature_names_in_", None))
+
+
+def _check_data(known: Fitted, data: Data, why: str) -> None:
+    if data.x is None or data.y is None:
+        raise UsageError(
+            found=f"{known.place} without its data", expected=f"x and y: {why}", fix=AS_FITTED
+        )
+
+
+def _records(known: Fitted, data: Data) -> Records:
+    """The data of the fit, as far as they were passed."""
+    x = table(in_columns(data.x, known.own, known.place), known.columns, known.place)
+    weights = np.ones(len(x))
+    if data.weight is not None:
+        weights = numbers(data.weight, "sample_weight")
+    if weights.shape != (len(x),) or not np.all(weights >= 0) or not weights.sum() > 0:
+        raise StructureError(
+            found=f"sample_weight of shape {weights.shape}",
+            expected=f"a weight that is not negative for each of {len(x)} records",
+            fix="Pass those that were given to fit.",
+        )
+    y = None
+    if data.y is not None:
+        y = np.asarray(data.y)
+        if not isinstance(known.model, LogisticRegression):
+            y = numbers(data.y, f"values y of {known.place}")
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        if y.shape != (len(x),):
+            raise StructureError(
+                found=f"y of shape {y.shape} beside {len(x)} records for {known.place}",
+                expected=f"one for each record: shape ({len(x)},)",
+                fix="Pass x and y as they were given to fit.",
+            )
+    return Records(known.scaling.applied(x), weights, y)
+
+
+# --- posteriors ----------------------------------------------------------------------------------
+
+
+def _laplace(known: Fitted, data: Data) -> Laplace:
+    """Laplace's approximation and its likelihood alone, in raw units."""
+    _check_data(known, data, "the curvature is made of them, and scikit-learn keeps neither")
+    x, weights, y = _records(known, data)
+    found = laplace(known.model, x, y, weights, data.weight, known.names, known.place)
+    rows = max(len(known.model.classes_) - 1, 1)
+    return Laplace(*(known.in_raw_units(part, rows) for part in found))
+
+
+def _posterior(known: Fitted, records: Records | None) -> Gaussian:
+    """Of the scaled columns, given the noise and the prior's precisions."""
+    model, (mean, covariance) = known.model, _coefficients(known.model)
+    if model.fit_intercept:
+        if records is None:
+            raise UsageError(
+                found=f"{known.place} without its data",
+                expected="x: how many records there were says how well the intercept is known",
+                fix="Pass x, as it was given to fit, and sample_weight if there was one.",
+            )
+        x, weights, _ = records
+        centre = np.average(x, axis=0, weights=weights)
+        scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weights))
+        far = np.abs(centre - model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
+        if far.any():
+            raise UsageError(
+                found=f"data whose columns {some(at(known.columns, far))} have another mean than "
+                f"those that {known.place} saw",
+                expected="the data that it was fitted with",
+                fix="Pass x and sample_weight as they were given to fit, in the same units.",
+            )
+        # The centred intercept is known to 1/(α n), apart from the coefficients.
+        level = 1 / (float(model.alpha_) * weights.sum())
+        across = -covariance @ centre
+        corner = np.atleast_2d(level - across @ centre)
+        covariance = np.block([[corner, across[None]], [across[:, None], covariance]])
+        mean = np.r_[float(model.intercept_), mean]
+    return of_covariance(mean, covariance, known.names, known.place)
+
+
+def _kept(model: Any) -> Array:
+    """Which columns a regression has not pruned."""
+    if isinstance(model, ARDRegression):
+        return np.asarray(model.lambda_) < model.threshold_lambda
+    return np.ones(len(model.coef_), bool)
+
+
+def _coefficients(model: Any) -> tuple[Array, Array]:
     """Coefficients and their covariance; of what ARD pruned, what its prior says."""
-    mean = np.asarray(model.coef_, np.float64)
-    own = np.asarray(model.sigma_, np.float64)
+    mean, own = np.asarray(model.coef_, np.float64), np.asarray(model.sigma_, np.float64)
     if mean.ndim != 1:
         raise StructureError(
             found=f"coefficients of shape {mean.shape}",
@@ -218,68 +310,16 @@ def _kept(model: Any) -> tuple[np.ndarray, np.ndarray]:
         )
     if not isinstance(model, ARDRegression):
         return mean, own
-    kept = np.asarray(model.lambda_) < model.threshold_lambda
-    covariance = np.diag(1 / np.asarray(model.lambda_, np.float64))
+    covariance, kept = np.diag(1 / np.asarray(model.lambda_, np.float64)), _kept(model)
     covariance[np.ix_(kept, kept)] = own
     return mean, covariance
 
 
-def _curved(known: Fitted, x: Any, y: Any, weight: Any) -> Curved:
-    """Laplace's approximation and its likelihood alone, in raw units."""
-    if x is None or y is None:
-        raise UsageError(
-            found=f"{known.place} without its data",
-            expected="x and y, of which the curvature is made: scikit-learn keeps neither",
-            fix="Pass x and y as they were given to fit, and sample_weight if there was one.",
-        )
-    data, weights = _data(known, x, weight)
-    labels = _column(y)
-    if labels.shape != (len(data),):
-        raise _records(known, labels.shape, len(data))
-    found = logistic(known.model, data, labels, weights, weight, known.names, known.place)
-    rows = max(len(known.model.classes_) - 1, 1)
-    return Curved(*(_raw(known, part, rows) for part in found))
-
-
-def _data(known: Fitted, x: Any, weight: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Scaled columns (n, d) and weights (n,)."""
-    x = by_name(x, known.own, known.place)
-    data = known.scaling.applied(check_finite_data(x, known.columns, known.place))
-    if weight is None:
-        return data, np.ones(len(data))
-    weights = numbers(weight, "sample_weight")
-    if weights.shape != (len(data),) or not np.all(weights >= 0) or not weights.sum() > 0:
-        raise StructureError(
-            found=f"sample_weight of shape {weights.shape}",
-            expected=f"a weight that is not negative for each of {len(data)} records",
-            fix="Pass those that were given to fit.",
-        )
-    return data, weights
-
-
-def _target(known: Fitted, y: Any) -> np.ndarray:
-    """The response (n,)."""
-    target = _column(numbers(y, f"values y of {known.place}"))
-    if not np.isfinite(target).all():
-        raise ParameterError(
-            found=f"NaN or infinity in y of {known.place}",
-            expected="finite numbers",
-            fix="Pass the data that the model was fitted with.",
-        )
-    return target
-
-
-def _check_coefficients(
-    known: Fitted, data: np.ndarray, weights: np.ndarray, target: np.ndarray
-) -> None:
+def _check_coefficients(known: Fitted, records: Records) -> None:
     """Raise unless ``(α XᵀX + Λ) coef = α Xᵀy`` of these data, and the intercept is theirs."""
-    model = known.model
-    if target.shape != (len(data),):
-        raise _records(known, target.shape, len(data))
+    model, (data, weights, target) = known.model, records
     alpha, coef = float(model.alpha_), np.asarray(model.coef_, np.float64)
-    kept, away = np.ones(len(coef), bool), 0.0
-    if isinstance(model, ARDRegression):
-        kept = np.asarray(model.lambda_) < model.threshold_lambda
+    kept, away = _kept(model), 0.0
     if model.fit_intercept:
         centre, level = (np.average(v, axis=0, weights=weights) for v in (data, target))
         off = level - centre @ coef - float(model.intercept_)
@@ -294,39 +334,6 @@ def _check_coefficients(
             found=f"data under which the coefficients of {known.place} would be "
             f"{np.sqrt(away):.2g} posterior standard deviations elsewhere",
             expected="the data that it was fitted with",
-            fix="Pass x, y and sample_weight as they were given to fit, in the same order; if they "
-            "are, fit in float64, and move columns that are far from zero.",
+            fix=f"{AS_FITTED} If they are, fit in float64, and move columns that are far from "
+            "zero.",
         )
-
-
-def _column(y: Any) -> np.ndarray:
-    """One number or label a record, also where they come as a table of one column."""
-    made = np.asarray(y)
-    return made[:, 0] if made.ndim == 2 and made.shape[1] == 1 else made
-
-
-def _raw(known: Fitted, law: Gaussian, rows: int) -> Gaussian:
-    """In raw units: ``z = A u`` of scaled coefficients, whose inverse is simple."""
-    if known.scaling.trivial:
-        return law
-    back = np.kron(np.eye(rows), known.scaling.to_scaled(bool(known.model.fit_intercept)))
-    slope, precision = np.asarray(law.precision_mean), np.asarray(law.precision)
-    moved = back.T @ precision @ back
-    return Gaussian(back.T @ slope, (moved + moved.T) / 2).named(law.names)
-
-
-def _records(known: Fitted, shape: tuple[int, ...], count: int) -> StructureError:
-    return StructureError(
-        found=f"y of shape {shape} beside {count} records for {known.place}",
-        expected=f"one for each record: shape ({count},)",
-        fix="Pass x and y as they were given to fit.",
-    )
-
-
-def _changed(known: Fitted, columns: Sequence[str]) -> UsageError:
-    return UsageError(
-        found=f"data whose columns {some(list(columns))} have another mean than those that "
-        f"{known.place} saw",
-        expected="the data that it was fitted with",
-        fix="Pass x and sample_weight as they were given to fit, in the same units.",
-    )

@@ -7,7 +7,6 @@ first class are what it does see, and independent of the rest. Their prior has p
 ``(I - 11ᵀ/K)/C``, and the curvature at the mode is exact (mackay1992).
 """
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,76 +14,96 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.utils.class_weight import compute_class_weight
 
-from posterity.adapters.laplace import of_precision
+from posterity.adapters.laplace import check_mode, of_precision
 from posterity.adapters.separation import check_separation
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.names import some
 
-FAR, NEAR = 1.0, 0.1
-"""Posterior standard deviations from the mode at which it is another one, or is warned of."""
+Array = np.ndarray
 
 
-class Curved(NamedTuple):
+class Laplace(NamedTuple):
     """A posterior, and what of it is likelihood."""
 
     posterior: Gaussian
     likelihood: Gaussian
 
 
-def logistic(
+def laplace(
     model: Any,
-    x: np.ndarray,
-    y: np.ndarray,
-    weights: np.ndarray,
-    given: Any,
+    x: Array,
+    y: Array,
+    weights: Array,
+    sample_weight: Any,
     names: Sequence[str],
     place: str,
-) -> Curved:
-    """Both, of a fitted model and its data: x (n, d), labels (n,), weights (n,)."""
+) -> Laplace:
+    """Both, of a fitted model and its data: x (n, d), labels (n,), weights (n,).
+
+    ``sample_weight`` are the weights as they were passed, of which class weights are made.
+
+    Raises:
+        UsageError: for an l1 penalty, and labels that the model does not know.
+        StructureError: for classes that were fitted one against the rest.
+        ParameterError: for separated classes without a penalty, a singular curvature, and
+            coefficients far from the mode of these data.
+    """
     prior = _prior_precision(model, place)
-    classes, codes = _codes(model, y, place)
-    weights = weights * _class_weights(model, classes, y, given)[codes]
+    classes = np.asarray(model.classes_)
+    if strange := sorted(set(np.unique(y).tolist()) ^ set(classes.tolist()), key=str):
+        raise UsageError(
+            found=f"labels that y and {place} do not have in common: {strange[:10]}",
+            expected=f"the labels it was fitted with: {classes.tolist()}",
+            fix="Pass y as it was given to fit.",
+        )
+    codes = np.searchsorted(classes, y)
+    weights = weights * _class_weights(model, classes, y, sample_weight)[codes]
     z = np.column_stack([np.ones(len(x)), x]) if model.fit_intercept else x
     mode = np.asarray(model.coef_, np.float64)
     if model.fit_intercept:
         level = np.broadcast_to(np.asarray(model.intercept_, np.float64), len(mode))
         mode = np.column_stack([level, mode])
-    count, rows = len(classes), list(names)
-    own = np.eye(1)
+    count, rows, contrasts = len(classes), list(names), np.eye(1)
     if count > 2:
         mode = mode[1:] - mode[0]
         rows = [f"{label}:{name}" for label in classes[1:] for name in names]
-        own = np.eye(count - 1) - 1 / count
+        contrasts = np.eye(count - 1) - 1 / count
     if not np.any(prior):
         check_separation(z, codes, names, place)
     chances = softmax(np.column_stack([np.zeros(len(z)), z @ mode.T]), axis=1)
     off = chances[:, 1:] - (codes[:, None] == np.arange(1, count))
-    penalty = np.kron(own, np.diag(prior))
+    penalty = np.kron(contrasts, np.diag(prior))
     at = mode.reshape(-1)
     slope = ((weights[:, None] * off).T @ z).reshape(-1) + penalty @ at
     curvature = _curvature(z, chances[:, 1:], weights)
     posterior = of_precision(at, curvature + penalty, rows, place)
-    distance = np.sqrt(max(slope @ np.linalg.solve(curvature + penalty, slope), 0.0))
-    _check_mode(float(distance), model, place)
+    check_mode(
+        slope @ np.linalg.solve(curvature + penalty, slope),
+        "coefficients",
+        f"these data, in {place}",
+        "Pass x, y and sample_weight as they were given to fit; if they are, scale the columns (a "
+        "StandardScaler in the pipeline), lower tol and raise max_iter.",
+    )
     factor = Gaussian(np.asarray(posterior.precision_mean), curvature).named(rows)
-    return Curved(posterior, factor)
+    return Laplace(posterior, factor)
 
 
-def back(law: Gaussian, model: Any, classes: Any, intercept: str) -> Any:
-    """A fitted model at the mean: coefficients of each class, which add up to zero for several."""
+def to_logistic(
+    law: Gaussian, model: Any, classes: Sequence[Any] | Array | None, intercept: str
+) -> None:
+    """Fit a model to the mean: coefficients of each class, which add up to zero for several.
+
+    Raises:
+        UsageError: for classes that are no two different ones in order.
+        StructureError: for coefficients that are not those of these classes.
+    """
     names, mean = list(law.names), np.asarray(law.mean, np.float64)
     labels = np.asarray([0, 1] if classes is None else classes)
-    if len(labels) < 2 or len(set(labels.tolist())) < len(labels):
+    if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):
         raise UsageError(
             found=f"classes={classes!r}",
-            expected="two classes or more, that of reference first",
-            fix="Pass classes=model.classes_ of a model that was fitted.",
-        )
-    if list(labels) != sorted(labels.tolist()):
-        raise UsageError(
-            found=f"classes={labels.tolist()}",
-            expected="them in order, as scikit-learn has them: the reference is the first",
+            expected="two different classes or more in order: that of reference is the first",
             fix="Pass classes=model.classes_ of a model that was fitted.",
         )
     single = len(labels) == 2
@@ -99,22 +118,21 @@ def back(law: Gaussian, model: Any, classes: Any, intercept: str) -> Any:
             fix="Pass the classes in the order of the law's names, that of reference first.",
         )
     place = {name: k for k, name in enumerate(names)}
-    table = mean[[place[name] for name in wanted]].reshape(len(groups), -1)
+    rows = mean[[place[name] for name in wanted]].reshape(len(groups), -1)
     if not single:
-        table = np.concatenate([np.zeros((1, table.shape[1])), table])
-        table = table - table.mean(0)
+        rows = np.concatenate([np.zeros((1, rows.shape[1])), rows])
+        rows = rows - rows.mean(0)
     at = [k for k, column in enumerate(columns) if column != intercept]
     model.set_params(fit_intercept=intercept in columns)
-    model.classes_, model.coef_ = labels, np.ascontiguousarray(table[:, at])
-    model.intercept_ = np.zeros(len(table))
+    model.classes_, model.coef_ = labels, np.ascontiguousarray(rows[:, at])
+    model.intercept_ = np.zeros(len(rows))
     if model.fit_intercept:
-        model.intercept_ = table[:, columns.index(intercept)].copy()
+        model.intercept_ = rows[:, columns.index(intercept)].copy()
     model.n_features_in_, model.n_iter_ = len(at), np.zeros(1, np.int32)
     model.feature_names_in_ = np.array([columns[k] for k in at], dtype=object)
-    return model
 
 
-def _prior_precision(model: Any, place: str) -> np.ndarray:
+def _prior_precision(model: Any, place: str) -> Array:
     """Of one row of coefficients: what the penalty says; zeros without one."""
     penalty, ratio = getattr(model, "penalty", "deprecated"), getattr(model, "l1_ratio", None) or 0
     # Releases of scikit-learn say it by `penalty`, later ones by `l1_ratio` and `C`.
@@ -139,58 +157,20 @@ def _prior_precision(model: Any, place: str) -> np.ndarray:
     return np.r_[least, own] if model.fit_intercept else own
 
 
-def _codes(model: Any, y: np.ndarray, place: str) -> tuple[np.ndarray, np.ndarray]:
-    """Classes, and the place of each record's among them."""
-    classes = np.asarray(model.classes_)
-    if strange := sorted(set(np.unique(y).tolist()) ^ set(classes.tolist()), key=str):
-        raise UsageError(
-            found=f"labels that y and {place} do not have in common: {strange[:10]}",
-            expected=f"the labels it was fitted with: {classes.tolist()}",
-            fix="Pass y as it was given to fit.",
-        )
-    return classes, np.searchsorted(classes, y)
-
-
-def _class_weights(model: Any, classes: np.ndarray, y: np.ndarray, given: Any) -> np.ndarray:
+def _class_weights(model: Any, classes: Array, y: Array, sample_weight: Any) -> Array:
     if model.class_weight is None:
         return np.ones(len(classes))
+    own: Any = {"class_weight": model.class_weight, "classes": classes, "y": y}
     try:  # later releases count records by their weights
-        found = compute_class_weight(model.class_weight, classes=classes, y=y, sample_weight=given)  # pyright: ignore[reportCallIssue]
+        found = compute_class_weight(**own, sample_weight=sample_weight)
     except TypeError:
-        found = compute_class_weight(model.class_weight, classes=classes, y=y)
+        found = compute_class_weight(**own)
     return np.asarray(found, np.float64)
 
 
-def _curvature(z: np.ndarray, chances: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _curvature(z: Array, chances: Array, weights: Array) -> Array:
     """Minus the Hessian of the log likelihood, a block for each pair of classes."""
-    count = chances.shape[1]
-    found = [
-        [
-            (weights * chances[:, a] * ((a == b) - chances[:, b]) * z.T) @ z
-            for b in range(count)
-        ]
-        for a in range(count)
-    ]  # fmt: skip
-    made = np.block(found)
+    columns = range(chances.shape[1])
+    block = lambda a, b: (weights * chances[:, a] * ((a == b) - chances[:, b]) * z.T) @ z
+    made = np.block([[block(a, b) for b in columns] for a in columns])
     return (made + made.T) / 2
-
-
-def _check_mode(distance: float, model: Any, place: str) -> None:
-    """Raise or warn where these data have another mode."""
-    said = (
-        f"coefficients {distance:.2g} standard deviations from the mode of these data, in {place}"
-    )
-    if not distance <= FAR:
-        raise ParameterError(
-            found=said,
-            expected="the data that it was fitted with, and an optimiser that got there",
-            fix="Pass x, y and sample_weight as they were given to fit; if they are, scale the "
-            "columns (a StandardScaler in the pipeline), lower tol and raise max_iter.",
-        )
-    if distance > NEAR:
-        warnings.warn(
-            f"{said}: if these are the data of the fit, scale the columns (a StandardScaler in the "
-            "pipeline), or lower tol.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )

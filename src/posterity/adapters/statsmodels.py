@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.laplace import ledger_of, of_covariance, usable, warn_unless_converged
+from posterity.adapters.checks import unsupported
+from posterity.adapters.laplace import ledger_of, of_covariance, warn_unless_converged
 from posterity.adapters.separation import check_separation
 from posterity.errors import (
     ConvergenceWarning,
@@ -237,4 +238,4 @@ def _strange(found: Any) -> UsageError:
         fix = "Call its fit(), and pass what that returns."
     elif type(found).__module__.startswith("statsmodels.") and hasattr(found, "params"):
         fix = "Regularised fits have no covariance: fit with fit(), and say the penalty as a prior."
-    return usable(found, "results of a statsmodels model, with params and cov_params", fix)
+    return unsupported(found, "results of a statsmodels model, with params and cov_params", fix)

@@ -18,8 +18,8 @@ from collections import OrderedDict
 from typing import Any
 
 from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
+from posterity.adapters.checks import library
 from posterity.distillation.student import Student
-from posterity.errors import MissingExtraError
 from posterity.families.layers import Conv
 
 ACTIVATIONS = {
@@ -58,7 +58,7 @@ def to_torch(student: Student) -> Any:
         with torch.no_grad():
             chances = module(x)["probabilities"]
     """
-    torch = _torch()
+    torch = library("torch", extra="torch")
     from posterity.adapters import torch_modules as modules
 
     layers, head = check_layers(student), student.head
@@ -84,15 +84,6 @@ def to_state_dict(student: Student) -> dict[str, Any]:
     errors are those of :func:`to_torch`.
     """
     return {name: value.clone() for name, value in to_torch(student).state_dict().items()}
-
-
-def _torch() -> Any:
-    """The package, if it is installed."""
-    try:
-        import torch  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise MissingExtraError.of("torch", "torch") from error
-    return torch
 
 
 def _layer(torch: Any, own: ChannelsFirst) -> list[Any]:

@@ -6,29 +6,19 @@ Fisher information that is taken. Tensors go by their names in the state dict. T
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from posterity.adapters import fisher as core
-from posterity.adapters.laplace import usable
-from posterity.adapters.torch import _torch
+from posterity.adapters.checks import library, unsupported
+from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError, UsageError
+from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
 
 
-def from_module(
-    module: Any,
-    x: Any,
-    y: Any,
-    *,
-    likelihood: Any,
-    prior_precision: Any,
-    noise_variance: Any = None,
-    curvature: Any = core.DIAGONAL,
-    fisher: Any = core.MODEL,
-    only: Any = None,
-) -> Any:
+def from_module(module: Any, x: Any, y: Any, **task: Unpack[core.Options]) -> Product | Gaussian:
     """The law of a trained module's weights, by Laplace's approximation.
 
     Args:
@@ -37,16 +27,9 @@ def from_module(
             and is not changed.
         x: a tensor or array of inputs (n, ...).
         y: class numbers (n,), or values (n, k).
-        likelihood: ``"classification"`` or ``"regression"``.
-        prior_precision: of each weight, whose prior has mean zero: with ``weight_decay`` w in an
-            optimiser of the *mean* cross entropy of n records it was ``n w``, of the mean squared
-            error ``n w / (2 noise_variance)``.
-        noise_variance: of a regression; by default the mean squared residual.
-        curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
-        fisher: ``"model"``, the default, is exact over all classes and the generalised
-            Gauss-Newton matrix; ``"empirical"`` takes squares of observed gradients.
-        only: names of tensors, or what they begin with, such as that of the last layer; the others
-            are taken as known. Those that need no gradient are left out.
+        task: what is asked: ``likelihood``, ``prior_precision``, ``noise_variance``,
+            ``curvature``, ``fisher`` and ``only``, as :class:`~posterity.adapters.fisher.Task`
+            explains them. Tensors that need no gradient are left out in any case.
 
     Returns:
         With a diagonal a :class:`Product` of a :class:`DiagonalGaussian` a tensor, by name, whose
@@ -71,28 +54,10 @@ def from_module(
         q = from_module(net, x, y, likelihood="classification", prior_precision=1.0)
         net.load_state_dict(to_state_dict(q, net, key=jax.random.key(0)))  # a draw
     """
-    return _laws(
-        module,
-        x,
-        y,
-        core.Task(likelihood, prior_precision, noise_variance, curvature, fisher),
-        only,
-    ).posterior
+    return _laws(module, x, y, core.Task.of(task)).posterior
 
 
-def to_ledger(
-    module: Any,
-    site: str,
-    x: Any,
-    y: Any,
-    *,
-    likelihood: Any,
-    prior_precision: Any,
-    noise_variance: Any = None,
-    curvature: Any = core.DIAGONAL,
-    fisher: Any = core.MODEL,
-    only: Any = None,
-) -> Ledger:
+def to_ledger(module: Any, site: str, x: Any, y: Any, **task: Unpack[core.Options]) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
 
     The factor is the likelihood alone, its slope and curvature at these weights: the prior is not
@@ -102,11 +67,12 @@ def to_ledger(
     their names; see :class:`posterity.Network` and :func:`posterity.fuse` for that. Arguments and
     errors are those of :func:`from_module`.
     """
-    task = core.Task(likelihood, prior_precision, noise_variance, curvature, fisher)
-    return core.ledger(site, _laws(module, x, y, task, only))
+    return _laws(module, x, y, core.Task.of(task)).ledger(site)
 
 
-def to_state_dict(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) -> dict[str, Any]:
+def to_state_dict(
+    law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
+) -> dict[str, Any]:
     """A law's mean, or a draw, as a state dict of a module.
 
     Args:
@@ -119,10 +85,10 @@ def to_state_dict(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) 
     Raises:
         StructureError: for a law of other tensors or shapes.
     """
-    torch = _torch()
+    torch = library("torch", extra="torch")
     state = like.state_dict() if isinstance(like, torch.nn.Module) else like
     if not isinstance(state, Mapping) or not all(torch.is_tensor(v) for v in state.values()):
-        raise usable(like, "a torch.nn.Module or its state dict", "Pass the module as like.")
+        raise unsupported(like, "a torch.nn.Module or its state dict", "Pass the module as like.")
     found = {name: value.detach().clone() for name, value in state.items()}
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     places: dict[Any, list[str]] = {}
@@ -136,10 +102,10 @@ def to_state_dict(law: Any, like: Any, *, at: Any = core.MEAN, key: Any = None) 
     return found
 
 
-def _laws(module: Any, x: Any, y: Any, task: core.Task, only: Any) -> core.Laws:
-    torch = _torch()
+def _laws(module: Any, x: Any, y: Any, task: core.Task) -> core.Laws:
+    torch = library("torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
-        raise usable(
+        raise unsupported(
             module,
             "a torch.nn.Module",
             "Load its state dict into a module first: a dictionary does not say what it computes.",
@@ -151,7 +117,7 @@ def _laws(module: Any, x: Any, y: Any, task: core.Task, only: Any) -> core.Laws:
             expected="some, which the law is of",
             fix="Call requires_grad_(True) on those.",
         )
-    own = {name: own[name].detach() for name in core.chosen(own, only)}
+    own = {name: own[name].detach() for name in task.tensors(own)}
     inputs = _inputs(torch, x, next(iter(own.values())))
     training = {part: part.training for part in module.modules()}
     module.eval()
@@ -173,7 +139,7 @@ def _inputs(torch: Any, x: Any, like: Any) -> Any:
     try:
         inputs = x if torch.is_tensor(x) else torch.tensor(np.asarray(x))
     except (TypeError, ValueError) as error:
-        raise usable(
+        raise unsupported(
             x,
             "inputs (n, ...) as one tensor or array",
             "Of a data set or loader, put the batches together: torch.cat([x for x, _ in loader]).",

@@ -36,10 +36,7 @@ CODECS: dict[str, Codec] = {}
 HOMES: dict[str, str] = {
     **dict.fromkeys(("Head", "Scaling", "Student"), "posterity.distillation.files"),
     **dict.fromkeys(
-        (
-            *("ConjugateLearner", "GatedLearner", "MixtureLearner", "ReplayLearner"),
-            *("ImageFeatures", "OwnFeatures", "VectorFeatures"),
-        ),
+        ("ConjugateLearner", "ImageFeatures", "OwnFeatures", "VectorFeatures"),
         "posterity.pursuit.learning.files",
     ),
 }

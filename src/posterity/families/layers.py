@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
 
 import numpy as np
 
+from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Float, Real
 from posterity.errors import StructureError, UsageError
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "identity"]
@@ -99,6 +101,40 @@ class Conv:
         if min(sides) < 1:
             raise _misfit(self, image)
         return (*sides, self.outputs)
+
+    def patches(self, x: Float[Real, "n h w c"]) -> Float[Real, "n i j p"]:
+        """What a window sees at each position, in the order of the kernel's own axes.
+
+        A convolution is then a product of matrices, which XLA computes on a CPU several times
+        faster than a convolution within a loop.
+        """
+        np_, (tall, wide), step = namespace(x).np, self.window, self.stride
+        if self.padding == "same":
+            pads = [self._pads(*pair) for pair in zip(x.shape[1:3], self.window, strict=True)]
+            x = np_.pad(x, [(0, 0), *pads, (0, 0)])
+        rows, columns = x.shape[1] - tall + 1, x.shape[2] - wide + 1
+        return np_.concatenate(
+            [
+                x[:, top : top + rows : step, left : left + columns : step]
+                for top in range(tall)
+                for left in range(wide)
+            ],
+            axis=-1,
+        )
+
+    def _pads(self, size: int, side: int) -> tuple[int, int]:
+        """Zeros before and after, as XLA has them for "same"."""
+        total = max((-(-size // self.stride) - 1) * self.stride + side - size, 0)
+        return total // 2, total - total // 2
+
+    def pooled(self, x: Float[Real, "n h w c"]) -> Float[Real, "n ..."]:
+        """What comes out of the pooling."""
+        if self.pool == 1:
+            return x
+        side, (n, height, width, channels) = self.pool, x.shape
+        x = x[:, : height // side * side, : width // side * side]
+        windows = x.reshape(n, height // side, side, width // side, side, channels)
+        return windows.max((2, 4)) if self.pooling == "max" else windows.mean((2, 4))
 
 
 Layer = Dense | Conv
@@ -216,6 +252,19 @@ class Layers:
             found.append(dataclasses.replace(layer, inputs=inputs, outputs=int(width)))
             image, units = found[-1].image(image), int(width)
         return type(self)(tuple(found), self.image)
+
+    def difference(self, like: Self) -> tuple[str, str] | None:
+        """What is other here than in ``like``, and what it is there; None but for widths."""
+        if len(self) != len(like):
+            return f"{len(self)} layers", f"{len(like)}"
+        if self.image != like.image:
+            return f"inputs of shape {self.image} to layer 0", f"{like.image}"
+        pairs = zip(self.with_widths(like.widths).layers, like.layers, strict=True)
+        for index, (mine, theirs) in enumerate(pairs):
+            if mine != theirs:
+                note = " (the last)" if index == len(like) - 1 else ""
+                return f"layer {index} {self[index]}{note}", f"{like[index]}{note}"
+        return None
 
     @functools.cached_property
     def places(self) -> tuple[dict[str, Place], ...]:

@@ -15,7 +15,7 @@ from posterity.families import ExponentialFamily
 from posterity.federation.schedules import Schedule, Step
 from posterity.federation.state import Map, State
 from posterity.federation.visit import Federation, visit
-from posterity.graphs.times import cover_times, expected_cover_time, sampled_cover_time
+from posterity.graphs.times import cover_times, sampled_cover_time
 from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
 
@@ -74,13 +74,11 @@ class OverGraph(Schedule):
     def cover(self) -> int:
         """Hops after which a token has visited every site, on average over starts and walks.
 
-        In theory where that is known, else averaged over a few walks; ``LONGEST`` where one of
-        these, on a network too large for better, takes more.
+        An average over a few walks, in part in theory; ``LONGEST`` where one of them, on a network
+        too large for that, takes more.
         """
         if self.network.size == 1:
             return 0
-        with contextlib.suppress(UsageError):
-            return math.ceil(expected_cover_time(self.network, self.walk))
         if self.network.size <= MATRIX_SITES:
             with contextlib.suppress(UsageError):
                 return math.ceil(sampled_cover_time(self.network, self.walk, repetitions=WALKS))

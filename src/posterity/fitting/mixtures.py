@@ -85,7 +85,7 @@ def fit_mixture(
     model.covariances_ = model.covariances_ * box
     model.mean_prior_ = np.zeros(size)
     model.covariance_prior_ = component_sd**2 * np.eye(size)
-    from posterity.adapters.sklearn_mixtures import to_plates
+    from posterity.adapters.sklearn_plates import to_plates
 
     prior, posterior = to_plates(model)
     _check_kept(model, posterior, names)

@@ -25,7 +25,7 @@ from posterity.families import (
 )
 from posterity.families.gaussian import AnyGaussian
 from posterity.fusion.geometry import kl_matrix
-from posterity.fusion.networks.compare import in_order_of
+from posterity.fusion.networks.units import in_order_of
 from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
 

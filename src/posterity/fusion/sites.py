@@ -17,8 +17,8 @@ from posterity.artifact.recipes import check_same
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily, Network, at_rest
+from posterity.families.layers import Dense
 from posterity.families.names import Names
-from posterity.fusion.networks.alike import check_alike
 from posterity.fusion.refusals import (
     check_enough,
     check_priors_known,
@@ -162,6 +162,26 @@ def _together(
     return unstacked(together)
 
 
+def _check_layers(networks: Mapping[str, Network]) -> None:
+    """Refuse networks of other depths, inputs, outputs or kinds of layers, by site and layer."""
+    (first, like), *others = networks.items()
+    if not isinstance(like.layers[-1], Dense):
+        raise StructureError(
+            found=f"a last layer {like.layers[-1]}",
+            expected="a dense one, whose outputs mean the same at every site",
+            fix="End the network with a Dense layer.",
+        )
+    for name, network in others:
+        if (difference := network.layers.difference(like.layers)) is not None:
+            raise StructureError(
+                found=f"{difference[0]} at site {name!r}",
+                expected=f"{difference[1]}, as at site {first!r}; numbers of hidden units may "
+                "differ",
+                fix="Fuse networks of one depth, with the same inputs, outputs, windows and "
+                "activations.",
+            )
+
+
 def _check_structure(sites: Mapping[str, Site], prior: ExponentialFamily | None) -> None:
     first, expected = next((name, site.posterior) for name, site in sites.items())
     if expected.batch_shape:
@@ -172,7 +192,7 @@ def _check_structure(sites: Mapping[str, Site], prior: ExponentialFamily | None)
         )
     networks = {n: s.posterior for n, s in sites.items() if isinstance(s.posterior, Network)}
     if len(networks) == len(sites):
-        check_alike(networks)  # which says of which layer
+        _check_layers(networks)
     outline = expected.outline(plates=False)
     for name, (posterior, *_) in sites.items():
         if posterior.batch_shape or posterior.outline(plates=False) != outline:

@@ -1,12 +1,7 @@
-"""Who can hand a token to whom: graphs of sites, walks over them, and how long walks take."""
+"""Graphs of sites, random walks of tokens over them, and the times that walks take."""
 
 from posterity.graphs.constructors import complete, grid, random_regular, ring, star
-from posterity.graphs.times import (
-    cover_times,
-    expected_cover_time,
-    expected_hitting_time,
-    hitting_times,
-)
+from posterity.graphs.times import cover_times, hitting_times, sampled_cover_time
 from posterity.graphs.topology import Network
 from posterity.graphs.walks import (
     MetropolisHastings,
@@ -24,12 +19,11 @@ __all__ = [
     "WeightedMetropolisHastings",
     "complete",
     "cover_times",
-    "expected_cover_time",
-    "expected_hitting_time",
     "grid",
     "hitting_times",
     "positions",
     "random_regular",
     "ring",
+    "sampled_cover_time",
     "star",
 ]

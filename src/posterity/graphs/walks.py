@@ -213,23 +213,8 @@ class NonBacktracking(Walk):
         raise UsageError(
             found="a non-backtracking walk, whose next site depends on the previous one too",
             expected="a walk that is a Markov chain over sites",
-            fix="Use link_transition_matrix, a chain over directed links, or measure with "
-            "cover_times and hitting_times.",
+            fix="Measure with cover_times and hitting_times.",
         )
-
-    def link_transition_matrix(self, network: Network) -> Float[np.ndarray, "links links"]:
-        """Probability of hopping along the link of a column after that of a row.
-
-        Links run in both directions, in the order of ``network.links()``. Each column sums to
-        one as well: in the long run all links are used equally often. A UsageError if there are
-        more than ``DENSE``.
-        """
-        source, target = network.links()
-        _check_dense(len(source), "directed links")
-        follows = target[:, None] == source
-        leaf = np.diff(np.asarray(network.offsets))[target] == 1
-        allowed = follows & ((source[:, None] != target) | leaf[:, None])
-        return allowed / allowed.sum(1, keepdims=True)
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
         """In proportion to degree."""

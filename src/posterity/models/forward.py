@@ -1,7 +1,6 @@
 """The forward pass of a network that is described by its layers."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -38,7 +37,7 @@ def apply(layers: Layers, arrays: Any, x: Float[Real, "n ..."]) -> list[Float[Re
     """As :func:`activations`, from the arrays of each layer."""
     found, flow = [], jnp.asarray(x).reshape(len(x), *layers.image)
     for layer, own in zip(layers.layers, arrays, strict=True):
-        flow = _layer(layer, own, flow)
+        flow = after(layer, preactivation(layer, own, flow))
         found.append(flow)
     return found
 
@@ -76,13 +75,4 @@ def _layer(layer: Layer, own: Any, x: Float[Real, "n ..."]) -> Float[Real, "n ..
 def after(layer: Layer, x: Float[Real, "n ..."]) -> Float[Real, "n ..."]:
     """The activation and the pooling of a layer."""
     out = FUNCTIONS[layer.activation](x)
-    return _pooled(layer, out) if isinstance(layer, Conv) and layer.pool > 1 else out
-
-
-@functools.partial(jax.jit, static_argnums=0, inline=True)
-def _pooled(layer: Conv, x: Float[Real, "n h w c"]) -> Float[Real, "n ..."]:
-    side = layer.pool
-    n, height, width, channels = x.shape
-    x = x[:, : height // side * side, : width // side * side]
-    windows = x.reshape(n, height // side, side, width // side, side, channels)
-    return windows.max((2, 4)) if layer.pooling == "max" else windows.mean((2, 4))
+    return layer.pooled(out) if isinstance(layer, Conv) else out

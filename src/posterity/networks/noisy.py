@@ -46,7 +46,7 @@ def _drawn(layer: Any, mean: Any, deviation: Any, x: Any, key: Any) -> Any:
 
 def _flipped(layer: Conv, mean: Any, deviation: Any, x: Any, key: Any) -> Any:
     keys = jax.random.split(key, 3)
-    seen = patches(layer, x)
+    seen = layer.patches(x)
     flat = lambda kernel: kernel.reshape(-1, layer.outputs)
     noise = flat(deviation["kernel"])
     noise = noise * jax.random.normal(keys[0], noise.shape, x.dtype)
@@ -58,33 +58,3 @@ def _flipped(layer: Conv, mean: Any, deviation: Any, x: Any, key: Any) -> Any:
         noise = jax.random.normal(jax.random.fold_in(key, 3), shape, x.dtype)
         out += mean["bias"] + deviation["bias"] * noise
     return out
-
-
-def patches(layer: Conv, x: Float[Real, "n h w c"]) -> Float[Real, "n i j p"]:
-    """What a window sees at each position, in the order of the kernel's own axes.
-
-    A convolution is then a product of matrices, which XLA computes on a CPU several times faster
-    than a convolution within a loop.
-    """
-    (tall, wide), step = layer.window, layer.stride
-    if layer.padding == "same":
-        pads = [_pads(size, side, step) for size, side in zip(x.shape[1:3], layer.window,
-                                                              strict=True)]  # fmt: skip
-        x = jnp.pad(x, [(0, 0), *pads, (0, 0)])
-    rows, columns = ((size - side) // step + 1
-                     for size, side in zip(x.shape[1:3], layer.window, strict=True))  # fmt: skip
-    ends = ((rows - 1) * step + 1, (columns - 1) * step + 1)
-    return jnp.concatenate(
-        [
-            x[:, top : top + ends[0] : step, left : left + ends[1] : step]
-            for top in range(tall)
-            for left in range(wide)
-        ],
-        axis=-1,
-    )
-
-
-def _pads(size: int, side: int, step: int) -> tuple[int, int]:
-    """Zeros before and after, as XLA has them for "same"."""
-    total = max((-(-size // step) - 1) * step + side - size, 0)
-    return total // 2, total - total // 2

@@ -20,7 +20,14 @@ from posterity.errors import (
     UsageError,
 )
 from posterity.ledger import Ledger
-from posterity.pursuit.learning import ConjugateLearner, OwnFeatures, VectorFeatures, sharpness
+from posterity.pursuit.learning import (
+    ConjugateLearner,
+    OwnFeatures,
+    VectorFeatures,
+    learner,
+    sharpness,
+)
+from posterity.pursuit.learning.gradients import oriented_gradients
 from tests.pursuit.learning.tasks import CLASSES, FEATURES, conjugate, records, tasks
 
 X = records(50, seed=9)[0]
@@ -147,14 +154,14 @@ def test_a_class_that_no_task_held_has_no_chance() -> None:
 
 def test_files_hold_learners(tmp_path: Path) -> None:
     path = tmp_path / "learner.safetensors"
-    for learner in (all_three(), all_three().forget("high"), ConjugateLearner(CLASSES)):
-        posterity.save(learner, path)
+    for kept in (all_three(), all_three().forget("high"), ConjugateLearner(CLASSES)):
+        posterity.save(kept, path)
         back = posterity.load(path)
-        assert back.tasks == learner.tasks
-        assert back.features == learner.features
-        if learner.tasks:
-            assert same(back, learner)
-            assert same(back.forget(back.tasks[0]), learner.forget(learner.tasks[0]))
+        assert back.tasks == kept.tasks
+        assert back.features == kept.features
+        if kept.tasks:
+            assert same(back, kept)
+            assert same(back.forget(back.tasks[0]), kept.forget(kept.tasks[0]))
     own = ConjugateLearner(2, OwnFeatures(lambda x: x, 2, "columns"))
     with pytest.raises(PosterityError, match="register_architecture"):
         posterity.save(own, path)
@@ -271,3 +278,28 @@ def test_copies_of_a_record_are_held_out_together() -> None:
     unknown = sharpness.evidence(many, labels, 2)
     assert np.argmax(known) <= np.argmax(once) + 1
     assert np.argmax(unknown) > np.argmax(known)
+
+
+def test_other_rules_are_refused_by_name() -> None:
+    assert isinstance(learner(classes=3), ConjugateLearner)
+    for rule in ("gated", "mixture", "replay", "best"):
+        with pytest.raises(UsageError, match="experiments/pursuit"):
+            learner(rule, classes=3)
+    with pytest.raises(UsageError, match="ConjugateLearner"):
+        learner(layers=3)
+
+
+def test_images_are_learned_from_gradients() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=60)
+    x = np.zeros((60, 16, 16))
+    for image, label, place in zip(x, y, rng.integers(2, 14, 60), strict=True):
+        image[(place, slice(2, 14)) if label else (slice(2, 14), place)] = 1.0
+    found = learner(classes=2).observe("bars", x[:40], y[:40])
+    assert (found.predict(x[40:]).mean.argmax(1) == y[40:]).mean() > 0.9
+    # Turned by a quarter, strengths are those of directions a quarter on.
+    upright = oriented_gradients(x[:3], 4, 8).reshape(3, 8, 4, 4)
+    turned = oriented_gradients(np.rot90(x[:3], axes=(1, 2)), 4, 8).reshape(3, 8, 4, 4)
+    np.testing.assert_allclose(
+        np.roll(np.rot90(upright, axes=(2, 3)), -2, axis=1), turned, atol=1e-4
+    )

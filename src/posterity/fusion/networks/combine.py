@@ -10,17 +10,17 @@ from posterity.arrays.typing import Bool, Float, Int
 from posterity.families.layers import Layers
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.networks.forward import after, features, preactivation
-from posterity.fusion.networks.locals import Local
-from posterity.fusion.networks.options import Options
+from posterity.fusion.networks.locals import Arrays, Labels, Local
 from posterity.fusion.networks.targets import Targets
 
 Array = np.ndarray
-Labels = Sequence[Int[Array, " _"]]
 ROWS = 20_000
 """Places of images that a refit looks at, at most."""
+RIDGE = 1e-4
+"""How strongly a refit holds on to its start, relative to the units' mean square output."""
 
 
-class Layer(NamedTuple):
+class FusedLayer(NamedTuple):
     """One layer of the fused network, rows being inputs, with a last one for the bias.
 
     Attributes:
@@ -37,8 +37,8 @@ class Layer(NamedTuple):
     parts: Float[Array, "parts rows units"]
 
 
-class Said(NamedTuple):
-    """What one site says of a fused layer; ``has`` says of which rows and units."""
+class Placed(NamedTuple):
+    """One site's weights in a fused layer; ``has`` tells the rows and units that it has."""
 
     mean: Float[Array, "rows units"]
     variance: Float[Array, "rows units"]
@@ -46,10 +46,14 @@ class Said(NamedTuple):
 
 
 def placed(
-    local: Local, index: int, before: Int[Array, " b"], after: Int[Array, " u"], sizes: tuple
-) -> Said:
+    local: Local,
+    index: int,
+    before: Int[Array, " b"],
+    after: Int[Array, " u"],
+    sizes: Sequence[int],
+) -> Placed:
     """A site's layer, its units and those before where they belong in ``sizes`` fused ones."""
-    found, rows, columns = [], before >= 0, after >= 0
+    both, rows, columns = [], before >= 0, after >= 0
     for kind in ("mean", "variance"):
         kernel, bias = local.incoming(index, kind)
         out = np.zeros((len(kernel), *sizes))
@@ -59,24 +63,24 @@ def placed(
             last = np.zeros((1, sizes[1]))
             last[0, after[columns]] = bias[columns]
             out = np.concatenate([out, last])
-        found.append(out)
-    mean, variance = found
-    return Said(mean, variance, variance > 0)
+        both.append(out)
+    mean, variance = both
+    return Placed(mean, variance, variance > 0)
 
 
 def holders(
     labels: Labels, mass: Sequence[Array], locals_: Sequence[Local], size: int
 ) -> Float[Array, "sites units"]:
     """How much each site counts in each fused unit: what its unit weighs, summing to one."""
-    found = np.zeros((len(labels), size))
-    for share, own, weight, local in zip(found, labels, mass, locals_, strict=True):
-        share[own[own >= 0]] = weight[own >= 0] * local.weight
-    return found / found.sum(0)
+    share = np.zeros((len(labels), size))
+    for row, own, weight, local in zip(share, labels, mass, locals_, strict=True):
+        row[own[own >= 0]] = weight[own >= 0] * local.weight
+    return share / share.sum(0)
 
 
 def first_layer(
-    said: Iterable[Said], share: Float[Array, "sites units"], divergence: Divergence, apart: bool
-) -> Layer:
+    sites: Iterable[Placed], share: Float[Array, "sites units"], divergence: Divergence, apart: bool
+) -> FusedLayer:
     """The weighted barycentre of what comes into the first layer's units.
 
     With reverse KL precisions are averaged, and means by precision; with forward KL moments.
@@ -85,8 +89,8 @@ def first_layer(
     total: Any = 0.0
     centre: Any = 0.0
     spread: Any = 0.0
-    parts: list[Any] = []
-    for own, counts in zip(said, share, strict=True):
+    parts: list[Array] = []
+    for own, counts in zip(sites, share, strict=True):
         weight = own.has * counts
         if reverse:
             weight = np.divide(weight, own.variance, out=np.zeros_like(own.mean), where=own.has)
@@ -97,43 +101,34 @@ def first_layer(
             spread = spread + weight * (own.variance + away * (own.mean - centre))
         _append(parts, weight * own.mean, apart)
     together = np.stack(parts) / total
-    return Layer(together.sum(0), 1 / total if reverse else spread / total, share, together)
+    return FusedLayer(together.sum(0), 1 / total if reverse else spread / total, share, together)
 
 
 def later_layer(
-    said: Iterable[Said],
-    share: Float[Array, "sites units"],
-    apart: bool,
-    average: bool = False,
-    pooled: bool = False,
-) -> Layer:
-    """Sums of what sites say, each by its share; a site says zero where it has no unit.
+    sites: Iterable[Placed], share: Float[Array, "sites units"], apart: bool, pooled: bool
+) -> FusedLayer:
+    """Sums of the sites' weights, each by its share; a site has zero where it has no unit.
 
     A weight of one site among several then has its share of that site's mean and variance, so
-    that a sum over units is as large and as unsure as a site's is on average. With ``average``
-    the sum is over the shares of those who have the unit. Where nobody has, or as far as they
-    do not, zero is as sure as the surest weight of the layer. ``pooled`` is what the sum's
-    variance is where sites err independently, each by its share: that of a product.
+    that a sum over units is as large and as unsure as a site's is on average. Where nobody has
+    it, or as far as they do not, zero is as sure as the surest weight of the layer. ``pooled`` is
+    what the sum's variance is where sites err independently, each by its share: that of a product.
     """
     variance: Any = 0.0
     held: Any = 0.0
     floor, parts = np.inf, []
-    for own, counts in zip(said, share, strict=True):
+    for own, counts in zip(sites, share, strict=True):
         weight = own.has * counts
         squared = weight * counts if pooled else weight
         floor = min(floor, float(own.variance[own.has].min(initial=np.inf)))
         variance, held = variance + squared * own.variance, held + weight
         _append(parts, weight * own.mean, apart)
     together = np.stack(parts)
-    if average:
-        together = together / np.where(held > 0, held, 1.0)
-        power = 2 if pooled else 1
-        variance = variance / np.where(held > 0, held, 1.0) ** power
-        held = np.where(held > 0, 1.0, 0.0)
-    return Layer(together.sum(0), variance + np.maximum(1 - held, 0) * floor, share, together)
+    variance = variance + np.maximum(1 - held, 0) * floor
+    return FusedLayer(together.sum(0), variance, share, together)
 
 
-def _append(parts: list[Any], part: Array, apart: bool) -> None:
+def _append(parts: list[Array], part: Array, apart: bool) -> None:
     if apart or not parts:
         parts.append(part)
     else:
@@ -141,8 +136,8 @@ def _append(parts: list[Any], part: Array, apart: bool) -> None:
 
 
 def refitted(
-    layer: Layer, seen: Float[Array, "n rows"], wanted: Iterable[Array], ridge: float
-) -> Layer:
+    layer: FusedLayer, seen: Float[Array, "n rows"], wanted: Iterable[Array]
+) -> FusedLayer:
     """Ridge regression of what each site wants of the units, towards where they start.
 
     ``wanted`` is each site's part (n, units) of the target. The whole is linear in them, so that
@@ -152,7 +147,7 @@ def refitted(
     scale = np.trace(gram) / len(gram)
     if not scale > 0:
         return layer
-    gram[np.diag_indices(len(gram))] += ridge * scale
+    gram[np.diag_indices(len(gram))] += RIDGE * scale
     factor = scipy.linalg.cho_factor(gram)
     parts = np.stack(
         [
@@ -164,24 +159,25 @@ def refitted(
 
 
 class Combined(NamedTuple):
-    """The fused network: its layers, and the labels of each hidden layer's units by site."""
+    """The fused network: its layers, their weights, and by hidden layer its units' labels."""
 
     layers: Layers
-    found: list[Layer]
+    fused: list[FusedLayer]
     labels: list[Labels]
 
     @property
-    def mean(self) -> list[dict[str, Array]]:
+    def mean(self) -> Arrays:
         """The means of each layer, as :class:`Layers` has them."""
-        return [_arrays(self.layers, index, own.mean) for index, own in enumerate(self.found)]
+        return [as_arrays(self.layers, index, own.mean) for index, own in enumerate(self.fused)]
 
     @property
-    def variance(self) -> list[dict[str, Array]]:
+    def variance(self) -> Arrays:
         """The variances of each layer."""
-        return [_arrays(self.layers, index, own.variance) for index, own in enumerate(self.found)]
+        return [as_arrays(self.layers, index, own.variance) for index, own in enumerate(self.fused)]
 
 
-def _arrays(layers: Layers, index: int, rows: Array) -> dict[str, Array]:
+def as_arrays(layers: Layers, index: int, rows: Float[Array, "rows units"]) -> dict[str, Array]:
+    """A layer's own arrays from rows of inputs, of which a last one is the bias."""
     layer = layers[index]
     kernel, bias = (rows[:-1], {"bias": rows[-1]}) if layer.bias else (rows, {})
     return bias | {"kernel": kernel.reshape(layer.kernel)}
@@ -197,53 +193,55 @@ class Builder:
     def __init__(
         self,
         targets: Targets,
-        options: Options,
         divergence: Divergence,
+        refit: bool,
         apart: bool = False,
         pooled: bool = False,
     ):
-        self.targets, self.options, self.divergence = targets, options, divergence
+        self.targets, self.divergence, self.refit = targets, divergence, refit
         self.apart, self.pooled = apart, pooled
         self.locals = targets.locals
-        like = self.locals[0].layers
-        self.layers = like
-        self.found: list[Layer] = []
+        self.layers = self.locals[0].layers
+        self.fused: list[FusedLayer] = []
         self.labels: list[Labels] = []
-        inputs = like.by_unit(0)[1]
-        self.before: Labels = [np.arange(inputs)] * len(self.locals)
-        self.size = inputs
+        self.size = self.layers.by_unit(0)[1]
+        self.before: Labels = [np.arange(self.size)] * len(self.locals)
         self.flow = np.asarray(targets.x, float)
 
     def hidden(self, labels: Labels, mass: Sequence[Array]) -> None:
         """Adds a hidden layer whose units have these labels."""
-        index, size = len(self.found), 1 + max(int(own.max()) for own in labels)
+        index, size = len(self.fused), 1 + max(int(own.max()) for own in labels)
         share = holders(labels, mass, self.locals, size)
-        said = self._said(labels, size)
-        self._widen(index, size)
+        sites = self._placed(labels, size)
+        widths = [*self.layers.widths[:index], size, *self.layers.widths[index + 1 :]]
+        self.layers = self.locals[0].layers.with_widths(widths)
         if index == 0:
-            layer = first_layer(said, share, self.divergence, self.apart)
+            layer = first_layer(sites, share, self.divergence, self.apart)
         else:
-            layer = later_layer(said, share, self.apart, pooled=self.pooled)
-            layer = self._refit(index, layer, self._wanted(index, labels, share))
-        self._add(index, layer, labels, size)
+            layer = later_layer(sites, share, self.apart, self.pooled)
+            layer = self._refitted(layer, self._wanted(index, labels, share))
+        self.fused.append(layer)
+        self.labels.append(labels)
+        self.before, self.size = labels, size
+        own = as_arrays(self.layers, index, layer.mean)
+        self.flow = after(self.layers[index], preactivation(self.layers[index], own, self.flow))
 
     def last(self) -> Combined:
         """Adds the last layer, which ends it."""
-        index = len(self.found)
-        outputs = self.locals[0].layers.outputs
-        labels = [np.arange(outputs)] * len(self.locals)
+        labels = [np.arange(self.layers.outputs)] * len(self.locals)
         share = self.targets.shares
-        average = self.options.outgoing == "average"
-        layer = later_layer(self._said(labels, outputs), share, self.apart, average, self.pooled)
-        wanted = (a * pre for a, pre in zip(share, self._pre(index), strict=True))
-        layer = self._refit(index, layer, wanted)
-        return Combined(self.layers, [*self.found, layer], self.labels)
+        sites = self._placed(labels, self.layers.outputs)
+        layer = self.outgoing(sites, share)
+        pairs = zip(share, self.targets.pre, strict=True)
+        layer = self._refitted(layer, (counts * pre[-1] for counts, pre in pairs))
+        return Combined(self.layers, [*self.fused, layer], self.labels)
 
-    def _pre(self, index: int) -> list[Array]:
-        return [pre[index] for pre in self.targets.pre]
+    def outgoing(self, sites: Iterable[Placed], share: Float[Array, "sites units"]) -> FusedLayer:
+        """The last layer before it is refitted."""
+        return later_layer(sites, share, self.apart, self.pooled)
 
-    def _said(self, labels: Labels, size: int) -> Iterable[Said]:
-        index = len(self.found)
+    def _placed(self, labels: Labels, size: int) -> Iterable[Placed]:
+        index = len(self.fused)
         return (
             placed(local, index, before, own, (self.size, size))
             for local, before, own in zip(self.locals, self.before, labels, strict=True)
@@ -251,36 +249,25 @@ class Builder:
 
     def _wanted(self, index: int, labels: Labels, share: Array) -> Iterable[Array]:
         """Each site's part of what goes into the activation of a fused unit."""
-        for pre, own, counts in zip(self._pre(index), labels, share, strict=True):
-            target = np.zeros((*pre.shape[:-1], share.shape[1]))
+        for pre, own, counts in zip(self.targets.pre, labels, share, strict=True):
+            target = np.zeros((*pre[index].shape[:-1], share.shape[1]))
             kept = own >= 0
-            target[..., own[kept]] = pre[..., kept] * counts[own[kept]]
+            target[..., own[kept]] = pre[index][..., kept] * counts[own[kept]]
             yield target
 
-    def _refit(self, index: int, layer: Layer, wanted: Iterable[Array]) -> Layer:
-        if not self.options.refit:
+    def _refitted(self, layer: FusedLayer, wanted: Iterable[Array]) -> FusedLayer:
+        if not self.refit:
             return layer
-        seen = features(self.layers, index, self.flow)
+        like = self.layers[len(self.fused)]
+        seen = features(like, self.flow)
         seen = seen.reshape(-1, seen.shape[-1])
         step = -(-len(seen) // ROWS)
         targets = (target.reshape(-1, target.shape[-1])[::step] for target in wanted)
-        wanted, seen = targets if self.apart else [sum(targets)], seen[::step]  # pyright: ignore
-        if self.layers[index].bias:
+        parts: Iterable[Array] = targets if self.apart else [sum(targets)]  # pyright: ignore
+        seen = seen[::step]
+        if like.bias:
             seen = np.concatenate([seen, np.ones((len(seen), 1))], 1)
-        return refitted(layer, seen, wanted, self.options.ridge)
-
-    def _widen(self, index: int, size: int) -> None:
-        widths = list(self.layers.widths)
-        widths[index] = size
-        self.layers = self.locals[0].layers.with_widths(widths)
-
-    def _add(self, index: int, layer: Layer, labels: Labels, size: int) -> None:
-        self.found.append(layer)
-        self.labels.append(labels)
-        self.before, self.size = labels, size
-        own = _arrays(self.layers, index, layer.mean)
-        pre = preactivation(self.layers, index, own, self.flow)
-        self.flow = after(self.layers[index], pre)
+        return refitted(layer, seen, parts)
 
 
 def incoming_cost(
@@ -291,7 +278,7 @@ def incoming_cost(
     Over the weights that a site has, on the side of ``divergence``.
     """
     layers, total = combined.layers, 0.0
-    fused = combined.found[index]
+    fused = combined.fused[index]
     for j, local in enumerate(locals_):
         before = combined.labels[index - 1][j] if index else np.arange(layers.by_unit(0)[1])
         own = placed(local, index, before, combined.labels[index][j], layers.by_unit(index)[1:])

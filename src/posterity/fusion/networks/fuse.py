@@ -1,48 +1,83 @@
 """Networks in, one network out."""
 
+import dataclasses
+import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from posterity.arrays.typing import Float
 from posterity.checks import check_proper
-from posterity.errors import StructureError
+from posterity.errors import StructureError, UsageError
+from posterity.families import ExponentialFamily
 from posterity.families.network import Network
 from posterity.fusion.alignment import Alignment
+from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
-from posterity.fusion.networks.combine import Builder, Combined, Labels, incoming_cost
+from posterity.fusion.networks.combine import Builder, Combined, incoming_cost
 from posterity.fusion.networks.inputs import pair_of_inputs
 from posterity.fusion.networks.ledgers import as_ledger, fused_prior, rebased
-from posterity.fusion.networks.locals import Local, by_site, in_order
-from posterity.fusion.networks.matching import Matcher, Table, masses, matcher, same_units
-from posterity.fusion.networks.options import Options
-from posterity.fusion.networks.refusals import (
-    check_arguments,
-    check_sizes,
-    widths_searched,
-    widths_wanted,
-)
-from posterity.fusion.networks.result import NetworkFusion, Widths
-from posterity.fusion.networks.shares import output_shares
-from posterity.fusion.networks.targets import Targets
-from posterity.fusion.networks.widths import narrowest
+from posterity.fusion.networks.locals import Labels, Local, by_site, in_order
+from posterity.fusion.networks.options import Options, Widths, by_layer
+from posterity.fusion.networks.targets import Targets, output_shares
+from posterity.fusion.networks.units import Units, masses, same_units
+from posterity.fusion.result import Fusion
 from posterity.fusion.rules import Rule
 from posterity.fusion.sites import Site, check_counted_once
+from posterity.status import Status
 
 Array = np.ndarray
+GROWTH = 1.25
+"""How much wider the next try is, until one is good enough."""
+RESOLUTION = 0.02
+"""Share of its width up to which the narrowest is looked for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkFusion(Fusion):
+    """The result of :func:`posterity.fuse` for networks; ``plates`` has an entry a hidden layer.
+
+    Attributes:
+        predictive_kl: by widths, the nats of predictive KL from the weighted concatenation of the
+            sites' networks, on random inputs that no refit saw; all widths that were tried.
+        shares: by site, its share in each output of the concatenation.
+        options: how networks were fused.
+    """
+
+    posterior: Network  # pyright: ignore[reportIncompatibleVariableOverride]
+    predictive_kl: dict[Widths, float] = dataclasses.field(default_factory=dict)
+    shares: Mapping[str, Float[Array, " k"]] = dataclasses.field(default_factory=dict)
+    options: Options = dataclasses.field(default_factory=Options)
+
+    __repr__ = Fusion.__repr__  # dataclasses would write another
+
+    @property
+    def widths(self) -> Widths:
+        """Hidden units of each layer of the fused network."""
+        return self.posterior.layers.widths
+
+    @property
+    def achieved_kl(self) -> float:
+        """The predictive KL at the width that was taken."""
+        return self.predictive_kl[self.widths]
+
+    @property
+    def status(self) -> Status:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Converged where the predictive KL from the concatenation is within the tolerance."""
+        return Status.of(self.achieved_kl, float(self.options.tolerance))
 
 
 def fuse_networks(
     sites: Mapping[str, Site],
     *,
-    components: int | tuple[int, ...] | None,
+    components: int | Widths | None,
     rule: Rule,
-    divergence: Any,
+    divergence: Divergence | Discrepancy,
     matching: Matching,
-    prior: Any,
+    prior: ExponentialFamily | None,
     importance: Float[Array, " sites"],
     absorb: bool | None,
     budget: int | None,
@@ -54,7 +89,7 @@ def fuse_networks(
         UserWarning: where the widest network that may be taken does not meet the tolerance.
     """
     options = Options() if options is None else options
-    check_arguments(divergence, absorb, budget)
+    side = _direction(divergence, absorb, budget)
     if rule is Rule.PRODUCT:
         check_counted_once(sites)
     if prior is not None and not isinstance(prior, Network):
@@ -63,97 +98,207 @@ def fuse_networks(
             expected="a Network",
             fix="Pass Network.prior(layers, variance).",
         )
-    identity = matching is Matching.IDENTITY
-    locals_ = in_order(sites, importance, options.drop, keep=identity)
-    check_sizes(locals_)
-    wanted = widths_wanted(components, locals_, matching, options)
-    search = _Search(locals_, options, divergence, matching)
-    if wanted is not None or matching is not Matching.EVIDENCE:
-        combined = search.build(wanted)
+    searched = components is None and matching is Matching.EVIDENCE
+    if options.most is not None and not searched:
+        raise UsageError(
+            found=f"networks=Options(most={options.most}) with components={components!r} and "
+            f"matching={matching.value!r}",
+            expected="most= where the width is searched for: no components=, and no matching=",
+            fix="Leave one of them out.",
+        )
+    locals_ = in_order(sites, importance, keep=matching is Matching.IDENTITY)
+    search = Search(locals_, options, side, matching)
+    if not searched:
+        combined = search.build(None if components is None else widths_wanted(components, locals_))
         tried = {combined.layers.widths: search.divergence(combined)}
-    else:
-        bounds = widths_searched(locals_, options)
-        widths, tried = narrowest(*bounds, options.tolerance, search.try_widths)
-        if not tried[widths] <= options.tolerance:
-            warnings.warn(
-                f"widths {widths} still predict {tried[widths]:.3g} nats from the weighted "
-                f"concatenation of all sites, more than the tolerance {options.tolerance:g}. "
-                + ("Raise `most` or" if options.most else "Raise")
-                + " the tolerance of Options.",
-                stacklevel=3,
+        return search.result(combined, tried, rule, prior)
+    low, high = widths_searched(options.most, locals_)
+    widths, tried = narrowest(
+        low, high, options.tolerance, lambda widths: search.divergence(search.build(widths))
+    )
+    if not tried[widths] <= options.tolerance:
+        warnings.warn(
+            f"widths {widths} still predict {tried[widths]:.3g} nats from the weighted "
+            f"concatenation of all sites, more than the tolerance {options.tolerance:g}. "
+            + ("Raise `most` or" if options.most else "Raise")
+            + " the tolerance of Options.",
+            stacklevel=3,
+        )
+    return search.result(search.build(widths), tried, rule, prior)
+
+
+def _direction(
+    divergence: Divergence | Discrepancy, absorb: bool | None, budget: int | None
+) -> Divergence:
+    """The direction of KL; a UsageError for what is only defined for plates."""
+    refused = {
+        f"divergence={divergence.value!r}": not isinstance(divergence, Divergence),
+        "absorb=True": absorb,
+        f"budget={budget}": budget is not None,
+    }
+    for argument, wrong in refused.items():
+        if wrong:
+            raise UsageError(
+                found=f"{argument} for networks",
+                expected="divergence='reverse' or 'forward', and neither absorb nor budget: "
+                "networks are matched in memory, and two units of one site are never one",
+                fix="Leave it out.",
             )
-        combined = search.build(widths)
-    return search.result(combined, tried, rule, prior)
+    assert isinstance(divergence, Divergence)
+    return divergence
 
 
-class _Search:
+# --- widths ---------------------------------------------------------------------------------------
+
+
+def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:
+    """A width for each hidden layer, as the user names them, no more than there are units.
+
+    Raises:
+        UsageError: for widths that are none, or of another number of layers.
+    """
+    wanted = by_layer(components, locals_[0].layers, "components")
+    total = _side_by_side(locals_)
+    if any(width > top for width, top in zip(wanted, total, strict=True)):
+        raise UsageError(
+            found=f"components={components!r}",
+            expected=f"no more than {total}: all sites' units side by side, none made up",
+            fix="Pass components=None to have widths found.",
+        )
+    return wanted
+
+
+def widths_searched(most: int | Widths | None, locals_: Sequence[Local]) -> tuple[Widths, Widths]:
+    """From and to which widths the search goes: the widest site's to all units, within ``most``.
+
+    Raises:
+        UsageError: for a ``most`` of another number of layers.
+    """
+    top = _side_by_side(locals_)
+    if most is not None:
+        top = tuple(map(min, top, by_layer(most, locals_[0].layers, "most")))
+    widest = np.max([local.layers.widths for local in locals_], axis=0).tolist()
+    return tuple(map(min, widest, top)), top
+
+
+def _side_by_side(locals_: Sequence[Local]) -> Widths:
+    return tuple(np.sum([local.layers.widths for local in locals_], axis=0).tolist())
+
+
+def narrowest(
+    low: Widths, high: Widths, tolerance: float, divergence: Callable[[Widths], float]
+) -> tuple[Widths, dict[Widths, float]]:
+    """The narrowest widths of which the divergence is at most ``tolerance``, and all tries.
+
+    Layers widen together, each by the same share of the way from ``low`` (as wide as the widest
+    site) to ``high`` (all sites' units side by side): by quarters until one is good enough, then
+    by halves between the last two. Divergences need not fall with every unit: a narrower one
+    that happens to be as good can be missed.
+    """
+    room = max((top - bottom for bottom, top in zip(low, high, strict=True)), default=0)
+    seen: dict[Widths, float] = {}
+
+    def at(step: int) -> Widths:
+        return tuple(
+            bottom + -(-step * (top - bottom) // max(room, 1))
+            for bottom, top in zip(low, high, strict=True)
+        )
+
+    def good(step: int) -> bool:
+        if (widths := at(step)) not in seen:
+            seen[widths] = divergence(widths)
+        return seen[widths] <= tolerance
+
+    widest = max(low, default=1)
+    failed, step = -1, 0
+    while not good(step) and step < room:
+        failed, step = step, min(max(step + 1, int((widest + step) * GROWTH) - widest), room)
+    while step - failed > max(1, int(RESOLUTION * (widest + failed))) and failed >= 0:
+        middle = (failed + step) // 2
+        failed, step = (failed, middle) if good(middle) else (middle, step)
+    return at(step), seen
+
+
+# --- networks of any width ------------------------------------------------------------------------
+
+
+class Search:
     """Networks of any width, built on one set of inputs and compared on another."""
+
+    builder = Builder
 
     def __init__(
         self, locals_: list[Local], options: Options, divergence: Divergence, matching: Matching
     ):
         self.locals, self.options, self.matching = locals_, options, matching
         self.side = divergence
-        shares = output_shares(locals_, options.shares)
+        shares = self.shares()
         outputs = locals_[0].layers.outputs
         values = options.outputs == "values" or (options.outputs is None and outputs == 1)
         self.fit, self.fresh = (
             Targets(locals_, shares, x, values) for x in pair_of_inputs(locals_, options)
         )
         self.masses = [masses(self.fit, index) for index in range(len(locals_[0].layers.widths))]
-        self._first: tuple[Table, Matcher] | None = None
 
-    def try_widths(self, widths: Widths) -> float:
-        """The predictive KL of the network of these widths."""
-        return self.divergence(self.build(widths))
+    def shares(self) -> Float[Array, "sites outputs"]:
+        """Of each site in each output."""
+        return output_shares(self.locals)
 
     def divergence(self, combined: Combined) -> float:
         """The predictive KL on inputs that no refit saw."""
         return self.fresh.divergence(combined.layers, combined.mean)
 
-    def build(self, widths: Widths | None, apart: bool = False) -> Combined:
+    def build(self, widths: Widths | None) -> Combined:
         """The fused network of these widths, or of those that the matching finds."""
-        builder = Builder(self.fit, self.options, self.side, apart)
-        for index in range(len(self.masses)):
+        builder = self.builder(self.fit, self.side, self.options.refit)
+        for index, mass in enumerate(self.masses):
             width = None if widths is None else widths[index]
-            builder.hidden(self._labels(builder, index, width), self.masses[index])
+            builder.hidden(self.labels(builder, index, width), mass)
         return builder.last()
 
-    def rebuild(self, labels: list[Labels], rule: Rule) -> Combined:
+    def rebuild(self, labels: Sequence[Labels], rule: Rule) -> Combined:
         """The same again, each site's part of it apart."""
         pooled = rule is Rule.PRODUCT
-        builder = Builder(self.fit, self.options, self.side, apart=True, pooled=pooled)
+        builder = self.builder(self.fit, self.side, self.options.refit, apart=True, pooled=pooled)
         for own, mass in zip(labels, self.masses, strict=True):
             builder.hidden(own, mass)
         return builder.last()
 
-    def _labels(self, builder: Builder, index: int, width: int | None) -> Labels:
+    def labels(self, builder: Builder, index: int, width: int | None) -> Labels:
+        """Of the units of a hidden layer, by site."""
         if self.matching is Matching.IDENTITY:
             return same_units(self.locals, index, width)
-        if index or self._first is None:
-            table = Table(self.fit, index, builder.before, builder.size, self.masses[index])
-            selected = self.options.units == "selected"
-            found = matcher(table, self.fit, index, self.matching, self.side, selected)
-        else:
-            table, found = self._first
-        if not index:
-            self._first = table, found
-        return table.apart(found.labels(width))
+        units = self._units(builder, index) if index else self._first
+        return units.by_site(units.labels(self.matching, self.side, width))
+
+    @functools.cached_property
+    def _first(self) -> Units:
+        """Of the first hidden layer, which are the same at every width."""
+        return self._units(Builder(self.fit, self.side, refit=False), 0)
+
+    def _units(self, builder: Builder, index: int) -> Units:
+        return Units(self.fit, index, builder.before, builder.size, self.masses[index])
 
     def result(
-        self, combined: Combined, tried: dict[Widths, float], rule: Rule, prior: Any
+        self,
+        combined: Combined,
+        tried: dict[Widths, float],
+        rule: Rule,
+        prior: Network | None,
     ) -> NetworkFusion:
         """The fusion, with a ledger where priors are known."""
-        layers = combined.layers
+        layers, ledger = combined.layers, None
         base = fused_prior(self.locals, prior, layers)
         if base is None:
             mean, variance = layers.ravel(combined.mean), layers.ravel(combined.variance)
-            ledger, posterior = None, Network.from_standard(mean, variance, layers)
+            posterior = Network.from_standard(mean, variance, layers)
         else:
             combined = self.rebuild(combined.labels, rule)
             ledger = as_ledger(combined, self.locals, base, rule)
-            posterior: Any = ledger.posterior
+            posterior = ledger.posterior
+            assert isinstance(posterior, Network)
         check_proper(posterior, "the fused posterior")
+        shares = {local.name: own for local, own in zip(self.locals, self.fit.shares, strict=True)}
         return NetworkFusion(
             posterior=posterior,
             ledger=ledger,
@@ -164,12 +309,7 @@ class _Search:
             divergence=self.side,
             rebased=() if base is None else rebased(self.locals, base),
             predictive_kl=tried,
-            shares={
-                local.name: share
-                for local, share in sorted(
-                    zip(self.locals, self.fit.shares, strict=True), key=lambda pair: pair[0].name
-                )
-            },
+            shares=dict(sorted(shares.items())),
             options=self.options,
         )
 

@@ -20,6 +20,7 @@ from posterity.fusion.networks.options import Options
 Array = np.ndarray
 DENSE, IMAGES = 3000, 600
 """Random inputs unless a number is asked for: an image is seen at many places."""
+SEED = 0
 AT_ONCE = 100
 """Images that are drawn together, which bounds memory."""
 
@@ -30,21 +31,19 @@ def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, A
     Raises:
         UsageError: examples of another shape than the networks take.
     """
-    image = locals_[0].layers.image
+    layers = locals_[0].layers
     if options.inputs is not None:
-        given = np.asarray(options.inputs, float)
-        if given[0].size != locals_[0].layers.inputs:
+        examples = np.asarray(options.inputs, float)
+        if examples[0].size != layers.inputs:
             raise UsageError(
-                found=f"inputs of shape {given.shape}",
-                expected=f"examples of shape {image}",
+                found=f"inputs of shape {examples.shape}",
+                expected=f"examples of shape {layers.image}",
                 fix="Pass an array (n, *image).",
             )
-        given = given.reshape(len(given), *image)
-        return given[::2], given[1::2]
-    n = options.samples
-    if n is None:
-        n = DENSE if isinstance(locals_[0].layers[0], Dense) else IMAGES
-    drawn = random_inputs(locals_, 2 * n, np.random.default_rng(options.seed), options.nonnegative)
+        examples = examples.reshape(len(examples), *layers.image)
+        return examples[::2], examples[1::2]
+    n = options.samples or (DENSE if isinstance(layers[0], Dense) else IMAGES)
+    drawn = random_inputs(locals_, 2 * n, np.random.default_rng(SEED), options.nonnegative)
     return drawn[:n], drawn[n:]
 
 
@@ -73,11 +72,10 @@ def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
         if gained is None or "bias" not in gained[0]:
             return None
         kernel = gained[0]["kernel"].reshape(local.layers.by_unit(0))
-        does = _outgoing(local)
-        inputs = inputs + np.maximum(kernel.mean(0), 0) @ does
-        biases += np.maximum(gained[0]["bias"], 0) @ does
-    found = inputs / biases if biases > 0 else inputs
-    return found if biases > 0 and (found > 0).any() else None
+        weight = _outgoing(local)
+        inputs = inputs + np.maximum(kernel.mean(0), 0) @ weight
+        biases += np.maximum(gained[0]["bias"], 0) @ weight
+    return inputs / biases if biases > 0 and (inputs / biases > 0).any() else None
 
 
 def _outgoing(local: Local) -> Float[Array, " units"]:

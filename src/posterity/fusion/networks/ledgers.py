@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arrays.canonical import canonical_mean
 from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.fusion.networks.combine import Combined, placed
+from posterity.fusion.networks.combine import Combined, as_arrays, placed
 from posterity.fusion.networks.locals import Local
 from posterity.fusion.rules import Rule
 from posterity.ledger import Ledger
@@ -78,12 +78,12 @@ def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule
     precisions instead. What a refit found of a unit that only one site has is that site's part,
     so that without it the unit, which is then as its prior, adds nothing to any output.
     """
-    flat = [_parts(combined, index, locals_, prior, rule) for index in range(len(combined.found))]
+    flat = [_parts(combined, index, locals_, prior, rule) for index in range(len(combined.fused))]
     factors = {}
     for j, local in enumerate(locals_):
         pieces = [[own[kind][j] for own in flat] for kind in (0, 1)]
         mean, precision = (
-            combined.layers.ravel([_split(combined.layers, i, p) for i, p in enumerate(piece)])
+            combined.layers.ravel([as_arrays(combined.layers, i, p) for i, p in enumerate(piece)])
             for piece in pieces
         )
         factors[local.name] = Network(mean, precision, combined.layers)
@@ -93,7 +93,7 @@ def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule
 def _parts(
     combined: Combined, index: int, locals_: Sequence[Local], prior: Network, rule: Rule
 ) -> tuple[Array, Array]:
-    layer, base = combined.found[index], _rows(prior, index)
+    layer, base = combined.fused[index], _rows(prior, index)
     weight = layer.share[:, None, :]
     if rule is Rule.PRODUCT and index == 0:
         gained = _gained(combined, locals_)
@@ -106,7 +106,7 @@ def _parts(
 
 def _owned(combined: Combined, index: int) -> Array:
     """Each site's part of the means; of a unit that one site has, all is that site's."""
-    layer = combined.found[index]
+    layer = combined.fused[index]
     if index == 0:
         return layer.parts
     positions, size, _ = combined.layers.by_unit(index)
@@ -141,9 +141,3 @@ def _rows(network: Network, index: int) -> tuple[Array, Array]:
         kernel = own["kernel"].reshape(-1, own["kernel"].shape[-1])
         found.append(np.concatenate([kernel, own["bias"][None]]) if "bias" in own else kernel)
     return found[0], found[1]
-
-
-def _split(layers: Layers, index: int, rows: Array) -> dict[str, Array]:
-    layer = layers[index]
-    kernel, bias = (rows[:-1], {"bias": rows[-1]}) if layer.bias else (rows, {})
-    return bias | {"kernel": kernel.reshape(layer.kernel)}

@@ -115,19 +115,19 @@ class ConjugateLearner(Learner):
         Copies of one record are never held out from one another.
         """
         x, y = self._new(task, x, y)
-        begun = self
+        start = self
         if self.features is None:
-            begun = dataclasses.replace(self, features=default_features(x))
-        features, ledger = begun.features, begun.ledger
+            start = dataclasses.replace(self, features=default_features(x))
+        features, ledger = start.features, start.ledger
         assert features is not None and ledger is not None, "a learner with features has both"
         features.warn_of_scale(features.checked(x))
         own = features(x)
         known = evidence(own, y, self.classes, features.own_units, originals)
-        said = statistics.factor(own, y, self.classes, known)
+        factor = statistics.factor(own, y, self.classes, known)
         past = ledger.entries.get(task)  # one that was forgotten comes back in a new epoch
         epoch = None if past is None else past.epoch + 1
         return dataclasses.replace(
-            begun, ledger=ledger.update(task, said, epoch=epoch, independent=True)
+            start, ledger=ledger.update(task, factor, epoch=epoch, independent=True)
         )
 
     def forget(self, *tasks: str) -> Self:
@@ -206,7 +206,7 @@ class ConjugateLearner(Learner):
         read, seen = self.readout, self.seen
         at = read.coordinates(features)
         scores = at @ read.slopes + read.level
-        errors = np.sqrt(read.doubt(at)[:, None] * read.noise)
+        errors = np.sqrt(read.leverage(at)[:, None] * read.noise)
         chances, entropy = np.zeros_like(scores), np.zeros(len(scores))
         likely = np.where(self.sharpness >= NEGLIGIBLE, self.sharpness, 0)
         for degree, weight in zip(DEGREES, likely / likely.sum(), strict=True):
@@ -233,3 +233,37 @@ def _noise(classes: int) -> np.ndarray:
     """Standard normal errors of the scores, each with its mirror image: (draws, classes)."""
     half = np.random.RandomState(classes).standard_normal((DRAWS // 2, classes))
     return np.concatenate([half, -half])
+
+
+def learner(rule: str = "conjugate", **options: Any) -> ConjugateLearner:
+    """A learner of tasks that come one after another, before its first task.
+
+    Args:
+        rule: ``"conjugate"``. Rules that mix networks of tasks or replay kept records were no more
+            accurate, calibrated or quick when they were measured: they are the peers of
+            ``experiments/pursuit``.
+        options: arguments of :class:`ConjugateLearner`.
+
+    Raises:
+        UsageError: for another rule, and options that it does not have.
+
+    >>> x = np.array([[0.0], [0.1], [1.0], [1.1]])
+    >>> first = learner(classes=3).observe("first", x, np.array([0, 0, 1, 1]))
+    >>> first.tasks, first.seen
+    (('first',), array([0, 1]))
+    """
+    if rule != "conjugate":
+        raise UsageError(
+            found=f"rule={rule!r}",
+            expected="'conjugate'",
+            fix="Leave it out; the rules 'gated', 'mixture' and 'replay' are peers in "
+            "experiments/pursuit of the repository now.",
+        )
+    try:
+        return ConjugateLearner(**options)
+    except TypeError as error:
+        raise UsageError(
+            found=f"options {sorted(options)} ({error})",
+            expected="arguments of ConjugateLearner",
+            fix="See help(posterity.pursuit.learning.ConjugateLearner).",
+        ) from error

@@ -15,8 +15,6 @@ from posterity.pursuit.learning.features import (
     OwnFeatures,
     VectorFeatures,
 )
-from posterity.pursuit.learning.mixture import GatedLearner, MixtureLearner
-from posterity.pursuit.learning.replay import ReplayLearner
 
 
 def _written(features: Any) -> dict[str, Any]:
@@ -59,5 +57,3 @@ enrol_data(
     check=_no_check,
     whole=True,
 )
-for _learner in (GatedLearner, MixtureLearner, ReplayLearner):
-    enrol_data(_learner, check=_no_check, whole=True)

@@ -94,8 +94,8 @@ class Readout:
         """Of each class; they sum to one."""
         return self.coordinates(features) @ self.slopes + self.level
 
-    def doubt(self, coordinates: Float[Array, "n r"]) -> Float[Array, " n"]:
-        """Variance of a score over that of a record: large far from all that was seen."""
+    def leverage(self, coordinates: Float[Array, "n r"]) -> Float[Array, " n"]:
+        """Variance of a score over that of a record (n,): large far from all records."""
         return coordinates**2 @ self.narrow + 1 / self.records
 
 

@@ -8,12 +8,13 @@ import pytest
 from scipy.optimize import check_grad
 from sklearn.metrics import adjusted_rand_score
 
+from experiments.klfusion.sticky import Sticks, fit_sticky
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError
 from posterity.families import Dirichlet, NormalGamma, NormalWishart
-from posterity.inference.sticky import Sticks, fit_sticky
 from posterity.models import label
 from tests.hidden_chains import MEANS, draw
 
+pytestmark = pytest.mark.slow
 ONE = NormalWishart.from_inverse_scale(np.zeros(2), 0.1, np.eye(2), 4.0)
 
 

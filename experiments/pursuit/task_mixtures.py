@@ -9,19 +9,16 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from posterity.arguments import COUNT, NATURAL, POSITIVE, one_of
-from posterity.errors import ParameterError, StructureError, UsageError
+from experiments.pursuit.replay import kept_records
+from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.networks.predictive import Prediction
-from posterity.pursuit.learning import coresets
 from posterity.pursuit.learning.base import Learner
 from posterity.pursuit.learning.conjugate import ConjugateLearner
-from posterity.pursuit.learning.task_networks import chances, trained
 
 Array = np.ndarray
 
-WEIGHTS = one_of("even", "kl", "coreset")
 VARIANCE = 0.01
 """Of each weight's prior, by default: the facts' N(0, .1²)."""
 STEPS, BATCH, DRAWS = 300, 100, 10
@@ -47,15 +44,6 @@ class NetworkLearner(Learner):
     counts_by_task: Mapping[str, Array] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.layers, Layers) or self.layers.outputs < 2:
-            raise UsageError(
-                found=f"layers={self.layers!r}",
-                expected="Layers with an output for each class, two at least",
-                fix="Pass Layers.dense(inputs, hidden units, classes).",
-            )
-        POSITIVE.check(prior_variance=self.prior_variance)
-        COUNT.check(steps=self.steps, batch=self.batch)
-        NATURAL.check(draws=self.draws, seed=self.seed)
         for name in ("networks", "counts_by_task"):
             object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
 
@@ -76,7 +64,7 @@ class NetworkLearner(Learner):
 
     def observe(self, task: str, x: Any, y: Any) -> Self:
         """As :meth:`Learner.observe`; trains a network on these records alone."""
-        x, y = self._fitting(*self._new(task, x, y))
+        x, y = self._new(task, x, y)
         network = trained(
             self.layers, x, y, task=task, seed=self.seed, variance=float(self.prior_variance),
             steps=self.steps, batch=self.batch,
@@ -111,7 +99,7 @@ class NetworkLearner(Learner):
 
     def describe(self, x: Any) -> Prediction:
         """As :meth:`Learner.predict`."""
-        x, _ = self._fitting(np.asarray(x))
+        x = np.asarray(x)
         weights = self.weights_at(x)
         total, entropy = np.zeros((len(x), self.classes)), np.zeros(len(x))
         for weight, network in zip(weights.T, self.networks.values(), strict=True):
@@ -129,22 +117,6 @@ class NetworkLearner(Learner):
     @abc.abstractmethod
     def weights_at(self, x: Array) -> Array:
         """Of each task's network at each input, (n, tasks); rows sum to one."""
-
-    def _fitting(self, x: Array, y: Any = None) -> tuple[Array, Any]:
-        """Inputs that the network takes."""
-        if x.dtype.kind not in "biuf" or x.ndim < 2 or x[:1].size not in (0, self.layers.inputs):
-            raise StructureError(
-                found=f"inputs of shape {x.shape} and type {x.dtype}",
-                expected=f"(n, ...) with {self.layers.inputs} numbers each",
-                fix="Pass x[None] for a single input.",
-            )
-        if not np.isfinite(x).all():
-            raise ParameterError(
-                found="NaN or infinity among the inputs",
-                expected="finite numbers",
-                fix="Impute missing values, in the same way at all sites.",
-            )
-        return x, y
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,20 +142,8 @@ class MixtureLearner(NetworkLearner):
     coreset: int = 0
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        WEIGHTS.check(weights=self.weights)
-        NATURAL.check(coreset=self.coreset)
-        if (self.weights == "coreset") != (self.coreset > 0):
-            raise UsageError(
-                found=f"weights={self.weights!r} with coreset={self.coreset}",
-                expected="a coreset of one record a class at least for weights='coreset', and "
-                "none for others",
-                fix="Pass both, as in weights='coreset', coreset=20.",
-            )
-
     def _beside(self, task: str, x: Array, y: Array) -> dict[str, Any]:
-        few = {task: coresets.kept(x, y, self.coreset)} if self.coreset else {}
+        few = {task: kept_records(x, y, self.coreset)} if self.coreset else {}
         return {"kept": dict(sorted({**self.kept, **few}.items()))}
 
     def _left(self, tasks: tuple[str, ...]) -> dict[str, Any]:
@@ -228,9 +188,6 @@ class GatedLearner(NetworkLearner):
         layers: of the network, an output a class.
         gate: the rule that says where inputs lie, of as many classes; before any task.
         prior_variance, steps, batch, draws, seed: as of :class:`MixtureLearner`.
-
-    Raises:
-        UsageError: for a gate that is none, or of other classes.
     """
 
     gate: ConjugateLearner | None = None
@@ -238,13 +195,6 @@ class GatedLearner(NetworkLearner):
     def __post_init__(self) -> None:
         super().__post_init__()
         gate = ConjugateLearner(self.classes) if self.gate is None else self.gate
-        whole = isinstance(gate, ConjugateLearner) and gate.classes == self.classes
-        if not whole or gate.tasks != self.tasks:
-            raise UsageError(
-                found=f"gate={self.gate!r}",
-                expected=f"a ConjugateLearner of {self.classes} classes that knows no task yet",
-                fix="Leave it out, or pass ConjugateLearner(classes, features).",
-            )
         object.__setattr__(self, "gate", gate)
 
     def _beside(self, task: str, x: Array, y: Array) -> dict[str, Any]:

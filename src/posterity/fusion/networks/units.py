@@ -1,18 +1,19 @@
 """Which units of the sites are one, in one hidden layer."""
 
+import functools
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
+import scipy.optimize
 
 from posterity.arrays.typing import Float, Int
-from posterity.errors import StructureError
+from posterity.errors import ParameterError, StructureError
 from posterity.families import DiagonalGaussian
+from posterity.families.network import Network
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
-from posterity.fusion.networks.combine import Labels
-from posterity.fusion.networks.locals import Local
-from posterity.fusion.networks.selected import ranked
+from posterity.fusion.networks.locals import Labels, Local
 from posterity.fusion.networks.targets import Targets
 from posterity.fusion.networks.tree import Tree, assigned, merged
 
@@ -21,7 +22,7 @@ LEAST = 1e-6
 """What a unit weighs at least, of what units weigh on average: none is of no account."""
 
 
-class Table:
+class Units:
     """All sites' units of a hidden layer, one site after the other.
 
     Attributes:
@@ -44,6 +45,19 @@ class Table:
         self.sizes = [len(own) for own in mass]
         self.site = np.repeat(np.arange(len(mass)), self.sizes)
 
+    def labels(
+        self, matching: Matching, divergence: Divergence, width: int | None
+    ) -> Int[Array, " n"]:
+        """One below ``width`` for each unit, or -1: by Ward's tree, or as components of a plate."""
+        if matching is Matching.EVIDENCE:
+            return assigned(self._tree, len(self.mean) if width is None else width)
+        starts = np.cumsum([0, *self.sizes])
+        return match(self.members(), starts, matching, divergence, width).labels
+
+    @functools.cached_property
+    def _tree(self) -> Tree:
+        return merged(self.scaled, self.site, self.mass)
+
     @property
     def scaled(self) -> Float[Array, "n d"]:
         """Means in standard deviations, pooled over the units that have the weight."""
@@ -57,14 +71,14 @@ class Table:
         variance = np.where(self.variance > 0, self.variance, widest)
         return DiagonalGaussian.from_standard(self.mean, variance)
 
-    def apart(self, labels: Int[Array, " n"]) -> Labels:
+    def by_site(self, labels: Int[Array, " n"]) -> Labels:
         """Labels of each site's units, numbered so that the fused unit that does most is first."""
         kept, groups = labels >= 0, np.unique(labels[labels >= 0])
         weight = np.bincount(np.searchsorted(groups, labels[kept]), self.mass[kept])
         rank = np.empty(len(groups), int)
         rank[np.argsort(-weight, kind="stable")] = np.arange(len(groups))
-        found = np.where(kept, rank[np.searchsorted(groups, np.where(kept, labels, groups[0]))], -1)
-        return np.split(found, np.cumsum(self.sizes)[:-1])
+        ranked = rank[np.searchsorted(groups, np.where(kept, labels, groups[0]))]
+        return np.split(np.where(kept, ranked, -1), np.cumsum(self.sizes)[:-1])
 
 
 def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
@@ -72,15 +86,15 @@ def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
 
     Those into the outputs count by their site's share.
     """
-    found = []
+    mass = []
     for local, out, share in zip(
         targets.locals, targets.activations(index), targets.shares, strict=True
     ):
         kernel, _ = local.incoming(index + 1)
         kernel = kernel * share if index + 2 == len(local.layers) else kernel
-        found.append((out**2).mean(tuple(range(out.ndim - 1))) * (kernel**2).sum((0, 2)))
-    whole = np.concatenate(found).mean()
-    return [own / (whole if whole > 0 else 1.0) + LEAST for own in found]
+        mass.append((out**2).mean(tuple(range(out.ndim - 1))) * (kernel**2).sum((0, 2)))
+    whole = np.concatenate(mass).mean()
+    return [own / (whole if whole > 0 else 1.0) + LEAST for own in mass]
 
 
 def _rows(local: Local, index: int, before: Array, size: int) -> tuple[Array, Array]:
@@ -116,50 +130,51 @@ def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Label
     return [np.arange(widths[0])] * len(locals_)
 
 
-@runtime_checkable
-class Matcher(Protocol):
-    """Labels of all units for any width."""
-
-    def labels(self, width: int | None) -> Int[Array, " n"]:
-        """One below ``width`` for each unit, or -1."""
-        ...
+# --- two networks of one shape --------------------------------------------------------------------
 
 
-class OfTree:
-    """Units merged by a tree, and then assigned anew."""
+def in_order_of(network: Network, like: Network) -> Network:
+    """The network with its units called as those of ``like`` that they are closest to.
 
-    def __init__(self, tree: Tree):
-        self.tree = tree
+    Layer after layer, by the assignment with the least summed squares, in standard deviations,
+    of what comes in and, before the last layer, of what goes out.
 
-    def labels(self, width: int | None) -> Int[Array, " n"]:
-        """Of the tree's cut, improved site by site."""
-        return assigned(self.tree, len(self.tree.rows) if width is None else width)
+    Raises:
+        StructureError: for networks of other layers or widths.
+        ParameterError: if weights are so large that their distances overflow.
+    """
+    if network.layers != like.layers:
+        raise StructureError(
+            found=f"networks of different layers: {like.layers.summary} and "
+            f"{network.layers.summary}",
+            expected="the same layers and widths",
+            fix="Compare what they predict instead.",
+        )
+    for index, width in enumerate(like.layers.widths):
+        mine, theirs = _units(network, index), _units(like, index)
+        scale = np.concatenate([mine[1], theirs[1]]).mean(0)
+        rows, columns = mine[0] / np.sqrt(scale), theirs[0] / np.sqrt(scale)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = (rows**2).sum(1)[:, None] + (columns**2).sum(1) - 2 * rows @ columns.T
+        if not np.isfinite(squares).all():
+            raise ParameterError(
+                found="networks whose weights are so far apart that their distance overflows",
+                expected="means and variances of a usual size",
+                fix="Check how the networks were trained, and the scale of their data.",
+            )
+        _, labels = scipy.optimize.linear_sum_assignment(squares)
+        network = network.relabel(labels, width, axes=(index,))
+    return network
 
 
-class OfMatching:
-    """Units matched like the components of a plate."""
-
-    def __init__(self, table: Table, matching: Matching, divergence: Divergence):
-        self.table, self.matching, self.divergence = table, matching, divergence
-
-    def labels(self, width: int | None) -> Int[Array, " n"]:
-        """By :func:`posterity.fusion.matching.match`."""
-        starts = np.cumsum([0, *self.table.sizes])
-        members = self.table.members()
-        return match(members, starts, self.matching, self.divergence, width).labels
-
-
-def matcher(
-    table: Table,
-    targets: Targets,
-    index: int,
-    matching: Matching,
-    divergence: Divergence,
-    selected: bool,
-) -> Matcher:
-    """What labels the units of this hidden layer."""
-    if selected:
-        return ranked(targets, index, table.mass)
-    if matching is Matching.EVIDENCE:
-        return OfTree(merged(table.scaled, table.site, table.mass))
-    return OfMatching(table, matching, divergence)
+def _units(network: Network, index: int) -> tuple[Array, Array]:
+    """Means and variances (units, d) of what belongs to each unit and has an order already."""
+    layers, found = network.layers, []
+    for leaf in (network.mean, network.variance):
+        arrays: Any = layers.unravel(np.asarray(leaf))
+        own = [np.moveaxis(a, -1, 0).reshape(a.shape[-1], -1) for a in arrays[index].values()]
+        if index + 2 == len(layers):
+            kernel = arrays[index + 1]["kernel"].reshape(layers.by_unit(index + 1))
+            own.append(np.moveaxis(kernel, 1, 0).reshape(kernel.shape[1], -1))
+        found.append(np.concatenate(own, axis=1))
+    return found[0], found[1]

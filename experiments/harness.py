@@ -1,0 +1,185 @@
+"""What experiments share: parts kept where a run was stopped, statistics, results, figures.
+
+A run asks for each of its parts by :func:`kept`, which measures it once and keeps it as JSON under
+a cache folder. :func:`write` replaces a results file; :func:`figure` a picture beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import posterity
+from experiments.data import REPOSITORY
+
+Array = NDArray[np.float64]
+CACHES = REPOSITORY / ".cache"
+"""Where experiments keep what they have measured, a folder each."""
+
+
+# --- parts that are measured once ----------------------------------------------------------------
+
+
+def kept(
+    cache: Path, name: str, make: Callable[[], Any] | None, *settings: Any, anew: bool = False
+) -> Any:
+    """What ``make`` returns, JSON data; read from the cache where an earlier run has kept it.
+
+    ``settings`` tell by how they print what it depends on; their digest is part of the file's name.
+    Code is not among them, so that hours of work survive a comment that is reworded: ``--cache``
+    names an empty folder to begin anew. None if nothing is kept and ``make`` is None.
+    """
+    digest = hashlib.sha256("\n".join(map(repr, settings)).encode()).hexdigest()[:12]
+    path = cache / (f"{name}-{digest}.json" if settings else f"{name}.json")
+    if anew or not path.exists():
+        if make is None:
+            return None
+        replace(path, json.dumps(make()))
+    return json.loads(path.read_text())
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a text file as a whole: whoever is killed meanwhile leaves the one before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.part")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+class Clock:
+    """Wall and CPU seconds since it was made."""
+
+    def __init__(self) -> None:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """As results files have them."""
+        return {
+            "wall seconds": round(time.perf_counter() - self.wall, 3),
+            "CPU seconds": round(time.process_time() - self.cpu, 3),
+        }
+
+
+# --- statistics ----------------------------------------------------------------------------------
+
+
+def rounded(value: Any, digits: int = 4) -> float:
+    """To significant digits; what JSON has no number for becomes a huge one."""
+    return float(f"{np.nan_to_num(float(value), nan=1e300, posinf=1e300):.{digits}g}")
+
+
+def standard_error(values: Any) -> Any:
+    """Of the mean over the first axis; NaN where there is one value."""
+    values = np.asarray(values, np.float64)
+    if len(values) < 2:
+        return np.full(values.shape[1:], np.nan)[()]
+    return values.std(0, ddof=1) / np.sqrt(len(values))
+
+
+def statistics(values: Any) -> dict[str, Any]:
+    """Mean, standard error of the mean (None for one value), least, largest and count."""
+    values = np.asarray(values, np.float64)
+    error = standard_error(values)
+    return {
+        "mean": rounded(values.mean()),
+        "standard error": None if np.isnan(error) else rounded(error),
+        "least": rounded(values.min()),
+        "largest": rounded(values.max()),
+        "count": len(values),
+    }
+
+
+def over_seeds(trees: Sequence[Any]) -> Any:
+    """Statistics of each number in trees of the same names, of those names that all trees have."""
+    if not isinstance(trees[0], Mapping):
+        return statistics(trees)
+    names = [name for name in trees[0] if all(name in tree for tree in trees)]
+    return {name: over_seeds([tree[name] for tree in trees]) for name in names}
+
+
+def at_most(goal: str, measured: Mapping[str, Any], bound: float) -> dict[str, Any]:
+    """The verdict on a mean over seeds that is to be small."""
+    return {"goal": goal, "measured": measured, "met": bool(measured["mean"] <= bound)}
+
+
+def at_least(goal: str, measured: Mapping[str, Any], bound: float) -> dict[str, Any]:
+    """The verdict on a mean over seeds that is to be large."""
+    return {"goal": goal, "measured": measured, "met": bool(measured["mean"] >= bound)}
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """What a results file was made with."""
+    names = ("jax", "numpy", "scipy", *packages)
+    found = {name: metadata.version(name) for name in names}
+    return {"python": platform.python_version(), "posterity": posterity.__version__, **found}
+
+
+def write(folder: Path, name: str, document: Mapping[str, Any]) -> None:
+    """Replace ``<folder>/<name>.json``; short lists stand on one line."""
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    one_line = lambda m: "[" + re.sub(r"\s*\n\s*", " ", m[1]) + "]"
+    replace(
+        folder / f"{name}.json", re.sub(r"\[\s+([^\[\]{}]{1,400}?)\s+\]", one_line, text) + "\n"
+    )
+
+
+@contextlib.contextmanager
+def figure(path: Path, rows: int = 1, columns: int = 1, **options: Any) -> Iterator[Any]:
+    """Axes (rows, columns) of a picture, which is written to ``path`` at the end.
+
+    ``options`` are those of :func:`matplotlib.pyplot.subplots`.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    options = {"layout": "constrained", "squeeze": False, **options}
+    canvas, axes = plt.subplots(rows, columns, **options)
+    for axis in axes.ravel():
+        axis.spines[["top", "right"]].set_visible(False)
+    yield axes
+    path.parent.mkdir(parents=True, exist_ok=True)
+    canvas.savefig(path, dpi=150)
+    plt.close(canvas)
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def command_line(
+    description: str | None, results: Path, cache: Path | None = None
+) -> argparse.ArgumentParser:
+    """A parser with the options that experiments share: ``--quick``, ``--results``, ``--cache``."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
+    parser.add_argument("--results", type=Path, default=results, help="folder to write to")
+    if cache is not None:
+        parser.add_argument("--cache", type=Path, default=cache, help="folder of what was measured")
+        parser.add_argument(
+            "--only-kept", action="store_true", help="write down what was measured before"
+        )
+    return parser
+
+
+def print_goals(goals: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each verdict."""
+    for goal in goals:
+        print("met     " if goal["met"] else "not met ", goal["goal"], goal["measured"])

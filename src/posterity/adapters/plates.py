@@ -1,0 +1,113 @@
+"""What adapters of mixtures, hidden Markov models and topic models share about plates.
+
+Libraries hold, of the conjugate posterior of a Gaussian component, the mean ``m``, its pseudo-count
+``κ``, the degrees of freedom ``ν`` and an *inverse* scale ``S⁻¹``. The diagonal types share ``κ``
+and ``ν`` among the features; feature by feature they are ``Gamma(ν/2, rate s/2)`` with that same
+``ν``. So read, the expected precision is the library's, the law is proper for every ``ν > 0``, and
+posterior minus prior is exactly a component's expected count, sum and sum of squares.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.arrays.linear_algebra import symmetric
+from posterity.arrays.tree import leaves
+from posterity.arrays.typing import Float, Real
+from posterity.errors import StructureError
+from posterity.families import Dirichlet, ExponentialFamily, NormalGamma, NormalWishart, Plate
+from posterity.ledger import Ledger
+
+Array = np.ndarray
+MEMBERS = "members"
+"""The part of a plate whose coordinates are columns or words."""
+
+
+class Gaussians(NamedTuple):
+    """The parameters of ``K`` components: ``m`` (K, d), ``κ`` and ``ν`` (K,) and ``S⁻¹``
+    (K, d, d), or its diagonal (K, d), or one number for all features (K,).
+    """
+
+    mean: Float[Array, "*k d"]
+    mean_precision: Float[Array, "*k"]
+    degrees_of_freedom: Float[Array, "*k"]
+    inverse_scale: Float[Array, "..."]
+
+    @property
+    def law(self) -> NormalWishart | NormalGamma:
+        """The conjugate law of each component."""
+        mean, kappa, nu, inverse = self
+        if inverse.ndim > mean.ndim:
+            return NormalWishart.from_inverse_scale(mean, kappa, symmetric(inverse), nu)
+        wide = np.ones_like(mean)
+        inverse = inverse[:, None] * wide if inverse.ndim < mean.ndim else inverse
+        return NormalGamma.from_standard(mean, kappa[:, None] * wide, inverse, nu[:, None] * wide)
+
+    @property
+    def covariance(self) -> Float[Array, "..."]:
+        """The inverse of the expected precision, ``S⁻¹/ν``."""
+        inverse = self.inverse_scale
+        nu = self.degrees_of_freedom
+        return inverse / nu.reshape(-1, *[1] * (inverse.ndim - 1))
+
+    @classmethod
+    def of(cls, members: NormalWishart | NormalGamma, library: str) -> "Gaussians":
+        """Of a law with any batch shape.
+
+        Raises:
+            StructureError: for features that do not share what the ``library`` has once.
+        """
+        kappa, nu = members.mean_precision, members.degrees_of_freedom
+        inverse = members.inverse_scale
+        if isinstance(members, NormalWishart):
+            inverse = symmetric(inverse)
+        else:
+            kappa = _of_features(kappa, "mean_precision", library)
+            nu = _of_features(nu, "degrees_of_freedom", library)
+        return cls(*(np.asarray(part, np.float64) for part in (members.mean, kappa, nu, inverse)))
+
+
+def _of_features(values: Array, name: str, library: str) -> Array:
+    found = shared_value(np.moveaxis(values, -1, 0))
+    if found is None:
+        raise StructureError(
+            found=f"a NormalGamma whose {name} differs between features",
+            expected=f"one value a component: {library} has no more of its diagonal type",
+            fix="Use the law itself, or fuse with rule='product' or divergence='reverse', which "
+            "keep it shared.",
+        )
+    return np.asarray(found)
+
+
+def is_topics(law: Any) -> bool:
+    """Whether it is one plate of Dirichlet topics, which have no weights of their own."""
+    plate = isinstance(law, Plate) and isinstance(law.members, Dirichlet)
+    return plate and law.weights is None and not law.batch_shape
+
+
+def apart(posterior: Any) -> tuple[Any, Any]:
+    """The prior, None where it is not known, and the posterior: of a ledger both are."""
+    if isinstance(posterior, Ledger):
+        return posterior.prior, posterior.posterior
+    return None, posterior
+
+
+def shared_member(prior: Plate) -> ExponentialFamily:
+    """The prior of one component, the same for all.
+
+    Raises:
+        StructureError: if the members differ by more than rounding.
+    """
+    if not all(shared_value(leaf) is not None for leaf in leaves(prior.members)):
+        raise StructureError(
+            found="a prior whose components differ",
+            expected="exchangeable components: one prior for all",
+            fix="Pass the posterior without its ledger; the estimator then has default priors.",
+        )
+    return prior.members[0]
+
+
+def shared_value(values: Real) -> Real | None:
+    """The first of ``values`` along the first axis, if all others equal it but for rounding."""
+    values = np.asarray(values)
+    return values[0] if np.allclose(values, values[:1], rtol=1e-10, atol=1e-12) else None

@@ -1,0 +1,260 @@
+"""scikit-learn's Bayesian Gaussian mixture and latent Dirichlet allocation, and their plates.
+
+Of a mixture ``covariances_`` is the inverse scale divided by ``degrees_of_freedom_``, so that
+``precisions_`` is the expected precision, and ``covariance_prior`` is an inverse scale, undivided;
+:class:`posterity.adapters.plates.Gaussians` says how the diagonal type is read.
+
+Of topics ``components_`` are the concentrations and ``topic_word_prior_`` those of their prior. The
+difference is a topic's expected word counts after a batch fit; after online learning it is what the
+last steps left of them, and with ``partial_fit`` it counts ``total_samples`` documents.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from sklearn.decomposition import LatentDirichletAllocation
+
+# The estimator's own digamma, which is a few 1e-9 off: with another one, the topics of a
+# document would not be to the last digit those of the estimator that travelled.
+from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
+from sklearn.mixture import BayesianGaussianMixture
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from posterity.adapters.checks import Data, check_fitted, check_no_prior, check_undetermined
+from posterity.adapters.plates import MEMBERS, Gaussians, shared_member, shared_value
+from posterity.arrays.linear_algebra import outer
+from posterity.errors import ParameterError, StructureError
+from posterity.families import Beta, Dirichlet, NormalGamma, NormalWishart, Plate
+from posterity.ledger import Ledger
+
+Array = np.ndarray
+PROCESS, DISTRIBUTION = "dirichlet_process", "dirichlet_distribution"
+KINDS = ("diag", "full")
+PRIORS = (
+    "weight_concentration_prior",
+    "mean_prior",
+    "mean_precision_prior",
+    "degrees_of_freedom_prior",
+    "covariance_prior",
+)
+"""The constructor's arguments of a mixture that a prior determines."""
+OF_MIXTURES = (*PRIORS, "n_components", "covariance_type", "weight_concentration_prior_type")
+OF_TOPICS = ("n_components", "topic_word_prior")
+EQUAL = "Pass the posterior without its ledger; the estimator then has default priors."
+
+
+def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tuple[Plate, Plate]:
+    """Prior and posterior of a fitted estimator.
+
+    Raises:
+        UsageError: if it is not fitted.
+        StructureError: for a mixture whose components share a covariance, or have spheres.
+    """
+    if isinstance(model, LatentDirichletAllocation):
+        check_fitted(model, "components_")
+        components = np.asarray(model.components_, np.float64)
+        prior = np.full_like(components, model.topic_word_prior_)
+        return Plate(Dirichlet.from_standard(prior)), Plate(Dirichlet.from_standard(components))
+    check_fitted(model, "means_")
+    if model.covariance_type not in KINDS:
+        raise StructureError(
+            found=f"a BayesianGaussianMixture with covariance_type={model.covariance_type!r}",
+            expected=f"one of {KINDS}: a conjugate posterior for each component",
+            fix="Fit again with covariance_type='full', or 'diag' if data is scarce.",
+        )
+    read = lambda *names: [np.asarray(getattr(model, f"{name}_"), np.float64) for name in names]
+    mean, kappa, nu, covariance = read(
+        "means", "mean_precision", "degrees_of_freedom", "covariances"
+    )
+    posterior = Gaussians(
+        mean, kappa, nu, covariance * nu.reshape(-1, *[1] * (covariance.ndim - 1))
+    )
+    prior = Gaussians(*(np.stack([value] * len(nu)) for value in read(*PRIORS[1:])))
+    before, after = (
+        np.full(len(nu), model.weight_concentration_prior_, dtype=float),
+        model.weight_concentration_,
+    )
+    if model.weight_concentration_prior_type == PROCESS:
+        weights = (
+            Beta.from_standard(np.ones_like(before), before),
+            Beta.from_standard(*map(_double, after)),
+        )
+    else:
+        weights = Dirichlet.from_standard(before), Dirichlet.from_standard(_double(after))
+    return Plate(prior.law, weights[0]), Plate(posterior.law, weights[1])
+
+
+def to_law(estimator: Any, data: Data) -> Plate:
+    """The posterior: see ``posterity.adapters.sklearn.from_estimator``."""
+    found: Any = to_ledger(estimator, "here", data, None).posterior
+    return found
+
+
+def to_ledger(estimator: Any, site: str, data: Data, prior: Any) -> Ledger:
+    """Prior and posterior of one site: see ``posterity.adapters.sklearn.to_ledger``."""
+    check_no_prior(estimator, prior)
+    try:
+        own, posterior = to_plates(estimator)
+    except ParameterError as error:
+        raise error.at(f"site {site!r}") from error
+    ledger = Ledger.of_site(site, prior=own, posterior=posterior)
+    names = getattr(estimator, "feature_names_in_", None) if data.names is None else data.names
+    return ledger if names is None else ledger.named({MEMBERS: [str(name) for name in names]})
+
+
+def to_estimator(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Any:
+    """A fitted estimator that holds the posterior.
+
+    Raises:
+        UsageError: for constructor arguments that the posterior determines.
+        StructureError: for what such an estimator cannot hold.
+    """
+    topics = isinstance(plate.members, Dirichlet)
+    check_undetermined(parameters, OF_TOPICS if topics else OF_MIXTURES)
+    model, fitted = (_topics if topics else _mixture)(plate, prior, parameters)
+    for name, value in fitted.items():
+        setattr(model, name, value)
+    check_is_fitted(model)
+    return model
+
+
+def _topics(
+    plate: Plate, prior: Plate | None, parameters: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """An estimator that is not fitted yet, and what fitting sets."""
+    if plate.weights is not None:
+        raise StructureError(
+            found=f"a Plate of Dirichlet with {type(plate.weights).__name__} weights",
+            expected="topics without weights: in LatentDirichletAllocation each document has "
+            "its own",
+            fix="Drop them: Plate(plate.members).",
+        )
+    known = {} if prior is None else {"topic_word_prior": _topic_word_prior(prior)}
+    model: Any = LatentDirichletAllocation(n_components=plate.size, **known, **parameters)
+    components = np.ascontiguousarray(plate.members.concentration)  # pyright: ignore
+    or_default = lambda value: 1.0 / plate.size if value is None else value
+    return model, {
+        "components_": components,
+        "exp_dirichlet_component_": np.exp(_dirichlet_expectation_2d(components)),
+        "doc_topic_prior_": or_default(model.doc_topic_prior),
+        "topic_word_prior_": or_default(model.topic_word_prior),
+        "n_features_in_": components.shape[1],
+        "n_batch_iter_": 1,
+        "n_iter_": 0,
+        "bound_": float("nan"),
+        "random_state_": check_random_state(model.random_state),
+    }
+
+
+def _topic_word_prior(prior: Plate) -> float:
+    shared = shared_value(shared_member(prior).concentration)  # pyright: ignore
+    if shared is None:
+        raise StructureError(
+            found="a prior over words that prefers some of them",
+            expected="a symmetric one: topic_word_prior is a number",
+            fix=EQUAL,
+        )
+    return float(shared)
+
+
+def _mixture(
+    plate: Plate, prior: Plate | None, parameters: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """An estimator that is not fitted yet, and what fitting sets."""
+    gaussians, weights = _gaussians(plate.members), _weights(plate)
+    mean, kappa, nu, inverse = gaussians
+    if nu.min() <= mean.shape[-1] - 1:
+        raise StructureError(
+            found=f"a component with {nu.min():g} degrees of freedom in {mean.shape[-1]} "
+            "dimensions",
+            expected=f"more than {mean.shape[-1] - 1}, as scikit-learn demands of the diagonal "
+            "type too",
+            fix="Fit with a larger degrees_of_freedom_prior, or use the Plate itself.",
+        )
+    known = {} if prior is None else _prior(prior)
+    full, process = inverse.ndim == 3, isinstance(weights, Beta)
+    model = BayesianGaussianMixture(
+        n_components=plate.size,
+        covariance_type="full" if full else "diag",
+        weight_concentration_prior_type=PROCESS if process else DISTRIBUTION,
+        **known,
+        **parameters,
+    )
+    covariances = gaussians.covariance
+    factors = _precision_factors(covariances)
+    shares = np.asarray(plate.mean_weights())
+    default = known or _default_prior(shares, mean, covariances)
+    return model, {
+        "means_": mean,
+        "mean_precision_": kappa,
+        "degrees_of_freedom_": nu,
+        "covariances_": covariances,
+        "precisions_cholesky_": factors,
+        "precisions_": factors @ np.swapaxes(factors, -1, -2) if full else factors**2,
+        "n_features_in_": mean.shape[-1],
+        "converged_": True,
+        "n_iter_": 0,
+        "lower_bound_": float("nan"),
+        "lower_bounds_": [],
+        "weight_concentration_": (weights.a, weights.b)
+        if isinstance(weights, Beta)
+        else weights.concentration,
+        "weights_": shares,
+        **{f"{name}_": value for name, value in default.items()},
+    }
+
+
+def _gaussians(members: Any) -> Gaussians:
+    assert isinstance(members, NormalWishart | NormalGamma)  # the door lets no others in
+    return Gaussians.of(members, "scikit-learn")
+
+
+def _weights(plate: Plate) -> Dirichlet | Beta:
+    if not isinstance(plate.weights, Dirichlet | Beta):
+        raise StructureError(
+            found=f"a Plate of {type(plate.members).__name__} without mixing weights",
+            expected="mixing weights: BayesianGaussianMixture has a posterior over them",
+            fix="Add them: Plate(plate.members, Dirichlet.from_standard(np.ones(plate.size))).",
+        )
+    return plate.weights
+
+
+def _prior(prior: Plate) -> dict[str, Any]:
+    """The constructor's arguments for the prior of a ledger."""
+    one, weights = _gaussians(shared_member(prior)), _weights(prior)
+    process = isinstance(weights, Beta)
+    shared = shared_value(weights.b if process else weights.concentration)
+    if shared is None or (process and not np.allclose(weights.a, 1.0)):
+        raise StructureError(
+            found="a prior over mixing weights that prefers some components",
+            expected="equal concentrations, or sticks Beta(1, c) with one c",
+            fix=EQUAL,
+        )
+    kappa, nu = float(one.mean_precision), float(one.degrees_of_freedom)
+    values = (float(shared), one.mean, kappa, nu, one.inverse_scale)
+    return dict(zip(PRIORS, values, strict=True))
+
+
+def _default_prior(weights: Array, means: Array, covariances: Array) -> dict[str, Any]:
+    """scikit-learn's defaults, with the mixture's moments in place of the data's."""
+    mean = weights @ means
+    gap = means - mean
+    spread = covariances + (outer(gap) if covariances.ndim == 3 else gap**2)
+    covariance = np.tensordot(weights, spread, axes=1)
+    values = (1.0 / len(means), mean, 1.0, means.shape[-1], covariance)
+    return dict(zip(PRIORS, values, strict=True))
+
+
+def _precision_factors(covariances: Array) -> Array:
+    """``U`` with ``U Uᵀ`` the precision, upper triangular; its square root for the diagonal."""
+    if covariances.ndim == 2:
+        return 1 / np.sqrt(covariances)
+    identity = np.eye(covariances.shape[-1])
+    lower = np.linalg.cholesky(covariances)
+    return np.stack([solve_triangular(factor, identity, lower=True).T for factor in lower])
+
+
+def _double(values: Any) -> Array:
+    return np.asarray(values, np.float64)
