@@ -12,7 +12,7 @@ from posterity.arguments import COUNT
 from posterity.distillation import heads, said
 from posterity.distillation.predictive import Predictive, in_columns
 from posterity.errors import StructureError, UsageError
-from posterity.families import Distribution, Network
+from posterity.families import Distribution
 from posterity.families.layers import Layers
 from posterity.models import Model, NeuralNetwork
 from posterity.networks.predictive import Prediction
@@ -251,8 +251,8 @@ def as_teacher(given: Any, model: Model | None) -> Teacher:
             "a ledger, a fusion",
             fix="Load it from its file by posterity.load, if it is a path.",
         )
-    if model is None and isinstance(posterior, Network) and posterior.layers.outputs > 1:
-        model = NeuralNetwork.of_layers(posterior.layers)
+    if model is None and posterior.network_layers and posterior.network_layers.outputs > 1:
+        model = NeuralNetwork.of_layers(posterior.network_layers)
     if model is None:
         raise UsageError(
             found=f"a posterior {posterior!r} without a model",

@@ -103,6 +103,8 @@ class Distribution(Node, abc.ABC):
     """What to put where parameters must add, in place of a law whose parameters do not."""
     emits_symbols: ClassVar[bool] = False
     """Whether it is a posterior over the parameters of symbols 0, 1, ..."""
+    over_labels: ClassVar[bool] = False
+    """Whether an event is one of the labels 0, 1, ..."""
     is_plate: ClassVar[bool] = False
     """Whether it is a ``Plate``: exchangeable copies of one family."""
     is_tied: ClassVar[bool] = False

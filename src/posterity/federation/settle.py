@@ -16,7 +16,6 @@ import numpy as np
 
 from posterity.entries import Entry
 from posterity.families import at_rest
-from posterity.families.gaussian import AnyGaussian
 from posterity.federation.state import State
 from posterity.federation.visit import DOUBT, Federation, failure_of
 from posterity.inference.choice import FEW
@@ -50,7 +49,7 @@ class Stiffness(NamedTuple):
 def creeps(federation: Federation, state: State) -> bool:
     """Whether means may creep, and sites can say how they hang together."""
     q = state.prior
-    few = isinstance(q, AnyGaussian) and q.diagonal and 1 < q.own_size <= FEW
+    few = q.gaussian and q.diagonal and 1 < q.own_size <= FEW
     return few and federation.update.searches
 
 
