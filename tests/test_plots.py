@@ -20,7 +20,7 @@ from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import Rule
 from posterity.networks import Layers
-from posterity.plots import closing, crowd, plot_distillation, plot_matching, plot_pursuit
+from posterity.plots import convergence, plot_distillation, plot_matching, plot_pursuit, prevalence
 from posterity.plots.canvas import COLOURS, INK, PALE
 from posterity.plots.matches import Kind, read
 from posterity.pursuit import Pursuit, Row, Status
@@ -232,7 +232,7 @@ def test_many_sites_are_counted_in_bars_by_strength(sites, lines):
 @given(st.integers(2, 40), st.integers(1, 6), st.integers(1, 12), st.randoms())
 def test_groups_of_alike_sites_are_a_partition(sites, components, most, random):
     held = np.array([[random.random() < 0.5 for _ in range(components)] for _ in range(sites)])
-    groups = crowd.alike(held, most)
+    groups = prevalence.alike(held, most)
     assert sorted(np.concatenate(groups)) == list(range(sites))
     assert 1 <= len(groups) <= most
     # Sites that have the same are never parted.
@@ -244,7 +244,7 @@ def test_groups_of_alike_sites_are_a_partition(sites, components, most, random):
 def test_regions_are_found_as_groups():
     north, south = [True, True, False, False], [False, False, True, True]
     held = np.array([north, south] * 30)
-    groups = crowd.alike(held, 10)
+    groups = prevalence.alike(held, 10)
     assert sorted(held[group[0]].tolist() for group in groups) == [south, north]
 
 
@@ -330,7 +330,7 @@ def test_a_picture_of_closing_in_shows_trace_tolerance_and_error():
     drawn = axes.get_lines()[0].get_data()
     assert np.allclose(drawn, [[10, 20, 30], [1.0, 0.1, 0.005]])
     assert np.allclose(found[INK][1], 0.01)
-    assert np.allclose(found[closing.ERROR][1], 0.001), "a quarter of the drift"
+    assert np.allclose(found[convergence.ERROR][1], 0.001), "a quarter of the drift"
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert axes.get_title(loc="left") == ("Converged: 0.005 nats from its teacher after 30 steps")
     told = " ".join(text.get_text() for text in axes.texts)
@@ -351,7 +351,7 @@ def test_a_picture_of_a_trace_alone():
 @pytest.mark.parametrize("gaps", [[0.0], [0.5, 0.0], [1e-30, 1e-31], [1e-3] * 3])
 def test_a_gap_of_nothing_can_be_drawn(gaps, tmp_path):
     for drift in (0.0, np.inf, 1.0):
-        path = tmp_path / "closing.png"
+        path = tmp_path / "convergence.png"
         figure = plot_distillation(distilled(gaps, drift=drift), path)
         low, high = figure.axes[0].get_ylim()
         assert 0 < low < 0.01 < high < np.inf
@@ -371,7 +371,7 @@ def test_no_picture_without_a_trace(trace):
 
 def test_no_picture_of_closing_in_where_none_can_be_written(tmp_path):
     with pytest.raises(UsageError, match="its ending names no format"):
-        plot_distillation(distilled([1.0]), tmp_path / "closing.gif")
+        plot_distillation(distilled([1.0]), tmp_path / "convergence.gif")
 
 
 def grown(*gains, polished=False, state="converged"):

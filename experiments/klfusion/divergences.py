@@ -34,11 +34,16 @@ from experiments.klfusion.local_fits import (
 )
 from experiments.klfusion.metrics import hausdorff, size_error
 from experiments.klfusion.ours import to_plate
+from experiments.klfusion.transport import OptimalTransport, Wasserstein
 from posterity.errors import IdentificationWarning
 
 RESULTS = Path(__file__).parent / "results"
-DIVERGENCES = ("reverse", "forward", "jeffreys", "renyi", "wasserstein", "optimal-transport")
-"""What `posterity.fuse(divergence=...)` takes; other experiments may pass them as well."""
+DIVERGENCES = {
+    **{name: name for name in ("reverse", "forward", "jeffreys", "renyi")},
+    "wasserstein": Wasserstein(),
+    "optimal-transport": OptimalTransport(),
+}
+"""By name what `posterity.fuse(divergence=...)` takes; other experiments may pass them as well."""
 JUDGED = ("jeffreys", "wasserstein")
 MEASURES = ("hausdorff", "size error", "held-out log likelihood", "seconds")
 NEW_SITES, NEW_POINTS = 10, 300
@@ -70,10 +75,11 @@ def new_observations(problem: Problem, point: Point, repetition: int) -> Array:
 
 def judged_again(sites: Mapping[str, posterity.Plate], divergence: str) -> posterity.Fusion:
     """Of the numbers within two of the one found, that whose matching is described shortest."""
-    found = posterity.fuse(sites, divergence=divergence)
+    by = DIVERGENCES[divergence]
+    found = posterity.fuse(sites, divergence=by)
     least = max(site.size for site in sites.values())
     numbers = range(max(least, found.components - 2), found.components + 3)
-    tried = [posterity.fuse(sites, divergence=divergence, components=k) for k in numbers]
+    tried = [posterity.fuse(sites, divergence=by, components=k) for k in numbers]
     return min(tried, key=lambda f: f.plate.confidence.clustering.objective)  # pyright: ignore
 
 
@@ -82,7 +88,8 @@ def fused_by(name: str, sites: Mapping[str, posterity.Plate], true: int) -> post
     if name.endswith(AGAIN):
         return judged_again(sites, name.removesuffix(AGAIN))
     given = true if name.endswith(GIVEN) else None
-    return posterity.fuse(sites, divergence=name.removesuffix(GIVEN), components=given)
+    by = DIVERGENCES[name.removesuffix(GIVEN)]
+    return posterity.fuse(sites, divergence=by, components=given)
 
 
 def errors(name: str, repetition: Repetition, held_out: Array) -> tuple[float, int, float, float]:

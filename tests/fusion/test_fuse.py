@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from posterity import (
@@ -78,7 +78,7 @@ def test_order_of_sites_does_not_matter_beyond_the_sample(monkeypatch: Any) -> N
     ]
     order = rng.permutation(40)
     one, other = fuse(plates), fuse([plates[j] for j in order])
-    assert one.cost == other.cost and one.trace == other.trace and len(one.trace) >= 1
+    assert one.cost == other.cost and one.trace == other.trace and len(one.trace) > 1
     assert one.posterior == other.posterior
     for new, old in enumerate(order):
         same = one.matching[f"site-{old:04d}"] == other.matching[f"site-{new:04d}"]
@@ -107,6 +107,8 @@ def test_sharper_components_are_not_merged(sites: int) -> None:
 
 @settings(max_examples=8)
 @given(seed=st.integers(0, 10**6), matching=st.sampled_from(["evidence", "kl-fusion"]))
+@example(seed=2, matching="evidence").via("three steps")
+@example(seed=2, matching="kl-fusion").via("ten steps")
 def test_a_site_keeps_its_components_apart_and_the_objective_never_rises(
     seed: int, matching: Any
 ) -> None:
@@ -114,7 +116,7 @@ def test_a_site_keeps_its_components_apart_and_the_objective_never_rises(
     fused = fuse(original, matching=matching)
     for name, labels in fused.matching.items():
         assert len(labels) == original[name].size == len(set(labels.tolist()))
-    assert (np.diff(fused.trace) < 0).all()
+    assert (np.diff(fused.trace) < 0).all() and (seed != 2 or len(fused.trace) > 2)
     used = np.unique(np.concatenate(list(fused.matching.values())))
     assert (used == np.arange(fused.components)).all()
     assert fuse(original, matching=matching).trace == fused.trace
@@ -123,11 +125,11 @@ def test_a_site_keeps_its_components_apart_and_the_objective_never_rises(
 @pytest.mark.parametrize("divergence", ["reverse", "forward"])
 def test_finds_components_that_are_plain_to_see(divergence: Any) -> None:
     original = site_plates(3, count=8)
-    truth = np.unique(
-        np.concatenate([np.round(p.members.mean, 0) for p in original.values()]), axis=0
-    )
+    means = np.concatenate([p.members.mean for p in original.values()])
+    near = (np.linalg.norm(means[:, None] - means, axis=-1) < 1.0).astype(int)
+    assert (near @ near == near * near.sum(1)).all()  # clusters that nothing is between
     fused = fuse(original, divergence=divergence)
-    assert fused.components == 6 <= len(truth)
+    assert fused.components == len(np.unique(near, axis=0))
     for name, labels in fused.matching.items():
         near = fused.posterior.members.mean[labels]  # type: ignore[attr-defined]
         assert np.abs(near - original[name].members.mean).max() < 1.0

@@ -1,7 +1,6 @@
 """Laws of fusing networks: what must hold whatever the sites hold."""
 
 import itertools
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import posterity.fusion.networks.fuse  # hypothesis traces, and slows, what is i
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Network, Product
 from posterity.families.layers import Conv, Dense, Layers
+from posterity.fusion import plan
 from posterity.fusion.diff import diff
 from posterity.fusion.networks import Options
 from posterity.fusion.networks.forward import flow
@@ -21,6 +21,7 @@ from posterity.fusion.networks.inputs import mean_squares, random_inputs
 from posterity.fusion.networks.locals import in_order
 from posterity.fusion.networks.tree import assigned, merged
 from posterity.fusion.sites import read_sites
+from posterity.fusion.sources import items
 from posterity.status import Status
 from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
 
@@ -234,7 +235,9 @@ def test_weights_that_overflow_are_an_error_that_names_the_site():
 
 def test_widths_are_whole_numbers_of_any_kind():
     rng = np.random.default_rng(23)
-    locals_ = in_order(read_sites([random_network(DENSE, rng) for _ in range(2)]), np.ones(2))
+    locals_ = in_order(
+        read_sites(items([random_network(DENSE, rng) for _ in range(2)])).held, np.ones(2)
+    )
     wanted = lambda asked: widths_wanted(asked, locals_)
     for asked in (8, np.int64(8), [8], (np.int32(8),)):
         assert wanted(asked) == (8,)
@@ -346,7 +349,7 @@ def test_random_inputs_are_as_large_as_the_data_that_posteriors_saw():
         precision = 1 + layers.ravel(gained)
         network = Network.from_standard(layers.ravel(mean), 1 / precision, layers)
         sites[name] = as_site(name, network)
-    locals_ = in_order(read_sites(sites), np.ones(2))
+    locals_ = in_order(read_sites(items(sites)).held, np.ones(2))
     drawn = random_inputs(locals_, 20000, rng)
     np.testing.assert_allclose((drawn**2).mean(0), sizes**2, rtol=1e-6)
 
@@ -362,7 +365,7 @@ def test_units_that_were_switched_off_say_nothing_of_the_size_of_inputs():
         mean[1]["kernel"][2:] = 0.5
         network = Network.from_standard(layers.ravel(mean), 1 / (1 + layers.ravel(gained)), layers)
         sites[name] = as_site(name, network)
-    found = mean_squares(in_order(read_sites(sites), np.ones(2)))
+    found = mean_squares(in_order(read_sites(items(sites)).held, np.ones(2)))
     np.testing.assert_allclose(found, size)
 
 
@@ -403,8 +406,7 @@ def test_a_file_and_a_stream_of_networks(tmp_path):
 
 
 def test_large_networks_are_not_streamed(monkeypatch):
-    module = sys.modules["posterity.fusion.fuse"]  # the package has the function by that name
-    monkeypatch.setattr(module, "IN_MEMORY", 100)
+    monkeypatch.setattr(plan, "BUDGET", 100)
     rng = np.random.default_rng(16)
     sites = {f"s{j}": random_network(DENSE, rng) for j in range(2)}
     assert posterity.fuse(sites, networks=QUICK).widths

@@ -25,9 +25,9 @@ from posterity.arrays.tree import leaves
 from posterity.errors import ParameterError
 from posterity.families import stack
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.blocks import side_by_side
 from posterity.fusion.combine import add
 from posterity.fusion.sites import read_sites
+from posterity.fusion.sources import items
 from tests.fusion.made import conjugate_site, gamma_ledger
 
 SEEDS = st.integers(0, 10**6)
@@ -277,8 +277,8 @@ def test_halves_of_a_component_at_one_site_add_up() -> None:
         "a": learnt("a", start(rng, 3, Dirichlet), thirds),
         "b": learnt("b", start(rng, 2, Dirichlet), data),
     }
-    blocks = side_by_side(read_sites(sites))
-    together = Alignment({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}, 2, 0.0, [])
+    blocks = read_sites(items(sites)).blocks
+    together = Alignment({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}, 2, 0.0, ())
     found = add(sites["a"].posterior, list(sites), blocks, {"": together}, prior)
     close(
         found.ledger.posterior, learnt("all", prior, [np.tile(x, (2, 1)) for x in data]).posterior

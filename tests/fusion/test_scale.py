@@ -160,13 +160,12 @@ def test_where_it_cannot_be_said_it_is_not():
     assert bare.scale.expected is None and "priors are not known" in str(bare.scale)
     assert bare.residual == pytest.approx(bare.cost / 2)
     sites = list(gaussian_sites(np.random.default_rng(0), (5, 5)))
-    assert "only KL" in fused(sites, "wasserstein").scale.why
     assert "only KL" in fused(sites, "jeffreys").scale.why
     words = Wishart.from_standard(np.eye(2), 5.0)
     unsaid = [(words, Wishart(n, np.eye(2))) for n in (3.0, 4.0)]
     assert "Wishart does not say" in fused(unsaid).scale.why
-    streamed = fuse({"a": plate, "b": other}, matching="identity", budget=2**20)
-    assert "not kept" in streamed.scale.why
+    streamed = fuse({"a": plate, "b": other}, matching="identity", budget=8)
+    assert "matched in passes" in streamed.scale.why
 
 
 def test_a_law_over_one_number_has_a_scale_to_leading_order():

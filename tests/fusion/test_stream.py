@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,24 @@ from posterity import (
 from posterity.arrays.tree import leaves
 from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
 from posterity.families import stack
-from posterity.fusion import passes, tables
+from posterity.families.names import with_names
+from posterity.fusion import alignment, passes
+from posterity.fusion import rows as row_store
+from posterity.fusion.block_table import BlockTable
+from posterity.fusion.plan import Plan, read_planned
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
+from tests.fusion.test_absorb import HELD, drawn, split_at
 
 LARGE = 10**8
+TABLES = 100
+"""Bytes of which an eighth suffices for no site: all are laid down as tables."""
 PRIOR = Plate(DiagonalGaussian.from_standard([[0.0]], [[100.0]]))
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """A few sites a block, so that small problems have many."""
-    monkeypatch.setattr(tables, "BLOCK", 4096)
+    monkeypatch.setattr(row_store, "BLOCK", 4096)
 
 
 def line(count: int, seed: int = 0, size: int = 3, of: int = 5) -> list[Plate]:
@@ -108,7 +114,7 @@ def identical(one: Any, other: Any) -> bool:
     ids=["weights", "bare", "line", "no plate", "product", "sticks", "far"],
 )
 def test_a_stream_finds_what_is_found_in_memory(sites, divergence):
-    here, there = (fuse(sites, divergence=divergence, budget=b) for b in (None, LARGE))
+    here, there = (fuse(sites, divergence=divergence, budget=b) for b in (None, TABLES))
     assert here.plates.keys() == there.plates.keys()
     for path in here.plates:
         assert partition(here, path) == partition(there, path)
@@ -129,7 +135,7 @@ def test_a_stream_finds_what_is_found_in_memory(sites, divergence):
 )
 def test_and_so_it_does_with_every_option(options):
     sites = line(12, of=3)
-    here, there = fuse(sites, **options), fuse(sites, budget=LARGE, **options)
+    here, there = fuse(sites, **options), fuse(sites, budget=4000, **options)
     assert partition(here) == partition(there)
     np.testing.assert_allclose(rows(there.posterior), rows(here.posterior), rtol=1e-9)
     if here.ledger is not None:
@@ -150,12 +156,13 @@ def test_unused_components_stay_out_of_the_stream():
     )  # fmt: skip
 
 
-def test_large_inputs_stream_by_themselves(monkeypatch):
+def test_sites_that_take_an_eighth_of_the_budget_are_matched_in_memory():
     sites = line(12)
-    expected = fuse(sites, budget=LARGE)
-    monkeypatch.setattr(sys.modules["posterity.fusion.fuse"], "IN_MEMORY", 100)
-    assert identical(fuse(sites), expected)
-    assert fuse(sites, matching="kl-fusion").components == 5  # which has no passes
+    size = sum(leaf.nbytes for site in sites for leaf in leaves(site))
+    assert identical(fuse(sites, budget=8 * size), fuse(sites))
+    assert fuse(sites, matching="kl-fusion", budget=8 * size).components == 5
+    with pytest.raises(UsageError, match=r"kl-fusion.*an eighth"):
+        fuse(sites, matching="kl-fusion", budget=8 * size - 8)
 
 
 # --- however it comes ----------------------------------------------------------------------------
@@ -165,21 +172,22 @@ def test_large_inputs_stream_by_themselves(monkeypatch):
 def test_the_size_of_chunks_cannot_be_seen(size):
     sites = line(60)
     chunks = (stack(sites[n : n + size]) for n in range(0, 60, size))
-    chunked, single = fuse(chunks, budget=LARGE), fuse(iter(sites), budget=LARGE)
+    chunked, single = fuse(chunks, budget=TABLES), fuse(iter(sites), budget=TABLES)
     assert identical(chunked, single)
     assert all((chunked.matching[s] == single.matching[s]).all() for s in single.matching)
 
 
 def test_nor_whether_rows_were_in_memory_or_in_a_file():
     sites = line(60)
-    assert identical(fuse(sites, budget=1), fuse(sites, budget=LARGE))
+    size = sum(leaf.nbytes for site in sites for leaf in leaves(site))
+    assert identical(fuse(sites, budget=1), fuse(sites, budget=7 * size))
 
 
 def test_the_posterior_does_not_depend_on_the_order():
     rng = np.random.default_rng(0)
     sites = line(40)
     turned = [Plate(sites[n].members[rng.permutation(3)]) for n in rng.permutation(40)]
-    assert fuse(sites, budget=LARGE).posterior == fuse(turned, budget=LARGE).posterior
+    assert fuse(sites, budget=TABLES).posterior == fuse(turned, budget=TABLES).posterior
 
 
 def test_small_batches_are_matched_in_memory():
@@ -188,7 +196,7 @@ def test_small_batches_are_matched_in_memory():
 
 
 def test_sites_of_all_sizes_with_one_that_outgrows_the_sample(monkeypatch):
-    monkeypatch.setattr(sys.modules["posterity.fusion.stream"], "LEAST", 30)
+    monkeypatch.setattr(alignment, "LEAST", 30)
     rng = np.random.default_rng(0)
     sites = [plate(*(10.0 * rng.permutation(4)[: rng.integers(1, 4)])) for _ in range(80)]
     sites.insert(70, plate(*(10.0 * np.arange(9))))
@@ -198,7 +206,7 @@ def test_sites_of_all_sizes_with_one_that_outgrows_the_sample(monkeypatch):
 
 
 def test_what_comes_late_and_fits_nowhere_opens_groups(monkeypatch):
-    monkeypatch.setattr(sys.modules["posterity.fusion.stream"], "LEAST", 60)
+    monkeypatch.setattr(alignment, "LEAST", 60)
     late = [plate(0.0, 500.0 + 0.1 * n, 900.0 + 0.1 * n) for n in range(6)]
     fused = fuse([*line(300), *late], budget=1)
     assert fused.components == 7
@@ -212,7 +220,7 @@ def test_groups_that_are_not_needed_are_dropped():
     found, _ = column.search(2)
     near = found.matched[:1] + np.array([[1.0, 0.0]])
     doubled = column.sweep(np.concatenate([found.matched, near]))
-    fewer, trace = column._fewer(column.refine(doubled))
+    fewer, trace = column.fewer(column.refine(doubled))
     assert len(fewer.counts) == 2
     assert len(trace) == 2
     assert trace[1] < trace[0]
@@ -220,13 +228,11 @@ def test_groups_that_are_not_needed_are_dropped():
 
 def passes_of(sites: list[Plate]) -> passes.Passes:
     """The one plate of some sites, ready to be gone through."""
-    from posterity.fusion.geometry import Divergence
-    from posterity.fusion.intake import Intake
-
-    intake = Intake(None, Divergence.REVERSE, tables.Room(LARGE), every=False, product=False)
-    intake.read((None, site) for site in sites)
-    column = intake.columns[""]
-    return passes.Passes(column.table, column.keys, column.layout, 1000)
+    plan = Plan.of("barycenter", "reverse", "evidence", None, None, None, TABLES, None)
+    read = read_planned(sites, plan)
+    table = read.blocks[""]
+    assert isinstance(table, BlockTable)
+    return passes.Passes(table, 1000)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -255,7 +261,7 @@ def test_files_come_by_folder_pattern_or_list(folder):
     paths = sorted(folder.iterdir())
     expected = fuse(paths)
     found = [
-        fuse(source, budget=LARGE)
+        fuse(source, budget=TABLES)
         for source in (folder, str(folder / "*.safetensors"), iter(paths), paths)
     ]
     assert all(identical(one, found[0]) for one in found)
@@ -267,7 +273,7 @@ def test_files_come_by_folder_pattern_or_list(folder):
 
 
 def test_a_product_of_files_knows_the_priors_of_ledgers(folder):
-    fused = fuse(folder, rule="product", prior=PRIOR, budget=LARGE)
+    fused = fuse(folder, rule="product", prior=PRIOR, budget=9000)
     expected = fuse(folder, rule="product", prior=PRIOR)
     assert fused.ledger is not None
     assert expected.ledger is not None
@@ -295,14 +301,14 @@ def test_a_damaged_file_is_named(folder, at, damage):
     elif damage != "missing":
         path.write_bytes({"cut": content[:-8], "foreign": b"{}"}.get(damage, content))
     with pytest.raises(ArtifactError, match=path.name):
-        fuse(paths, budget=LARGE)
+        fuse(paths, budget=TABLES)
 
 
 def test_a_file_that_is_no_distribution_is_named(folder):
     bad = sorted(folder.iterdir())[8]
     posterity.save(Plate(DiagonalGaussian(np.ones((3, 1)), -np.ones((3, 1)))), bad)
     with pytest.raises(ParameterError, match=r"improper.*'s08'"):
-        fuse(folder, budget=LARGE)
+        fuse(folder, budget=TABLES)
 
 
 def test_two_files_of_one_name_are_refused(folder):
@@ -310,7 +316,7 @@ def test_two_files_of_one_name_are_refused(folder):
     copy = folder / "more" / "s01.safetensors"
     copy.write_bytes((folder / "s01.safetensors").read_bytes())
     with pytest.raises(UsageError, match="two posteriors of site 's01'"):
-        fuse([folder, copy], budget=LARGE)
+        fuse([folder, copy], budget=TABLES)
 
 
 # --- what is refused, and how it ends ------------------------------------------------------------
@@ -349,12 +355,12 @@ def test_what_the_iterator_raises_comes_through(error):
 )  # fmt: skip
 def test_a_stream_refuses_what_memory_does(sites, options, error, words):
     with pytest.raises(error, match=words):
-        fuse(sites, **{"budget": LARGE, **options})
+        fuse(sites, **{"budget": TABLES, **options})
 
 
 def test_copies_told_apart_by_ledgers_are_warned_of():
     with pytest.warns(UserWarning, match="last bit"):
-        fuse([gamma_ledger("a", 2.0), gamma_ledger("b", 2.0)], rule="product", budget=LARGE)
+        fuse([gamma_ledger("a", 2.0), gamma_ledger("b", 2.0)], rule="product", budget=TABLES)
 
 
 def test_factors_beyond_the_budget_become_one():
@@ -393,10 +399,9 @@ def test_a_tree_of_fusions_is_one_fusion_of_all(base):
 
 def test_a_tree_in_a_stream_keeps_regions_apart():
     sites = conjugate(Dirichlet.from_standard(np.ones(4)), 8)
-    regions = [
-        fuse(sites[n : n + 4], rule="product", components=5, budget=LARGE).ledger for n in (0, 4)
-    ]
-    tree, flat = (fuse(s, rule="product", components=5, budget=LARGE) for s in (regions, sites))
+    regions = [fuse(sites[n : n + 4], rule="product", components=5).ledger for n in (0, 4)]
+    tree = fuse(regions, rule="product", components=5, budget=4000)
+    flat = fuse(sites, rule="product", components=5)
     np.testing.assert_allclose(rows(tree.posterior), rows(flat.posterior), rtol=1e-9)
     assert tree.ledger is not None
     assert tree.ledger.sites == ("s00+s01+s02+s03", "s04+s05+s06+s07")
@@ -424,3 +429,49 @@ def test_leaves_are_float64():
     fused = fuse([Plate(NormalWishart(*map(np.float32, leaves(q.members))))
                   for q in site_plates(0, 4, False).values()], budget=LARGE)  # fmt: skip
     assert {leaf.dtype for leaf in leaves(fused.posterior)} == {np.dtype(float)}
+
+
+# --- what was found in memory alone before -------------------------------------------------------
+
+
+@pytest.mark.parametrize("divergence", ["reverse", "forward"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_margins_and_evidence_are_those_of_memory(divergence, weighted):
+    sites = site_plates(4, 9, weighted, spread=2.0)
+    here, there = (fuse(sites, divergence=divergence, budget=b) for b in (None, TABLES))
+    assert partition(here) == partition(there)
+    for site in here.margins:
+        np.testing.assert_allclose(there.margins[site], here.margins[site], atol=1e-6)
+    assert {here.components + n for n in (-1, 0, 1, 2)} <= there.components_evidence.keys()
+    assert there.components_evidence[here.components] == 0.0
+    assert there.status.state == here.status.state
+    assert there.status.reasons == here.status.reasons
+
+
+@pytest.mark.parametrize("rule", ["barycenter", "product"])
+def test_parts_are_absorbed_as_in_memory(rule):
+    sites = split_at("a", drawn(0, HELD))
+    here, there = (fuse(sites, rule=rule, budget=b) for b in (None, 8000))
+    assert here.absorbed.keys() == {"a"}
+    assert there.absorbed == here.absorbed
+    assert partition(here) == partition(there)
+    np.testing.assert_allclose(rows(there.posterior), rows(here.posterior), rtol=1e-9)
+    assert np.isnan(there.margins["a"][list(there.absorbed["a"])]).all()
+    assert fuse(sites, rule=rule, budget=8000, absorb=False).absorbed == {}
+
+
+def test_names_of_members_match_sites_in_tables():
+    names = [("a", "b", "c"), ("c", "a", "b"), ("b", "c", "d")]
+    sites = [with_names(plate(*(10.0 * "abcd".index(n) for n in own)), {"": own}) for own in names]
+    here, there = fuse(sites), fuse(sites, budget=TABLES)
+    assert there.posterior.names == here.posterior.names == ("a", "b", "c", "d")
+    np.testing.assert_allclose(there.posterior.members.mean, here.posterior.members.mean)
+
+
+def test_a_known_matching_serves_for_tables():
+    sites = {"a": plate(0.0, 5.0), "b": plate(5.0, 0.0, 7.0)}
+    known = {"a": np.array([0, 1]), "b": np.array([1, 0, -1])}
+    here, there = (fuse(sites, matching=known, budget=b) for b in (None, TABLES))
+    assert all((there.matching[site] == known[site]).all() for site in known)
+    np.testing.assert_allclose(rows(there.posterior), rows(here.posterior))
+    assert there.status.converged

@@ -52,7 +52,7 @@ def fuse(
     divergence: Annotated[
         str,
         typer.Option(
-            metavar="[reverse|forward|jeffreys|renyi[:ORDER]|wasserstein|optimal-transport]",
+            metavar="[reverse|forward|jeffreys|renyi[:ORDER]]",
             help="KL(fused || site), KL(site || fused), or what is taken in place of them.",
         ),
     ] = "reverse",

@@ -16,16 +16,16 @@ its site's that another site holds, too, if
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from posterity.arrays.canonical import canonical_sums
-from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.families import ExponentialFamily, at_rest, concatenate
-from posterity.fusion.blocks import Plates
+from posterity.families import ExponentialFamily
+from posterity.fusion.block_table import BlockTable
+from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import Clustering
 from posterity.fusion.geometry import Points, chunks, middle, moved
 from posterity.fusion.matching import Matched
@@ -40,6 +40,8 @@ NEAREST = 4
 STRANGE = 6.0
 """Nats by which an observation of a part may surprise the other: half of the 12 variances by which
 the halves of a uniform distribution, the flattest that has one mode, are apart, squared."""
+AMID = object()
+"""The origin in the middle of all components."""
 
 
 class Pairs(NamedTuple):
@@ -60,42 +62,35 @@ class Absorbing:
     ``into`` (N,) is the row that each is part of, its own where it is not absorbed.
     """
 
-    plates: Plates
+    block: Block
     into: Int[Array, " n"]
 
     @classmethod
-    def of(cls, plates: Plates, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
-        """From what :meth:`by_site` returns; every component by itself if None."""
-        if into is None:
-            return cls(plates, np.arange(len(plates.site)))
-        return cls(plates, np.concatenate([*into.values()]) + _first(plates))
+    def of(cls, block: Block, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
+        """From the local component that each is part of, by site, if there are such."""
+        if not into:
+            return cls(block, np.arange(len(block.site)))
+        return cls(block, np.concatenate([*into.values()]) + first_of_site(block))
 
     @property
     def whole(self) -> Bool[Array, " n"]:
         """Which components are not part of another."""
         return self.into == np.arange(len(self.into))
 
-    def by_site(self) -> dict[str, Int[Array, " k"]]:
-        """By site, the local component that each is part of."""
-        return self.plates.by_site(self.into - _first(self.plates))
-
     def _possible(self, rows: Int[Array, " m"]) -> Bool[Array, " m"]:
         """Whether a component's observations are counted, and its site's one prior is known."""
-        sites, place = np.unique(self.plates.site[rows], return_inverse=True)
-        priors = [self.plates.priors[site] for site in sites]
-        known = np.array([p is not None and _alike(p.members) for p in priors], bool)
-        return known[place] & self.plates.weighted
+        return self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted
 
     @property
     def counts(self) -> Float[Array, " n"]:
         """Expected observations; those of parts are with what absorbed them."""
-        own = self.plates.counts[:, None]
+        own = self.block.counts[:, None]
         return canonical_sums(own, self.into, len(self.into))[:, 0]
 
     @property
     def members(self) -> ExponentialFamily:
         """All components (N,), the union in place of what absorbed others."""
-        members, parts = self.plates.members, np.bincount(self.into, minlength=len(self.into))
+        members, parts = self.block.members, np.bincount(self.into, minlength=len(self.into))
         joined = np.flatnonzero(parts > 1)
         if not len(joined):
             return members
@@ -109,28 +104,32 @@ class Absorbing:
 
     def _priors(self, rows: Int[Array, " m"]) -> ExponentialFamily:
         """The prior of each row."""
-        held, place = np.unique(self.plates.site[rows], return_inverse=True)
-        priors = [self.plates.priors[site].members[:1] for site in held]  # pyright: ignore
-        return at_rest(concatenate(priors))[place]
+        return self.block.priors.at(self.block.site[rows])
 
-    def more(self, matched: Matched, rows: Int[Array, " n"]) -> "Absorbing | None":
-        """With what the matching of these rows leaves alone and should not; None if nothing."""
+    def more(
+        self, matched: Matched, rows: Int[Array, " n"], origin: Any = AMID
+    ) -> "Absorbing | None":
+        """With what the matching of these rows leaves alone and should not; None if nothing.
+
+        Components were matched as they are seen from the ``origin``, by default the middle of all.
+        """
         pairs = self._candidates(matched, rows)
         if not len(pairs.alone):
             return None
         place = np.empty(len(self.into), int)
         place[rows] = matched.rows
-        halves = self._halves(pairs, rows[np.argsort(matched.rows)])
+        if origin is AMID:
+            origin = middle(self.members[rows[np.argsort(matched.rows)]])
+        halves = self._halves(pairs, origin)
         gain = halves.evidence_of_one()
         against = disagreement(matched.found.clustering, place[pairs.other], halves.union)
         sampled = halves.union.natural_parameters.shape[1] / 2
         fits = (gain > 0) & (halves.strangeness() <= STRANGE) & (against <= sampled)
         return self._absorbed(pairs.take(fits), gain[fits]) if fits.any() else None
 
-    def _halves(self, pairs: Pairs, order: Int[Array, " n"]) -> "Halves":
-        """The pairs seen from the origin of the matching, which is amid its components."""
+    def _halves(self, pairs: Pairs, origin: Any) -> "Halves":
+        """The pairs seen from the origin of the matching."""
         members, counts = self.members, self.counts
-        origin = middle(members[order])
         return Halves(
             moved(members[pairs.other], origin),
             moved(members[pairs.alone], origin),
@@ -171,16 +170,12 @@ class Absorbing:
             if taken.isdisjoint((alone, other)):
                 taken |= {alone, other}
                 into[self.into == alone] = other
-        return Absorbing(self.plates, into)
+        return Absorbing(self.block, into)
 
 
-def _first(plates: Plates) -> Int[Array, " n"]:
+def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
     """The row of the first component of each one's site."""
-    return (np.cumsum(plates.sizes) - plates.sizes)[plates.site]
-
-
-def _alike(members: ExponentialFamily) -> bool:
-    return not any((leaf != leaf[:1]).any() for leaf in leaves(members))
+    return np.repeat(np.cumsum(block.sizes) - block.sizes, block.sizes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,22 +2,29 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from posterity.arrays.canonical import canonical_sums
-from posterity.arrays.typing import Bool, Float, Int
-from posterity.errors import UsageError
-from posterity.fusion.absorb import Absorbing
-from posterity.fusion.blocks import Plates
+from posterity.arrays.typing import Float, Int
+from posterity.fusion.absorb import Absorbing, first_of_site
+from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
+from posterity.fusion.blocks import Block
 from posterity.fusion.confidence import DOUBTFUL, Confidence
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.matching import Matched, Matching, match, member_hashes
+from posterity.fusion.judged_passes import PassConfidence, Whole, absorbed
+from posterity.fusion.matching import Matched, Matching, check_components, match, member_hashes
+from posterity.fusion.passes import Passes
+from posterity.fusion.refusals import check_held
 
 Array = np.ndarray
+SAMPLED = 24
+"""The share of the budget that the parameters of a sample may take: matching them takes ten times
+their memory."""
+LEAST = 1000
+"""Components of a sample, however small the budget."""
 NO_SCALE = (
     "Gaussian posteriors of two sites have no scale by which to tell components that differ "
     "between the sites from components that they do not share"
@@ -42,12 +49,14 @@ class Alignment:
     trace: tuple[float, ...]
     known: bool = False
     confidence: Confidence | None = dataclasses.field(default=None, repr=False)
-    rows: dict[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
-    into: dict[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
+    rows: Mapping[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
+    into: Mapping[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def labels(self) -> Int[Array, " n"]:
         """The matching of all sites in a row."""
+        if isinstance(self.matching, ValuesBySite):
+            return self.matching.values_of_all
         return np.concatenate(list(self.matching.values()))
 
     @property
@@ -133,96 +142,134 @@ class Alignment:
 
 
 def align(
-    plates: Plates,
+    block: Block | BlockTable,
     matching: Matching,
     divergence: Divergence | Discrepancy,
     components: int | None,
     importance: Float[Array, " sites"],
     absorb: bool = False,
     given: Int[Array, " n"] | None = None,
+    budget: int = 0,
 ) -> Alignment:
     """Match the components of all sites' plates, and number them by weight.
 
     With ``absorb``, a site's components that are one (:mod:`.absorb`) are matched as one. Labels
-    that are ``given`` for ``Matching.IDENTITY`` stay as they are.
+    that are ``given`` for ``Matching.IDENTITY`` stay as they are. Rows of a table are gone through
+    in passes, with samples that ``budget`` bytes have room for.
 
     Raises:
         UsageError: a site without data, or a number of components that cannot be.
     """
-    identity = matching is Matching.IDENTITY
-    used = np.ones(len(plates.site), bool) if identity else plates.used
-    used = used if given is None else given >= 0
     free = matching is Matching.EVIDENCE and components is None
-    parts, left = Absorbing.of(plates), np.flatnonzero(used)
-    matched = _match(parts, left, matching, divergence, components, given)
-    while absorb and free and (more := parts.more(matched, left)) is not None:
-        parts, left = more, np.flatnonzero(used & more.whole)
-        matched = _match(parts, left, matching, divergence, components)
-    return _aligned(parts, left, matched, used, importance, matching, free)
-
-
-def _match(
-    parts: Absorbing,
-    rows: Int[Array, " m"],
-    matching: Matching,
-    divergence: Divergence | Discrepancy,
-    size: Any,
-    given: Int[Array, " n"] | None = None,
-) -> Matched:
-    starts = np.cumsum([0, *_held(parts.plates, rows)])
-    known = None if given is None else given[rows]
-    return match(parts.members[rows], starts, matching, divergence, size, parts.counts[rows], known)
-
-
-def _aligned(
-    parts: Absorbing,
-    left: Int[Array, " m"],
-    matched: Matched,
-    used: Bool[Array, " n"],
-    importance: Float[Array, " sites"],
-    matching: Matching,
-    free: bool,
-) -> Alignment:
-    plates, found = parts.plates, matched.found
-    labels, rows = np.full(len(used), -1), np.full(len(used), -1)
-    labels[left], rows[left] = matched.labels, matched.rows
-    labels[used] = labels[parts.into[used]]
+    if not isinstance(block, Block):
+        found = _in_passes(block, matching, components, absorb and free, given, budget)
+    else:
+        found = _in_memory(block, matching, divergence, components, absorb and free, given)
+    labels = found.labels
     if matching is not Matching.IDENTITY:
-        labels[used] = _by_weight(plates, used, labels[used], importance)
+        labels = _by_weight(block, labels, importance)
     return Alignment(
-        matching=plates.by_site(labels),
+        matching=block.by_site(labels),
         components=int(labels.max()) + 1,
-        cost=found.clustering.misfit if found.cost is None else found.cost,
+        cost=found.cost,
         trace=tuple(found.trace),
         known=matching is Matching.IDENTITY,
-        confidence=Confidence(found.clustering, found.levels, free and not found.joined),
-        rows=plates.by_site(rows),
-        into=parts.by_site(),
+        confidence=found.confidence,
+        rows=block.by_site(found.rows),
+        into={} if found.into is None else block.by_site(found.into - first_of_site(block)),
     )
 
 
-def _held(plates: Plates, rows: Int[Array, " m"]) -> Int[Array, " sites"]:
-    """How many of these components each site has, which is at least one."""
-    held = np.bincount(plates.site[rows], minlength=len(plates.names))
-    if (held == 0).any():
-        empty = [plates.names[index] for index in np.flatnonzero(held == 0)]
-        raise UsageError(
-            found=f"no component with at least one observation at {empty}{plates.place}",
-            expected="at least one component that has seen data at every site",
-            fix="Leave the site out, or check its fit.",
-        )
-    return held
+class _Aligned(NamedTuple):
+    """A matching of N components: ``labels``; ``rows``, their places in what the confidence knows,
+    -1 for none; and ``into``, the component that each is part of.
+    """
+
+    labels: Int[Array, " n"]
+    rows: Int[Array, " n"]
+    into: Int[Array, " n"] | None
+    cost: float
+    trace: Sequence[float]
+    confidence: Confidence
 
 
-def _by_weight(plates: Plates, used: Array, labels: Array, importance: Array) -> Array:
+def _in_memory(
+    block: Block,
+    matching: Matching,
+    divergence: Divergence | Discrepancy,
+    components: int | None,
+    absorb: bool,
+    given: Int[Array, " n"] | None,
+) -> _Aligned:
+    every = np.ones_like(block.used) if matching is Matching.IDENTITY else block.used
+    used = every if given is None else given >= 0
+
+    def matched(parts: Absorbing, rows: Array) -> Matched:
+        held = np.bincount(block.site[rows], minlength=len(block.names))
+        check_held([block.names[index] for index in np.flatnonzero(held == 0)], block.place)
+        starts, own = np.cumsum([0, *held]), None if given is None else given[rows]
+        counts, members = parts.counts[rows], parts.members[rows]
+        return match(members, starts, matching, divergence, components, counts, own)
+
+    parts, left = Absorbing.of(block), np.flatnonzero(used)
+    result = matched(parts, left)
+    while absorb and (more := parts.more(result, left)) is not None:
+        parts, left = more, np.flatnonzero(used & more.whole)
+        result = matched(parts, left)
+    found = result.found
+    labels, rows = np.full(len(used), -1), np.full(len(used), -1)
+    labels[left], rows[left] = result.labels, result.rows
+    labels[used] = labels[parts.into[used]]
+    cost = found.clustering.misfit if found.cost is None else found.cost
+    free = matching is Matching.EVIDENCE and components is None and not found.joined
+    confidence = Confidence(found.clustering, found.levels, free)
+    return _Aligned(labels, rows, parts.into, cost, found.trace, confidence)
+
+
+def _in_passes(
+    table: BlockTable,
+    matching: Matching,
+    components: int | None,
+    absorb: bool,
+    given: Int[Array, " n"] | None,
+    budget: int,
+) -> _Aligned:
+    if given is not None:
+        table.keep(given[table.used] >= 0)
+        given = given[table.used]
+    else:
+        check_components(table.store.sizes, matching, components)
+    passes = Passes(table, max(LEAST, budget // (SAMPLED * 8 * table.layout.dim)))
+    into = np.arange(len(table.used))
+    if matching is Matching.IDENTITY:
+        result, trace = passes.as_labelled(given)
+    elif matching is Matching.HUNGARIAN:
+        result, trace = passes.permute()
+    else:
+        result, trace = passes.search(components)
+        while absorb and (more := absorbed(passes, result, into)) is not None:
+            result, trace = more
+    labels, rows = np.full((2, len(table.used)), -1)
+    labels[table.used], rows[table.used] = result.labels, np.arange(len(result.labels))
+    part = into != np.arange(len(into))
+    labels[part] = labels[into[part]]
+    free = matching is Matching.EVIDENCE and components is None
+    levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
+    confidence = PassConfidence.of(Whole(passes, result), levels, free)
+    some = into if part.any() else None
+    return _Aligned(labels, rows, some, passes.misfit(result), trace, confidence)
+
+
+def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> Array:
     """Numbered so that the heaviest component comes first; ties by content."""
     groups = int(labels.max()) + 1
-    own = (importance[plates.site] * plates.counts)[used, None]
-    weight = canonical_sums(own, labels, groups)[:, 0]
+    weights = lambda piece: (piece.at_components(importance) * piece.counts)[:, None]
+    weight = group_totals(block, labels, groups, weights)[:, 0]
     content = np.zeros(groups, np.uint64)
     if len(np.unique(weight)) < groups:
         # A sum of hashes is one of what a group holds, in whatever order.
-        np.add.at(content, labels, member_hashes(plates.members)[used])
-    rank = np.empty(groups, dtype=int)
+        for piece, own in block.pieces(labels):
+            np.add.at(content, own[own >= 0], member_hashes(piece.members)[own >= 0])
+    rank = np.full(groups + 1, -1)  # the last is that of -1
     rank[np.lexsort((content, -weight))] = np.arange(groups)
     return rank[labels]

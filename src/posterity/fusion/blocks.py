@@ -1,134 +1,266 @@
-"""What all sites say of one block, side by side; plates laid out as one row of components."""
+"""What sites hold of one block of a posterior, side by side."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from posterity.arrays.stacks import unstacked
+from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import StructureError
-from posterity.families import ExponentialFamily, Plate, Tied, concatenate
+from posterity.families import ExponentialFamily, Plate, Tied, concatenate, stack
 from posterity.families.mixing import MixingWeights
 from posterity.fusion.paths import blocks
-from posterity.fusion.sites import Site
 
 Array = np.ndarray
 UNUSED = 1.0
 """A component with less than one expected observation is its prior, and matches nothing."""
 
 
+class MemberPriors:
+    """What the components of each site started from: every different prior once.
+
+    Attributes:
+        laws: the priors of one component; where the components of a site started from priors that
+            differ, all of them as a batch.
+        own: (J,) which of them is each site's, -1 where it is not known.
+    """
+
+    def __init__(self, priors: Sequence[ExponentialFamily | None] = ()):
+        self.laws: list[ExponentialFamily] = []
+        self._places: dict[bytes, int] = {}
+        seen: dict[int, int] = {id(None): -1}
+        for prior in priors:
+            if id(prior) not in seen:
+                seen[id(prior)] = self._place(prior)  # pyright: ignore[reportArgumentType]
+        self.own: Array = np.array([seen[id(prior)] for prior in priors], np.int32)
+
+    def _place(self, prior: ExponentialFamily) -> int:
+        law = prior
+        if isinstance(prior, Plate):
+            law = prior.members[0] if _alike(prior.members) else prior.members
+        key = b"".join(np.asarray(leaf).tobytes() for leaf in leaves(law))
+        place = self._places.setdefault(key, len(self.laws))
+        if place == len(self.laws):
+            self.laws.append(law)
+        return place
+
+    def extend(self, more: "MemberPriors") -> None:
+        """Append those of further sites."""
+        place = np.array([*map(self._place, more.laws), -1], np.int32)
+        self.own = np.concatenate([self.own, place[more.own]])
+
+    def take(self, sites: Int[Array, " some"]) -> "MemberPriors":
+        """Those of some of the sites."""
+        some = MemberPriors()
+        some.laws, some.own = self.laws, self.own[sites]
+        return some
+
+    @property
+    def exchangeable(self) -> Bool[Array, " sites"]:
+        """Whether a site's prior is known, and the same for all of its components."""
+        return np.array([*(not law.batch_shape for law in self.laws), False])[self.own]
+
+    def each(self, names: Sequence[str]) -> ExponentialFamily:
+        """The prior of one component at each site, as a batch (J,); all are known.
+
+        Raises:
+            StructureError: a site whose components started from priors that differ.
+        """
+        if not self.exchangeable.all():
+            site = int(np.flatnonzero(~self.exchangeable)[0])
+            raise differing_members(f"site {names[site]!r}")
+        return stack(self.laws)[self.own]
+
+    def at(self, sites: Int[Array, " n"]) -> ExponentialFamily:
+        """The priors (n,) of components at these sites, which are all exchangeable."""
+        used, place = np.unique(self.own[sites], return_inverse=True)
+        return stack([self.laws[index] for index in used.tolist()])[place]
+
+
+def one_member(prior: Any) -> ExponentialFamily:
+    """The prior of one component of the one that was given for a plate, or for a plain block."""
+    if not isinstance(prior, Plate):
+        return prior
+    if not _alike(prior.members):
+        raise differing_members("the prior")
+    return prior.members[0]
+
+
+def differing_members(place: str) -> StructureError:
+    """The error for components of one plate that started from different priors."""
+    return StructureError(
+        found=f"members that differ in the prior, at {place}",
+        expected="exchangeable members: one prior for all components of a plate",
+        fix="Use one prior for all components, or rule='barycenter'.",
+    )
+
+
+def _alike(members: ExponentialFamily) -> bool:
+    return not any((leaf != leaf[:1]).any() for leaf in leaves(members))
+
+
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """One block of every site's posterior, in the order of sites, with the priors that are known.
+    """One block of the posteriors of J sites, with N components in all: one a site, or a plate.
 
-    ``path`` is ``""`` where posteriors have no blocks.
+    Attributes:
+        path: of the block, ``""`` where posteriors have no blocks.
+        names: of the sites.
+        like: the block of the first site.
+        members: all components (N,), those of one site after those of another.
+        sizes: (J,) components of each site.
+        counts: (N,) expected observations; ones where there are no mixing weights.
+        used: (N,) whether a component has seen data; all have where that is not known.
+        concentrations: (J,) of the prior over mixing weights, all components together; zero where
+            it is not known.
+        priors: what components started from.
+        origin: the place from which the members are seen, None for the origin itself.
+        first: the index of the first site among all.
     """
 
     path: str
-    names: list[str]
-    posteriors: list[ExponentialFamily]
-    priors: list[ExponentialFamily | None]
+    names: Sequence[str]
+    like: ExponentialFamily
+    members: ExponentialFamily
+    sizes: Int[Array, " sites"]
+    counts: Float[Array, " n"]
+    used: Bool[Array, " n"]
+    concentrations: Float[Array, " sites"]
+    priors: MemberPriors
+    origin: Any = None
+    first: int = 0
+    in_memory: ClassVar[bool] = True
+
+    @classmethod
+    def of_sites(
+        cls,
+        path: str,
+        names: Sequence[str],
+        posteriors: Sequence[ExponentialFamily],
+        priors: Sequence[ExponentialFamily | None],
+    ) -> Self:
+        """From the block of each site, and its prior where that is known.
+
+        Raises:
+            StructureError: a prior over mixing weights that tells components apart.
+        """
+        like, many, known = posteriors[0], np.ones(len(names)), MemberPriors(priors)
+        if not isinstance(like, Plate):
+            plain = stack(posteriors)
+            return cls(path, names, like, plain, many.astype(int), many, many > 0, 0 * many, known)
+        plates: Any = posteriors
+        members = concatenate([plate.members for plate in plates])
+        sizes = np.array([plate.size for plate in plates])
+        counts, shown = np.ones(sizes.sum()), np.ones(len(names), bool)
+        if like.weights is None:
+            return cls(path, names, like, members, sizes, counts, counts > 0, 0 * many, known)
+        pairs = [(q.weights, p and p.weights) for q, p in zip(plates, priors, strict=True)]  # pyright: ignore
+        counts = np.concatenate([weights.counts(prior) for weights, prior in pairs])
+        shown = np.array([q.shows_prior or prior is not None for q, prior in pairs])
+        used = (counts >= UNUSED) | ~np.repeat(shown, sizes)
+        totals = [_total(*pair, name) for pair, name in zip(pairs, names, strict=True)]
+        return cls(path, names, like, members, sizes, counts, used, np.array(totals, float), known)
+
+    @classmethod
+    def of_batch(
+        cls,
+        path: str,
+        names: Sequence[str],
+        batch: ExponentialFamily,
+        prior: ExponentialFamily | None,
+    ) -> Self:
+        """From the blocks of sites as a batch (J,), which share a prior where one is known."""
+        like, many = batch[0], np.ones(len(names))
+        known = MemberPriors([prior] * len(names))
+        if not isinstance(batch, Plate):
+            return cls(path, names, like, batch, many.astype(int), many, many > 0, 0 * many, known)
+        members = map_leaves(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch.members)
+        sizes, weights = np.full(len(names), batch.size), batch.weights
+        counts = np.ones(sizes.sum())
+        if weights is None:
+            return cls(path, names, like, members, sizes, counts, counts > 0, 0 * many, known)
+        law = prior.weights if isinstance(prior, Plate) else None
+        counts, shown = weights.counts(law).reshape(-1), weights.shows_prior
+        some = unstacked(weights if shown else weights[:1])
+        totals = np.array([_total(w, law, name) for w, name in zip(some, names, strict=False)])
+        used = (counts >= UNUSED) | (not shown and law is None)
+        return cls(path, names, like, members, sizes, counts, used, totals * many, known)
+
+    @property
+    def plate(self) -> bool:
+        """Whether there is something to match."""
+        return isinstance(self.like, Plate)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether there are posteriors over mixing weights."""
+        return isinstance(self.like, Plate) and self.like.weights is not None
+
+    @functools.cached_property
+    def site(self) -> Int[Array, " n"]:
+        """The site of each component, by its index in this block."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     @property
     def place(self) -> str:
         """For error messages: which block."""
         return f" in block {self.path!r}" if self.path else ""
 
+    def at_components(self, of_sites: Float[Array, " all"]) -> Float[Array, " n"]:
+        """Numbers of all sites, for each component that of its site."""
+        return of_sites[self.first + self.site]
 
-@dataclasses.dataclass(frozen=True)
-class Plates(Block):
-    """The plates of a block: ``N`` components in all, those of one site after those of another."""
+    def pieces(self, labels: Array) -> Iterator[tuple["Block", Array]]:
+        """The block itself: what is in memory is one piece."""
+        yield self, labels
 
-    posteriors: list[Plate]  # pyright: ignore[reportIncompatibleVariableOverride]
-    priors: list[Plate | None]  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    @functools.cached_property
-    def members(self) -> ExponentialFamily:
-        """All components (N,)."""
-        return concatenate([plate.members for plate in self.posteriors])
-
-    @functools.cached_property
-    def sizes(self) -> Int[Array, " sites"]:
-        """The number of components of each site."""
-        return np.array([plate.size for plate in self.posteriors])
-
-    @functools.cached_property
-    def site(self) -> Int[Array, " n"]:
-        """The site of each component, by its index."""
-        return np.repeat(np.arange(len(self.sizes)), self.sizes)
-
-    @property
-    def weighted(self) -> bool:
-        """Whether there are posteriors over mixing weights."""
-        return self.posteriors[0].weights is not None
-
-    @property
-    def weights(self) -> list[tuple[MixingWeights, MixingWeights | None]]:
-        """Each site's posterior over mixing weights, and its prior where that is known."""
-        pairs = zip(self.posteriors, self.priors, strict=True)
-        return [(q.weights, p and p.weights) for q, p in pairs]  # pyright: ignore
-
-    @functools.cached_property
-    def counts(self) -> Float[Array, " n"]:
-        """Expected observations of each component; one each where there are no mixing weights."""
-        if not self.weighted:
-            return np.ones(len(self.site))
-        return np.concatenate([weights.counts(prior) for weights, prior in self.weights])
-
-    @functools.cached_property
-    def concentrations(self) -> Float[Array, " sites"]:
-        """The prior's concentration over all components together, by site; zero if not known.
-
-        Raises:
-            StructureError: a prior that tells components apart.
-        """
-        found = []
-        for (weights, prior), name in zip(self.weights, self.names, strict=True):
-            try:
-                found.append(weights.total(prior))
-            except StructureError as error:
-                raise error.at(f"site {name!r}") from error
-        return np.array(found, float)
-
-    @property
-    def used(self) -> Bool[Array, " n"]:
-        """Whether a component has seen data; all have where that is not known."""
-        if not self.weighted:
-            return np.ones(len(self.site), bool)
-        shown = np.array([q.shows_prior or prior is not None for q, prior in self.weights])
-        return (self.counts >= UNUSED) | ~shown[self.site]
-
-    def by_site(self, values: Array) -> dict[str, Array]:
+    def by_site(self, values: Array) -> Mapping[str, Array]:
         """What belongs to the components (N,) of each site."""
         pieces = np.split(values, np.cumsum(self.sizes)[:-1])
         return dict(zip(self.names, pieces, strict=True))
 
 
+def _total(weights: MixingWeights, prior: MixingWeights | None, name: str) -> float:
+    try:
+        return weights.total(prior)
+    except StructureError as error:
+        raise error.at(f"site {name!r}") from error
+
+
 @dataclasses.dataclass(frozen=True)
-class TiedPlates(Plates):
+class TiedBlock(Block):
     """Posteriors whose blocks share labels, with the plates in which the labels are matched.
 
     ``whole`` and ``whole_priors`` are the posteriors themselves and priors of as many labels.
     """
 
-    whole: list[Tied]
-    whole_priors: list[Tied | None]
+    whole: list[Tied] = dataclasses.field(default_factory=list)
+    whole_priors: list[Tied | None] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def of(
-        cls, path: str, names: list[str], whole: list[Tied], priors: list[Tied | None]
-    ) -> "TiedPlates":
+    def of_sites(
+        cls,
+        path: str,
+        names: Sequence[str],
+        posteriors: Sequence[ExponentialFamily],
+        priors: Sequence[ExponentialFamily | None],
+    ) -> Self:
         """From the posteriors; priors of another number of labels keep their concentrations."""
-        found: list[Tied | None] = []
+        whole: list[Any] = list(posteriors)
+        known: list[Any] = []
         for name, q, prior in zip(names, whole, priors, strict=True):
             try:
-                found.append(None if prior is None else resized(prior, q.labels))
+                known.append(None if prior is None else resized(prior, q.labels))  # pyright: ignore
             except StructureError as error:
                 raise error.at(f"site {name!r}") from error
-        plates = [q.as_plate(p) for q, p in zip(whole, found, strict=True)]
-        start = [None if p is None else p.as_plate(p) for p in found]
-        return cls(path, names, plates, start, whole, found)
+        plates = [q.as_plate(p) for q, p in zip(whole, known, strict=True)]
+        start = [None if p is None else p.as_plate(p) for p in known]
+        found = super().of_sites(path, names, plates, start)
+        return dataclasses.replace(found, whole=whole, whole_priors=known)
 
 
 def resized(prior: Tied, labels: int) -> Tied:
@@ -139,18 +271,17 @@ def resized(prior: Tied, labels: int) -> Tied:
     return type(prior).exchangeable(prior.as_plate(prior).members[0], spread, labels)
 
 
-def side_by_side(sites: Mapping[str, Site]) -> list[Block]:
-    """The blocks of all sites, which are of one structure."""
-    posteriors = [blocks(site.posterior) for site in sites.values()]
-    priors = [{} if site.prior is None else blocks(site.prior) for site in sites.values()]
-    return [
-        _kind(like)(path, list(sites), [q[path] for q in posteriors], [p.get(path) for p in priors])
-        for path, like in posteriors[0].items()
-    ]
-
-
-def _kind(like: ExponentialFamily) -> Callable[..., Block]:
-    """What lays a block of this family out."""
-    if isinstance(like, Tied):
-        return TiedPlates.of
-    return Plates if isinstance(like, Plate) else Block
+def side_by_side(
+    names: Sequence[str],
+    posteriors: Sequence[ExponentialFamily],
+    priors: Sequence[ExponentialFamily | None],
+) -> dict[str, Block]:
+    """By path, the blocks of all sites, whose posteriors are of one structure."""
+    own = [blocks(posterior) for posterior in posteriors]
+    known = [{} if prior is None else blocks(prior) for prior in priors]
+    return {
+        path: (TiedBlock if isinstance(like, Tied) else Block).of_sites(
+            path, names, [q[path] for q in own], [p.get(path) for p in known]
+        )
+        for path, like in own[0].items()
+    }

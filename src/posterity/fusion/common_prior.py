@@ -8,15 +8,15 @@ pool that commutes with learning from data (genest1986), as sure as one site's p
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from posterity.arrays.canonical import canonical_mean
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float
-from posterity.errors import ParameterError, StructureError
-from posterity.families import ExponentialFamily, stack
+from posterity.errors import ParameterError
+from posterity.families import ExponentialFamily
 from posterity.families.mixing import MixingWeights
 from posterity.ledger import Ledger
 
@@ -39,17 +39,14 @@ class CommonTotal(NamedTuple):
     others: Bool[Array, " sites"]
 
 
-def common_prior(
-    priors: Sequence[ExponentialFamily], given: ExponentialFamily | None = None
-) -> Common:
-    """What is ``given``, else the average of the natural parameters of all sites' priors.
+def common_prior(priors: ExponentialFamily, given: ExponentialFamily | None = None) -> Common:
+    """What is ``given``, else the average of the natural parameters of all sites' priors (J,).
 
     It is proper where they are, since natural parameters of distributions form a convex set, and
     does not depend on the order of sites.
     """
-    together = stack(priors)
-    prior = map_leaves(_average, together) if given is None else given
-    return Common(prior, unlike(together, prior))
+    prior = map_leaves(_average, priors) if given is None else given
+    return Common(prior, unlike(priors, prior))
 
 
 def unlike(priors: ExponentialFamily, common: ExponentialFamily) -> Bool[Array, " sites"]:
@@ -122,14 +119,3 @@ def warn_of_priors(rebased: Sequence[str], part: str, stacklevel: int = 3) -> No
 def _some(names: Sequence[str]) -> str:
     more = len(names) - 3
     return ", ".join(map(repr, names[:3])) + (f" and {more} more" if more > 0 else "")
-
-
-def one_member(prior: Any, place: str) -> ExponentialFamily:
-    """The one prior that all members of a plate's share; a StructureError if they differ."""
-    if any((leaf != leaf[:1]).any() for leaf in leaves(prior.members)):
-        raise StructureError(
-            found=f"members that differ in the prior, at {place}",
-            expected="exchangeable members: one prior for all components of a plate",
-            fix="Use one prior for all components, or rule='barycenter'.",
-        )
-    return prior.members[0]

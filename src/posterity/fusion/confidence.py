@@ -7,6 +7,7 @@ is right. How often matches of a given margin are wrong was measured (``docs/fus
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import scipy
@@ -45,13 +46,23 @@ class Confidence:
     levels: dict[int, float]
     free: bool
 
+    @property
+    def parts(self) -> Iterable[Clustering]:
+        """The clustering, as a part of all components after another; in memory there is one."""
+        return [self.clustering]
+
+    @property
+    def objective(self) -> float:
+        """What the levels are compared with."""
+        return self.clustering.objective
+
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
         """Rise of the objective, in nats, if a component were elsewhere: where it rises least.
 
         See :class:`Moves`.
         """
-        return Moves(self.clustering, self.free).margins()
+        return np.concatenate([Moves(part, self.free).margins() for part in self.parts])
 
     @functools.cached_property
     def components(self) -> dict[int, float]:
@@ -64,15 +75,19 @@ class Confidence:
         if not self.free:
             return {}
         met = dict(self.levels)
+        for number, objective in self.neighbours():
+            met[number] = min(objective, met.get(number, np.inf))
+        return self._above(met)
+
+    def neighbours(self) -> Iterator[tuple[int, float]]:
+        """Numbers of groups near the one found, and the objective of a clustering into as many."""
         for step in (_one_fewer, _one_more):
             current = self.clustering
             for _ in range(NEIGHBOURS):
                 current = step(current)
                 if current is None:
                     break
-                number = len(current.counts)
-                met[number] = min(current.objective, met.get(number, np.inf))
-        return self._above(met)
+                yield len(current.counts), current.objective
 
     @property
     def runner_up(self) -> tuple[int, float] | None:
@@ -83,16 +98,18 @@ class Confidence:
 
     @property
     def suspect(self) -> bool:
-        """Whether there may be doubts, at little cost: to first order, with some to spare.
+        """Whether some match or number may hang on little, told at little cost: to first order,
+        with some to spare.
 
-        None are looked for beyond :data:`AT_ONCE` and :data:`NUMBERS`.
+        It is not looked for beyond :data:`AT_ONCE` and :data:`NUMBERS`.
         """
         if _large(self.clustering):
             return False
         close = self.runner_up is not None and self.runner_up[1] < DOUBTFUL
         if close or not self.identified:
             return True
-        return Moves(self.clustering, self.free).least_at_first_order() < 2 * DOUBTFUL
+        least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
+        return min(least) < 2 * DOUBTFUL
 
     @functools.cached_property
     def identified(self) -> bool:
@@ -101,34 +118,35 @@ class Confidence:
         Posteriors of a Gaussian family carry none: two sites whose components differ by more than
         they are uncertain may share them and differ, or share nothing.
         """
-        found, local = self.clustering.judged, self.clustering.local
-        if not self.free or local.sites > 2 or not _scale_free(local.points.template):
+        local = self.clustering.local
+        criterion, points = local.criterion, local.points
+        if not self.free or criterion.sites > 2 or not _scale_free(points.template):
             return True
-        freedom = (len(local.points) - len(found.centres)) * local.points.coordinates.shape[1] / 2
+        found = self.clustering.judged
+        freedom = (criterion.total - len(found.centres)) * points.coordinates.shape[1] / 2
         return bool(not freedom or found.misfit < scipy.special.gammaincinv(freedom, CHANCE))
 
     def _above(self, levels: dict[int, float]) -> dict[int, float]:
-        objective = self.clustering.objective
-        above = {g: max(levels[g] - objective, 0.0) for g in levels}
+        above = {groups: max(level - self.objective, 0.0) for groups, level in levels.items()}
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
 
 
 def _one_fewer(clustering: Clustering) -> Clustering | None:
     fewer = drop(clustering, tries=1 if _large(clustering) else 3)
-    return None if fewer is None else _settled(fewer)
+    return None if fewer is None else _refined(fewer)
 
 
 def _one_more(clustering: Clustering) -> Clustering | None:
-    return _settled(split(clustering)) if (clustering.counts > 1).any() else None
+    return _refined(split(clustering)) if (clustering.counts > 1).any() else None
 
 
-def _settled(clustering: Clustering) -> Clustering:
+def _refined(clustering: Clustering) -> Clustering:
     return refine(clustering, sweeps=2) if _large(clustering) else polish(refine(clustering))
 
 
 def _large(clustering: Clustering) -> bool:
-    numbers = clustering.local.points.coordinates.size * len(clustering.counts)
-    return len(clustering.labels) * len(clustering.counts) > AT_ONCE or numbers > NUMBERS
+    pairs = clustering.local.criterion.total * len(clustering.counts)
+    return pairs > AT_ONCE or pairs * clustering.local.points.coordinates.shape[1] > NUMBERS
 
 
 def _scale_free(family: ExponentialFamily) -> bool:

@@ -2,47 +2,48 @@
 
 import functools
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from posterity.arguments import COUNT
+import numpy as np
+
+from posterity.arguments import POSITIVE
+from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
 from posterity.checks import check_proper
 from posterity.errors import IdentificationWarning, UsageError
 from posterity.families import ExponentialFamily
+from posterity.families.names import Names
 from posterity.fusion.alignment import Alignment, align
-from posterity.fusion.blocks import Plates, side_by_side
+from posterity.fusion.block_table import BlockTable
+from posterity.fusion.blocks import Block
 from posterity.fusion.combine import add, average
 from posterity.fusion.common_prior import pooled_posterior, warn_of_priors
 from posterity.fusion.divergences.discrepancy import Discrepancy
-from posterity.fusion.divergences.names import Name, divergence_of
+from posterity.fusion.divergences.names import Name
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.given import (
+from posterity.fusion.matching import Matching, MatchingName
+from posterity.fusion.networks.fuse import fuse_networks
+from posterity.fusion.networks.intake import without_networks
+from posterity.fusion.networks.options import Options
+from posterity.fusion.plan import Plan, read_planned
+from posterity.fusion.refusals import check_defined, check_has_plates
+from posterity.fusion.regions import kept_apart
+from posterity.fusion.result import Fusion
+from posterity.fusion.rules import Rule, RuleName
+from posterity.fusion.scale import scales_of
+from posterity.fusion.sites import Sites
+from posterity.fusion.sources import Fusible
+from posterity.fusion.user_matching import (
     given_labels,
     matching_by_name,
     names_of_components,
     warn_of_names,
 )
-from posterity.fusion.matching import Matching, MatchingName
-from posterity.fusion.networks.fuse import fuse_networks
-from posterity.fusion.networks.intake import has_units, in_memory, without_networks
-from posterity.fusion.networks.options import Options
-from posterity.fusion.refusals import (
-    check_defined,
-    check_family,
-    check_has_plates,
-    check_streamed,
-    check_together,
-    no_known_matching,
-)
-from posterity.fusion.regions import kept_apart
-from posterity.fusion.result import Fusion
-from posterity.fusion.rules import Rule, RuleName
-from posterity.fusion.scale import scales_of
-from posterity.fusion.sites import Fusible, check_counted_once, read_named, site_weights
-from posterity.fusion.sources import BUDGET, IN_MEMORY, items, small
-from posterity.fusion.stream import stream
 from posterity.status import Progress, ProgressCallback
+
+Array = np.ndarray
+Alignments = dict[str, Alignment]
 
 
 def fuse(
@@ -78,11 +79,10 @@ def fuse(
         divergence: what barycentres are the middle in. ``"reverse"`` for ``KL(global || local)``,
             the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin
             in mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of
-            order 1/2 or another as ``"renyi:0.3"``; ``"wasserstein"``, squared, for components
-            about Gaussians; ``"optimal-transport"`` of whole mixtures (extra ``transport``); or an
-            object of :mod:`posterity.fusion.divergences`. But for KL's two directions the matching
-            begins where the evidence found it, number of components included, and is alternated
-            with barycentres.
+            order 1/2 or another as ``"renyi:0.3"``; or an object of
+            :mod:`posterity.fusion.divergences`. But for KL's two directions the matching begins
+            where the evidence found it, number of components included, and is alternated with
+            barycentres.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`. Or a matching that is known, by site the fused component of each
             local one and -1 for what is left out, as ``Fusion.matching`` of another fusion has it.
@@ -121,7 +121,6 @@ def fuse(
             components apart, or a family for which the divergence is not defined.
         ParameterError: NaN, infinite or improper parameters, by site and block.
         ArtifactError: a file that cannot be read.
-        MissingExtraError: ``"optimal-transport"`` without POT.
 
     Source: claici2020; the choice of the number of components is ours (docs/decisions.md).
 
@@ -133,90 +132,91 @@ def fuse(
     >>> fused.components
     3
     """
-    by: Rule = _choice(Rule, rule, "rule")
-    side = divergence_of(divergence)
-    known = matching if isinstance(matching, Mapping) else None
-    how: Matching = _choice(Matching, "identity" if known is not None else matching, "matching")
-    COUNT.or_none().check(budget=budget)
-    check_family(prior)
-    check_together(how, side, components, absorb)
-    limit = None if how is Matching.KL_FUSION else IN_MEMORY
-    held, rest = small(posteriors, limit) if budget is None else ([], items(posteriors))
-    if rest is not None:
-        held, rest = in_memory(rest)
-    if rest is not None:
-        number = without_networks([], networks, components)
-        direction = check_streamed(absorb, known is not None, side)
-        found = stream(
-            rest,
-            components=number,
-            rule=by,
-            divergence=direction,
-            matching=how,
-            prior=prior,
-            weights=weights,
-            budget=BUDGET if budget is None else budget,
+    plan = Plan.of(rule, divergence, matching, components, prior, absorb, budget, networks)
+    sites = read_planned(posteriors, plan)
+    importance = _weights(sites.names, weights, plan.rule)
+    if plan.rule is Rule.PRODUCT:
+        sites.check_counted_once()
+    if sites.networks:
+        return _networks(sites, plan, importance)
+    aligned, names = _match(sites, plan, importance, progress)
+    return _combined(sites, plan, importance, aligned, {**sites.coordinates, **names})
+
+
+def _networks(sites: Sites, plan: Plan, importance: Float[Array, " sites"]) -> Fusion:
+    if plan.labels is not None:
+        raise UsageError(
+            found="a matching by site for networks, which have one a layer",
+            expected="posteriors with one plate",
+            fix="Leave matching out, or choose one by name.",
         )
-        return Fusion(found.posterior, found.ledger, found.plates, by, side, found.rebased)
-    sites, prior, names, labels = read_named(held, prior)
-    importance = site_weights(list(sites), weights, by)
-    if any(has_units(site.posterior) for site in sites.values()):
-        if known is not None:
-            raise no_known_matching("networks, which have one a layer")
-        return fuse_networks(
-            sites,
-            components=components,
-            rule=by,
-            divergence=side,
-            matching=how,
-            prior=prior,
-            importance=importance,
-            absorb=absorb,
-            budget=budget,
-            options=networks,
-        )
-    if by is Rule.PRODUCT:
-        check_counted_once(sites)
-    like, blocks = next(iter(sites.values())).posterior, side_by_side(sites)
-    number = without_networks([block.posteriors[0] for block in blocks], networks, components)
-    plates = [block for block in blocks if isinstance(block, Plates)]
-    check_has_plates(number, like, bool(plates))
+    return fuse_networks(
+        sites.held,
+        components=plan.components,
+        rule=plan.rule,
+        divergence=plan.divergence,
+        matching=plan.matching,
+        prior=sites.prior,
+        importance=importance,
+        absorb=plan.absorb,
+        budget=plan.budget,
+        options=plan.networks,
+    )
+
+
+def _match(
+    sites: Sites, plan: Plan, importance: Float[Array, " sites"], progress: ProgressCallback | None
+) -> tuple[Alignments, Names]:
+    """The matching of each plate, and what its components are called where sites named theirs."""
+    side, how, labels, aligned = plan.divergence, plan.matching, plan.labels, Alignments()
+    laws = {path: block.like for path, block in sites.blocks.items()}
+    plates = [block for block in sites.blocks.values() if block.plate]
+    number = without_networks(laws.values(), plan.networks, plan.components)
+    check_has_plates(number, sites.like, bool(plates))
     if isinstance(side, Discrepancy):
-        apart = plates if by is Rule.PRODUCT else blocks
-        check_defined(side, [(block.path, block.posteriors[0]) for block in apart])
+        paths = laws if plan.rule is Rule.BARYCENTER else [plate.path for plate in plates]
+        check_defined(side, [(path, laws[path]) for path in paths])
     by_name = None
-    if known is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
-        known = by_name = matching_by_name(labels, [plate.path for plate in plates])
-        how = how if known is None else Matching.IDENTITY
-    elif any(labels.values()):
+    if labels is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
+        by_name = matching_by_name(sites.labels, sites.names, [plate.path for plate in plates])
+        labels, how = by_name, how if by_name is None else Matching.IDENTITY
+    elif sites.labels:
         warn_of_names(f"matching={how.value!r} goes by what members say")
-    given = None if known is None else given_labels(known, plates, number)
-    aligned: dict[str, Alignment] = {}
+    given = None if labels is None else given_labels(labels, plates, number)
+    absorb, room = plan.absorb is not False, plan.bytes
     for plate in plates:
-        found = align(plate, how, side, number, importance, absorb is not False, given)
+        found = align(plate, how, side, number, importance, absorb, given, room)
         aligned[plate.path] = found
         if progress is not None:
             progress(Progress(len(aligned), len(plates), found.trace[-1]))
-    if by_name is not None:
-        (path,) = aligned
-        names = {**names, **names_of_components(labels, path, aligned[path].matching)}
     if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
         _warn_of_doubts(plates, aligned)
-    sampling = functools.partial(scales_of, plates, aligned, side)
-    if by is Rule.PRODUCT:
-        ledger, rebased, part = add(like, list(sites), blocks, aligned, prior)
-        if rebased and prior is None:
-            warn_of_priors(rebased, part)
-        ledger = kept_apart(ledger, sites, aligned)
-        pooled = pooled_posterior(ledger, rebased)
-        ledger, pooled = named(ledger, names), named(pooled, names)
-        return Fusion(pooled, ledger, aligned, by, side, rebased, sampling)
-    fused = average(like, blocks, aligned, side, importance)
-    check_proper(fused, "the fused posterior")
-    return Fusion(named(fused, names), None, aligned, by, side, sampling=sampling)
+    if by_name is None:
+        return aligned, {}
+    ((path, found),) = aligned.items()
+    return aligned, names_of_components(sites.labels, path, found.matching)
 
 
-def _warn_of_doubts(plates: Sequence[Plates], aligned: Mapping[str, Alignment]) -> None:
+def _combined(
+    sites: Sites, plan: Plan, importance: Float[Array, " sites"], aligned: Alignments, names: Names
+) -> Fusion:
+    """One posterior, by the rule; of products with a ledger."""
+    by, side, blocks = plan.rule, plan.divergence, sites.blocks
+    sampling = functools.partial(scales_of, blocks, aligned, side)
+    if by is Rule.BARYCENTER:
+        fused = average(sites.like, blocks, aligned, side, importance)
+        check_proper(fused, "the fused posterior")
+        return Fusion(named(fused, names), None, aligned, by, side, sampling=sampling)
+    room = np.inf if sites.in_memory else plan.bytes // 2
+    ledger, rebased, part = add(sites.like, sites.names, blocks, aligned, sites.prior, room)
+    if rebased and sites.prior is None:
+        warn_of_priors(rebased, part, stacklevel=4)
+    ledger = kept_apart(ledger, sites.held, aligned)
+    pooled = named(pooled_posterior(ledger, rebased), names)
+    return Fusion(pooled, named(ledger, names), aligned, by, side, rebased, sampling)
+
+
+def _warn_of_doubts(plates: list[Block | BlockTable], aligned: Alignments) -> None:
     for plate in plates:
         alignment = aligned[plate.path]
         suspect = alignment.confidence is not None and alignment.confidence.suspect
@@ -225,16 +225,26 @@ def _warn_of_doubts(plates: Sequence[Plates], aligned: Mapping[str, Alignment]) 
                 f"The matching{plate.place} hangs on little: {'; '.join(doubts)}. All is in "
                 ".margins and .components_evidence.",
                 IdentificationWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
-def _choice(kind: Any, value: Any, argument: str) -> Any:
-    try:
-        return kind(value)
-    except ValueError:
+def _weights(names: list[str], weights: Any, rule: Rule) -> Float[Array, " sites"]:
+    """A positive weight a site, at most one; ones if None, as it must be for a product."""
+    if weights is None:
+        return np.ones(len(names))
+    if rule is Rule.PRODUCT:
         raise UsageError(
-            found=f"{argument}={value!r}",
-            expected=f"one of {[member.value for member in kind]}",
-            fix=f"Choose one of these for {argument}.",
-        ) from None
+            found="weights with rule='product'",
+            expected="weights for rule='barycenter' only",
+            fix="Leave weights out: a product counts every observation once.",
+        )
+    named = isinstance(weights, Mapping) and set(weights) == set(names)
+    if not named or not all(map(POSITIVE.allows, weights.values())):
+        raise UsageError(
+            found=f"weights {weights}",
+            expected=f"a positive weight for each of {list(names)}",
+            fix="Name every site once, with a finite positive weight.",
+        )
+    found = np.array([weights[name] for name in names], dtype=float)
+    return found / found.max()  # sums of large ones would be infinite

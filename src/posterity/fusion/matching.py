@@ -59,7 +59,7 @@ def match(
     ``Matching.IDENTITY`` labels are those ``given``, or else a component's place in its site.
     """
     if given is None:
-        _check_components(np.diff(starts), matching, components)
+        check_components(np.diff(starts), matching, components)
         given = np.concatenate([np.arange(size) for size in np.diff(starts)])
     order, bounds = _canonical_order(members, starts, counts)
     other = divergence if isinstance(divergence, Discrepancy) else None
@@ -133,9 +133,10 @@ def scrambled(keys: np.ndarray) -> np.ndarray:
     return keys ^ (keys >> np.uint64(31))
 
 
-def _check_components(
+def check_components(
     sizes: Int[Array, " sites"], matching: Matching, components: int | None
 ) -> None:
+    """Raise a UsageError for a number of components that these sites cannot have."""
     fixed = matching in (Matching.HUNGARIAN, Matching.IDENTITY)
     low, high = int(sizes.max()), int(sizes.max() if fixed else sizes.sum())
     if fixed and sizes.min() != low:

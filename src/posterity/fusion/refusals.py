@@ -1,10 +1,13 @@
 """What fusing refuses, and why."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from posterity.arguments import Constraint
+from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily, Plate, Tied
+from posterity.families import ExponentialFamily, Network, Plate
+from posterity.families.layers import Dense
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
@@ -40,15 +43,60 @@ def check_held(empty: Sequence[str], place: str) -> None:
         )
 
 
-def check_family(prior: object) -> None:
-    """Raise a StructureError for a prior that is a ledger, a path, or anything else."""
-    if prior is not None and not isinstance(prior, ExponentialFamily):
+def check_structure(
+    first: str,
+    like: ExponentialFamily,
+    posteriors: Mapping[str, ExponentialFamily],
+    prior: ExponentialFamily | None,
+) -> None:
+    """Raise a StructureError unless posteriors, and the prior, have the structure of the first."""
+    if like.batch_shape:
         raise StructureError(
-            found=f"prior={prior!r}",
-            expected="an exponential family",
-            fix="Give that of a ledger as ledger.prior, and that in a file as "
-            "posterity.load(path).",
+            found=f"a batch of shape {like.batch_shape} at site {first!r}",
+            expected="one posterior a site, or a batch (sites,) of posteriors with plates",
+            fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
         )
+    networks = {n: q for n, q in posteriors.items() if isinstance(q, Network)}
+    if len(networks) == len(posteriors):
+        _check_layers(networks)  # which says of which layer
+    outline = like.outline(plates=False)
+    alike = f"the family, blocks and dimensions of site {first!r}: {like!r} (plates may differ in "
+    for name, posterior in posteriors.items():
+        if posterior.batch_shape or posterior.outline(plates=False) != outline:
+            raise StructureError(
+                found=f"{posterior!r} at site {name!r}",
+                expected=f"{alike}size)",
+                fix="Fit the same model at every site.",
+            )
+    if prior is not None and (prior.batch_shape or prior.outline(plates=False) != outline):
+        raise StructureError(
+            found=f"prior {prior!r}",
+            expected=f"{alike}size)",
+            fix="Give one of the posteriors' family; wrap that of one component "
+            "as posterity.Plate(stack([member])).",
+        )
+    if prior is not None:
+        check_proper(prior, "the prior")
+
+
+def _check_layers(networks: Mapping[str, Network]) -> None:
+    """Refuse networks of other depths, inputs, outputs or kinds of layers, by site and layer."""
+    (first, like), *others = networks.items()
+    if not isinstance(like.layers[-1], Dense):
+        raise StructureError(
+            found=f"a last layer {like.layers[-1]}",
+            expected="a dense one, whose outputs mean the same at every site",
+            fix="End the network with a Dense layer.",
+        )
+    for name, network in others:
+        if (difference := network.layers.difference(like.layers)) is not None:
+            raise StructureError(
+                found=f"{difference[0]} at site {name!r}",
+                expected=f"{difference[1]}, as at site {first!r}; numbers of hidden units may "
+                "differ",
+                fix="Fuse networks of one depth, with the same inputs, outputs, windows and "
+                "activations.",
+            )
 
 
 def check_has_plates(components: int | None, like: object, plates: bool) -> None:
@@ -58,16 +106,6 @@ def check_has_plates(components: int | None, like: object, plates: bool) -> None
             found=f"components={components} for {like!r}",
             expected="components only where there is a Plate",
             fix="Leave components out.",
-        )
-
-
-def check_streams(block: object) -> None:
-    """Raise a UsageError for what is only fused in memory: blocks that share labels."""
-    if isinstance(block, Tied):
-        raise UsageError(
-            found=f"a {type(block).__name__} in a stream (budget=, or more than 64 MiB)",
-            expected="posteriors whose blocks share labels to be fused in memory",
-            fix="Leave budget out, or fuse regions of fewer sites first, and then their ledgers.",
         )
 
 
@@ -102,6 +140,12 @@ def warn_of_copies(first: str, second: str, stacklevel: int = 4) -> None:
 
 # --- options of fuse that do not go together -----------------------------------------------------
 
+PRIOR = Constraint(
+    "an exponential family; that of a ledger is ledger.prior, that in a file posterity.load(path)",
+    lambda value: value is None or isinstance(value, ExponentialFamily),
+    StructureError,
+)
+
 
 def check_together(
     how: Matching, side: Divergence | Discrepancy, components: object, absorb: bool | None
@@ -121,36 +165,12 @@ def check_together(
         )
 
 
-def check_streamed(absorb: bool | None, known: bool, side: Divergence | Discrepancy) -> Divergence:
-    """The side, which is one of KL; a UsageError for what is not done with streamed sites.
-
-    Sites that are read once are gone by the time it shows which of their components are one; and
-    passes keep sums of parameters, which only KL's barycentres are made of.
-    """
-    held = "sites that are matched in memory: up to 64 MiB of parameters, no budget="
-    if absorb:
-        raise UsageError(
-            found="absorb=True with sites that are streamed",
-            expected=held,
-            fix="Leave absorb out, or fuse regions of fewer sites first, and then their ledgers.",
-        )
-    if known:
-        raise no_known_matching("sites that are streamed")
-    if isinstance(side, Discrepancy):
-        raise UsageError(
-            found=f"divergence={side.value!r} with sites that are streamed",
-            expected=held,
-            fix="Choose divergence='reverse' or 'forward', or fuse regions of fewer sites first.",
-        )
-    return side
-
-
-def no_known_matching(what: str) -> UsageError:
-    """For a matching that is given, where none can be."""
+def beyond_memory(what: str, budget: int) -> UsageError:
+    """The error for what is only done in memory, of sites that take more than it may."""
     return UsageError(
-        found=f"a matching by site for {what}",
-        expected="posteriors with one plate that are matched in memory",
-        fix="Leave matching out, or choose one by name.",
+        found=f"{what} of sites whose parameters take more than an eighth of budget={budget}",
+        expected="parameters that fit: sums of them, all that passes keep, do not suffice",
+        fix="Pass a larger budget, or none; or fuse regions of fewer sites, and their ledgers.",
     )
 
 

@@ -27,7 +27,8 @@ import numpy as np
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.blocks import Plates
+from posterity.fusion.block_table import BlockTable
+from posterity.fusion.blocks import Block
 from posterity.fusion.geometry import Divergence
 
 Array = np.ndarray
@@ -81,10 +82,10 @@ class Scale:
 
 
 def scales_of(
-    plates: list[Plates], aligned: Mapping[str, Alignment], divergence: Any
+    blocks: Mapping[str, Block | BlockTable], aligned: Mapping[str, Alignment], divergence: Any
 ) -> dict[str, Scale]:
     """The scale of each plate, by its path."""
-    return {plate.path: _scale(plate, aligned[plate.path], divergence) for plate in plates}
+    return {path: _scale(blocks[path], own, divergence) for path, own in aligned.items()}
 
 
 def without(aligned: Mapping[str, Alignment], why: str) -> dict[str, Scale]:
@@ -110,20 +111,22 @@ def _alone(alignment: Alignment, rows: Array, why: str) -> Scale:
     return Scale(residual, None, None, count, why)
 
 
-def _scale(plates: Plates, alignment: Alignment, divergence: Any) -> Scale:
+def _scale(block: Block | BlockTable, alignment: Alignment, divergence: Any) -> Scale:
     rows = _matched(alignment)
     bare = lambda why: _alone(alignment, rows, why)
     if not rows.any():
         return bare("nothing was matched")
     if not isinstance(divergence, Divergence):
         return bare(f"only KL has one, and this is {divergence.value}")
-    priors = [prior and prior.members for prior in plates.priors]
-    if any(prior is None for prior in priors):
+    if not isinstance(block, Block):
+        return bare("there are too many sites: they were matched in passes")
+    if (block.priors.own < 0).any():
         return bare("the sites' priors are not known")
-    prior: Any = priors[0][(0,)] if priors[0] is not None else None
-    if any(not _same(prior, other) for other in priors):
+    prior: Any = block.priors.laws[0]
+    prior = prior[0] if prior.batch_shape else prior
+    if not all(_same(prior, other) for other in block.priors.laws):
         return bare("the sites' priors differ")
-    members, labels = Absorbing.of(plates, alignment.into).members, alignment.labels
+    members, labels = Absorbing.of(block, alignment.into).members, alignment.labels
     closed = prior.gaussian and divergence is Divergence.REVERSE
     if DRAWS * members.dimension * int(rows.sum()) > MOST_NUMBERS and not closed:
         return bare("there is too much to draw")

@@ -22,7 +22,7 @@ from posterity.fusion.clustering import (
 )
 from posterity.fusion.criterion import buffet
 from posterity.fusion.geometry import CACHED, chunks
-from posterity.fusion.rejoin import rejoin
+from posterity.fusion.merging import merge_halves
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -90,7 +90,7 @@ def search(local: LocalComponents, components: int | None = None) -> Found:
     else:
         seed = _search_sample(local.take(sample), components)
         found = _extend(local, seed.clustering, components)
-    if components is not None or (whole := rejoin(found.clustering)) is found.clustering:
+    if components is not None or (whole := merge_halves(found.clustering)) is found.clustering:
         return found
     return Found(whole, found.trace, joined=True)
 
@@ -471,7 +471,7 @@ def _open(local: LocalComponents, seed: Clustering, components: int | None) -> I
     """Labels of all components: a group of the seed's, or one of the outliers' own."""
     groups, costs = len(seed.counts), local.costs.at(seed.centroids)
     # With the number given, a group of one's own is for those who find no other.
-    price = 1e6 * (1 + costs.max()) if components is not None else _price(seed)
+    price = 1e6 * (1 + costs.max()) if components is not None else price_of_a_group(seed)
     labels = assign(costs, local.starts, price)
     outliers = np.flatnonzero(labels == groups)
     if len(outliers):
@@ -480,7 +480,7 @@ def _open(local: LocalComponents, seed: Clustering, components: int | None) -> I
     return packed(labels, groups)
 
 
-def _price(seed: Clustering) -> float:
+def price_of_a_group(seed: Clustering) -> float:
     """The divergence, in nats, beyond which a component founds a group of its own.
 
     What a group costs in the description, but no less than twice what any component of the

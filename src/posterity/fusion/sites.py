@@ -1,8 +1,9 @@
-"""What comes in: posteriors, ledgers or files, by the names of their sites, and fit to be fused."""
+"""Sites as they come: named, checked, in one order of coordinates, and laid side by side."""
 
+import itertools
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,28 +11,38 @@ import numpy as np
 
 from posterity.arrays.stacks import stacked, unstacked
 from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Float
-from posterity.artifact import Posterior, open_artifact
+from posterity.artifact import open_artifact
 from posterity.artifact.aligned import aligned, coordinates_in, labels_in, named, ordered, unnamed
-from posterity.artifact.recipes import check_same
+from posterity.artifact.many import Alone, Several, read_alone, read_many
+from posterity.artifact.recipes import KEY, check_same
 from posterity.checks import check_adds, check_proper
-from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import Distribution, ExponentialFamily, Network, at_rest
-from posterity.families.layers import Dense
+from posterity.errors import ParameterError
+from posterity.families import ExponentialFamily, at_rest
 from posterity.families.names import Names
+from posterity.fusion.block_table import BlockTable
+from posterity.fusion.blocks import Block, side_by_side
+from posterity.fusion.networks.intake import has_units
+from posterity.fusion.paths import blocks
 from posterity.fusion.refusals import (
     check_enough,
     check_priors_known,
+    check_structure,
     counted_twice,
     twice,
     warn_of_copies,
 )
-from posterity.fusion.rules import Rule
+from posterity.fusion.sources import Item, is_batch, one_by_one
 from posterity.ledger import Ledger
 
-Fusible = Posterior | str | os.PathLike[str]
 AT_A_TIME = 256
 """Sites that are checked together: many share a call, and few leave the processor's cache."""
+TOGETHER = 512
+"""Single sites of a table that are checked and laid down at a time."""
+SOME = 4
+"""Sites without a prior that are remembered: an error names three."""
+TableOf = Callable[[str, ExponentialFamily, Sequence[str], bool], BlockTable]
+"""Makes the table of a block (its path, that of the first site) of sites with these names; of every
+component, or of those that have seen data."""
 
 
 class Site(NamedTuple):
@@ -46,215 +57,284 @@ class Site(NamedTuple):
     ledger: Ledger | None = None
 
 
-def read_sites(
-    posteriors: Sequence[Fusible] | Mapping[str, Fusible] | Fusible,
-    prior: ExponentialFamily | None = None,
-) -> dict[str, Site]:
-    """Sites by name, sorted, all of one structure; ``prior`` is of those who bring none.
+class Sites:
+    """All sites, checked; without names of coordinates, which all have in one order.
 
-    Coordinates that have names are put in one order, topics over one vocabulary.
-    """
-    return read_named(posteriors, prior).sites
-
-
-class Named(NamedTuple):
-    """Sites without names of coordinates; and these, as all have them, in that order.
-
-    ``prior`` is that of sites that bring none, in that order too; ``labels`` are the names of
-    members of plates, by site and path.
+    Attributes:
+        names: of the sites, sorted where they are in memory.
+        like: the posterior of the first.
+        blocks: what all hold, by path of the block; nothing of networks.
+        held: the sites themselves, where they are in memory.
+        prior: that of sites that bring none.
+        coordinates: the names of coordinates.
+        labels: the names of members of plates, by site and path, of sites that give some.
     """
 
-    sites: dict[str, Site]
-    prior: ExponentialFamily | None
-    names: Names
-    labels: dict[str, dict[str, tuple[str, ...]]]
+    def __init__(self, prior: ExponentialFamily | None, table: TableOf | None):
+        self.names: list[str] = []
+        self.like: Any = None
+        self.blocks: dict[str, Block | BlockTable] = {}
+        self.held: dict[str, Site] = {}
+        self.prior = prior
+        self.coordinates: Names = {}
+        self.labels: dict[str, dict[str, tuple[str, ...]]] = {}
+        self._table, self._first = table, ""
+        self._known: set[str] = set()
+        self._recipe: dict[str, Mapping[str, str]] = {}
+        self._without_prior: list[str] = []
+        self._owners: dict[str, str] = {}
+        self._shared: tuple[str, str, str] | None = None
+        self._ledgers: set[str] = set()
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether all sites are matched in memory."""
+        return self._table is None
 
-def read_named(
-    posteriors: Sequence[Fusible] | Mapping[str, Fusible] | Fusible,
-    prior: ExponentialFamily | None = None,
-) -> Named:
-    """The same, and what names they gave."""
-    opened: dict[str, Any] = {}
-    about: dict[str, Mapping[str, str]] = {}
-    for name, value in _named(posteriors):
-        value, own, provenance = _opened(value)
-        name = name if name is not None else own or f"site-{len(opened):04d}"
-        if name in opened:
+    @property
+    def networks(self) -> bool:
+        """Whether sites are networks with hidden units, whose layers are matched."""
+        return has_units(self.like)
+
+    # --- what comes ------------------------------------------------------------------------------
+
+    def enrol(self, name: str | None, value: Any, provenance: Mapping[str, str]) -> str:
+        """The name of a further site, whose file was fitted as those before were."""
+        own = "+".join(value.sites) if isinstance(value, Ledger) else ""
+        name = name if name is not None else own or f"site-{len(self._known):04d}"
+        if name in self._known:
             raise twice(name)
-        opened[name], about[name] = value, provenance
-    check_same(about)
-    opened = dict(sorted(opened.items()))  # the order of coordinates is that of the first
-    labels = {name: labels_in(value) for name, value in opened.items()}
-    both = opened if prior is None else {**opened, "the prior": prior}
-    opened, names = aligned(opened)
-    for line in unnamed(both, names or coordinates_in(prior)):
-        warnings.warn(line, stacklevel=3)
-    prior, names = ordered(prior, names, "the prior", "the sites"), names or coordinates_in(prior)
-    found = _sites({name: named(value, {}) for name, value in opened.items()})
-    check_enough(len(found))
-    found = dict(sorted(found.items()))  # those of one shape came together
-    _check_structure(found, prior)
-    rest = None if prior is None else named(at_rest(prior), {})
-    known = {n: s._replace(prior=rest) if s.prior is None else s for n, s in found.items()}
-    return Named(known, rest, names, labels)
+        self._known.add(name)
+        if KEY in provenance:
+            self._recipe = self._recipe or {name: provenance}
+            check_same({**self._recipe, name: provenance})
+        return name
+
+    def take(self, opened: Mapping[str, Any]) -> None:
+        """Further sites: posteriors and ledgers, by name."""
+        if not opened:
+            return
+        self.labels |= {n: labels for n, value in opened.items() if (labels := labels_in(value))}
+        found = self._checked({n: named(q, {}) for n, q in self._ordered(opened).items()})
+        self._begin(found)
+        sites = {n: s if s.prior else s._replace(prior=self.prior) for n, s in found.items()}
+        self._without_prior += [name for name, site in sites.items() if site.prior is None][:SOME]
+        for name, site in sites.items():
+            self._own(name, site.contributors)
+        if self.in_memory:
+            self.held = sites
+        posteriors, priors, *_ = map(list, zip(*sites.values(), strict=True))
+        apart = {} if self.networks else side_by_side(list(sites), posteriors, priors)
+        self._lay(list(sites), apart)
+
+    def take_batch(
+        self, names: list[str], batch: ExponentialFamily, prior: ExponentialFamily | None
+    ) -> None:
+        """Further sites as one batch (J,), of ledgers if there is the one prior of them all."""
+        if labels := labels_in(batch):
+            self.labels |= dict.fromkeys(names, labels)
+        (batch, *own) = self._ordered(
+            {names[0]: batch} if prior is None else {names[0]: batch, "its prior": prior}
+        ).values()
+        batch = at_rest(named(batch, {}))
+        start: Any = named(own[0], {}) if own else self.prior
+        self._begin({names[0]: Site(batch[0], start)})
+        try:
+            check_proper(batch, "these sites")
+        except ParameterError:
+            for index, name in enumerate(names):  # the error names its site
+                check_proper(batch[index], f"site {name!r}")
+        self._without_prior += names[:SOME] if start is None else []
+        for name in names if own else ():
+            self._own(name, (name,))
+        known, parts = {} if start is None else blocks(start), blocks(batch)
+        self._lay(
+            names, {p: Block.of_batch(p, names, part, known.get(p)) for p, part in parts.items()}
+        )
+
+    def _ordered(self, opened: Mapping[str, Any]) -> dict[str, Any]:
+        """Coordinates in the order of the first that names them; topics over one vocabulary.
+
+        Warns:
+            UserWarning: of sites that name none, where others do.
+        """
+        if self.like is None or not self.coordinates:
+            found, names = aligned(opened)
+            self._first = self._first or repr(next(iter(opened)))
+            before = self.prior
+            self.prior = ordered(before, names, "the prior", "the sites")
+            self.coordinates = names or coordinates_in(self.prior)
+            self.prior = None if before is None else named(at_rest(self.prior), {})
+            opened = opened if before is None else {**opened, "the prior": before}
+        else:
+            wanted = self.coordinates
+            own = {n: named(value, coordinates_in(value)) for n, value in opened.items()}
+            found = {n: ordered(value, wanted, repr(n), self._first) for n, value in own.items()}
+        for line in unnamed(opened, self.coordinates):
+            warnings.warn(line, stacklevel=5)
+        return found
+
+    def _checked(self, opened: Mapping[str, Any]) -> dict[str, Site]:
+        """What each brings, proper and at rest."""
+        sums = {n: q.total if isinstance(q, Ledger) else q for n, q in opened.items()}
+        alike: dict[Any, list[str]] = {}
+        for name, value in sums.items():
+            check_adds(value, f"site {name!r}")
+            alike.setdefault((value.outline(), value.batch_shape), []).append(name)
+        rested: dict[str, ExponentialFamily] = {}
+        for names in alike.values():
+            for start in range(0, len(names), AT_A_TIME):
+                some = {name: sums[name] for name in names[start : start + AT_A_TIME]}
+                rested |= zip(some, _together(some), strict=True)
+        sites = {name: Site(q, None) for name, q in rested.items()}
+        ledgers = [(name, value) for name, value in opened.items() if isinstance(value, Ledger)]
+        sites |= {n: Site(rested[n], value.prior, value.sites, value) for n, value in ledgers}
+        return {name: sites[name] for name in opened}
+
+    def _begin(self, sites: Mapping[str, Site]) -> None:
+        """Compare the structure of sites, and of the prior, with that of the first of all."""
+        name, site = next(iter(sites.items()))
+        prior = self.prior if self.like is None else None
+        if self.like is None:
+            self.like, self._like = site.posterior, (name, site.posterior)
+        check_structure(*self._like, {n: s.posterior for n, s in sites.items()}, prior)
+
+    def _own(self, name: str, contributors: Iterable[str]) -> None:
+        """Note whose data a ledger holds."""
+        for contributor in contributors:
+            self._ledgers.add(name)
+            owner = self._owners.setdefault(contributor, name)
+            if owner != name and self._shared is None:
+                self._shared = contributor, owner, name
+
+    def _lay(self, names: list[str], found: Mapping[str, Block]) -> None:
+        """Append blocks to those of the sites before."""
+        for path, block in found.items():
+            if self._table is None:
+                self.blocks[path] = block
+                continue
+            if path not in self.blocks:
+                self.blocks[path] = self._table(path, block.like, self.names, bool(self.labels))
+            table: Any = self.blocks[path]
+            table.append(block)
+        self.names += names
+
+    # --- when all have come ----------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Nothing more will come: a UsageError for fewer than two sites."""
+        check_enough(len(self._known))
+        for block in self.blocks.values():
+            if isinstance(block, BlockTable):
+                block.close()
+
+    def check_counted_once(self) -> None:
+        """Refuse sites without a prior, and data that a product would count twice.
+
+        Warns:
+            UserWarning: of two sites that agree to the last bit, where a ledger tells them apart.
+        """
+        check_priors_known(self._without_prior)
+        if self._shared is not None:
+            contributor, first, second = self._shared
+            raise counted_twice(f"data of site {contributor!r}", first, second)
+        for first, second in self._copies():
+            if not {first, second} & self._ledgers:
+                raise counted_twice("the same posterior", first, second)
+            warn_of_copies(first, second)
+
+    def _copies(self) -> Iterator[tuple[str, str]]:
+        """Pairs of sites that hold the same, to the last bit."""
+        if self.in_memory:
+            seen: dict[bytes, str] = {}
+            for name, site in self.held.items():
+                content = b"".join(np.asarray(leaf).tobytes() for leaf in leaves(site.posterior))
+                if (twin := seen.setdefault(content, name)) != name:
+                    yield twin, name
+            return
+        keys = np.zeros(len(self.names), np.uint64)
+        for block in self.blocks.values():
+            keys = keys * np.uint64(3) + block.keys  # pyright: ignore[reportAttributeAccessIssue]
+        order = np.argsort(keys, kind="stable")
+        for at in np.flatnonzero(keys[order][1:] == keys[order][:-1]).tolist():
+            first, second = sorted((self.names[order[at]], self.names[order[at + 1]]))
+            yield first, second
 
 
-def _named(posteriors: Any) -> Iterable[tuple[str | None, Any]]:
-    if isinstance(posteriors, Mapping):
-        return posteriors.items()
-    alone = isinstance(posteriors, str | os.PathLike | Distribution | Ledger)
-    return [(None, posterior) for posterior in ([posteriors] if alone else posteriors)]
+def read_sites(
+    posteriors: Iterable[Item], prior: ExponentialFamily | None = None, table: TableOf | None = None
+) -> Sites:
+    """All sites: in memory, or laid down as tables that ``table`` makes.
+
+    Coordinates that have names are put in one order, topics over one vocabulary; ``prior`` is of
+    those who bring none.
+
+    Raises:
+        UsageError, StructureError, ParameterError, ArtifactError: as :func:`posterity.fuse`.
+    """
+    sites = Sites(prior, table)
+    if sites.in_memory:
+        _read_all(sites, one_by_one(posteriors))
+    else:
+        _read_on(sites, posteriors)
+    sites.close()
+    return sites
 
 
-def _opened(value: Fusible) -> tuple[Any, str | None, Mapping[str, str]]:
-    """The object behind a path, the name it brings, and what the file says beside."""
-    stem, about = None, {}
-    if isinstance(value, str | os.PathLike):
-        stem, (value, told) = Path(value).stem, open_artifact(value)
-        about = told.provenance
-    own = "+".join(value.sites) if isinstance(value, Ledger) else ""
-    return value, own or stem, about
+def _read_all(sites: Sites, posteriors: Iterable[Item]) -> None:
+    opened: dict[str, Any] = {}
+    for name, value in posteriors:
+        provenance: Mapping[str, str] = {}
+        if isinstance(value, str | os.PathLike):
+            stem, (value, told) = Path(value).stem, open_artifact(value)
+            provenance = told.provenance
+            single = not (isinstance(value, Ledger) and value.sites)
+            name = stem if name is None and single else name
+        elif isinstance(value, Alone):
+            name, value, _, provenance = value
+        opened[sites.enrol(name, value, provenance)] = value
+    sites.take(dict(sorted(opened.items())))
 
 
-def _sites(opened: Mapping[str, Any]) -> dict[str, Site]:
-    """What each brings, proper and at rest."""
-    ledgers = {name: value for name, value in opened.items() if isinstance(value, Ledger)}
-    sums = {name: ledger.total for name, ledger in ledgers.items()}
-    rested = _rested({**opened, **sums})
-    return {
-        name: Site(q, ledgers[name].prior, ledgers[name].sites, ledgers[name])
-        if name in ledgers
-        else Site(q, None)
-        for name, q in rested.items()
-    }
+def _read_on(sites: Sites, posteriors: Iterable[Item]) -> None:
+    """Single sites many at a time, those that come as a batch as they are."""
+    waiting: dict[str, Any] = {}
+    for name, value in _opened_together(posteriors):
+        batch = isinstance(value, Several) or (name is None and is_batch(value))
+        if batch or len(waiting) == TOGETHER:
+            sites.take(waiting)
+            waiting = {}
+        if isinstance(value, Several):
+            names = [sites.enrol(own, None, value.provenance) for own in value.names]
+            sites.take_batch(names, value.posterior, value.prior)
+        elif batch:
+            names = [sites.enrol(None, None, {}) for _ in range(value.batch_shape[0])]
+            sites.take_batch(names, value, None)
+        elif isinstance(value, Alone):
+            waiting[sites.enrol(value.name, value.value, value.provenance)] = value.value
+        else:
+            waiting[sites.enrol(name, value, {})] = value
+    sites.take(waiting)
 
 
-def _rested(posteriors: Mapping[str, Any]) -> dict[str, ExponentialFamily]:
-    """Checked and brought to rest, those of one shape all at once."""
-    alike: dict[Any, list[str]] = {}
-    for name, value in posteriors.items():
-        check_adds(value, f"site {name!r}")
-        alike.setdefault((value.outline(), value.batch_shape), []).append(name)
-    some = [
-        names[start : start + AT_A_TIME]
-        for names in alike.values()
-        for start in range(0, len(names), AT_A_TIME)
-    ]
-    return {
-        name: value
-        for names in some
-        for name, value in zip(names, _together(names, posteriors), strict=True)
-    }
+def _opened_together(posteriors: Iterable[Item]) -> Iterator[Item]:
+    """The same, with files read; those without names of their own many at a time."""
+    by_path = lambda item: item[0] is None and isinstance(item[1], str | os.PathLike)
+    for paths, some in itertools.groupby(posteriors, by_path):
+        while paths and (few := [os.fspath(p) for _, p in itertools.islice(some, TOGETHER)]):
+            yield from ((None, found) for found in read_many(few))
+        for name, value in () if paths else some:
+            path = isinstance(value, str | os.PathLike)
+            yield name, read_alone(os.fspath(value), name) if path else value
 
 
-def _together(
-    names: Sequence[str], posteriors: Mapping[str, ExponentialFamily]
-) -> list[ExponentialFamily]:
-    """Of one shape: proper and at rest."""
-    some = [posteriors[name] for name in names]
-    together = at_rest(stacked(some[0], some))
+def _together(some: Mapping[str, ExponentialFamily]) -> list[ExponentialFamily]:
+    """Posteriors of one shape, proper and at rest."""
+    like = next(iter(some.values()))
+    together = at_rest(stacked(like, list(some.values())))
     try:
         check_proper(together, "all sites")
     except ParameterError:
-        for name in names:  # it says whose it is
-            check_proper(posteriors[name], f"site {name!r}")
+        for name, posterior in some.items():  # it says whose it is
+            check_proper(posterior, f"site {name!r}")
     return unstacked(together)
-
-
-def _check_layers(networks: Mapping[str, Network]) -> None:
-    """Refuse networks of other depths, inputs, outputs or kinds of layers, by site and layer."""
-    (first, like), *others = networks.items()
-    if not isinstance(like.layers[-1], Dense):
-        raise StructureError(
-            found=f"a last layer {like.layers[-1]}",
-            expected="a dense one, whose outputs mean the same at every site",
-            fix="End the network with a Dense layer.",
-        )
-    for name, network in others:
-        if (difference := network.layers.difference(like.layers)) is not None:
-            raise StructureError(
-                found=f"{difference[0]} at site {name!r}",
-                expected=f"{difference[1]}, as at site {first!r}; numbers of hidden units may "
-                "differ",
-                fix="Fuse networks of one depth, with the same inputs, outputs, windows and "
-                "activations.",
-            )
-
-
-def _check_structure(sites: Mapping[str, Site], prior: ExponentialFamily | None) -> None:
-    first, expected = next((name, site.posterior) for name, site in sites.items())
-    if expected.batch_shape:
-        raise StructureError(
-            found=f"a batch of shape {expected.batch_shape} at site {first!r}",
-            expected="one posterior a site",
-            fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
-        )
-    networks = {n: s.posterior for n, s in sites.items() if isinstance(s.posterior, Network)}
-    if len(networks) == len(sites):
-        _check_layers(networks)
-    outline = expected.outline(plates=False)
-    for name, (posterior, *_) in sites.items():
-        if posterior.batch_shape or posterior.outline(plates=False) != outline:
-            raise StructureError(
-                found=f"{posterior!r} at site {name!r}",
-                expected=f"the family, blocks and dimensions of site {first!r}: "
-                f"{expected!r} (plates may differ in size)",
-                fix="Fit the same model at every site.",
-            )
-    if prior is None:
-        return
-    if prior.batch_shape or prior.outline(plates=False) != outline:
-        raise StructureError(
-            found=f"prior {prior!r}",
-            expected=f"the family, blocks and dimensions of the posteriors: {expected!r} "
-            "(plates may differ in size)",
-            fix="Give one of the posteriors' family; wrap that of one component "
-            "as posterity.Plate(stack([member])).",
-        )
-    check_proper(prior, "the prior")
-
-
-def check_counted_once(sites: Mapping[str, Site]) -> None:
-    """Refuse sites without a prior, and data that a product would count twice; warn of copies."""
-    bare = [name for name, site in sites.items() if site.prior is None]
-    check_priors_known(bare)
-    owner: dict[str | bytes, str] = {}
-    seen: dict[bytes, str] = {}
-    for name, site in sites.items():
-        content = b"".join(np.asarray(leaf).tobytes() for leaf in leaves(site.posterior))
-        # A ledger says whose data it holds; of a bare posterior only the content can tell.
-        for key in site.contributors or (content,):
-            if (twin := owner.setdefault(key, name)) != name:
-                what = f"data of site {key!r}" if isinstance(key, str) else "the same posterior"
-                raise counted_twice(what, twin, name)
-        if (twin := seen.setdefault(content, name)) != name:
-            warn_of_copies(twin, name)
-
-
-def site_weights(names: Sequence[str], weights: Any, rule: Rule) -> Float[np.ndarray, " sites"]:
-    """A positive weight a site, at most one; ones if None, as it must be for a product."""
-    if weights is None:
-        return np.ones(len(names))
-    if rule is Rule.PRODUCT:
-        raise UsageError(
-            found="weights with rule='product'",
-            expected="weights for rule='barycenter' only",
-            fix="Leave weights out: a product counts every observation once.",
-        )
-    named = isinstance(weights, Mapping) and set(weights) == set(names)
-    if not named or not all(map(_positive, weights.values())):
-        raise UsageError(
-            found=f"weights {weights}",
-            expected=f"a positive weight for each of {list(names)}",
-            fix="Name every site once, with a finite positive weight.",
-        )
-    found = np.array([weights[name] for name in names], dtype=float)
-    return found / found.max()  # sums of large ones would be infinite
-
-
-def _positive(weight: Any) -> bool:
-    try:
-        return not isinstance(weight, str) and 0 < float(weight) < np.inf
-    except (TypeError, ValueError):
-        return False

@@ -6,18 +6,24 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves
+from posterity.artifact import Posterior
+from posterity.artifact.many import Alone, Several
 from posterity.errors import UsageError
 from posterity.families import Distribution, ExponentialFamily, Plate
 from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
 
-IN_MEMORY = 64 * 2**20
-"""Bytes of parameters up to which all sites are matched in memory."""
 BUDGET = 512 * 2**20
-"""Bytes of parameters that a stream keeps in memory, unless it is told otherwise."""
+"""Bytes of memory that fusing works in, unless it is told otherwise."""
+SHARE = 8
+"""The part of it, one in so many, up to which parameters are matched in memory."""
+IN_MEMORY = BUDGET // SHARE
+"""Bytes of parameters up to which all sites are matched in memory."""
 SUFFIX = ".safetensors"
 
+Fusible = Posterior | str | os.PathLike[str]
 Item = tuple[str | None, Any]
 """A posterior, ledger, path, or several of them as one batch; by name where it has one."""
 
@@ -68,27 +74,36 @@ def files(path: str | os.PathLike[str]) -> list[str]:
     return sorted(found)
 
 
-def small(posteriors: Any, limit: int | None = IN_MEMORY) -> tuple[Any, Iterator[Item] | None]:
-    """All of them as a collection; or, if they take more than ``limit`` bytes, one by one.
+def within(posteriors: Iterator[Item], limit: int) -> tuple[Iterator[Item], bool]:
+    """The same once more, and whether all take no more than ``limit`` bytes.
 
-    Batches of posteriors with plates are taken apart into sites in the former.
+    No more of them are held than that.
     """
-    incoming, held, size = items(posteriors), [], 0
-    for item in incoming:
+    held, size = [], 0
+    for item in posteriors:
         held.append(item)
-        size += 0 if limit is None else size_of(item[1])
-        if limit is not None and size > limit:
-            return [], itertools.chain(held, incoming)
-    if isinstance(posteriors, Mapping):
-        return dict(held), None
-    return [value for _, value in one_by_one(held)], None
+        size += size_of(item[1])
+        if size > limit:
+            return itertools.chain(held, posteriors), False
+    return iter(held), True
 
 
-def one_by_one(held: Iterable[tuple[str | None, Any]]) -> Iterator[Item]:
-    """The same, with batches of posteriors with plates taken apart into sites."""
-    for name, value in held:
-        many = isinstance(value, ExponentialFamily) and len(value.batch_shape) == 1
-        if many and any(isinstance(block, Plate) for block in blocks(value).values()):
+def is_batch(value: Any) -> bool:
+    """Whether it is a batch (sites,) of posteriors with plates, and so stands for as many sites."""
+    many = isinstance(value, ExponentialFamily) and len(value.batch_shape) == 1
+    return many and any(isinstance(block, Plate) for block in blocks(value).values())
+
+
+def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
+    """The same, with several as one batch taken apart into sites."""
+    for name, value in posteriors:
+        if isinstance(value, Several):
+            parts = zip(value.names, unstacked(value.posterior), value.digests, strict=True)
+            for own, law, digest in parts:
+                known = value.prior is not None
+                q = Ledger.of_site(own, prior=value.prior, posterior=law) if known else law
+                yield None, Alone(own, q, digest, value.provenance)
+        elif name is None and is_batch(value):
             yield from ((None, value[index]) for index in range(value.batch_shape[0]))
         else:
             yield name, value
@@ -101,5 +116,6 @@ def size_of(value: Any) -> int:
             return os.stat(value).st_size
         except (OSError, ValueError):  # which reading it will say
             return 0
-    posterior = value.prior if isinstance(value, Ledger) else value
-    return sum(getattr(leaf, "nbytes", 0) for leaf in leaves(posterior))
+    value = value.value if isinstance(value, Alone) else value
+    law = value.prior if isinstance(value, Ledger) else getattr(value, "posterior", value)
+    return sum(getattr(leaf, "nbytes", 0) for leaf in leaves(law))

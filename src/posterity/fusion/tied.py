@@ -10,11 +10,11 @@ import numpy as np
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float
 from posterity.errors import StructureError
-from posterity.families import Tied
+from posterity.families import ExponentialFamily, Tied
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.blocks import TiedPlates, resized
-from posterity.fusion.common_prior import SAME, common_prior, one_member
+from posterity.fusion.blocks import TiedBlock, one_member, resized
+from posterity.fusion.common_prior import SAME, common_prior
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import barycenter
@@ -31,7 +31,7 @@ class TiedTerms(NamedTuple):
 
 
 def average_tied(
-    tied: TiedPlates,
+    tied: TiedBlock,
     alignment: Alignment,
     divergence: Divergence | Discrepancy,
     importance: Array,
@@ -61,29 +61,28 @@ def average_tied(
     return found
 
 
-def tied_terms(tied: TiedPlates, alignment: Alignment, given: Tied | None) -> TiedTerms:
+def tied_terms(tied: TiedBlock, alignment: Alignment, given: ExponentialFamily | None) -> TiedTerms:
     """What a product adds up.
 
     Raises:
         StructureError: priors that tell labels apart.
     """
     own = [prior for prior in tied.whole_priors if prior is not None]  # all: it was checked
-    pairs = zip(tied.priors, tied.names, strict=True)
-    members = [one_member(plate, f"site {name!r}") for plate, name in pairs]
+    members = tied.priors.each(tied.names)
     if given is None:
         kind = type(own[0])
         spread = _spread(own, np.ones(len(own)), alignment.components, kind.concentrations)
         member = common_prior(members).prior
     else:
-        given = resized(given, alignment.components)
-        spread, member = given.spread(), one_member(given.as_plate(given), "the prior")
+        given = resized(given, alignment.components)  # pyright: ignore[reportArgumentType]
+        spread, member = given.spread(), one_member(given.as_plate(given))
     make = type(own[0]).exchangeable
     others = [_unlike(prior, make(member, spread, prior.labels)) for prior in own]
     prior = make(member, spread, alignment.components)
     return TiedTerms(prior, contributions(tied, alignment), np.array(others, bool))
 
 
-def contributions(tied: TiedPlates, alignment: Alignment) -> list[Tied]:
+def contributions(tied: TiedBlock, alignment: Alignment) -> list[Tied]:
     """What each site adds to its prior, under the fused labels."""
     sites = zip(tied.names, tied.whole, tied.whole_priors, strict=True)
     return [

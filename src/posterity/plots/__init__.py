@@ -12,8 +12,8 @@ from posterity.errors import UsageError
 from posterity.fusion import Fusion
 from posterity.fusion.confidence import DOUBTFUL
 from posterity.fusion.paths import blocks
-from posterity.plots import cells, closing, crowd
-from posterity.plots import pursuit as growing
+from posterity.plots import cells, convergence, prevalence
+from posterity.plots import pursuit as pursuit_trace
 from posterity.plots.canvas import INK, Canvas, check_format, longest, new_axes, save
 from posterity.plots.matches import Matches, read
 
@@ -29,7 +29,7 @@ __all__ = ["check_format", "plot_distillation", "plot_matching", "plot_pursuit"]
 
 Array = np.ndarray
 MOST_ROWS = 20
-"""Sites that have a row with a cell for each component; more are drawn as a crowd."""
+"""Sites that have a row with a cell for each component; more are counted in bars."""
 PICTURE, NUMBER, WIDEST = 0.62, 0.45, 13.0
 """Inches of a column of pictures and of numbers, and of all columns together."""
 LONGEST = 12
@@ -91,7 +91,7 @@ def plot_matching(
     if len(matches.sites) <= MOST_ROWS:
         rows, end = cells.draw(canvas, bottom, images)
     else:
-        rows, end = crowd.draw(canvas, bottom)
+        rows, end = prevalence.draw(canvas, bottom)
     if bottom:
         rows |= {0.5: "fused" if fused_images is not None else "share"}
     top, counts = canvas.heading()
@@ -149,7 +149,7 @@ def plot_distillation(
         title = title if status is None else f"{status.state.capitalize()}: {title}"
     axes = new_axes(equal=False, inches=(6.4, 3.8)) if ax is None else ax
     error = None if status is None or not np.isfinite(status.drift) else status.drift / 4
-    closing.draw(axes, steps, gap, None if status is None else status.tolerance, error)
+    convergence.draw(axes, steps, gap, None if status is None else status.tolerance, error)
     axes.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
     if path is not None:
         save(axes.figure, path)
@@ -202,7 +202,7 @@ def plot_pursuit(
     blank = new_axes(equal=False, inches=(8.4, 5.4))
     figure: Any = blank.figure
     blank.remove()
-    growing.draw(figure, trace)
+    pursuit_trace.draw(figure, trace)
     figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
     if path is not None:
         save(figure, path)
@@ -300,7 +300,7 @@ def _explanation(sites: int, pictures: bool) -> str:
     rows = f"A row is a site, a cell its own component that became this one, by its {what}."
     if sites > MOST_ROWS:
         rows = "A row is a site, coloured where it has the component."
-    if sites > crowd.NAMED:
+    if sites > prevalence.NAMED:
         rows = "A row is a group of sites that are alike, a cell filled as far as they have it."
     return f"A column is a fused component. {rows}"
 

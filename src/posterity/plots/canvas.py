@@ -200,6 +200,15 @@ def check_format(path: str | os.PathLike[str]) -> None:
         raise _unwritable(path, "it is a folder")
 
 
+def plain_axes(ax: "Axes") -> None:
+    """Style axes of numbers: no frame above and at the right, pale lines at the values of y."""
+    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, which="both")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(PALE)
+    ax.grid(axis="y", color="#ececea", linewidth=0.8)
+    ax.set_axisbelow(True)
+
+
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
     """Write a figure.
 

@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posterity.plots.canvas import INK, PALE
+from posterity.plots.canvas import INK, PALE, plain_axes
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 GROWN, POLISHED = "#1b4f8f", "#ee7d11"
@@ -33,7 +32,7 @@ def draw(figure: "Figure", trace: Any) -> None:
         ax.set_xlim(0.5, count.max() + 0.5)
         ax.set_xticks(np.arange(1, count.max() + 1, max(1, np.ceil(count.max() / MOST_TICKS))))
     for ax in axes.flat:
-        _finish(ax)
+        plain_axes(ax)
     if polished.any():
         _legend(axes[0, 0])
 
@@ -107,11 +106,3 @@ def _legend(ax: Any) -> None:
         for colour, mark, label in ((GROWN, "o", "one more"), (POLISHED, "D", "all polished"))
     ]
     ax.legend(handles=handles, loc="lower right", fontsize=8, frameon=False, labelcolor=INK)
-
-
-def _finish(ax: "Axes") -> None:
-    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, which="both")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(PALE)
-    ax.grid(axis="y", color="#ececea", linewidth=0.8)
-    ax.set_axisbelow(True)

@@ -14,9 +14,6 @@ from posterity.cli.report.numbers import MOST_ROWS, short
 MOST_COLUMNS = 12
 """Fused components that a person is shown."""
 
-TRANSPORT = ("wasserstein", "optimal-transport")
-"""Divergences that are measured in the units of the event."""
-
 
 def text(data: dict[str, Any]) -> RenderableType:
     """A headline and a table for each plate."""
@@ -30,7 +27,7 @@ def text(data: dict[str, Any]) -> RenderableType:
     for path, plate in data["plates"].items():
         parts += [
             "",
-            _headline(path, plate, data["divergence"]),
+            _headline(path, plate),
             *_scale(plate, data),
             _matching(plate),
             *_absorbed(plate),
@@ -54,17 +51,15 @@ def _divergence(name: str) -> str:
     return f"{name} KL" if name in ("reverse", "forward") else name
 
 
-def _headline(path: str, plate: dict[str, Any], divergence: str) -> str:
+def _headline(path: str, plate: dict[str, Any]) -> str:
     name = f"{printable(path)}: " if path else ""
     size, cost = plate["components"], short(plate["cost"])
-    unit = "squared units" if divergence in TRANSPORT else "nats"
-    return f"{name}{size} components, cost {cost} {unit}. Columns are fused, cells local ones."
+    return f"{name}{size} components, cost {cost} nats. Columns are fused, cells local ones."
 
 
 def _scale(plate: dict[str, Any], data: dict[str, Any]) -> list[RenderableType]:
     """Nats a component, beside what sampling alone would give."""
-    apart = data["network"] is not None or data["divergence"] in TRANSPORT
-    if plate["residual"] is None or apart:
+    if plate["residual"] is None or data["network"] is not None:
         return []
     scale = plate["scale"]
     return [Text(f"{scale[:1].upper()}{scale[1:]}.")]

@@ -1,47 +1,38 @@
 """Which divergence a name stands for."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from posterity.errors import UsageError
 from posterity.fusion.divergences.discrepancy import Discrepancy
-from posterity.fusion.divergences.jeffreys import Jeffreys
-from posterity.fusion.divergences.renyi import Renyi
-from posterity.fusion.divergences.transport import OptimalTransport
-from posterity.fusion.divergences.wasserstein import Wasserstein
+from posterity.fusion.divergences.jensen import Jeffreys, Renyi
 from posterity.fusion.geometry import Divergence
 
-NAMES = ("reverse", "forward", "jeffreys", "renyi", "wasserstein", "optimal-transport")
-Name = Literal["reverse", "forward", "jeffreys", "renyi", "wasserstein", "optimal-transport"]
-OTHERS = {
-    "jeffreys": Jeffreys,
-    "renyi": Renyi,
-    "wasserstein": Wasserstein,
-    "optimal-transport": OptimalTransport,
-}
+Name = Literal["reverse", "forward", "jeffreys", "renyi"]
+NAMES = ("reverse", "forward", "jeffreys", "renyi")
 
 
-def divergence_of(given: Any) -> Divergence | Discrepancy:
+def divergence_of(choice: Divergence | Discrepancy | str) -> Divergence | Discrepancy:
     """The divergence that is asked for: by name, as ``"renyi:0.3"`` with an order, or itself.
 
     Raises:
         UsageError: for anything else.
     """
-    if isinstance(given, Renyi) and given.order == 1:
+    if isinstance(choice, Renyi) and choice.order == 1:
         return Divergence.REVERSE  # which it is
-    if isinstance(given, Divergence | Discrepancy):
-        return given
-    name, colon, order = given.partition(":") if isinstance(given, str) else ("", "", "")
+    if isinstance(choice, Divergence | Discrepancy):
+        return choice
+    name, colon, order = choice.partition(":") if isinstance(choice, str) else ("", "", "")
     if not colon and name in list(Divergence):
         return Divergence(name)
-    if not colon and name in OTHERS:
-        return OTHERS[name]()
+    if choice == "jeffreys":
+        return Jeffreys()
     if name == "renyi":
         try:
-            return divergence_of(Renyi(float(order)))
+            return divergence_of(Renyi(float(order) if colon else 0.5))
         except ValueError:
             pass  # no number
     raise UsageError(
-        found=f"divergence={given!r}",
+        found=f"divergence={choice!r}",
         expected=f"one of {list(NAMES)}, 'renyi:0.3' for another order, or an object of "
         "posterity.fusion.divergences",
         fix="Choose one of these for divergence.",

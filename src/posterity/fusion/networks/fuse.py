@@ -26,7 +26,7 @@ from posterity.fusion.networks.targets import Targets, output_shares
 from posterity.fusion.networks.units import Units, masses, same_units
 from posterity.fusion.result import Fusion
 from posterity.fusion.rules import Rule
-from posterity.fusion.sites import Site, check_counted_once
+from posterity.fusion.sites import Site
 from posterity.status import Status
 
 Array = np.ndarray
@@ -90,8 +90,6 @@ def fuse_networks(
     """
     options = Options() if options is None else options
     side = _direction(divergence, absorb, budget)
-    if rule is Rule.PRODUCT:
-        check_counted_once(sites)
     if prior is not None and not isinstance(prior, Network):
         raise StructureError(
             found=f"a {type(prior).__name__} as prior",

@@ -1,8 +1,7 @@
 """Networks among what is to be fused: they are matched in memory, however large."""
 
-import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from posterity.artifact import open_artifact
@@ -10,21 +9,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.network import Network
 from posterity.fusion.networks.options import Options
-from posterity.fusion.sources import Item
 from posterity.ledger import Ledger
-
-
-def in_memory(rest: Iterator[Item]) -> tuple[Any, Iterator[Item] | None]:
-    """All of a stream as a collection, if its first is a network; else the stream as it was."""
-    first = next(rest, None)
-    if first is None:
-        return [], None
-    rest = itertools.chain([first], rest)
-    if not is_network(first[1]):
-        return [], rest
-    held = list(rest)
-    named = [name is not None for name, _ in held]
-    return (dict(held) if all(named) else [value for _, value in held]), None
 
 
 def is_network(value: Any) -> bool:

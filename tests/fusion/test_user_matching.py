@@ -6,7 +6,7 @@ import pytest
 from posterity import Dirichlet, Network, Product, fuse
 from posterity.errors import UsageError
 from posterity.networks import Layers
-from tests.fusion.made import conjugate_site, plate, points, site_plates
+from tests.fusion.made import conjugate_site, plate, points
 
 
 @pytest.mark.parametrize("rule", ["barycenter", "product"])
@@ -70,8 +70,6 @@ def test_where_there_is_no_one_plate_it_is_refused():
     with pytest.raises(UsageError, match="networks"):
         q = Network.prior(Layers.dense(2, 2, 1))
         fuse({"a": q, "b": q}, matching=labels)
-    with pytest.raises(UsageError, match="streamed"):
-        fuse(site_plates(0), matching={f"site {j}": [0] for j in range(4)}, budget=2**20)
 
 
 def test_a_number_of_components_must_agree():

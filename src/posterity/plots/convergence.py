@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posterity.plots.canvas import INK, PALE
+from posterity.plots.canvas import INK, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,8 +49,4 @@ def _label(ax: "Axes", x: float, y: float, text: str, colour: str, *, above: boo
 def _finish(ax: Any) -> None:
     ax.set_xlabel("steps of the student", fontsize=9, color=INK)
     ax.set_ylabel("KL(teacher ‖ student), nats", fontsize=9, color=INK)
-    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, which="both")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(PALE)
-    ax.grid(axis="y", color="#ececea", linewidth=0.8)
-    ax.set_axisbelow(True)
+    plain_axes(ax)

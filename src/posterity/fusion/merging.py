@@ -22,7 +22,7 @@ BY_CHANCE = 10.0
 """Sites that would hold both of two groups, if one said nothing of the other."""
 
 
-def rejoin(clustering: Clustering) -> Clustering:
+def merge_halves(clustering: Clustering) -> Clustering:
     """The clustering without halves: groups of many sites, never of one site, that no gap divides.
 
     They are joined where that shortens the description, had it known their own width; the

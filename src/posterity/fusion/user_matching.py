@@ -1,7 +1,7 @@
 """A matching that the user gives, in place of one that is found."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ import numpy as np
 from posterity.arrays.typing import Int
 from posterity.errors import UsageError
 from posterity.families.names import some
-from posterity.fusion.blocks import Plates
+from posterity.fusion.block_table import BlockTable
+from posterity.fusion.blocks import Block
 
 FIX = (
     "Give what Fusion.matching of another fusion of these sites is: by site, the fused component "
@@ -18,7 +19,7 @@ FIX = (
 
 
 def given_labels(
-    matching: Mapping[str, Any], plates: list[Plates], components: int | None
+    matching: Mapping[str, Any], plates: Sequence[Block | BlockTable], components: int | None
 ) -> Int[np.ndarray, " n"]:
     """The labels of all sites in a row.
 
@@ -36,7 +37,7 @@ def given_labels(
     if set(matching) != set(plate.names):
         raise UsageError(
             found=f"a matching of sites {sorted(map(str, matching))}",
-            expected=f"one of {plate.names}",
+            expected=f"one of {list(plate.names)}",
             fix=FIX,
         )
     pairs = zip(plate.names, plate.sizes.tolist(), strict=True)
@@ -53,20 +54,19 @@ def given_labels(
 
 
 def matching_by_name(
-    labels: Mapping[str, Mapping[str, tuple[str, ...]]], plates: list[str]
+    labels: Mapping[str, Mapping[str, tuple[str, ...]]], sites: Sequence[str], plates: list[str]
 ) -> dict[str, np.ndarray] | None:
-    """The matching of a plate whose members have names at every site.
+    """The matching of a plate whose members have names (``labels``, by path) at every site.
 
     Members of one name are one; a site may lack some. None where nobody names any.
 
     Warns:
         UserWarning: where names tell no matching: some sites give none, or there are more plates.
     """
-    named = [site for site, own in labels.items() if own]
-    if not named:
+    if not labels:
         return None
-    (path, *others), bare = plates or [""], sorted(set(labels) - set(named))
-    if others or bare or any(set(labels[site]) != {path} for site in named):
+    (path, *others), bare = plates or [""], sorted(set(sites) - set(labels))
+    if others or bare or any(set(own) != {path} for own in labels.values()):
         warn_of_names(f"there are none at {some(bare)}" if bare else f"there are plates {plates}")
         return None
     union = dict.fromkeys(name for site in sorted(labels) for name in labels[site][path])

@@ -15,20 +15,20 @@ BLOCK = 2**20
 """Bytes of a block, give or take a site: what a processor's cache holds."""
 
 
-class Room:
-    """The bytes of memory that tables may take together."""
+class MemoryBudget:
+    """The bytes of memory that rows of all blocks may take together."""
 
     def __init__(self, budget: int):
         self.left = budget
 
     def take(self, size: int) -> bool:
-        """Whether there is room for so many bytes, which are then taken."""
+        """Whether so many bytes are left, which are then taken."""
         granted = size <= self.left
         self.left -= size * granted
         return granted
 
 
-class Block(NamedTuple):
+class Rows(NamedTuple):
     """Some sites' rows, one site after the other.
 
     ``first`` and ``row`` are the index of the first site and of the first row in the table;
@@ -51,7 +51,7 @@ class Block(NamedTuple):
         """Which rows of the table."""
         return slice(self.row, self.row + len(self.rows))
 
-    def parts(self, most: int) -> Iterator["Block"]:
+    def parts(self, most: int) -> Iterator["Rows"]:
         """The block in pieces of at most so many rows, or one site."""
         first = 0
         while first < len(self.starts) - 1:
@@ -59,19 +59,19 @@ class Block(NamedTuple):
             last = max(reach, first + 1)
             low, high = int(self.starts[first]), int(self.starts[last])
             starts = self.starts[first : last + 1] - low
-            yield Block(self.index, self.first + first, self.row + low, starts, self.rows[low:high])
+            yield Rows(self.index, self.first + first, self.row + low, starts, self.rows[low:high])
             first = last
 
 
-class Table:
+class RowStore:
     """Rows (N, width), each site's together: appended once, then gone through block by block.
 
     Where blocks end depends on the rows alone, not on how many came at a time, so whatever is
     added up block by block comes out the same to the last bit.
     """
 
-    def __init__(self, width: int, room: Room):
-        self.width, self._room = width, room
+    def __init__(self, width: int, budget: MemoryBudget):
+        self.width, self._budget = width, budget
         self._blocks: list[Any] = []
         self._bounds: list[tuple[int, Array]] = []
         self._file: Any = None
@@ -97,11 +97,19 @@ class Table:
             self._store(self._pending[0], self._waiting[0])
         self._pending, self._waiting = [], []
 
-    def replace(self, block: Block, rows: Float[Array, "n width"]) -> None:
-        """Other numbers for the rows of a block."""
+    def replace(
+        self,
+        block: Rows,
+        rows: Float[Array, "n width"],
+        sizes: Int[Array, " sites"] | None = None,
+    ) -> None:
+        """Other rows in place of those of a block: as many, or fewer where ``sizes`` are given."""
         held = self._blocks[block.index]
+        if sizes is not None:
+            self._bounds[block.index] = (len(rows), np.asarray(sizes, np.int32))
+            self._closed = None
         if isinstance(held, np.ndarray):
-            held[...] = rows
+            self._blocks[block.index] = rows
         else:
             self._write(held, rows)
 
@@ -118,7 +126,7 @@ class Table:
 
     def _store(self, rows: Array, sizes: Array) -> None:
         self._bounds.append((len(rows), np.asarray(sizes, np.int32)))
-        if self._room.take(rows.nbytes):
+        if self._budget.take(rows.nbytes):
             self._blocks.append(np.array(rows))
             return
         self._blocks.append(_Place(self._end, rows.nbytes))
@@ -152,12 +160,12 @@ class Table:
     def __len__(self) -> int:
         return sum(number for number, _ in self._bounds)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Rows]:
         """All rows, in the order in which they came."""
         site = row = 0
         for index, (number, sizes) in enumerate(self._bounds):
             starts = np.concatenate([[0], np.cumsum(sizes)])
-            yield Block(index, site, row, starts, self._read(self._blocks[index], number))
+            yield Rows(index, site, row, starts, self._read(self._blocks[index], number))
             site, row = site + len(sizes), row + number
 
     def _read(self, held: Any, number: int) -> Array:

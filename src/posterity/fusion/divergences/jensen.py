@@ -1,0 +1,248 @@
+"""Rényi's and Jeffreys' divergences, and the member of a family that is least far from several."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from posterity.arguments import Constraint
+from posterity.arrays.search import Point, search
+from posterity.arrays.typing import Bool, Float, Int, Real
+from posterity.errors import ConvergenceWarning
+from posterity.families import ExponentialFamily
+from posterity.fusion.divergences.discrepancy import Discrepancy, shares, sums
+from posterity.fusion.geometry import kl_matrix
+
+Array = np.ndarray
+ORDER = Constraint(
+    "an order above 0 and up to 1: beyond 1 the divergence is infinite wherever the one is as "
+    "wide as the other, and the middle of several need not exist",
+    lambda order: 0 < float(order) <= 1,
+)
+PROBE = 1e-4
+"""How far derivatives look, as a part of the way, for each nat of the way."""
+LOOKS, HALVINGS = 300, 40
+ROUNDING = 1e-14
+"""Part of an objective that is its rounding."""
+LOOSE = 1e-9
+"""Nats that may be left to gain, for each nat of the objective, without a warning."""
+DIGITS = 1e-6
+"""How well, relatively, a member has to have the mean parameters that it was made of."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Renyi(Discrepancy):
+    """``D_α(p || q) = log ∫ p^α q^(1-α) / (α - 1)``, in nats, of an order ``0 < α <= 1``.
+
+    In an exponential family it is a Jensen gap of the log normaliser at mixed natural parameters
+    ``α η_p + (1 - α) η_q``, which are proper for such orders. It never falls with the order; order
+    1 is ``KL(p || q)``, and ``D_α / α`` tends to ``KL(q || p)`` for order 0. Order 1/2 is
+    symmetric, twice the Bhattacharyya distance.
+
+    Attributes:
+        order: ``α``.
+
+    Raises:
+        UsageError: for an order outside ``(0, 1]``.
+
+    Source: renyi1961; vanerven2014; nielsen2011 (exponential families).
+
+    >>> from posterity.families import DiagonalGaussian
+    >>> q = DiagonalGaussian.from_standard(mean=[[0.0], [2.0]], variance=[[1.0], [1.0]])
+    >>> float(Renyi(0.5).between(q[0], q[1]))
+    1.0
+    """
+
+    order: int | float = 0.5
+
+    def __post_init__(self) -> None:
+        ORDER.check(order=self.order)
+
+    @property
+    def value(self) -> str:
+        """``"renyi:0.5"`` for order 0.5."""
+        return f"renyi:{self.order:g}"
+
+    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
+        """``D_α(p || q)``, in nats, never negative; rounding grows as ``1/(1-α)`` towards order 1.
+
+        With ``m`` at the mixed natural parameters it is
+        ``α/(1-α) KL(m || p) + KL(m || q)`` (vanerven2014, theorem 30).
+        """
+        order = self.order
+        p._check_alike(q)
+        if order == 1:
+            return np.maximum(p.kl(q), 0.0)
+        m = p.with_natural_parameters(
+            order * p.natural_parameters + (1 - order) * q.natural_parameters
+        )
+        return np.maximum(order / (1 - order) * m.kl(p) + m.kl(q), 0.0)
+
+    def _middle(
+        self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]
+    ) -> ExponentialFamily:
+        """By the concave-convex procedure, taken up to ``1/(1-α)`` times as far.
+
+        The procedure sets the barycentre's mean parameters to the average of those of all ``m``; it
+        always descends, but slowly near order 1, where its steps are ``1 - α`` of the way.
+
+        Source: nielsen2011, section 3.
+        """
+        share, order = shares(labels, weights), self.order
+        total = members.with_natural_parameters(
+            sums(share[:, None] * members.natural_parameters, labels)
+        )
+        if order == 1:
+            return total
+        rest = (1 - order) * members.natural_parameters
+
+        def objective(c: ExponentialFamily) -> Float[Array, " g"]:
+            return sums(share * self.between(c[labels], members), labels)
+
+        def descent(c: ExponentialFamily) -> Float[Array, "g dim"]:
+            mixed = members.with_natural_parameters(order * c.natural_parameters[labels] + rest)
+            gap = sums(share[:, None] * mixed.mean_parameters, labels) - c.mean_parameters
+            return order / (1 - order) * gap
+
+        return least(total, objective, descent, rate=1 / order)
+
+
+@dataclasses.dataclass(frozen=True)
+class Jeffreys(Discrepancy):
+    """``J(p, q) = KL(p || q) + KL(q || p)``, in nats: symmetric, and twice a KL of what is near.
+
+    The barycentre lies between that of natural and that of mean parameters.
+
+    Source: nielsen2009, section 3.
+
+    >>> from posterity.families import DiagonalGaussian
+    >>> q = DiagonalGaussian.from_standard(mean=[[0.0], [2.0]], variance=[[1.0], [1.0]])
+    >>> Jeffreys().between(q[0], q[1])
+    4.0
+    """
+
+    @property
+    def value(self) -> str:
+        """``"jeffreys"``."""
+        return "jeffreys"
+
+    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
+        """``KL(p || q) + KL(q || p)``, in nats."""
+        return np.maximum(p.kl(q) + q.kl(p), 0.0)
+
+    def costs(
+        self, members: ExponentialFamily, centroids: ExponentialFamily
+    ) -> Float[Array, "n g"]:
+        """All pairs of batches (N,) and (G,): two matrix products."""
+        return kl_matrix(centroids, members) + kl_matrix(members, centroids).T
+
+    def _middle(
+        self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]
+    ) -> ExponentialFamily:
+        """The sum of both directions is, but for a constant, that to the two sided barycentres.
+
+        So only these two count: ``KL(c || right) + KL(left || c)``, ``right`` being the average of
+        natural parameters and ``left`` that of mean parameters. Its gradient is
+        ``F (η_c - η_right) + μ_c - μ_left``, and near the minimum its curvature ``2F``.
+
+        Source: nielsen2009, section 3 (the reduction; that the minimum lies on the geodesic between
+        the two holds in one dimension, not in several, see ``docs/decisions.md``).
+        """
+        share = shares(labels, weights)[:, None]
+        right = members.with_natural_parameters(sums(share * members.natural_parameters, labels))
+        left = members.with_mean_parameters(sums(share * members.mean_parameters, labels))
+
+        def objective(c: ExponentialFamily) -> Float[Array, " g"]:
+            return c.kl(right) + left.kl(c)
+
+        def descent(c: ExponentialFamily) -> Float[Array, "g dim"]:
+            return fisher_product(c, right) - (c.mean_parameters - left.mean_parameters)
+
+        middle = (right.natural_parameters + left.natural_parameters) / 2
+        return least(members.with_natural_parameters(middle), objective, descent, rate=0.5)
+
+
+def fisher_product(member: ExponentialFamily, other: ExponentialFamily) -> Float[Array, "g dim"]:
+    """``F(η) (η' - η)``: how mean parameters change along the way to another member.
+
+    By central differences: the larger the divergence, the nearer they look.
+    """
+    eta = member.natural_parameters
+    way = other.natural_parameters - eta
+    step = (PROBE / (1 + np.abs(member.kl(other) + other.kl(member))))[:, None]
+    ahead, behind = (
+        member.with_natural_parameters(eta + sign * step * way).mean_parameters for sign in (1, -1)
+    )
+    return (ahead - behind) / (2 * step)
+
+
+def least(
+    start: ExponentialFamily,
+    objective: Callable[[ExponentialFamily], Float[Array, " g"]],
+    descent: Callable[[ExponentialFamily], Float[Array, "g dim"]],
+    rate: float,
+) -> ExponentialFamily:
+    """The members (G,) of which each has the least objective, from ``start`` downhill.
+
+    By natural-gradient steps: ``descent`` is minus the gradient by natural parameters, and a step
+    leads, straight in these, towards the member whose mean parameters are ``rate`` times that
+    further, or half as much until there is such a member. A whole step ends where the slopes at
+    both ends say that it is level, a tenth of the way at least.
+
+    Warns:
+        ConvergenceWarning: where 300 looks do not settle it.
+    """
+
+    def look(at: Float[Array, "g dim"]) -> Point:
+        member = start.with_natural_parameters(at)
+        value, way = objective(member), descent(member)
+        direction = _reached(member, rate * way) - at
+        beyond = descent(start.with_natural_parameters(at + direction))
+        first, last = (np.maximum((direction * w).sum(-1), 0.0) for w in (way, way - beyond))
+        share = np.clip(np.divide(first, last, out=np.ones_like(first), where=last > 0), 0.1, 1.0)
+        direction, slope = share[:, None] * direction, share * first
+        return Point(at, direction, value, ROUNDING * (1 + abs(value)), slope, np.isfinite(value))
+
+    best = search(look, start.natural_parameters, most=LOOKS).best
+    left = best.squared / 2
+    if not (left <= LOOSE * (1 + abs(best.value))).all():
+        warnings.warn(
+            f"a barycentre has not settled after {LOOKS} looks; {left.max():.1g} nats are left",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return start.with_natural_parameters(best.at)
+
+
+def _reached(member: ExponentialFamily, step: Float[Array, "g dim"]) -> Float[Array, "g dim"]:
+    """Natural parameters where mean parameters are a step further, or half of it, and so on."""
+    mean, natural = member.mean_parameters, member.natural_parameters
+    missing = np.ones(len(mean), bool)
+    for _ in range(HALVINGS):
+        tried, exists = _members_at(member, mean + step)
+        natural = np.where((missing & exists)[:, None], tried, natural)
+        missing &= ~exists
+        if not missing.any():
+            break
+        step = step / 2
+    return natural
+
+
+def _members_at(
+    like: ExponentialFamily, mean: Float[Array, "g dim"]
+) -> tuple[Float[Array, "g dim"], Bool[Array, " g"]]:
+    """Natural parameters of given mean parameters, and which are those of any member at all.
+
+    A member that is about to degenerate loses its digits: one that does not have the mean
+    parameters which it was made of is none.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            member = like.with_mean_parameters(mean)
+            kept = np.abs(member.mean_parameters - mean) <= DIGITS * (
+                np.abs(mean) + np.abs(mean).max(-1, keepdims=True) / 1e3
+            )
+            return member.natural_parameters, np.asarray(member.is_proper() & kept.all(-1))
+    except np.linalg.LinAlgError:  # one that is none, as a singular matrix, fails the whole batch
+        return mean, np.zeros(len(mean), bool)
