@@ -114,6 +114,9 @@ class Distribution(Node, abc.ABC):
     gaussian: ClassVar[bool] = False
     """Whether it is a Gaussian in information form, with the methods of ``AnyGaussian``."""
 
+    diagonal: ClassVar[bool] = False
+    """Of a Gaussian: whether its coordinates are independent."""
+
     quantities: ClassVar[tuple[str, ...]] = ("",)
     """What :meth:`marginals` are of, in words: ``""`` is the coordinates of an event themselves."""
 

@@ -15,7 +15,6 @@ from posterity.federation.certificate import certify
 from posterity.federation.keys import site_key
 from posterity.federation.settle import creeps, stiffness
 from posterity.federation.visit import distance, failure_of
-from posterity.inference.choice import coordinates
 
 if TYPE_CHECKING:
     from posterity.federation.run import Run
@@ -81,7 +80,7 @@ def status_of(run: "Run") -> Status:
 def _allowed(run: "Run") -> float:
     """The tolerance; for each coordinate where noise is what keeps a posterior from settling."""
     noisy = run.federation.update.noisy
-    return run.tolerance * (coordinates(run.state.prior) if noisy else 1)
+    return run.tolerance * (run.state.prior.event_size if noisy else 1)
 
 
 def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, bool]:

@@ -24,7 +24,6 @@ from posterity.inference.choice import (
     ESTIMATORS,
     best_estimator,
     check_estimator,
-    coordinates,
 )
 from posterity.inference.descent import NARROWER, descend, where
 from posterity.inference.estimators import Estimator, Evaluator, Exact
@@ -221,7 +220,7 @@ class LocalUpdate(eqx.Module):
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
         trusted = self.noisy and not retract and math.isfinite(self.trust)
-        reach = self.trust + coordinates(q) if trusted else None
+        reach = self.trust + q.event_size if trusted else None
 
         def step(carry: Any, index: Any) -> tuple[Any, None]:
             q, factor, _, info = carry
