@@ -30,7 +30,6 @@ from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
 from posterity.federation.tables import in_order
 from posterity.federation.visit import Federation
-from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, Records, hierarchical

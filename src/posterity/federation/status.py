@@ -15,7 +15,6 @@ from posterity.federation.certificate import certify
 from posterity.federation.keys import site_key
 from posterity.federation.settle import creeps, stiffness
 from posterity.federation.visit import distance, failure_of
-
 if TYPE_CHECKING:
     from posterity.federation.run import Run
     from posterity.federation.visit import Visit
