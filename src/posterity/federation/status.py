@@ -15,6 +15,7 @@ from posterity.federation.certificate import certify
 from posterity.federation.keys import site_key
 from posterity.federation.settle import creeps, stiffness
 from posterity.federation.visit import distance, failure_of
+
 if TYPE_CHECKING:
     from posterity.federation.run import Run
     from posterity.federation.visit import Visit
