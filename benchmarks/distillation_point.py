@@ -208,7 +208,7 @@ def langevin(problem: Problem, seed: int, thin: int) -> Any:
         problem.data(seed),
         kernel=SGLD(SIZE),
         chains=problem.chains,
-        batch=problem.batch,
+        batch_size=problem.batch,
         thin=thin,
         climb=0,
         burn_in=0,
@@ -447,7 +447,7 @@ def student(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, 
     # so many that each of its chunks has as many steps as a turn of the teacher alone
     steps, first = problem.steps * CHUNKS, jax.random.key(seed)
     with contextlib.suppress(Enough):
-        distill(moving, key=first, batch=problem.batch, steps=steps, progress=after)
+        distill(moving, key=first, batch_size=problem.batch, steps=steps, progress=after)
     found = {"turns": len(both["wall"]) - SKIPPED}
     for clock in ("wall", "cpu"):
         pairs = list(zip(both[clock], teacher[clock], strict=True))[SKIPPED:]

@@ -62,7 +62,7 @@ def ours(problem: Problem, seed: int, note: Note) -> None:
     )
     posterity.pursue(
         target.log_density, base, components=problem.components, key=jax.random.key(seed),
-        progress=lambda step: note(gaussians(step.posterior)),
+        progress=lambda step: note(gaussians(step.result.posterior)),
     )  # fmt: skip
 
 

@@ -11,9 +11,17 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import posterity
-from posterity import DiagonalGaussian, Dirichlet, Distillation, Fusion, Plate, Product
-from posterity.distillation import Head, Progress, Student
-from posterity.distillation.status import judged
+from posterity import (
+    DiagonalGaussian,
+    Dirichlet,
+    Distillation,
+    Fusion,
+    Plate,
+    Product,
+    distillation,
+)
+from posterity import status as statuses
+from posterity.distillation import Head, Student
 from posterity.errors import MissingExtraError, UsageError
 from posterity.families import Mixture
 from posterity.fusion.alignment import Alignment
@@ -23,7 +31,8 @@ from posterity.networks import Layers
 from posterity.plots import convergence, plot_distillation, plot_matching, plot_pursuit, prevalence
 from posterity.plots.canvas import COLOURS, INK, PALE
 from posterity.plots.matches import Kind, read
-from posterity.pursuit import Pursuit, Row, Status
+from posterity.pursuit import Pursuit, Row
+from posterity.status import Status
 
 MEANS = {"north": [0.0, 9.0], "south": [9.1, 4.0, 0.1], "west": [9.05, 25.0]}
 SIZE = 4
@@ -310,12 +319,20 @@ def test_missing_library_names_the_extra(fusion, monkeypatch):
 
 def distilled(gaps, tolerance=0.01, drift=0.004):
     """A distillation of which the trace and the status are known."""
-    trace = [Progress(10 * (n + 1), gap, 1.0) for n, gap in enumerate(gaps)]
-    status = judged(gaps[-1], drift, tolerance, None, ())
+    trace = [distillation.Row(10 * (n + 1), gap, 1.0) for n, gap in enumerate(gaps)]
+    status = statuses.Status.of(gaps[-1], tolerance)
     layers, probe = Layers.dense(1, 2), np.zeros((1, 1))
     student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
     return Distillation(
-        student, status, tuple(trace), probe, student.predict(probe), trace[-1].step
+        student,
+        status,
+        tuple(trace),
+        probe,
+        student.predict(probe),
+        trace[-1].step,
+        drift,
+        temperature=None,
+        posterior=None,
     )
 
 
@@ -363,7 +380,7 @@ def test_not_converged_is_said():
     assert title.startswith("Not converged: 0.5 nats")
 
 
-@pytest.mark.parametrize("trace", [[], [Progress(1, np.nan, 1.0)]])
+@pytest.mark.parametrize("trace", [[], [distillation.Row(1, np.nan, 1.0)]])
 def test_no_picture_without_a_trace(trace):
     with pytest.raises(UsageError, match="a trace of"):
         plot_distillation(trace)
@@ -383,7 +400,7 @@ def grown(*gains, polished=False, state="converged"):
         if polished:
             rows.append(rows[-1]._replace(gain=0.02, alpha=np.nan))
     posterior = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
-    return Pursuit(posterior, Status(state, 0.1, 0.2, 0.9), tuple(rows))
+    return Pursuit(posterior, Status(state, 0.1, 0.2), tuple(rows))
 
 
 def test_a_picture_of_growth_shows_the_trace():

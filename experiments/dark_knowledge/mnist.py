@@ -3,14 +3,12 @@
 A chain is run and distilled for each seed; the plug-in network is fitted by the same descent
 without noise. Writes `mnist.json`, `mnist-curve.png` and `mnist-strange.png`. What takes long is
 kept in a folder: the same command goes on where it was, to the same result, also after a kill -9.
-`--report` reads what there is, also while another process is at it.
+`--only-kept` reads what there is, also while another process is at it.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dark_knowledge import mnist_figures
+from experiments import harness
+from experiments.dark_knowledge import RESULTS, mnist_figures
 from experiments.dark_knowledge.mnist_run import Flat, Row, Seed
 from experiments.dark_knowledge.mnist_setting import Setting
 from experiments.data import Images, font_digits, intensities, mnist, read
 
-RESULTS = Path(__file__).parent / "results"
 CACHE = Path(tempfile.gettempdir()) / "posterity-dark-mnist"
 PAPER = {
     "setting": "784-400-400-10, batch 100, a million steps of SGLD at temperature 1, thinned by "
@@ -67,8 +65,7 @@ def run(
     runs = [Seed(number, setting, data, cache) for number in seeds]
     rows = [own.so_far() if report else own.run() for own in runs]
     summary = summarise(setting, [row for row in rows if row is not None])
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "mnist.json").write_text(json.dumps(summary, indent=1) + "\n")
+    harness.write(results, "mnist", summary)
     mnist_figures.curves(summary, results)
     mnist_figures.strange(runs[0], results)
     return summary
@@ -78,7 +75,7 @@ def summarise(setting: Setting, rows: Sequence[Row]) -> dict[str, Any]:
     """Means and spreads over seeds, and whether what was to be shown is shown."""
     table = {
         method: {
-            kind: _spread([row[method][kind] for row in rows])
+            kind: harness.statistics([row[method][kind] for row in rows])
             for kind in ("error", "log likelihood", "calibration error")
         }
         for method in METHODS
@@ -87,13 +84,13 @@ def summarise(setting: Setting, rows: Sequence[Row]) -> dict[str, Any]:
         "paper": PAPER,
         "setting": repr(setting),
         "temperature": setting.temperature,
-        "spread": "standard deviation over seeds",
+        "spread": "standard error of the mean over seeds",
         "seeds finished": sum(row["chain steps"] == row["of"] for row in rows),
         "test": table,
         "strange": {
             method: {
                 kind: {
-                    name: _spread([row[method][kind][name] for row in rows])
+                    name: harness.statistics([row[method][kind][name] for row in rows])
                     for name in rows[0][method][kind]
                 }
                 for kind in rows[0][method]
@@ -102,12 +99,9 @@ def summarise(setting: Setting, rows: Sequence[Row]) -> dict[str, Any]:
             for method in METHODS
         },
         "goals": [
-            {
-                "goal": f"{method}: test error at most {most} % on average",
-                "paper": PAPER["test error in %"][method][0],
-                "measured": table[method]["error"],
-                "met": bool(np.mean([row[method]["error"] for row in rows]) <= most),
-            }
+            harness.at_most(
+                f"{method}: test error at most {most} % on average", table[method]["error"], most
+            )
             for method, most in GOALS.items()
         ],
         "runs": list(rows),
@@ -115,28 +109,17 @@ def summarise(setting: Setting, rows: Sequence[Row]) -> dict[str, Any]:
     return found
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    found = {"mean": round(float(np.mean(values)), 4)}
-    if len(values) > 1:
-        found["sd"] = round(float(np.std(values, ddof=1)), 4)
-        found["standard error"] = round(float(np.std(values, ddof=1) / len(values) ** 0.5), 4)
-    return found
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--draws", type=int, default=Setting.draws, help="steps of the student")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what takes long")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--report", action="store_true", help="of what the cache has, no more")
     own = parser.parse_args(arguments)
     summary = run(
         Setting(draws=own.draws), images(), own.seeds,
-        cache=own.cache, results=own.results, report=own.report,
+        cache=own.cache, results=own.results, report=own.only_kept,
     )  # fmt: skip
-    print(json.dumps(summary["goals"], indent=1))
+    harness.print_goals(summary["goals"])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ A run that was stopped, or killed, goes on from there to the same result.
 from __future__ import annotations
 
 import json
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 from scipy.special import softmax
 
 import posterity
+from experiments import harness
 from experiments.dark_knowledge.mnist_setting import Between, Setting
 from experiments.data import Array, Images, Integers
 from experiments.klfusion.networks.metrics import auroc, entropy, scores
@@ -28,6 +28,7 @@ from posterity.errors import ConvergenceWarning
 from posterity.families.layers import Layers
 from posterity.models import NeuralNetwork
 from posterity.networks.predictive import Prediction
+from posterity.status import Progress
 
 Row = dict[str, Any]
 
@@ -86,7 +87,7 @@ class Seed:
     def _plug_in(self) -> Row:
         path = self.file("plug-in.json")
         if not path.exists():
-            wall, cpu = time.monotonic(), time.process_time()
+            clock = harness.Clock()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # it is no chain
                 descent = self.setting.descent(self.layers, self._data)
@@ -94,13 +95,13 @@ class Seed:
             model = NeuralNetwork.of_layers(self.layers)
             with jax.enable_x64(False):
                 logits = [
-                    np.asarray(model.outputs(weights.samples[0], x), np.float64)
+                    np.asarray(model.outputs(weights.stack[0], x), np.float64)
                     for x in np.array_split(self.images.asked, 20)
                 ]
             p = softmax(np.concatenate(logits), axis=1)
             measured = self.measured(p, None)
-            measured |= {"steps": self.setting.plug_in, **_spent(wall, cpu)}
-            _replace(path, json.dumps(measured, indent=1))
+            measured |= {"steps": self.setting.plug_in, **clock.seconds}
+            harness.replace(path, json.dumps(measured, indent=1))
         return json.loads(path.read_text())
 
     # --- chain and student -------------------------------------------------------------------
@@ -109,15 +110,15 @@ class Seed:
         own, rows = self.setting, self._read()
         if rows and rows[-1]["draws"] == own.draws:
             return self._summary(rows)
-        wall, cpu = time.monotonic(), time.process_time()
+        clock = harness.Clock()
         before = rows[-1] if rows else {"wall seconds": 0.0, "CPU seconds": 0.0}
 
-        def look(found: Distillation) -> None:
-            row = self._looked(found)
-            spent = _spent(wall, cpu)
+        def look(progress: Progress) -> None:
+            row = self._looked(progress.result)
+            spent = clock.seconds
             row |= {name: round(before[name] + spent[name], 1) for name in spent}
             rows[:] = [old for old in rows if old["draws"] < row["draws"]] + [row]
-            _replace(self.file("curve.json"), json.dumps(rows, indent=1))
+            harness.replace(self.file("curve.json"), json.dumps(rows, indent=1))
             say(
                 f"seed {self.number}: {self._steps(row)} steps, {row['wall seconds']:.0f} s, "
                 f"chain {row['SGLD']['error']:.2f} %, student {row['distilled']['error']:.2f} %"
@@ -132,12 +133,12 @@ class Seed:
                 inputs=Between(self.images.x_train, own.noise),
                 split=True,
                 steps=own.draws,
-                batch=own.batch,
+                batch_size=own.batch,
                 learning_rate=own.rate,
                 reservoir=own.reservoir,
                 probe=self.images.asked,
                 checkpoint=self.file("checkpoint.safetensors"),
-                watch=look,
+                progress=look,
             )
         posterity.save(found.student, self.file("student.safetensors"))
         return self._summary(rows)
@@ -150,8 +151,8 @@ class Seed:
             "SGLD": self.measured(found.teacher.mean, found.teacher),
             "distilled": self.measured(student.mean, student),
             "status": str(found.status),
-            "gap": round(found.status.gap, 5),
-            "temperature": found.status.temperature,
+            "gap": round(found.status.left, 5),
+            "temperature": found.temperature,
         }
 
     def measured(self, p: Array, by: Prediction | None) -> Row:
@@ -229,16 +230,3 @@ class Seed:
     def _read(self) -> list[Row]:
         path = self.file("curve.json")
         return json.loads(path.read_text()) if path.exists() else []
-
-
-def _spent(wall: float, cpu: float) -> dict[str, float]:
-    return {
-        "wall seconds": round(time.monotonic() - wall, 1),
-        "CPU seconds": round(time.process_time() - cpu, 1),
-    }
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(text + "\n")
-    partial.replace(path)

@@ -9,10 +9,8 @@ Held against it is what the units of all five side by side predict (750 units). 
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import posterity
+from experiments import harness
+from experiments.dark_knowledge import RESULTS
 from experiments.data import Array, Digits, Images, font_digits, mnist
 from experiments.klfusion.networks import methods
 from experiments.klfusion.networks.local_fits import DEFAULT_CACHE, Case, local_fits
@@ -35,7 +35,6 @@ from posterity.families import Network
 from posterity.models import NeuralNetwork
 from posterity.networks import Layers
 
-RESULTS = Path(__file__).parent / "results"
 CACHE = Path(tempfile.gettempdir()) / "posterity-dark-pipeline"
 UNITS = 150
 GOAL = "concatenation"
@@ -156,10 +155,7 @@ class Trial:
             if name not in rows:
                 rows[name] = self._distilled(fused, inputs)
                 print(f"partition {self.case.number}, {name}: {rows[name]}", flush=True)
-            self.cache.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(rows, indent=1) + "\n")
-            partial.replace(path)
+            harness.replace(path, json.dumps(rows, indent=1) + "\n")
         return rows
 
     @property
@@ -171,21 +167,20 @@ class Trial:
         return json.loads(self._path.read_text()) if self._path.exists() else {}
 
     def _distilled(self, fused: Network, inputs: Inputs) -> dict[str, Any]:
-        own, wall, cpu = self.effort, time.monotonic(), time.process_time()
+        own, clock = self.effort, harness.Clock()
         layers = fused.layers
         student = Layers.dense(layers.inputs, min(UNITS, *layers.widths), layers.outputs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the status is kept
             found = posterity.distill(
                 teacher(fused), student, key=jax.random.key(self.case.number), inputs=inputs,
-                steps=own.steps, batch=own.batch, learning_rate=own.rate,
+                steps=own.steps, batch_size=own.batch, learning_rate=own.rate,
             )  # fmt: skip
         row = self._row(predictor(found.student), sum(student.widths))
         return row | {
             "steps": own.steps,
             "status": str(found.status),
-            "wall seconds": round(time.monotonic() - wall, 1),
-            "CPU seconds": round(time.process_time() - cpu, 1),
+            **clock.seconds,
         }
 
     def _row(self, predict: Callable[[Images], Array], units: int) -> dict[str, Any]:
@@ -220,13 +215,13 @@ def summarise(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         name: {
             "units": own[0][name]["units"],
             "partitions": len(own),
-            **{kind: _spread([rows[name][kind] for rows in own]) for kind in KINDS},
+            **{kind: harness.statistics([rows[name][kind] for rows in own]) for kind in KINDS},
         }
         for name, own in having.items()
     }
     return {
         "partitions": len(trials),
-        "spread": "standard deviation over partitions",
+        "spread": "standard error of the mean over partitions",
         "teacher": "the fused network at the mean of its weights",
         "table": table,
         "goals": [_goal(name, own) for name, own in having.items() if "steps" in own[0][name]],
@@ -243,16 +238,9 @@ def _goal(name: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "goal": f"{UNITS} units at least as good as the concatenation of all, on average: {name}",
         "partitions": len(trials),
-        "ahead by": {kind: _spread(values) for kind, values in ahead.items()},
+        "ahead by": {kind: harness.statistics(values) for kind, values in ahead.items()},
         "met": bool(all(np.mean(values) >= 0 for values in ahead.values())),
     }
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    found = {"mean": round(float(np.mean(values)), 4)}
-    if len(values) > 1:
-        found["sd"] = round(float(np.std(values, ddof=1)), 4)
-    return found
 
 
 def run(
@@ -277,25 +265,21 @@ def run(
     trials = [trial.known() if report else trial.run(fits) for trial in each]
     trials = [rows for rows in trials if rows]
     summary = summarise(trials) | {"effort": repr(effort)}
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "pipeline.json").write_text(json.dumps(summary, indent=1) + "\n")
+    harness.write(results, "pipeline", summary)
     return summary
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--partitions", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--inputs", nargs="+", default=[], help="names of some of them")
     parser.add_argument("--fits", type=Path, default=DEFAULT_CACHE, help="folder of local fits")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what was measured")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--report", action="store_true", help="of what the cache has, no more")
     own = parser.parse_args(arguments)
     summary = run(
         own.partitions, mnist(), font_digits(one_per_family=False).x, case=Case(),
         effort=Effort(), fits=own.fits, cache=own.cache, results=own.results,
-        inputs=tuple(own.inputs), report=own.report,
+        inputs=tuple(own.inputs), report=own.only_kept,
     )  # fmt: skip
     print(json.dumps(summary["table"], indent=1))
 

@@ -8,7 +8,6 @@ noise, so that the same compiled program serves all splits and sets of one size.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import time
@@ -127,7 +126,7 @@ def teacher(
     data = (x.astype(np.float32), (y / learnt.deviation).astype(np.float32))
     return Langevin(
         net, learnt.prior(net), data,
-        chains=settings.chains, batch=settings.batch,
+        chains=settings.chains, batch_size=settings.batch,
         thin=settings.thin if thin is None else thin,
         burn_in=settings.burn_in if burn_in is None else burn_in,
     )  # fmt: skip
@@ -139,7 +138,7 @@ def learn(net: NeuralNetwork, x: Array, y: Array, settings: Settings, *, key: An
     for number in range(settings.rounds):
         own = jax.random.fold_in(key, number)
         chains = teacher(net, x, y, learnt, settings)
-        draws = flat(net, chains.sample(settings.draws, key=own).samples)
+        draws = flat(net, chains.sample(settings.draws, key=own).stack)
         learnt = improved(net, x, y, learnt, draws)
     return learnt
 
@@ -250,8 +249,8 @@ def one_split(table: Regression, split: int, settings: Settings) -> dict[str, An
             "prior variance, hidden": learnt.prior_variances[0],
             "prior variance, output": learnt.prior_variances[1],
         },
-        "student's gap by its own account": student.status.gap,
-        "temperature of the chains": float(student.status.temperature or np.nan),
+        "student's gap by its own account": student.status.left,
+        "temperature of the chains": float(student.temperature or np.nan),
         "seconds": {"hyperparameters": half - begin, "teacher and student": end - half},
     }
     return found
@@ -408,14 +407,11 @@ def judged(
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("tables", nargs="*", default=list(UCI_NAMES), help="names; all by default")
     parser.add_argument("--splits", type=int, default=None, help="the first so many")
-    parser.add_argument("--only-kept", action="store_true", help="write down what was run before")
     parser.add_argument("--no-peers", action="store_true", help="without SGD, VI and PBP")
     parser.add_argument("--backwards", action="store_true", help="the last split first")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its score below
     warnings.simplefilter("ignore", ConvergenceWarning)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import warnings
@@ -202,7 +201,7 @@ def teacher(thin: int) -> Langevin:
 def sampled(seed: int, effort: Effort) -> Band:
     """The chains' own band."""
     draws = teacher(effort.thin).sample(effort.draws, key=jax.random.key(seed))
-    leaves = jax.tree.leaves(draws.samples)
+    leaves = jax.tree.leaves(draws.stack)
     flat = [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves]
     return band(functions(np.concatenate(flat, 1)))
 
@@ -331,10 +330,7 @@ def goals(truth: Band, rows: Sequence[Mapping[str, Band]]) -> list[dict[str, Any
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--seeds", type=int, default=None, help="how many")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its divergence below
@@ -342,8 +338,7 @@ def main(arguments: list[str] | None = None) -> None:
     effort = QUICK if chosen.quick else FULL
     effort = dataclasses.replace(effort, seeds=chosen.seeds or effort.seeds)
     found = run(effort, chosen.results, chosen.cache)
-    for goal in found["goals"]:
-        print("met " if goal["met"] else "not met ", goal["goal"], goal["measured"])
+    harness.print_goals(found["goals"])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import time
@@ -193,7 +192,7 @@ def mode(seed: int, *, prior: bool) -> Array:
 
 def weights(draws: Draws) -> Array:
     """(S, p) flat weights of stored draws."""
-    leaves = jax.tree.leaves(draws.samples)
+    leaves = jax.tree.leaves(draws.stack)
     return np.concatenate(
         [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1
     )
@@ -286,7 +285,7 @@ def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[s
 def of_student(effort: Effort, hidden: Sequence[int], seed: int, **options: bool) -> dict[str, Any]:
     """What a student says, and how long it took."""
     own, seconds = student(hidden, seed, effort, **options)
-    more = {"seconds": seconds, "gap by its own account": own.status.gap}
+    more = {"seconds": seconds, "gap by its own account": own.status.left}
     return said(effort, functools.partial(predicted, own), **more)
 
 
@@ -453,11 +452,7 @@ def apart(truth: Predictive, row: Mapping[str, Any]) -> dict[str, float]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
-    parser.add_argument("--only-kept", action="store_true", help="write down what was run before")
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--only", default="", help="methods whose names end so; writes nothing")
     parser.add_argument("--seeds", type=int, default=None, help="how many")
     chosen = parser.parse_args(arguments)

@@ -6,25 +6,22 @@ ended; `--part` runs one of the two only, so that both may run at a time.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments import harness
+from experiments.dark_knowledge import CACHE, RESULTS
 from experiments.dark_knowledge import utility_bandit as bandit
 from experiments.dark_knowledge import utility_labels as labels
 from experiments.dark_knowledge import utility_report as report
 from experiments.dark_knowledge.utility_bandit import Decisions
 from experiments.dark_knowledge.utility_labels import Labels
 from experiments.dark_knowledge.utility_networks import Effort
-from experiments.data import REPOSITORY
 
-RESULTS = Path(__file__).parent / "results"
-CACHE = REPOSITORY / ".cache" / "dark_knowledge"
 PARTS = {"labels": labels, "bandit": bandit}
 
 
@@ -85,23 +82,16 @@ def run(plan: Plan, results: Path = RESULTS, cache: Path = CACHE) -> dict[str, A
         "active learning": one | {"time": report.rounded_all(asks)},
         "bandit": two | {"time": report.rounded_all(decides)},
     }
-    results.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(found, indent=1, ensure_ascii=False)
-    short = lambda match: "[" + re.sub(r"\s*\n\s*", " ", match[1]) + "]"
-    text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", short, text)
-    (results / "utility.json").write_text(text + "\n")
+    harness.write(results, "utility", found)
     report.picture(found, results / "utility.png")
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one seed, a few rounds")
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--longer", action="store_true", help="only run students of more steps")
     parser.add_argument("--part", choices=sorted(PARTS), help="only run it; nothing is written")
     parser.add_argument("--seeds", type=int, nargs="+", help="0 to 4 by default")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
     chosen = parser.parse_args(arguments)
     plan = QUICK if chosen.quick else Plan()
     if chosen.seeds is not None:

@@ -104,7 +104,7 @@ def taught(data: Any, plan: Decisions, key: Any) -> Any:
     rng = np.random.default_rng(0)
     return distill(
         networks.chains(NET, VARIANCE, data, plan.effort), Layers.dense(3 * ARMS, *HIDDEN, 2),
-        key=key, inputs=anywhere, split=True, steps=plan.effort.steps, batch=FEW,
+        key=key, inputs=anywhere, split=True, steps=plan.effort.steps, batch_size=FEW,
         probe=features(contexts(FEW, rng), rng.integers(ARMS, size=FEW)),
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ def decided(
     drawn = said.mean + np.sqrt(said.variance) * rng.standard_normal(said.mean.shape)
     theirs = found.student.predict(found.probe)
     return drawn.reshape(shape).argmax(1), {
-        "gap": found.status.gap,
+        "gap": found.status.left,
         "correlation": float(
             np.corrcoef(
                 np.log(theirs.variance.ravel()), np.log(found.teacher.variance.ravel())
@@ -202,7 +202,7 @@ def timed(plan: Decisions) -> dict[str, Any]:
         brief = dataclasses.replace(plan, effort=dataclasses.replace(plan.effort, steps=50))
         student = taught(data, brief, jax.random.key(0)).student
     one = choices(x[:1])
-    single = draws.samples[:1]
+    single = draws.stack[:1]
 
     def sampled() -> Any:
         said = student.predict(one)
@@ -222,6 +222,6 @@ def timed(plan: Decisions) -> dict[str, Any]:
         **found,
         "ratio, all draws to student": found["teacher, mean and variance over all draws"]
         / found["student, mean and variance"],
-        "numbers held by the teacher": int(draws.samples.size),
+        "numbers held by the teacher": int(draws.stack.size),
         "numbers held by the student": student.size,
     }

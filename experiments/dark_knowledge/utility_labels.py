@@ -95,7 +95,7 @@ def taught(data: Any, pool: Array, plan: Labels, key: jax.Array, times: int = 1)
     """A student of the chains on the labelled, that hears them on the unlabelled."""
     return distill(
         networks.chains(NET, VARIANCE, data, plan.effort), Layers.dense(65, UNITS, 11),
-        key=key, inputs=Pool(pool), split=True, steps=times * plan.effort.steps, batch=FEW,
+        key=key, inputs=Pool(pool), split=True, steps=times * plan.effort.steps, batch_size=FEW,
         probe=pool[:FEW],  # a short run looks at it after every step
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ def asked(
     found = taught(data, pool, plan, key, TIMES[method])
     said = found.student.predict(found.probe).mutual_information
     return found.student.predict(pool).mutual_information, {
-        "gap": found.status.gap,
+        "gap": found.status.left,
         "correlation": float(np.corrcoef(said, found.teacher.mutual_information)[0, 1]),
         "mean of the student over teacher's": float(
             said.mean() / found.teacher.mutual_information.mean()
@@ -185,6 +185,6 @@ def timed(plan: Labels) -> dict[str, Any]:
         "teacher, CPU s": one,
         "student, CPU s": two,
         "ratio": one / two,
-        "numbers held by the teacher": int(draws.samples.size),
+        "numbers held by the teacher": int(draws.stack.size),
         "numbers held by the student": student.size,
     }

@@ -66,7 +66,7 @@ def filled(x: Array, y: Any, sizes: tuple[int, ...]) -> tuple[Any, Any]:
 def chains(net: NeuralNetwork, variance: float, data: Any, effort: Effort) -> Langevin:
     """The teacher of both: the one that keeps its draws, and the one that a student hears."""
     return Langevin(
-        net, net.prior(variance=variance), data, chains=effort.chains, batch=effort.batch,
+        net, net.prior(variance=variance), data, chains=effort.chains, batch_size=effort.batch,
         climb=effort.climb, burn_in=effort.burn_in,
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ def kept(net: NeuralNetwork, variance: float, data: Any, effort: Effort, key: An
     """The full teacher: draws of all chains, some steps apart."""
     found = chains(net, variance, data, effort).sample(effort.draws * effort.apart, key=key)
     # Thinned here and not by `thin`, which thins the burn-in as well: as many times longer.
-    samples = found.samples.reshape(-1, effort.chains, net.size)[effort.apart - 1 :: effort.apart]
+    samples = found.stack.reshape(-1, effort.chains, net.size)[effort.apart - 1 :: effort.apart]
     return Draws(net, samples.reshape(-1, net.size))
 
 
@@ -91,7 +91,7 @@ def each(draws: Draws, x: Any) -> Array:
 
 @jax.jit
 def _each(draws: Draws, x: Any) -> Any:
-    return draws.outputs(draws.samples, x)
+    return draws.outputs(draws.stack, x)
 
 
 # --- the mode ------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments import harness
 from experiments.dark_knowledge import utility_bandit as bandit
 from experiments.dark_knowledge import utility_labels as labels
 from experiments.dark_knowledge.utility_networks import Array
+from experiments.harness import rounded
 
 Rows = Sequence[Mapping[str, Any]]
 COLORS = {
@@ -25,19 +27,8 @@ COLORS = {
 
 
 def statistics(values: Any) -> dict[str, Any]:
-    """Mean, standard error of the mean (none of one value), and all values."""
-    values = np.asarray(values, np.float64)
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
-    return {
-        "mean": rounded(values.mean()),
-        "standard error": None if error is None else rounded(error),
-        "each": [rounded(value) for value in values],
-    }
-
-
-def rounded(value: Any, digits: int = 4) -> float:
-    """To significant digits: more would claim more than is known."""
-    return float(f"{float(value):.{digits}g}")
+    """Those of the harness, and all values."""
+    return harness.statistics(values) | {"each": [rounded(value) for value in values]}
 
 
 def rounded_all(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from experiments.gfvl.problem import Array
+from experiments.harness import rounded as significant
+from experiments.harness import standard_error, statistics
 
-DIVERGED, HUGE = 10.0, 1e300
+DIVERGED = 10.0
 """A divergence this large after training counts the run as diverged."""
 
 
@@ -48,7 +50,7 @@ class Curve:
         rows = self.kept
         if self.groups > 1:
             rows = rows.reshape(self.groups, -1, rows.shape[1]).mean(1)
-        return rows.std(0, ddof=1) / np.sqrt(len(rows))
+        return standard_error(rows)
 
     @property
     def interval(self) -> tuple[Array, Array]:
@@ -81,16 +83,9 @@ class Curve:
         return ~np.isfinite(last) | (last > DIVERGED)
 
 
-def significant(value: Any, digits: int = 4) -> float:
-    """A number as short as it is known; what JSON has no number for becomes a huge one."""
-    return float(f"{np.nan_to_num(float(value), nan=HUGE, posinf=HUGE):.{digits}g}")
-
-
 def estimate(values: Array) -> dict[str, float]:
     """Mean and standard error of independent values."""
-    values = np.asarray(values, float)
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    return {"mean": significant(values.mean()), "standard error": significant(error)}
+    return {key: statistics(values)[key] for key in ("mean", "standard error")}
 
 
 def first_within(kl: Array, limit: float, visits: Array) -> Array:

@@ -5,7 +5,6 @@ Writes `expected.json` and the pictures into `results` beside this file.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import harness
 from experiments.gfvl import conjugate, figures, goals, waiting
 from experiments.gfvl.curves import Curve, significant
 from experiments.gfvl.problem import FULL, QUICK, Effort
@@ -49,7 +49,6 @@ def run(effort: Effort, results: Path, chosen: Sequence[str] = ("3", "4", "5")) 
 
     Figures that are not chosen stay as an earlier run left them.
     """
-    results.mkdir(parents=True, exist_ok=True)
     path = results / "expected.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     found |= {
@@ -61,7 +60,7 @@ def run(effort: Effort, results: Path, chosen: Sequence[str] = ("3", "4", "5")) 
     for figure in chosen:
         start = time.perf_counter()
         found[f"figure {figure}"] = {"effort": vars(effort), **PARTS[figure](effort, results)}
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        harness.write(results, "expected", found)
         print(f"figure {figure}: {time.perf_counter() - start:.0f} s", flush=True)
     return found
 
@@ -139,14 +138,12 @@ def _visits(curves: dict[str, Curve]) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few repetitions: that it all runs")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    parser = harness.command_line(__doc__, RESULTS)
     parser.add_argument("--figures", nargs="+", choices=tuple(PARTS), default=tuple(PARTS))
     chosen = parser.parse_args(arguments)
     found = run(QUICK if chosen.quick else FULL, chosen.results, chosen.figures)
     for figure in chosen.figures:
-        print(json.dumps(found[f"figure {figure}"]["goals"], indent=1, ensure_ascii=False))
+        harness.print_goals(found[f"figure {figure}"]["goals"])
 
 
 if __name__ == "__main__":

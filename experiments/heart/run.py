@@ -6,13 +6,9 @@ kept under the cache folder: a stopped run goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import os
-import platform
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +16,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 import posterity
-from experiments.data import REPOSITORY, HeartDisease, heart_disease
+from experiments import harness
+from experiments.data import heart_disease
 from experiments.heart import forgetting, kinds, trials
 from experiments.heart.figures import draw
 from experiments.heart.preparation import Split, prepare
@@ -28,7 +25,7 @@ from experiments.heart.reference import compare_with_nuts
 from experiments.heart.summary import summarise
 
 RESULTS = Path(__file__).parent / "results"
-CACHE = REPOSITORY / ".cache" / "heart"
+CACHE = harness.CACHES / "heart"
 SEEDS = 10
 NUTS_SEEDS = 2
 LIBRARY = ("arrays", "families", "federation", "graphs", "inference", "models")
@@ -97,24 +94,14 @@ def run(
         task = progress.add_task("Starting", total=len(jobs))
         for part, seed in jobs:
             progress.update(task, description=f"{part}, seed {seed}")
-            found[part][seed] = _cached(folder, part, seed, data, quick)
+            make = lambda: PARTS[part](prepare(data, seed=seed), seed, quick)  # noqa: B023
+            name = f"{part.replace(' ', '-')}-{seed}"
+            found[part][seed] = harness.kept(folder, name, make)
             progress.advance(task)
     summary = {"settings": _settings(seeds, quick), **summarise(found)}
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "expected.json").write_text(json.dumps(summary, indent=1) + "\n")
+    harness.write(results, "expected", summary)
     draw(summary, results)
     return summary
-
-
-def _cached(folder: Path, part: str, seed: int, data: HeartDisease, quick: bool) -> dict[str, Any]:
-    path = folder / f"{part.replace(' ', '-')}-{seed}.json"
-    if not path.exists():
-        found = PARTS[part](prepare(data, seed=seed), seed, quick)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(found))
-        os.replace(temporary, path)
-    return json.loads(path.read_text())
 
 
 def _digest() -> str:
@@ -128,7 +115,6 @@ def _digest() -> str:
 
 
 def _settings(seeds: int, quick: bool) -> dict[str, Any]:
-    packages = ("jax", "numpy", "scipy", "equinox", "numpyro")
     return {
         "seeds": list(range(seeds)),
         "quick": quick,
@@ -150,12 +136,7 @@ def _settings(seeds: int, quick: bool) -> dict[str, Any]:
             "rate": "0.1 / (1 + t / 100)^0.75",
         },
         "forgetting": {"federation": forgetting.METHOD},
-        "versions": {
-            "code": _digest(),
-            "python": platform.python_version(),
-            "posterity": posterity.__version__,
-            **{name: metadata.version(name) for name in packages},
-        },
+        "versions": {"code": _digest(), **harness.versions("equinox", "numpyro")},
     }
 
 
@@ -183,11 +164,8 @@ def _log_likelihood(kind: kinds.Kind, run: Any, data: dict[str, trials.Data]) ->
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"splits (default: {SEEDS})")
-    parser.add_argument("--quick", action="store_true", help="shorter federations")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for what seeds found")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     arguments = parser.parse_args()
     summary = run(
         seeds=arguments.seeds,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from experiments.harness import over_seeds, statistics
 from experiments.heart.forgetting import AGAIN, ATTACKS, MORE_SWEEPS, RETRAINED, SWEEPS, after
 from experiments.heart.trials import EVERYONE, LOCAL
 
@@ -25,21 +26,6 @@ def summarise(found: Found) -> dict[str, Any]:
     """Everything that is claimed, from what each part found by seed."""
     results = {part: over_seeds(list(by_seed.values())) for part, by_seed in found.items()}
     return {"goals": goals(found), "results": results}
-
-
-def over_seeds(trees: Sequence[Any]) -> Any:
-    """Mean, standard error of the mean, least and largest of every number in equal trees."""
-    if isinstance(trees[0], Mapping):
-        return {name: over_seeds([tree[name] for tree in trees]) for name in trees[0]}
-    return statistics(np.array(trees, np.float64))
-
-
-def statistics(values: np.ndarray) -> dict[str, float]:
-    """Of one number by seed; the standard error is null where there is one seed."""
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
-    found = {"mean": values.mean(), "standard error": error}
-    found |= {"least": values.min(), "largest": values.max()}
-    return {name: _rounded(value) for name, value in found.items()}
 
 
 def goals(found: Found) -> dict[str, Any]:
@@ -112,10 +98,6 @@ def _judged(values: np.ndarray) -> dict[str, Any]:
     error = found["standard error"]
     within = None if error is None else bool(abs(values.mean()) <= 2 * error)
     return {**found, "within two standard errors of zero": within}
-
-
-def _rounded(value: float | None) -> Any:
-    return None if value is None else float(f"{value:.4g}")
 
 
 def refined_name(part: str) -> str:

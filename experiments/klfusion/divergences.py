@@ -11,7 +11,6 @@ folder to measure anew.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 import warnings
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import posterity
+from experiments import harness
 from experiments.klfusion.generate import Array, Problem, perturb_covariances, sample_mixture
 from experiments.klfusion.local_fits import (
     DEFAULT_CACHE,
@@ -129,15 +129,11 @@ def measure_one(
     folder: Path, point: Point, number: int, repetition: Repetition, names: Sequence[str]
 ) -> dict[str, list[float]]:
     """Errors by method at one repetition; what was measured before is read back."""
-    path = folder / f"{point.name}-{number:03d}.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
+    known = harness.kept(folder, f"{point.name}-{number:03d}", None) or {}
     if missing := [name for name in names if name not in known]:
         held_out = new_observations(draw_problem(point, number), point, number)
         known |= {name: errors(name, repetition, held_out) for name in missing}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".part")
-        partial.write_text(json.dumps(known))
-        partial.replace(path)
+        harness.replace(folder / f"{point.name}-{number:03d}.json", json.dumps(known))
     return known
 
 
@@ -189,8 +185,7 @@ def run(
         warnings.simplefilter("ignore", IdentificationWarning)  # figure 3 is full of doubts
         measured = measure(cache, points, repetitions, rows())
     summary = summarise(measured)
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "divergences.json").write_text(json.dumps(summary, indent=1) + "\n")
+    harness.write(results, "divergences", summary)
     draw(measured, results)
     return summary
 
@@ -233,10 +228,8 @@ def draw(measured: Mapping[Point, Mapping[str, Array]], folder: Path) -> None:
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, DEFAULT_CACHE)
     parser.add_argument("--repetitions", type=int, default=16, help="a point (default: 16)")
-    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder for local fits")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--processes", type=int, default=2, help="for the local fits")
     arguments = parser.parse_args()
     summary = run(

@@ -8,7 +8,6 @@ fused means are kept under the cache folder: a stopped run goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
+from experiments import harness
 from experiments.klfusion.baselines import METHODS
 from experiments.klfusion.figures import draw
 from experiments.klfusion.generate import Array
@@ -78,8 +78,7 @@ def run(
         for point in track(points, description="Fusing")
     }
     summary = summarise(measured, oracle=ORACLE, ours="posterity")
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "expected.json").write_text(json.dumps(summary, indent=1) + "\n")
+    harness.write(results, "expected", summary)
     draw(measured, results)
     return summary
 
@@ -90,10 +89,8 @@ def _slug(name: str) -> str:
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, DEFAULT_CACHE)
     parser.add_argument("--repetitions", type=int, default=32, help="a point (default: 32)")
-    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder for local fits")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--processes", type=int, default=2, help="for the local fits")
     arguments = parser.parse_args()
     summary = run(

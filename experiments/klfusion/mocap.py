@@ -8,7 +8,6 @@ this file. Local fits are kept under the cache folder: a stopped run goes on whe
 
 from __future__ import annotations
 
-import argparse
 import json
 import warnings
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from rich.progress import track
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, rand_score
 
 import posterity
+from experiments import harness
 from experiments.data import mocap6
 from experiments.klfusion import spahm
 from experiments.klfusion.mocap_figure import draw
@@ -285,8 +285,7 @@ def run(cache: Path, results: Path, seeds: int, setting: Setting) -> dict:
         rows.append({name: scores(labels, data.labels) for name, labels in found.items()})
         bounds.append(found)
     summary = {"setting": vars(setting), **summarise(rows)}
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "mocap.json").write_text(json.dumps(summary, indent=1) + "\n")
+    harness.write(results, "mocap", summary)
     middle = int(np.argsort([row[BY_MEANS]["AMI"] for row in rows])[len(rows) // 2])
     shown = (ALONE, POOLED, FUSED, BY_MEANS, ROUND)
     draw(data, {name: bounds[middle][name] for name in shown}, results)
@@ -310,10 +309,8 @@ def table(summary: dict) -> str:
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each site (default: 10)")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for local fits")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", IdentificationWarning)
     summary = run(arguments.cache, arguments.results, arguments.seeds, Setting())

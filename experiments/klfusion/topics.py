@@ -8,7 +8,6 @@ folder: a stopped run goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import multiprocessing
@@ -22,6 +21,7 @@ import numpy as np
 from rich.progress import track
 
 import posterity
+from experiments import harness
 from experiments.data import Newsgroups, newsgroups
 from experiments.klfusion.amps import amps
 from experiments.klfusion.lda import fit
@@ -229,9 +229,7 @@ def one(data: Newsgroups, number: int, settings: Settings) -> tuple[dict[str, Sc
     methods = {name: METHODS[name] for name in settings.methods}
     scores, fused = measure(problem, own, pooled, methods)
     words = top_words(fused[OURS], data.words)
-    part = known.with_suffix(".part")
-    part.write_text(json.dumps([scores, words]))
-    part.replace(known)
+    harness.replace(known, json.dumps([scores, words]))
     return scores, words
 
 
@@ -261,18 +259,15 @@ def run(
         "each trial": [{name: list(score) for name, score in t.items()} for t in scores],
         "top words of the fused topics of trial 0": found[0][1],
     }
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "topics.json").write_text(json.dumps(summary, indent=1) + "\n")
+    harness.write(results, "topics", summary)
     draw(scores, results / "figure4.png")
     return summary
 
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, DEFAULT_CACHE)
     parser.add_argument("--trials", type=int, default=10, help="(default: 10)")
-    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder for local fits")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--processes", type=int, default=2, help="trials at a time")
     arguments = parser.parse_args()
     summary = run(

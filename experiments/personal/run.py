@@ -6,24 +6,18 @@ under the cache folder: a stopped run goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
-import os
-import platform
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import posterity
-from experiments.data import REPOSITORY
+from experiments import harness
 from experiments.personal import methods, reference, studies
 from experiments.personal.figures import draw
 from experiments.personal.summary import GOAL, summarise
 
 RESULTS = Path(__file__).parent / "results"
-CACHE = REPOSITORY / ".cache" / "personal"
+CACHE = harness.CACHES / "personal"
 SEEDS = {"made": 6, "far apart": 3, "hospitals": 1, "writers": 1}
 
 FAR = 2.0
@@ -56,8 +50,7 @@ def run(*, most: int = 99, cache: Path = CACHE, results: Path = RESULTS) -> dict
         "runs": {name: [seed["run"] for seed in seeds] for name, seeds in found.items()},
         "settings": _settings(),
     }
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "expected.json").write_text(json.dumps(summary, indent=1) + "\n")
+    harness.write(results, "expected", summary)
     draw(summary, results)
     return summary
 
@@ -65,30 +58,19 @@ def run(*, most: int = 99, cache: Path = CACHE, results: Path = RESULTS) -> dict
 def compared(name: str, seed: int, cache: Path = CACHE) -> Any:
     """Pooled, local and partially pooled fits of one seed."""
     find = lambda: methods.compare(*_fitted(name, seed))
-    return _cached(cache / f"{name}-{seed}.json", find)
+    return harness.kept(cache, f"{name}-{seed}", find)
 
 
 def sampled_too(name: str, cache: Path = CACHE) -> Any:
     """The partially pooled fit of the first seed beside NUTS."""
     find = lambda: reference.compare_with_nuts(*_fitted(name, 0), 0)
-    return _cached(cache / f"NUTS-{name}.json", find)
+    return harness.kept(cache, f"NUTS-{name}", find)
 
 
 @functools.cache
 def _fitted(name: str, seed: int) -> Any:
     study = STUDIES[name][1](seed)
     return study, methods.partially_pooled(study)
-
-
-def _cached(path: Path, find: Callable[[], Any]) -> Any:
-    if not path.exists():
-        found = find()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(found))
-        os.replace(temporary, path)
-        print(path.stem, found.get("log likelihood"), found.get("run"), flush=True)
-    return json.loads(path.read_text())
 
 
 def _settings() -> dict[str, Any]:
@@ -105,22 +87,14 @@ def _settings() -> dict[str, Any]:
             "records": {"training": studies.MADE_TRAIN, "held out": studies.MADE_TEST},
         },
         "NUTS": {"warm-up": reference.WARMUP, "draws": reference.DRAWS, "seed": 0},
-        "versions": {
-            "python": platform.python_version(),
-            "posterity": posterity.__version__,
-            **{
-                name: metadata.version(name) for name in ("jax", "numpy", "numpyro", "scikit-learn")
-            },
-        },
+        "versions": harness.versions("numpyro", "scikit-learn"),
     }
 
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--seeds", type=int, default=99, help="at most so many of each study")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for what seeds found")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     arguments = parser.parse_args()
     summary = run(most=arguments.seeds, cache=arguments.cache, results=arguments.results)
     for name, study in summary["results"].items():

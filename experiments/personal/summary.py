@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.heart.summary import statistics
+from experiments.harness import statistics
 from experiments.personal.methods import LOCAL, PARTIAL, POOLED
 
 GOAL = (

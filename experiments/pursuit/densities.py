@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import math
@@ -17,17 +16,13 @@ import numpy as np
 
 import posterity
 from experiments import harness
-from experiments.data import REPOSITORY
-from experiments.pursuit import peers, pictures
+from experiments.pursuit import CACHE, RESULTS, peers, pictures
 from experiments.pursuit.peers import Found
 from experiments.pursuit.quadrature import Gaussians, divergence
 from experiments.pursuit.targets import NEAR, TARGETS, Target, scaled
 from posterity.errors import ConvergenceWarning
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.pursuit import Fixed
-
-RESULTS = Path(__file__).parent / "results"
-CACHE = REPOSITORY / ".cache" / "pursuit"
 
 PROTOTYPE = {
     "four modes, 1-d": {"plain VI": 1.17, "λ = 1": 0.23, "λ by ELBO": 0.083, "polished": 1e-4},
@@ -45,7 +40,7 @@ GREEDY, PLAINEST = "pursue, not polished", "pursue, λ = 1, not polished"
 OPTIONS: dict[str, dict[str, Any]] = {
     OURS: {},
     GREEDY: {"polish": None},
-    PLAINEST: {"polish": None, "temper": Fixed(1.0)},
+    PLAINEST: {"polish": None, "schedule": Fixed(1.0)},
 }
 """What is asked of `posterity.pursue` beside its defaults."""
 LEAST = 100_000
@@ -338,14 +333,10 @@ def units(effort: Effort, cache: Path) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("targets", nargs="*", default=list(TARGETS), help="names; all by default")
-    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
     parser.add_argument("--seeds", type=int, default=None, help="how many")
     parser.add_argument("--components", type=int, nargs="+", default=None, help="how many")
-    parser.add_argument("--only-kept", action="store_true", help="write down what was run before")
     parser.add_argument("--narrow", action="store_true", help="no reference and no variants")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its divergence

@@ -4,7 +4,7 @@ MNIST and Fashion-MNIST, 0-1, 2-3, ..., 8-9 (`forth`) and the other way round (`
 all, no task named at test: accuracy and log loss on all classes seen so far, after each task. The
 rules of `posterity.pursuit.learning`, beside fine-tuning, EWC, variational continual learning,
 replay through a network and joint training. Writes `incremental.json` and `incremental.png`. What
-takes long is kept in a folder, a file a job: the same command goes on where it was. `--report`
+takes long is kept in a folder, a file a job: the same command goes on where it was. `--only-kept`
 reads what there is.
 """
 
@@ -26,12 +26,13 @@ from experiments.data import intensities, mnist, read
 from experiments.klfusion.networks.deep import lenet
 from experiments.pursuit import incremental_figures
 from experiments.pursuit import incremental_peers as peers
+from experiments.pursuit.image_features import ImageFeatures
 from experiments.pursuit.replay import ReplayLearner, kept_records
 from experiments.pursuit.task_mixtures import GatedLearner, MixtureLearner
 from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.pursuit.learning import ConjugateLearner, ImageFeatures
+from posterity.pursuit.learning import ConjugateLearner
 
 Array = np.ndarray
 Curve = list[dict[str, float]]
@@ -467,11 +468,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--orders", nargs="+", default=list(ORDERS), choices=list(ORDERS))
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what takes long")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--report", action="store_true", help="of what the cache has, no more")
+    parser.add_argument("--only-kept", action="store_true", help="of what the cache has, no more")
     own = parser.parse_args(arguments)
     setting = Setting()
     runner = Runner(setting, own.cache, load)
-    if not own.report:
+    if not own.only_kept:
         for job in jobs(own.methods, own.sets, own.seeds, own.orders):
             row = runner.run(job)
             print(job.name, row["curve"][-1], row["cpu s"], flush=True)

@@ -6,7 +6,6 @@ has two modes. Then few patients of the heart-disease data, where it has one.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import itertools
@@ -19,8 +18,7 @@ import numpy as np
 
 from experiments import harness
 from experiments.data import heart_disease
-from experiments.pursuit import pictures, predictions
-from experiments.pursuit.densities import CACHE, RESULTS
+from experiments.pursuit import CACHE, RESULTS, pictures, predictions
 from experiments.pursuit.predictions import MEAN_FIELD, OURS, TRUTH, Problem
 from posterity.errors import ConvergenceWarning
 from posterity.families import DiagonalGaussian, Mixture
@@ -159,18 +157,14 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--splits", type=int, default=FULL.splits, help="of heart disease")
-    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its score
     warnings.simplefilter("ignore", ConvergenceWarning)
     effort = QUICK if chosen.quick else dataclasses.replace(FULL, splits=chosen.splits)
     found = run(effort, chosen.results, chosen.cache)
-    for goal in found["goals"]:
-        print("met     " if goal["met"] else "not met ", goal["goal"], goal["measured"])
+    harness.print_goals(found["goals"])
 
 
 if __name__ == "__main__":

@@ -80,15 +80,15 @@ def _likelihoods(model: Any, draws: Any, data: Any) -> Any:
 def pursued(
     problem: Problem, components: int, seed: int, *, batch: int | None = None, **options: Any
 ) -> list[Any]:
-    """What `posterity.pursue` has after each component: rows of its trace, and mixtures.
+    """What `posterity.pursue` has after each component: its result so far.
 
     It stops by itself, so there may be fewer.
     """
-    target = Joint(problem.model, problem.prior, problem.train, batch=batch)
+    target = Joint(problem.model, problem.prior, problem.train, batch_size=batch)
     steps: list[Any] = []
     posterity.pursue(
         target, problem.base, components=components, key=jax.random.key(seed),
-        progress=steps.append, **options,
+        progress=lambda now: steps.append(now.result), **options,
     )  # fmt: skip
     return steps
 
@@ -156,7 +156,7 @@ def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Ar
         # that chains have not met is said by their score
         warnings.simplefilter("ignore", ConvergenceWarning)
         chains = Langevin(problem.model, problem.prior, problem.train, **options)
-        found = chains.sample(draws, key=jax.random.key(seed)).samples
+        found = chains.sample(draws, key=jax.random.key(seed)).stack
     leaves = jax.tree.leaves(found)
     return np.concatenate([np.asarray(a, np.float64).reshape(len(a), -1) for a in leaves], 1)
 
@@ -176,8 +176,8 @@ def curve(
     # where it stopped by itself, what it had stays
     at = {str(count): grown[min(count, len(grown)) - 1] for count in counts}
     ours = {name: score(problem, draws_of(step.posterior, seed)) for name, step in at.items()}
-    used = {name: float(step.row.effective) for name, step in at.items()}
-    bounds = {name: float(step.row.elbo) for name, step in at.items()}
+    used = {name: float(step.trace[-1].effective) for name, step in at.items()}
+    bounds = {name: float(step.elbo) for name, step in at.items()}
     return {
         OURS: ours,
         ENSEMBLE: {str(k): score(problem, members[:k]) for k in counts},

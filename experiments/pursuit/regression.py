@@ -6,7 +6,6 @@ posterior has two modes; then networks of one hidden layer on UCI tables.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import math
@@ -22,8 +21,7 @@ import numpy as np
 from experiments import harness
 from experiments.dark_knowledge.regression import Units
 from experiments.data import Regression, uci_regression
-from experiments.pursuit import pictures, predictions
-from experiments.pursuit.densities import CACHE, RESULTS
+from experiments.pursuit import CACHE, RESULTS, pictures, predictions
 from experiments.pursuit.predictions import MEAN_FIELD, OURS, TRUTH, Problem
 from posterity.errors import ConvergenceWarning
 from posterity.families import DiagonalGaussian
@@ -249,14 +247,10 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("tables", nargs="*", default=list(TABLES), help="names; none: see --line")
     parser.add_argument("--line", action="store_true", help="the line alone")
     parser.add_argument("--splits", type=int, default=FULL.splits, help="the first so many")
-    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
-    parser.add_argument("--only-kept", action="store_true", help="write down what was run before")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what is kept")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its score
     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -265,8 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         FULL, tables=tables, splits=chosen.splits
     )  # fmt: skip
     found = run(effort, chosen.results, chosen.cache, only_kept=chosen.only_kept)
-    for goal in found["goals"]:
-        print("met     " if goal["met"] else "not met ", goal["goal"], goal["measured"])
+    harness.print_goals(found["goals"])
 
 
 if __name__ == "__main__":

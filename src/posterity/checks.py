@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.tree import leaves_with_path, structure
-from posterity.errors import ParameterError, StructureError
+from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily
 
 
@@ -33,6 +33,18 @@ def check_proper(law: Distribution, place: str) -> None:
             "concentrations, enough degrees of freedom)",
             fix="A difference of posteriors is a factor: add it to a prior before using it as "
             "a distribution. Otherwise fit again.",
+        )
+
+
+def check_prior(prior: Any, what: str = "a prior") -> None:
+    """Raise a UsageError unless it is one proper law of a model's parameters."""
+    fits = isinstance(prior, Distribution) and prior.batch_shape == ()
+    if not fits or not np.all(prior.is_proper()):
+        raise UsageError(
+            found=f"{what} {prior!r}" + (", which is improper" if fits else ""),
+            expected="one proper law of the model's parameters",
+            fix="Pass model.prior(variance=...) for a network, Gaussian.from_standard(...) for a "
+            "regression; of GaussianPrior and Horseshoe take `.network(layers)`.",
         )
 
 

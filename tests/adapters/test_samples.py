@@ -62,7 +62,7 @@ def test_effective_sizes_and_rhat_are_those_of_arviz(chains: int, count: int, sh
         assert np.isclose(found.rhat[i], arviz.rhat(draws[..., i]), rtol=1e-9)
 
 
-def test_chains_of_other_widths_and_chains_that_stand_still_are_doubted() -> None:
+def test_chains_of_other_widths_and_chains_that_stand_still_are_warned_of() -> None:
     rng = np.random.default_rng(2)
     draws = rng.normal(size=(4, 500, 2)) * np.array([1, 1, 1, 3.0])[:, None, None]
     with pytest.warns(FitWarning, match=r"Chains disagree: R-hat is 1\.1"):
@@ -229,7 +229,7 @@ def test_a_mixture_finds_modes_and_their_number() -> None:
 # --- alarms --------------------------------------------------------------------------------------
 
 
-def test_honest_draws_are_not_doubted() -> None:
+def test_honest_draws_are_not_warned_of() -> None:
     """Of AR(1) chains worth 300 draws; the docs say how seldom it happens."""
     for seed in range(5):
         draws = autoregressive(4, 500, 3, 300, np.random.default_rng(seed))
@@ -238,7 +238,7 @@ def test_honest_draws_are_not_doubted() -> None:
     assert "ok" in repr(fit) and "R-hat" in str(fit.checks)
 
 
-def test_two_modes_are_doubted() -> None:
+def test_two_modes_are_warned_of() -> None:
     rng = np.random.default_rng(7)
     draws = rng.normal(size=(4, 300, 2))
     draws[..., 1] += np.where(rng.random((4, 300)) < 0.5, -2.5, 2.5)
@@ -255,7 +255,7 @@ def test_two_modes_are_doubted() -> None:
     assert abs(rows["effect"].kl - truth) < 5 * rows["effect"].kl_error + 0.02
 
 
-def test_modes_in_no_coordinates_direction_are_doubted() -> None:
+def test_modes_in_no_coordinates_direction_are_warned_of() -> None:
     rng = np.random.default_rng(8)
     along = np.ones(10) / 10**0.5
     side = np.where(rng.random((2000, 1)) < 0.5, -3.0, 3.0)
@@ -263,7 +263,7 @@ def test_modes_in_no_coordinates_direction_are_doubted() -> None:
         from_samples(rng.normal(size=(2000, 10)) + side * along)
 
 
-def test_chains_that_are_stuck_are_doubted() -> None:
+def test_chains_that_are_stuck_are_warned_of() -> None:
     draws = (
         np.random.default_rng(9).normal(size=(4, 300, 1)) + np.array([0, 0, 0, 8.0])[:, None, None]
     )
@@ -282,7 +282,7 @@ def test_skewed_positive_draws_are_told_of_a_support() -> None:
         from_samples(rng.standard_t(2.5, (4000, 1)))
 
 
-def test_what_a_family_leaves_out_is_doubted() -> None:
+def test_what_a_family_leaves_out_is_warned_of() -> None:
     rng = np.random.default_rng(11)
     draws = rng.multivariate_normal([0, 0], [[1, 0.9], [0.9, 1]], 2000)
     with pytest.warns(FitWarning, match=r"Correlations are left out, of 0\.\d\d nats"):

@@ -28,7 +28,7 @@ variance = 4.0
 [pursuit]
 base = "diagonal"
 components = 2
-temper = 1.0
+schedule = 1.0
 polish = "none"
 attempts = 2
 finalists = 1
@@ -53,13 +53,13 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_pursuing_is_what_the_library_does(folder):
-    """And a posterior that is full of correlations is cut short by two diagonal components."""
+    """And a posterior that is full of correlations is not what two diagonal components can be."""
     data = document("pursue", "pursuit.toml", "--plot", "grown.png", code=9)
     job = load_job(Path("pursuit.toml"))
     target, base = job.target, job.base
     assert isinstance(target, Joint) and isinstance(target.model, LogisticRegression)
     found = posterity.pursue(
-        target, base, key=jax.random.key(2), components=2, temper=Fixed(1.0), polish=None,
+        target, base, key=jax.random.key(2), components=2, schedule=Fixed(1.0), polish=None,
         attempts=2, finalists=1, samples=256,
     )  # fmt: skip
     saved = posterity.load("out.safetensors")
@@ -97,7 +97,7 @@ def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
 
     def interrupted(*arguments, progress, **options):
         def noted(now):
-            if now.row.components == 2:
+            if now.step == 2:
                 signal.raise_signal(signal.SIGINT)
             progress(now)
 
@@ -115,7 +115,7 @@ def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "said, temper",
+    "said, schedule",
     [
         ("1.7", Fixed(1.7)),
         ("2", Fixed(2.0)),
@@ -126,24 +126,24 @@ def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
         ('{kind = "flatness", share = 0.2}', Flatness(0.2)),
     ],
 )
-def test_rules_by_name(said, temper, folder):
-    Path("pursuit.toml").write_text(CONFIG.replace("temper = 1.0", f"temper = {said}"))
-    assert load_job(Path("pursuit.toml")).options["temper"] == temper
+def test_rules_by_name(said, schedule, folder):
+    Path("pursuit.toml").write_text(CONFIG.replace("schedule = 1.0", f"schedule = {said}"))
+    assert load_job(Path("pursuit.toml")).options["schedule"] == schedule
 
 
 def test_a_schedule_and_everything_else(folder):
-    schedule = 'temper = {kind = "schedule", values = [1.0, 0.8]}\nbatch = 10\nweights = "line"'
-    changed = CONFIG.replace("temper = 1.0", schedule).replace('"none"', '"end"')
+    rows = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\nweights = "line"'
+    changed = CONFIG.replace("schedule = 1.0", rows).replace('"none"', '"end"')
     Path("pursuit.toml").write_text(changed)
     job = load_job(Path("pursuit.toml"))
-    temper = job.options.pop("temper")
-    assert [temper.options(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
+    schedule = job.options.pop("schedule")
+    assert [schedule.values(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
         (1.0,),
         (0.8,),
         (0.8,),
         (0.8,),
     ]
-    assert job.target.records == 40 and job.target.batch == 10
+    assert job.target.records == 40 and job.target.batch_size == 10
     assert job.options == {
         "components": 2, "weights": "line", "polish": "end", "attempts": 2, "finalists": 1,
         "samples": 256,
@@ -161,13 +161,18 @@ def test_a_schedule_and_everything_else(folder):
         ("[pursuit]", "[pursue]", 2, "pursue; docs/pursue.md"),
         ('base = "diagonal"', 'base = "round"', 2, "pursuit.base = 'round'"),
         ("components = 2", "components = 0", 2, "pursuit.components = 0"),
-        ("temper = 1.0", "temper = -1.0", 2, "pursuit.temper"),
-        ("temper = 1.0", 'temper = "warm"', 2, "pursuit.temper.kind = 'warm'; flatness"),
-        ("temper = 1.0", "temper = {share = 0.1}", 2, "no pursuit.temper.kind"),
-        ("temper = 1.0", 'temper = "fixed"\nweights = "all"', 2, "pursuit.weights = 'all'"),
-        ("temper = 1.0", 'temper = {kind = "best", values = []}', 2, "table [pursuit.temper]"),
-        ("temper = 1.0", 'temper = {kind = "best", share = 1}', 2, "share; docs/pursue.md"),
-        ("temper = 1.0", 'temper = {kind = "schedule", values = [0]}', 2, "a positive number"),
+        ("schedule = 1.0", "schedule = -1.0", 2, "pursuit.schedule"),
+        ("schedule = 1.0", 'schedule = "warm"', 2, "pursuit.schedule.kind = 'warm'; flatness"),
+        ("schedule = 1.0", "schedule = {share = 0.1}", 2, "no pursuit.schedule.kind"),
+        ("schedule = 1.0", 'schedule = "fixed"\nweights = "all"', 2, "pursuit.weights = 'all'"),
+        (
+            "schedule = 1.0",
+            'schedule = {kind = "best", values = []}',
+            2,
+            "table [pursuit.schedule]",
+        ),
+        ("schedule = 1.0", 'schedule = {kind = "best", share = 1}', 2, "share; docs/pursue.md"),
+        ("schedule = 1.0", 'schedule = {kind = "schedule", values = [0]}', 2, "a positive number"),
         ('polish = "none"', 'polish = "often"', 2, "pursuit.polish = 'often'; each"),
         ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; pursuit.toml"),
         ('target = "sick"', 'target = "well"', 4, "'well'; model.target"),

@@ -20,7 +20,7 @@ from posterity.distillation import (
     Pool,
     distill,
 )
-from posterity.distillation.distill import LEAST, PROBE, Distillation, Progress, set_up
+from posterity.distillation.distill import LEAST, PROBE, Distillation, set_up
 from posterity.distillation.online import _offered
 from posterity.errors import (
     ArtifactError,
@@ -33,6 +33,7 @@ from posterity.errors import (
 from posterity.families import Gaussian, Network
 from posterity.models import FunctionModel, LinearRegression, NeuralNetwork
 from posterity.networks import Layers, describe
+from posterity.status import Progress
 from tests.distillation.examples import KEY, LAYERS, LINE, NET, line, network_teacher, points
 
 BOX = Box([-3.0, -3.0], [3.0, 3.0])
@@ -44,7 +45,7 @@ WIDE = Layers.dense(2, 64, 64, 3)
 
 @pytest.fixture(scope="module")
 def split() -> Distillation:
-    return distill(POSTERIOR, WIDE, key=KEY, inputs=BOX, split=True, steps=4000, batch=128)
+    return distill(POSTERIOR, WIDE, key=KEY, inputs=BOX, split=True, steps=4000, batch_size=128)
 
 
 @pytest.mark.slow
@@ -65,7 +66,7 @@ def test_the_gap_that_is_said_is_the_gap(split: Distillation) -> None:
     truth = describe(POSTERIOR, split.probe, samples=20_000, key=jax.random.key(9))
     found = split.student.predict(split.probe)
     own = (truth.mean * (truth.log_chances - found.log_chances)).sum(1).mean()
-    assert own == pytest.approx(split.status.gap, abs=1e-3)
+    assert own == pytest.approx(split.status.left, abs=1e-3)
     np.testing.assert_allclose(split.teacher.mean, truth.mean, atol=0.02)
     np.testing.assert_allclose(
         split.teacher.mutual_information, truth.mutual_information, atol=0.02
@@ -114,7 +115,7 @@ def test_other_networks_optimisers_and_inputs() -> None:
         inputs=Adversarial(BOX, 0.1), optimiser=optax.sgd(0.05, momentum=0.9), steps=1500,
         reservoir=2, tolerance=0.1,
     )  # fmt: skip
-    assert found.status.gap < 0.1
+    assert found.status.left < 0.1
     assert found.student.predict(np.zeros((3, 2))).mutual_information is None
 
 
@@ -125,7 +126,7 @@ def test_a_student_that_is_not_its_teacher_yet_is_said() -> None:
     with pytest.warns(ConvergenceWarning, match="too few steps"):
         found = distill(POSTERIOR, key=KEY, inputs=BOX, steps=20)
     assert not found.status.converged
-    assert found.status.gap > found.status.tolerance
+    assert found.status.left > found.status.tolerance
     assert "not converged" in repr(found)
 
 
@@ -148,9 +149,9 @@ def test_steps_that_fill_no_whole_chunk() -> None:
     found = _quiet(LEAST + 13)
     assert [row.step for row in found.trace] == [LEAST, LEAST + 13]
     assert found.trace[1].loss > found.trace[0].loss / 2 > 0
-    one = _quiet(1).status
+    one = _quiet(1)
     assert one.drift == np.inf
-    assert "not asked in both halves" in str(one)
+    assert "not asked in both halves" in str(one.status)
 
 
 def test_a_student_that_diverged_at_the_end_is_an_error_again(tmp_path) -> None:
@@ -164,7 +165,7 @@ def test_nothing_grows_with_the_number_of_steps() -> None:
     sizes = []
     for steps in (100, 1_000_000):
         run = _set_up(steps=steps, reservoir=4)
-        state = jax.eval_shape(run.begun, run.constants.teacher.blank())
+        state = jax.eval_shape(run.start, run.constants.teacher.blank())
         sizes.append(sum(leaf.size for leaf in jax.tree.leaves(state)))
         assert -(-steps // int(run.sizes(0).sum())) <= 201
     assert sizes[0] == sizes[1]
@@ -193,7 +194,7 @@ class Stop(Exception):
 
 @pytest.mark.slow
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("posterity.distillation.checkpoint.SECONDS", 0.0)
+    monkeypatch.setattr("posterity.checkpoint.SECONDS", 0.0)
     brief = {"climb": 100, "burn_in": 250}
     path, teacher = tmp_path / "run.safetensors", network_teacher(**brief)
     seen: list[Progress] = []
@@ -211,14 +212,14 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch
         again: list[Progress] = []
         resumed = distill(teacher, checkpoint=path, progress=again.append, **options)
         watched: list[Distillation] = []
-        whole = distill(teacher, watch=watched.append, **options)
+        whole = distill(teacher, progress=lambda now: watched.append(now.result), **options)
         finished = distill(teacher, checkpoint=path, **options)
     assert 0 < len(again) < len(whole.trace)
-    # Who watches sees all that there is after each chunk, and changes nothing.
+    # The result so far is all that there is after each chunk, and changes nothing.
     assert [own.trace for own in watched] == [
         whole.trace[:rows] for rows in range(1, len(whole.trace) + 1)
     ]
-    assert [own.status.gap for own in watched] == [row.gap for row in whole.trace]
+    assert [own.status.left for own in watched] == [row.gap for row in whole.trace]
     assert [own.steps for own in watched] == [row.step for row in whole.trace]
     first, last = watched[0].student, watched[-1].student
     np.testing.assert_array_equal(last.parameters, whole.student.parameters)
@@ -251,7 +252,7 @@ def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path) -> None:
 
 def _set_up(teacher: Any = POSTERIOR, student: Any = None, **options: Any) -> Any:
     defaults: dict[str, Any] = {
-        "key": KEY, "inputs": BOX, "model": None, "split": False, "steps": 10, "batch": 8,
+        "key": KEY, "inputs": BOX, "model": None, "split": False, "steps": 10, "batch_size": 8,
         "learning_rate": 1e-3, "optimiser": None, "reservoir": 0, "probe": None, "tolerance": 0.01,
     }  # fmt: skip
     return set_up(teacher, student, **{**defaults, **options})
@@ -261,7 +262,7 @@ def _set_up(teacher: Any = POSTERIOR, student: Any = None, **options: Any) -> An
     ("options", "error"),
     [
         ({"steps": 0}, UsageError),
-        ({"batch": 0}, UsageError),
+        ({"batch_size": 0}, UsageError),
         ({"reservoir": -1}, UsageError),
         ({"learning_rate": 0.0}, UsageError),
         ({"tolerance": -1.0}, UsageError),
@@ -276,7 +277,7 @@ def _set_up(teacher: Any = POSTERIOR, student: Any = None, **options: Any) -> An
         ({"probe": np.full((3, 2), np.nan)}, ParameterError),
         ({"student": Layers.dense(2, 4, 5)}, StructureError),
         ({"student": "64"}, UsageError),
-        ({"teacher": "posterior.safetensors"}, UsageError),
+        ({"teacher": 3}, UsageError),
     ],
 )
 def test_arguments_that_make_no_sense(options, error) -> None:

@@ -11,9 +11,10 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from posterity.distillation.heads import FLOOR, Head, expectations_of, merge
+from posterity.distillation.heads import FLOOR, Head
 from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
+from posterity.networks.predictive import expectations_of, merge
 
 RNG = np.random.default_rng(0)
 CLASSES = [Head("categorical", 4), Head("categorical", 4, split=True), Head("bernoulli", 1),

@@ -12,7 +12,7 @@ import pytest
 import posterity
 from posterity.artifact import Architecture, register_architecture
 from posterity.distillation import Head, Scaling, Student
-from posterity.distillation.student import applied, begun, finished
+from posterity.distillation.student import applied, finish, start
 from posterity.errors import (
     ArtifactError,
     ParameterError,
@@ -51,23 +51,23 @@ def students() -> dict[str, object]:
 
 @pytest.mark.parametrize("kind", students())
 def test_any_network_is_a_student(kind: str) -> None:
-    network, parameters = begun(students()[kind], HEAD, X, key=KEY)
+    network, parameters = start(students()[kind], HEAD, X, key=KEY)
     outputs = np.asarray(applied(network)(parameters, X))
-    student = finished(network, parameters, HEAD, Scaling())
+    student = finish(network, parameters, HEAD, Scaling())
     np.testing.assert_allclose(student.outputs(X), outputs, rtol=1e-5, atol=1e-6)
     found = student.predict(X)
     assert found.mean.shape == (9, 3)
     np.testing.assert_allclose(found.mean.sum(1), 1)
     # What is compiled for a network serves another one like it; of flax only the same module.
     assert kind == "flax" or hash(applied(network)) == hash(
-        applied(begun(students()[kind], HEAD, X, key=KEY)[0])
+        applied(start(students()[kind], HEAD, X, key=KEY)[0])
     )
 
 
 @pytest.mark.parametrize("kind", ["layers", "architecture"])
 def test_a_file_holds_all_that_a_student_is(kind: str, tmp_path) -> None:
-    network, parameters = begun(students()[kind], HEAD, X, key=KEY)
-    student = finished(network, parameters, HEAD, SCALING)
+    network, parameters = start(students()[kind], HEAD, X, key=KEY)
+    student = finish(network, parameters, HEAD, SCALING)
     path = tmp_path / "student.safetensors"
     posterity.save(student, path)
     loaded = posterity.load(path)
@@ -80,10 +80,10 @@ def test_a_file_holds_all_that_a_student_is(kind: str, tmp_path) -> None:
 
 @pytest.mark.parametrize("kind", ["equinox", "flax"])
 def test_a_file_cannot_hold_a_function(kind: str, tmp_path) -> None:
-    network, parameters = begun(students()[kind], HEAD, X, key=KEY)
+    network, parameters = start(students()[kind], HEAD, X, key=KEY)
     path = tmp_path / "student.safetensors"
     with pytest.raises(ArtifactError, match="register_architecture"):
-        posterity.save(finished(network, parameters, HEAD, Scaling()), path)
+        posterity.save(finish(network, parameters, HEAD, Scaling()), path)
     assert not path.exists()
 
 
@@ -121,7 +121,7 @@ def test_values_come_in_their_units() -> None:
 )
 def test_students_that_do_not_fit(student, error) -> None:
     with pytest.raises(error):
-        begun(student, HEAD, X, key=KEY)
+        start(student, HEAD, X, key=KEY)
 
 
 def test_inputs_that_do_not_fit() -> None:
@@ -159,7 +159,7 @@ def test_forged_files_are_refused(tmp_path) -> None:
 
 
 def test_a_registered_architecture_can_be_traced() -> None:
-    network, parameters = begun(students()["architecture"], HEAD, X, key=KEY)
+    network, parameters = start(students()["architecture"], HEAD, X, key=KEY)
     slope = jax.grad(lambda p: applied(network)(p, jnp.asarray(X)).sum())(parameters)
     np.testing.assert_allclose(slope["b"], 9.0)
     assert dataclasses.replace(network, parameters=parameters).name == "one dense layer"

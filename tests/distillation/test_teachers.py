@@ -28,13 +28,13 @@ def test_posteriors_and_what_holds_one() -> None:
         assert isinstance(teacher, Independent)
         draws = teacher.draws(teacher.begin(key=KEY))
         assert teacher.outputs(draws, X).shape == (16, 6, 2)
-        assert teacher.predictive(X).likelihood == "categorical"
+        assert teacher.head(X).likelihood == "categorical"
     own = network_teacher()
     assert as_teacher(own, None) is own
 
 
 def test_draws_of_a_law_are_its_draws() -> None:
-    teacher = Independent(POSTERIOR, NET, together=4000)
+    teacher = Independent(POSTERIOR, NET, samples=4000)
     draws = np.asarray(teacher.advance(None, key=KEY), np.float64)
     error = 0.1 / 4000**0.5
     assert (np.abs(draws.mean(0) - 1) < 5 * error).all()
@@ -43,7 +43,7 @@ def test_draws_of_a_law_are_its_draws() -> None:
 
 def test_every_stored_sample_is_heard() -> None:
     samples = np.arange(30.0)[:, None] * np.ones(LAYERS.size)
-    teacher = Draws(NET, samples, together=10)
+    teacher = Draws(NET, samples, samples=10)
     heard = set()
     for number in range(20):
         state = teacher.advance(None, key=jax.random.key(number))
@@ -57,7 +57,7 @@ def test_every_stored_sample_is_heard() -> None:
 
 def test_stored_samples_predict_together() -> None:
     samples = np.random.default_rng(1).normal(size=(25, LAYERS.size))
-    found = Draws(NET, samples, together=10).predict(X)
+    found = Draws(NET, samples, samples=10).predict(X)
     each = [np.asarray(jax.nn.softmax(NET.outputs(z.astype(np.float32), X))) for z in samples]
     np.testing.assert_allclose(found.mean, np.mean(each, 0), rtol=1e-5)
     entropy = -np.mean([(p * np.log(p)).sum(1) for p in each], 0)
@@ -67,15 +67,15 @@ def test_stored_samples_predict_together() -> None:
 def test_a_regression_teaches() -> None:
     law = Gaussian.from_standard(np.zeros(2), np.eye(2))
     teacher = as_teacher(law, LogisticRegression())
-    assert teacher.predictive(X) == teacher.predictive(X)
-    assert teacher.predictive(X).likelihood == "bernoulli"
+    assert teacher.head(X) == teacher.head(X)
+    assert teacher.head(X).likelihood == "bernoulli"
     assert teacher.outputs(teacher.draws(teacher.begin(key=KEY)), X).shape == (16, 6, 1)
 
 
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
-        (lambda: as_teacher("fused.safetensors", None), UsageError, "posterity.load"),
+        (lambda: as_teacher("fused.safetensors", None), UsageError, "a teacher that is a str"),
         (lambda: as_teacher(3, None), UsageError, "a teacher that is a int"),
         (lambda: as_teacher(Gaussian.from_standard([0.0], [[1.0]]), None), UsageError, "model"),
         (lambda: as_teacher(Network.prior(Layers.dense(2, 1)), None), UsageError, "likelihood"),
@@ -87,7 +87,7 @@ def test_a_regression_teaches() -> None:
         (lambda: Draws(NET, {}), StructureError, "first axis"),
         (lambda: Draws(NET, np.float64(1.0)), StructureError, "first axis"),
         (lambda: Draws(NET, {"a": np.ones((3, 1)), "b": np.ones((2, 1))}), StructureError, "axis"),
-        (lambda: Draws(NET, np.ones((3, 2)), together=0), UsageError, "together"),
+        (lambda: Draws(NET, np.ones((3, 2)), samples=0), UsageError, "samples"),
     ],
 )
 def test_what_does_not_teach(make, error, says) -> None:

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import expit
 
 from experiments import data
-from experiments.heart import forgetting, kinds, run, summary, trials
+from experiments.heart import forgetting, kinds, run, trials
 from experiments.heart.preparation import SITES, Split, prepare
 from posterity.families import Gaussian
 
@@ -146,10 +146,3 @@ def test_bernoulli_kl_by_hand() -> None:
     assert forgetting.bernoulli_kl(np.array([1.0, 0.0]), np.array([0.5, 0.5])) == pytest.approx(
         np.log(2)
     )
-
-
-def test_statistics_over_seeds() -> None:
-    found = summary.over_seeds([{"a": {"b": 1.0}}, {"a": {"b": 3.0}}])
-    assert found == {"a": {"b": {"mean": 2.0, "standard error": 1.0, "least": 1.0, "largest": 3.0}}}
-    alone = summary.over_seeds([1.0])
-    assert alone["standard error"] is None

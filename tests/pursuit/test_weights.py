@@ -8,23 +8,23 @@ import scipy.optimize
 import scipy.stats
 
 from posterity.pursuit import weights as rules
-from posterity.pursuit.bank import Bank
+from posterity.pursuit.sample_cache import SampleCache
 
 MEANS, N = np.array([-4.0, 0.0, 4.0, 40.0]), 4000
 WANTED = np.array([0.2, 0.5, 0.3])
 
 
-def bank(target: np.ndarray = WANTED) -> Bank:
+def cache(target: np.ndarray = WANTED) -> SampleCache:
     """Unit Gaussians of which the target mixes three; the fourth has no part in it."""
     noise = np.random.default_rng(0).normal(size=(4, N))
     z = MEANS[:, None] + noise
     densities = scipy.stats.norm.logpdf(z[None], MEANS[:, None, None])
     log_l = np.log(np.tensordot(target, np.exp(densities[:3]), 1) + 1e-300) + 7.0
-    return Bank(z[..., None], log_l, densities)
+    return SampleCache(z[..., None], log_l, densities)
 
 
 def test_weights_anew_are_those_of_the_target() -> None:
-    held = bank()
+    held = cache()
     found = rules.corrective(held, np.array([0.9, 0.05, 0.05, 0.0]))
     np.testing.assert_allclose(found[:3], WANTED, atol=3 * np.sqrt(0.25 / N))
     assert found[3] == 0
@@ -33,7 +33,7 @@ def test_weights_anew_are_those_of_the_target() -> None:
 
 def test_weights_anew_are_the_best_there_are() -> None:
     """No other weights, at these draws, have a greater bound."""
-    held = bank()
+    held = cache()
     found = held.elbo(rules.corrective(held, np.array([0.4, 0.3, 0.3, 0.0]))).value
 
     def least(logits: np.ndarray) -> float:
@@ -45,7 +45,7 @@ def test_weights_anew_are_the_best_there_are() -> None:
 
 
 def test_a_line_ends_where_a_grid_says() -> None:
-    held, before = bank(), np.array([0.5, 0.5, 0.0, 0.0])
+    held, before = cache(), np.array([0.5, 0.5, 0.0, 0.0])
     found = rules.line(held, before, 2)
     grid = np.linspace(0.001, 0.999, 999)
     bounds = [held.elbo(np.array([*(1 - a) * before[:2], a, 0.0])).value for a in grid]
@@ -54,13 +54,13 @@ def test_a_line_ends_where_a_grid_says() -> None:
 
 
 def test_a_component_that_is_nowhere_gets_nothing() -> None:
-    held = bank()
+    held = cache()
     far = dataclasses.replace(held, log_l=np.where(np.arange(4)[:, None] == 3, -1e4, held.log_l))
     np.testing.assert_array_equal(rules.line(far, np.append(WANTED, 0.0), 3), [*WANTED, 0.0])
 
 
 def test_a_component_that_is_all_gets_all() -> None:
-    held = bank(np.array([0.0, 1.0, 0.0]))
+    held = cache(np.array([0.0, 1.0, 0.0]))
     found = rules.line(held, np.array([1.0, 0.0, 0.0, 0.0]), 1)
     assert found[1] > 0.999
 
@@ -82,7 +82,7 @@ def test_standard_errors_are_honest() -> None:
         z = MEANS[:, None] + np.random.default_rng(seed + 1).normal(size=(4, 200))
         densities = scipy.stats.norm.logpdf(z[None], MEANS[:, None, None])
         log_l = np.log(np.tensordot(WANTED, np.exp(densities[:3]), 1) + 1e-300)
-        found = Bank(z[..., None], log_l, densities).elbo(weights)
+        found = SampleCache(z[..., None], log_l, densities).elbo(weights)
         values.append(found.value)
         claimed.append(found.standard_error)
     # A standard deviation of 60 values is known to about 9 %.
@@ -90,7 +90,7 @@ def test_standard_errors_are_honest() -> None:
 
 
 def test_importance_weights_know_the_normaliser() -> None:
-    held = bank()
+    held = cache()
     total, share = held.importance(np.append(WANTED, 0.0))
     assert total == pytest.approx(7.0)
     assert share == pytest.approx(1.0)

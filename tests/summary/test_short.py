@@ -19,9 +19,9 @@ from posterity.families import (
     exported,
 )
 from posterity.models.conjugate import GaussianMean
-from posterity.pursuit import Row
-from posterity.pursuit.result import Pursuit, Status
+from posterity.pursuit import Pursuit, Row
 from posterity.receipt import Receipt
+from posterity.status import Status
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (0,)])
@@ -108,5 +108,5 @@ def test_runs_without_their_history_and_pursuits():
     assert "bp" in run._repr_html_() and "history" not in repr(run)
     mixture = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
     row = Row(1, -2.0, 0.1, -2.0, 0.1, 1.0, 1.0, 1.4, 1.0, 100)
-    found = Pursuit(mixture, Status("converged", 0.0, 0.0, 1.0), (row,))
+    found = Pursuit(mixture, Status("converged", 0.0, 0.01), (row,))
     assert "ELBO" in found._repr_html_() and "<table>" in found._repr_html_()

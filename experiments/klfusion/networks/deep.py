@@ -8,7 +8,6 @@ into the results of this experiment. Local posteriors are kept under the cache f
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 import warnings
@@ -21,6 +20,7 @@ import jax
 import numpy as np
 
 import posterity
+from experiments import harness
 from experiments.data import Digits, Images, Integers, mnist
 from experiments.klfusion.networks import methods
 from experiments.klfusion.networks.evaluate import rounded
@@ -159,9 +159,7 @@ def _variances(layers: Layers) -> tuple[float, ...]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder of the fits")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
+    parser = harness.command_line(__doc__, RESULTS, DEFAULT_CACHE)
     parser.add_argument("--networks", nargs="+", choices=tuple(FULL), default=tuple(FULL))
     parser.add_argument("--sites", type=int, nargs="+", default=[2, 5])
     own = parser.parse_args(arguments)

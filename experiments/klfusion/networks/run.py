@@ -8,7 +8,6 @@ the cache folder: a run that was stopped goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 import warnings
@@ -17,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments import harness
 from experiments.data import Digits, font_digits, mnist
 from experiments.klfusion.networks import figures
 from experiments.klfusion.networks.evaluate import PARTS, Effort, Rows, Trial
@@ -61,8 +61,7 @@ def run(
     summary = summarise(measured)
     if not report:
         summary["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "networks.json").write_text(json.dumps(summary, indent=1) + "\n")
+    harness.write(results, "networks", summary)
     first = _Lazy(chosen[MAIN].case, digits, strange, effort, cache).trial
     figures.figure1(first, results)
     figures.figure5(measured[MAIN], results)
@@ -97,23 +96,18 @@ class _Lazy:
             # A width that does not meet the tolerance stands in the results.
             warnings.filterwarnings("ignore", message="widths .* still predict")
             rows = PARTS[part](self.trial, known)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(rows, indent=1) + "\n")
-        partial.replace(path)
+        harness.replace(path, json.dumps(rows, indent=1) + "\n")
         return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, DEFAULT_CACHE)
     parser.add_argument("--partitions", type=int, default=10, help="of the main study")
     parser.add_argument("--others", type=int, default=2, help="about as many of each other study")
     parser.add_argument("--rare", type=int, default=3, help="of these, with what takes long")
     parser.add_argument("--studies", nargs="+", help="names of some of them; the main one is")
-    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder of the fits")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
     parser.add_argument("--again", action="store_true", help="measure fusing anew")
-    parser.add_argument("--report", action="store_true", help="of what the cache has, no more")
     own = parser.parse_args(arguments)
     chosen = studies(own.partitions, own.others, own.rare)
     chosen = {n: s for n, s in chosen.items() if not own.studies or n in [MAIN, *own.studies]}
@@ -126,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results=own.results,
         effort=Effort(),
         again=OURS if own.again else (),
-        report=own.report,
+        report=own.only_kept,
     )
     print(json.dumps(summary["goals"], indent=1))
 

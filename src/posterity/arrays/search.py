@@ -1,9 +1,9 @@
-"""Search by shortened steps: the one line search of the library, and Newton's method on top of it.
+"""Search by shortened steps: the one line search, and Newton's method and L-BFGS on top of it.
 
 A search looks at one point a turn. A point that keeps enough of the decrease which the slope
 promises is taken, and the next step is twice as long, a whole one at most; otherwise the step is
 shortened (nocedal2006, section 3.1). The same rule serves NumPy's arrays and JAX's, and batches of
-searches beside each other; where nothing bends the other way, L-BFGS comes from SciPy.
+searches beside each other.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,8 @@ CLOSE = 1e-14
 """Half the squared length of the slope, in nats, below which there is no more to gain."""
 SHORTEST = 1e-13
 """The share of a whole step below which a search gives up."""
+MEMORY = 10
+"""Steps that L-BFGS remembers."""
 ROUNDED = 5e-9
 """Nats that rounding may hide from Newton's method: a step of a ten-thousandth of a deviation."""
 
@@ -67,7 +69,12 @@ class Search(NamedTuple):
 
 
 def judged(
-    best: Point, found: Point, rate: Any, *, scale: float = 1.0, close: float = CLOSE
+    best: Point,
+    found: Point,
+    rate: Any,
+    *,
+    scale: Float[Real, ""] | float = 1.0,
+    close: float = CLOSE,
 ) -> Verdict:
     """Whether ``found``, by ``rate`` of a whole step from ``best``, is better; and what is next.
 
@@ -193,41 +200,71 @@ def step_by_curvature(
     return step, float(slope @ step)
 
 
+class _Pair(NamedTuple):
+    """A step, how the slope changed along it, and their product."""
+
+    step: Float[np.ndarray, " d"]
+    change: Float[np.ndarray, " d"]
+    curved: float
+
+
 def lbfgs(
-    value_and_slope: Callable[[np.ndarray], tuple[Any, Any]],
+    value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]],
     start: Float[np.ndarray, " d"],
     *,
     most: int,
-    gain: float = 2.220446049250313e-09,
-    flat: float = 1e-5,
+    gain: float = 1e-10,
 ) -> tuple[Float[np.ndarray, " d"], float, int]:
-    """The least value, by SciPy's L-BFGS: where it is, the value, and how often it was asked for.
+    """The least value, by L-BFGS: where it is, the value, and how many points were looked at.
 
     ``value_and_slope`` gives a number and its gradient (d,); points at which they are not finite
-    are avoided. The search ends where a step gains less than ``gain`` of the value, or where no
-    slope is larger than ``flat``.
+    are avoided. The search ends where what a step promises is less than ``gain`` of the value, or
+    at ``most`` points. It is not SciPy's, whose tiny factorisations wait for threads.
+
+    Source: nocedal2006, chapter 7.
     """
-    highest = -np.inf
+    pairs: list[_Pair] = []
 
-    def finite(at: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal highest
-        value, slope = value_and_slope(at)
-        slope = np.asarray(slope, np.float64)
-        if not (np.isfinite(value) and np.isfinite(slope).all()):
-            # Somewhat above all that was seen: the line search is to come back from there, and
-            # what it interpolates from a value that is far higher is no way back at all.
-            return highest + 1 + abs(highest), np.zeros_like(at)
-        highest = max(highest, float(value))
-        return float(value), slope
+    def move(at: Any, direction: Any, rate: Any) -> Any:
+        return at[0] + rate * direction[0], (at[0], *direction[1:])
 
-    options = {"maxiter": most, "ftol": gain, "gtol": flat}
-    start = np.asarray(start, np.float64)
-    if not np.isfinite(finite(start)[0]):
-        return start, np.inf, 1
-    found: Any = scipy.optimize.minimize(
-        finite, start, jac=True, method="L-BFGS-B", options=options
-    )
-    return found.x, float(found.fun), int(found.nfev)
+    def look(at: Any) -> Point:
+        z, before = at
+        value, slope = value_and_slope(z)
+        finite = bool(np.isfinite(value) and np.isfinite(slope).all())
+        if finite and len(before) and value <= before[2]:
+            _remember(pairs, z - before[0], slope - before[1])
+        direction = _downhill(pairs, slope) if finite else np.zeros_like(z)
+        squared = -float(slope @ direction) if finite else np.inf
+        value = float(value) if finite else np.inf
+        numbers = value, gain * (1 + abs(value)), squared, finite
+        return Point((z, ()), (direction, slope, value), *map(np.asarray, numbers))
+
+    end = search(look, (np.asarray(start, np.float64), ()), most=most - 1, move=move, close=0.0)
+    return end.best.at[0], float(end.best.value), int(end.looks) + 1
+
+
+def _remember(pairs: list[_Pair], step: np.ndarray, change: np.ndarray) -> None:
+    """Keep a pair instead of the oldest, if the curvature along it is positive."""
+    curved = float(step @ change)
+    if curved > 1e-12 * float(change @ change):
+        pairs.append(_Pair(step, change, curved))
+        del pairs[:-MEMORY]
+
+
+def _downhill(pairs: list[_Pair], slope: np.ndarray) -> np.ndarray:
+    """Minus the slope times the inverse curvature that the pairs tell: the two-loop recursion."""
+    left, shares = slope, []
+    for pair in reversed(pairs):
+        shares.append((pair.step @ left) / pair.curved)
+        left = left - shares[-1] * pair.change
+    if pairs:
+        left = left * (pairs[-1].curved / (pairs[-1].change @ pairs[-1].change))
+    else:
+        left = left / max(1.0, float(np.linalg.norm(slope)))
+    for pair, share in zip(pairs, reversed(shares), strict=True):
+        left = left + pair.step * (share - (pair.change @ left) / pair.curved)
+    return -left
 
 
 def root_of_inverse(

@@ -36,7 +36,7 @@ CODECS: dict[str, Codec] = {}
 HOMES: dict[str, str] = {
     **dict.fromkeys(("Head", "Scaling", "Student"), "posterity.distillation.files"),
     **dict.fromkeys(
-        ("ConjugateLearner", "ImageFeatures", "OwnFeatures", "VectorFeatures"),
+        ("ConjugateLearner", "OwnFeatures", "VectorFeatures"),
         "posterity.pursuit.learning.files",
     ),
 }

@@ -19,7 +19,8 @@ from posterity.interrupts import Watch, deferred
 
 if TYPE_CHECKING:
     from posterity.cli.jobs import Job, Options
-    from posterity.distillation import Distillation, Progress
+    from posterity.distillation import Distillation
+    from posterity.status import Progress
 
 CONFIG = ".toml"
 """How the name of a configuration ends."""
@@ -181,9 +182,9 @@ def _run(job: "Job") -> "tuple[Distillation, int]":
     with bar("Distilling", job.options.get("steps", STEPS)) as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
-        def progress(row: "Progress") -> None:
-            seen.append(row.step)
-            moved(row.step, f"Distilling: {row.gap:.2g} nats to go")
+        def progress(now: "Progress") -> None:
+            seen.append(now.step)
+            moved(now.step, f"Distilling: {now.left:.2g} nats to go")
 
         found = distill(
             job.teacher, student, key=key, inputs=job.inputs, checkpoint=job.checkpoint,
@@ -216,7 +217,7 @@ def _data(found: "Distillation") -> dict[str, Any]:
     student, status = found.student, found.status
     return {
         "student": {
-            "network": student.network.summary,
+            "network": student.summary,
             "weights": student.size,
             "likelihood": student.head.likelihood,
             "targets": student.head.targets,
@@ -225,10 +226,10 @@ def _data(found: "Distillation") -> dict[str, Any]:
         "steps": found.steps,
         "status": {
             "state": status.state,
-            "gap": number(status.gap),
+            "left": number(status.left),
             "tolerance": status.tolerance,
-            "drift": number(status.drift),
-            "temperature": number(status.temperature),
+            "drift": number(found.drift),
+            "temperature": number(found.temperature),
             "reasons": list(status.reasons),
         },
     }

@@ -112,7 +112,7 @@ def perceptron(hidden: Sequence[int] | None, split: bool) -> Callable[["Teacher"
     def student(teacher: "Teacher", x: Any) -> Any:
         if hidden is None:
             return None
-        told = teacher.predictive(x[:2])
+        told = teacher.head(x[:2])
         head = Head(told.likelihood, told.targets, split, told.noise_variance)
         return Layers.dense(x[0].size, *hidden, head.size)
 

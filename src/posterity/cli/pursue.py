@@ -21,7 +21,8 @@ from posterity.interrupts import Interrupts, Watch, deferred
 if TYPE_CHECKING:
     from posterity.cli.config.pursuit import Job
     from posterity.families import Mixture
-    from posterity.pursuit import Progress, Pursuit
+    from posterity.pursuit import Pursuit
+    from posterity.status import Progress
 
 
 @app.command(epilog=example("posterity pursue pursuit.toml"))
@@ -85,8 +86,8 @@ def _run(job: "Job", interrupts: Interrupts, as_json: bool) -> "Pursuit":
 
         def progress(now: "Progress") -> None:
             if sys.stderr.isatty():
-                print(now.row, file=sys.stderr)  # above the bar
-            moved(now.row.components, f"Pursuing: {now.row.components} components")
+                print(now.result.trace[-1], file=sys.stderr)  # above the bar
+            moved(now.step, f"Pursuing: {now.step} components")
             interrupts.rescue = functools.partial(_kept, job, now, as_json)
             if interrupts.came:
                 interrupts.rescue()
@@ -102,10 +103,11 @@ def _run(job: "Job", interrupts: Interrupts, as_json: bool) -> "Pursuit":
 
 def _kept(job: "Job", now: "Progress", as_json: bool) -> None:
     """Write the mixture so far beside the output, and say so to people."""
-    told = {"status": "interrupted", "elbo": f"{now.row.elbo} ± {now.row.standard_error}"}
-    _write(job, now.posterior, job.partial, told)
+    so_far = now.result
+    told = {"status": "interrupted", "elbo": f"{so_far.elbo} ± {so_far.standard_error}"}
+    _write(job, so_far.posterior, job.partial, told)
     if not as_json:
-        what = f"{now.row.components} components that were found are in {job.partial}"
+        what = f"{now.step} components that were found are in {job.partial}"
         print(printable(what), file=sys.stderr)
 
 
@@ -158,9 +160,10 @@ def _data(found: "Pursuit") -> dict[str, Any]:
         "refused": [{"number": place, "reason": reason} for place, reason in found.refused],
         "status": {
             "state": status.state,
-            "gain": number(status.gain),
-            "gap": number(status.gap),
-            "effective": number(status.effective),
+            "left": number(status.left),
+            "tolerance": number(status.tolerance),
+            "gap": number(found.gap),
+            "effective": number(found.effective),
             "reasons": list(status.reasons),
         },
     }

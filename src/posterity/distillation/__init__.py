@@ -1,6 +1,6 @@
 """Distillation: a posterior's predictive in one small network, learned online."""
 
-from posterity.distillation.distill import Distillation, Progress, distill
+from posterity.distillation.distill import Distillation, Row, distill
 from posterity.distillation.heads import Head
 from posterity.distillation.inputs import (
     Adversarial,
@@ -15,7 +15,6 @@ from posterity.distillation.sampling.kernels import SGHMC, SGLD, PreconditionedS
 from posterity.distillation.sampling.langevin import Langevin
 from posterity.distillation.sampling.schedules import Cyclical, Halving, Polynomial
 from posterity.distillation.scaling import Scaling
-from posterity.distillation.status import Status
 from posterity.distillation.student import Student
 from posterity.distillation.teachers import Draws, Independent, Teacher
 
@@ -38,9 +37,8 @@ __all__ = [
     "Polynomial",
     "Pool",
     "PreconditionedSGLD",
-    "Progress",
+    "Row",
     "Scaling",
-    "Status",
     "Student",
     "Teacher",
     "distill",

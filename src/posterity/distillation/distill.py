@@ -1,35 +1,47 @@
 """The verb: from a posterior to one small network that predicts as it does."""
 
 import dataclasses
+import functools
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
-from posterity.arguments import COUNT, NATURAL, POSITIVE
-from posterity.distillation import checkpoint as checkpoints
-from posterity.distillation import online, said
+from posterity import checkpoint as checkpoints
+from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint, renamed
+from posterity.artifact import loaded
+from posterity.checkpoint import Checkpoint
+from posterity.distillation import online
+from posterity.distillation import student as students
 from posterity.distillation.heads import Head
 from posterity.distillation.inputs import Inputs, Perturbed, as_inputs
-from posterity.distillation.online import Adam, Constants, Plan, State
+from posterity.distillation.online import Constants, Plan, State
 from posterity.distillation.sampling.noise import check_key
-from posterity.distillation.scaling import Scaling
-from posterity.distillation.status import TOLERANCE, Status, judged
-from posterity.distillation.student import Student, applied, begun, finished
+from posterity.distillation.scaling import Scaling, real_numbers
+from posterity.distillation.student import Student
 from posterity.distillation.teachers import Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.families import Distribution
 from posterity.families.layers import Layers
+from posterity.fingerprint import digests
 from posterity.interrupts import deferred
-from posterity.networks.predictive import Prediction
+from posterity.models import Model
+from posterity.networks.predictive import Prediction, divergence
 from posterity.notebook import html
+from posterity.status import Progress, ProgressCallback, Status
 
 STEPS = 20_000
-BATCH = 64
-RATE = 3e-3
+BATCH_SIZE = 64
+LEARNING_RATE = 3e-3
 STEADY = 0.3
+"""The share of the steps in which Adam's rate stays; then it falls to zero by half a cosine."""
+TOLERANCE = 0.01
+"""Nats by which a student's predictive may diverge from its teacher's."""
 HIDDEN = (64, 64)
 """Units of a student whose teacher is no network."""
 PROBE = 256
@@ -39,13 +51,17 @@ LOOKS = 10
 CHUNKS = 200
 """Chunks of a run, after each of which it can be interrupted."""
 LEAST = 50
-"""Steps of a chunk, however short the run: looking takes time, too."""
+"""Steps of a chunk, however short the run: asking the teacher takes time, too."""
 UNITS = 2048
 """Inputs from which the units of a student are found."""
+OPTIMISER = Constraint(
+    "one of optax's, with its rate, as optax.sgd(0.01); None for Adam",
+    lambda own: own is None or (hasattr(own, "init") and hasattr(own, "update")),
+)
 
 
-class Progress(NamedTuple):
-    """How far a distillation has come."""
+class Row(NamedTuple):
+    """How a distillation stood after a chunk of its steps."""
 
     step: int
     gap: float
@@ -58,16 +74,27 @@ class Progress(NamedTuple):
 class Distillation:
     """What :func:`posterity.distill` gives back.
 
-    ``trace`` has a row a chunk of steps; ``probe`` are the inputs at which student and teacher were
-    compared, and ``teacher`` what the teacher says there, averaged over all its draws.
+    ``posterior`` is the teacher's if it is one, else None: chains and stored draws are of a
+    posterior whose density nobody knows. ``status.left`` is the gap: ``KL(teacher's predictive ‖
+    student's)`` in nats, the mean over the probe, where the teacher's is the average over all its
+    draws. ``drift`` is the divergence between the averages over the two halves of the run, which a
+    quarter of is about the error of the whole average; from four times the tolerance on it is a
+    reason not to rely on the student, and it is infinite where one of the halves is empty.
+    ``temperature`` is the chains', 1 where they sample what they should; None without chains, for
+    one that changes with the steps, and where too few draws tell. ``trace`` has a row a chunk of
+    steps; ``probe`` are the inputs at which student and teacher were compared, and ``teacher`` is
+    the teacher's prediction there, averaged over all its draws.
     """
 
     student: Student
     status: Status
-    trace: tuple[Progress, ...]
+    trace: tuple[Row, ...]
     probe: np.ndarray
     teacher: Prediction
     steps: int
+    drift: float
+    temperature: float | None
+    posterior: Distribution | None
 
     def __repr__(self) -> str:
         return f"Distillation({self.student!r}, {self.status})"
@@ -76,43 +103,47 @@ class Distillation:
         return html(self, "line")
 
 
+@renamed(
+    batch="batch_size",
+    watch="Pass progress= instead: the `.result` of what it is called with is the distillation "
+    "so far.",
+)
 def distill(
-    teacher: Any,
+    teacher: Teacher | Distribution | str | os.PathLike[str] | Any,
     student: Any = None,
     *,
-    key: jax.Array,
-    inputs: Any = None,
-    model: Any = None,
+    key: jax.Array | None = None,
+    inputs: Inputs | Callable[[jax.Array, int], Any] | np.ndarray | jax.Array | None = None,
+    model: Model | None = None,
     split: bool = False,
     steps: int = STEPS,
-    batch: int = BATCH,
-    learning_rate: float | int = RATE,
-    optimiser: Any = None,
+    batch_size: int = BATCH_SIZE,
+    learning_rate: float | int = LEARNING_RATE,
+    optimiser: optax.GradientTransformation | None = None,
     reservoir: int = 0,
-    probe: Any = None,
+    probe: np.ndarray | None = None,
     tolerance: float | int = TOLERANCE,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: Callable[[Progress], Any] | None = None,
-    watch: Callable[[Distillation], Any] | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Distillation:
     """Train one small network to predict as a posterior does, while the posterior is sampled.
 
     Args:
         teacher: :class:`~posterity.distillation.Langevin` chains on data, stored
             :class:`~posterity.distillation.Draws`, or any posterior: a network's, a ledger, a
-            fusion, a mixture, with the ``model`` of its parameters.
+            fusion, a mixture, with the ``model`` of its parameters; or the path of a file with one.
         student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
             flax has them, or an :class:`~posterity.artifact.Architecture`; by default a perceptron
             with the hidden units of the teacher's network. What its outputs are, and how many,
             says :class:`~posterity.distillation.Head`.
-        key: of the chains, the inputs and the student's start.
+        key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
             by default the teacher's own, perturbed.
         model: what a posterior is a law of, and what predicts; not needed for networks.
         split: whether the student keeps apart what is uncertain because of the noise and what is
             because of the parameters (mutual information; variance of the function).
         steps: of the student; the teacher goes on to its next draws at each.
-        batch: inputs of a step.
+        batch_size: inputs of a step.
         learning_rate: of Adam, for the first steps; then it falls to zero.
         optimiser: one of optax's instead.
         reservoir: draws of earlier steps that the student hears beside the newest, each step.
@@ -120,9 +151,9 @@ def distill(
         tolerance: nats by which the two may diverge there.
         checkpoint: a file that the run is kept in: if it is killed, the same call goes on from
             there, to the same result.
-        progress: called after each chunk of steps; what it raises ends the run.
-        watch: called then with all that there is so far, student and teacher at the probe, for
-            measures of the user's own; it costs a prediction of the probe each time.
+        progress: called with a :class:`~posterity.status.Progress` after each chunk of steps:
+            ``objective`` is the loss, ``left`` the gap, ``result`` the distillation so far, for
+            measures of the user's own. What it raises ends the run.
 
     Warns:
         ConvergenceWarning: if the student is not as close to its teacher as the tolerance, or the
@@ -132,7 +163,7 @@ def distill(
         UsageError: for arguments that make no sense.
         StructureError: if student, inputs and teacher do not fit together.
         ParameterError: for data that are not finite, and if chain or student diverged.
-        ArtifactError: if the checkpoint is of another run, or cannot be written.
+        ArtifactError: if the checkpoint is of another run, or a file cannot be read or written.
 
     Source: korattikara2015, algorithm 1; vadera2020 for ``split``.
 
@@ -143,25 +174,23 @@ def distill(
     >>> x = rng.normal(size=(50, 2))
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 5, 2))
     >>> teacher = Langevin(net, net.prior(variance=1.0), (x, (x[:, 0] > 0).astype(int)))
-    >>> found = distill(teacher, key=jax.random.key(0), steps=4000)
-    >>> found.student
+    >>> distill(teacher, steps=4000).student
     Student(2-5 relu-2, categorical)
     """
     run = set_up(
-        teacher, student, key=key, inputs=inputs, model=model, split=split, steps=steps,
-        batch=batch, learning_rate=learning_rate, optimiser=optimiser, reservoir=reservoir,
-        probe=probe, tolerance=tolerance,
+        loaded(teacher), student, key=jax.random.key(0) if key is None else key, inputs=inputs,
+        model=model, split=split, steps=steps, batch_size=batch_size, learning_rate=learning_rate,
+        optimiser=optimiser, reservoir=reservoir, probe=probe, tolerance=tolerance,
     )  # fmt: skip
-    with checkpoints.keep(run, checkpoint) as kept:
-        found = _driven(run, kept, progress, watch)
-    if not found.status.converged:
+    result = _driven(run, checkpoint, progress)
+    if not result.status.converged:
         warnings.warn(
-            f"The student has {found.status}. Raise `steps`, widen the student, or see to the "
+            f"The student has {result.status}. Raise `steps`, widen the student, or see to the "
             "teacher, as `status.reasons` say.",
             ConvergenceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return found
+    return result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,58 +202,53 @@ class Run:
     network: Any
     parameters: Any
     scaling: Scaling
+    steps: int
     tolerance: float
     key: jax.Array
 
-    def begun(self, teacher: Any) -> State:
-        """The state before the first step."""
-        shifts = self.scaling.x_shift, self.scaling.x_scale
-        return online.begun(self.plan, self.constants, self.parameters, shifts, teacher)
+    def start(self, teacher: Any) -> State:
+        """The state before the first step, for a teacher in this state."""
+        return online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
 
     def sizes(self, step: int) -> np.ndarray:
         """Steps of the blocks of the next chunk (b,).
 
         A long probe is looked at no oftener than the student has seen as many inputs.
         """
-        whole, looks = max(round(self.plan.steps / CHUNKS), LEAST), LOOKS
+        whole, looks = max(round(self.steps / CHUNKS), LEAST), LOOKS
         if len(self.constants.probe) > PROBE:
-            alike = -(-len(self.constants.probe) // self.plan.batch)
-            whole = max(whole, min(alike, self.plan.steps // LOOKS))
+            alike = -(-len(self.constants.probe) // self.plan.batch_size)
+            whole = max(whole, min(alike, self.steps // LOOKS))
             looks = min(LOOKS, max(whole // alike, 1))
         each = round(whole / looks)
-        ends = np.minimum(np.arange(looks + 1) * each, self.plan.steps - step)
+        ends = np.minimum(np.arange(looks + 1) * each, self.steps - step)
         return np.diff(ends).astype(np.int32)
 
 
 def set_up(
     teacher: Any,
-    student: Any,
+    student: Any = None,
     *,
     key: jax.Array,
     inputs: Any,
-    model: Any,
-    split: bool,
-    steps: int,
-    batch: int,
-    learning_rate: float | int,
-    optimiser: Any,
-    reservoir: int,
-    probe: Any,
-    tolerance: float | int,
+    model: Model | None = None,
+    split: bool = False,
+    steps: int = STEPS,
+    batch_size: int = BATCH_SIZE,
+    learning_rate: float | int = LEARNING_RATE,
+    optimiser: Any = None,
+    reservoir: int = 0,
+    probe: np.ndarray | None = None,
+    tolerance: float | int = TOLERANCE,
 ) -> Run:
     """All that a run is made of, checked; arguments and errors as of :func:`distill`."""
     check_key(key)
-    COUNT.check(steps=steps, batch=batch)
+    COUNT.check(steps=steps, batch_size=batch_size)
     NATURAL.check(reservoir=reservoir)
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
-    if optimiser is not None and not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
-        raise UsageError(
-            found=f"optimiser={optimiser!r}",
-            expected="one of optax's, with its rate",
-            fix="Pass optax.sgd(0.01), or leave it out for Adam.",
-        )
+    OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(teacher, model)
-    inputs = _inputs(inputs, teacher)
+    inputs = as_inputs(_default_inputs(teacher) if inputs is None else inputs)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
         some = np.asarray(jax.jit(lambda own, key: own.sample(UNITS, key=key))(inputs, first))
@@ -235,21 +259,19 @@ def set_up(
                 fix="Mend the function or the noise that makes them.",
             )
         probe = some[:PROBE] if probe is None else _probe(probe, some)
-        predictive = teacher.predictive(some[:2])
-        head = Head(predictive.likelihood, predictive.targets, split, predictive.noise_variance)
-        scaling = Scaling.of_inputs(some)
-        layers = teacher.layers
+        head = dataclasses.replace(teacher.head(some[:2]), split=split)
         if student is None:
+            layers = teacher.layers
             student = Layers.dense(some[0].size, *HIDDEN, head.size)
             student = student if layers is None else _like(layers, head)
-        network, parameters = begun(student, head, some, key=second)
-    adam = Adam(float(learning_rate), int(steps), STEADY)
-    plan = Plan(
-        applied(network), head, predictive, adam if optimiser is None else optimiser, int(batch),
-        int(reservoir), int(steps),
+        network, parameters = students.start(student, head, some, key=second)
+    plan = Plan(students.applied(network), head, optimiser, int(batch_size), int(reservoir))
+    numbers = np.float32(learning_rate), np.int32(round(STEADY * steps)), np.int32(steps)
+    constants = Constants(teacher, inputs, probe, last, *numbers)
+    return Run(
+        plan, constants, network, parameters, Scaling.of_inputs(some), int(steps),
+        float(tolerance), third,
     )  # fmt: skip
-    constants = Constants(teacher, inputs, probe, last)
-    return Run(plan, constants, network, parameters, scaling, float(tolerance), third)
 
 
 def _like(layers: Layers, head: Head) -> Layers:
@@ -259,9 +281,7 @@ def _like(layers: Layers, head: Head) -> Layers:
     return Layers((*hidden, last), layers.image)
 
 
-def _inputs(given: Any, teacher: Teacher) -> Inputs:
-    if given is not None:
-        return as_inputs(given)
+def _default_inputs(teacher: Teacher) -> Inputs:
     known = teacher.inputs()
     if known is None:
         raise UsageError(
@@ -273,87 +293,142 @@ def _inputs(given: Any, teacher: Teacher) -> Inputs:
     return Perturbed(known)
 
 
-def _probe(given: Any, some: np.ndarray) -> np.ndarray:
-    found = np.asarray(given)
-    if found.dtype.kind not in "biuf" or found.shape[1:] != some.shape[1:] or not len(found):
+def _probe(probe: Any, some: np.ndarray) -> np.ndarray:
+    probe = np.asarray(probe)
+    if probe.shape[1:] != some.shape[1:]:
         raise StructureError(
-            found=f"a probe of shape {found.shape}",
+            found=f"a probe of shape {probe.shape}",
             expected=f"inputs of shape (n, {', '.join(map(str, some.shape[1:]))})",
             fix="Pass inputs like those that the student learns on.",
         )
-    if not np.isfinite(found).all():
-        raise ParameterError(
-            found="NaN or infinity in the probe", expected="finite numbers", fix="Mend it."
-        )
-    return found.astype(np.float32)
+    return real_numbers(probe, "the probe").astype(np.float32)
 
 
 # --- the run -------------------------------------------------------------------------------------
 
 
 def _driven(
-    run: Run,
-    kept: Any,
-    progress: Callable[[Progress], Any] | None,
-    watch: Callable[[Distillation], Any] | None,
+    run: Run, path: str | os.PathLike[str] | None, progress: ProgressCallback | None
 ) -> Distillation:
     """The run taken to its end, saved on the way; interrupted between two chunks only."""
-    with jax.enable_x64(False), deferred() as interrupts:
-        state, trace = kept.loaded()
-        if state is None:
-            teacher = run.constants.teacher.begin(key=run.key)
-            state = run.begun(teacher)
-        save = lambda: kept.save(state, trace)
+    parts = {} if path is None else _parts(run)
+    with (
+        checkpoints.opened(path, "distill", parts) as kept,
+        jax.enable_x64(False),
+        deferred() as interrupts,
+    ):
+        state, trace = _resumed(run, kept)
+        save = lambda: _save(kept, state, trace)
         with interrupts.rescued_by(save):
-            while int(state.step) < run.plan.steps:
+            while int(state.step) < run.steps:
                 interrupts.check()
-                sizes = run.sizes(int(state.step))
-                moved = online.chunk(run.plan, run.constants, state, sizes)
+                moved = online.chunk(run.plan, run.constants, state, run.sizes(int(state.step)))
                 # Together: who is in a hurry saves what was before. What diverged is not kept:
                 # who calls again is told so again.
-                state, trace = moved, (*trace, _progress(run, moved))
-                kept.save_now_and_then(state, trace)
+                state, trace = moved, (*trace, _row(run, moved))
+                if kept.due:
+                    save()
                 if progress is not None:
-                    progress(trace[-1])
-                if watch is not None:
-                    watch(_found(run, state, trace))
+                    partial = functools.partial(_result, run, state, trace)
+                    step, gap, loss = trace[-1]
+                    progress(Progress(step, run.steps, loss, gap, partial))
         interrupts.check()
-        return _found(run, state, trace)
+        return _result(run, state, trace)
 
 
-def _progress(run: Run, state: State) -> Progress:
+def _parts(run: Run) -> dict[str, str]:
+    """Digests of what the run was set up from, by name."""
+    plan, constants = run.plan, run.constants
+    return digests({
+        "teacher": constants.teacher,
+        "inputs": constants.inputs,
+        "probe": constants.probe,
+        "student": (run.network, run.parameters),
+        "units": run.scaling,
+        "optimiser": (plan.optimiser, constants.learning_rate),
+        "settings": (plan.head, plan.batch_size, plan.reservoir, run.steps),
+        "key": (run.key, constants.key),
+    })  # fmt: skip
+
+
+def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...]]:
+    """The state and the trace that were saved last; those before the first step if none were."""
+    teacher, found = run.constants.teacher, kept.load()
+    if found is None:
+        return run.start(teacher.begin(key=run.key)), ()
+    kinds, tree = jax.tree.flatten(jax.eval_shape(run.start, teacher.blank()))
+    try:
+        leaves, rows = found[0]["leaves"], found[0]["trace"]
+        if [leaf.shape for leaf in kinds] != [np.shape(leaf) for leaf in leaves]:
+            raise ValueError("arrays of other shapes")
+        pairs = zip(leaves, kinds, strict=True)
+        state = jax.tree.unflatten(tree, [jnp.asarray(leaf, kind.dtype) for leaf, kind in pairs])
+        return state, tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
+    except (KeyError, TypeError, ValueError) as error:
+        raise kept.foreign() from error
+
+
+def _save(kept: Checkpoint, state: State, trace: tuple[Row, ...]) -> None:
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+    rows = [[float(number) for number in row] for row in trace]
+    kept.save({"leaves": leaves, "trace": rows}, {"step": int(state.step)})
+
+
+def _row(run: Run, state: State) -> Row:
     loss = float(state.loss)
     if not np.isfinite(loss):
-        health = run.constants.teacher.health(state.teacher)  # raises if it was the teacher
-        del health
+        run.constants.teacher.health(state.teacher)  # raises if it was the teacher
         raise ParameterError(
             found=f"a loss of the student of {loss} after {int(state.step)} steps",
             expected="a finite one",
             fix="Lower the learning rate, or see to inputs and teacher.",
         )
-    return Progress(int(state.step), float(_gap(run, state)[0]), loss)
+    return Row(int(state.step), _gap(run, state), loss)
 
 
-def _gap(run: Run, state: State) -> tuple[float, float]:
-    """Of the student from its teacher, and between the halves of the teacher's run: nats."""
-    whole, halves = online.overall(state)
+def _gap(run: Run, state: State) -> float:
+    """Of the student from the average of its teacher at the probe, in nats."""
+    whole, _ = online.averages(state)
     single = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), whole)
-    gap = online.gap(run.plan, state.parameters, state.scaling, run.constants.probe, single)
-    drift = np.inf if halves is None else said.divergence(*halves).mean()
-    return float(gap), float(drift)
+    probe = run.constants.probe
+    return float(online.gap(run.plan, state.parameters, state.scaling, probe, single))
 
 
-def _student(run: Run, state: State) -> Student:
-    parts = [part if part is None else np.asarray(part, np.float64) for part in state.scaling]
-    exact = dataclasses.replace(run.scaling, y_shift=parts[2], y_scale=parts[3])
-    return finished(run.network, state.parameters, run.plan.head, exact)
-
-
-def _found(run: Run, state: State, trace: tuple[Progress, ...]) -> Distillation:
-    gap, drift = _gap(run, state)
-    health = run.constants.teacher.health(state.teacher)
-    status = judged(gap, drift, run.tolerance, health.temperature, health.reasons)
-    teacher = said.prediction(run.plan.predictive, online.overall(state)[0])
+def _result(run: Run, state: State, trace: tuple[Row, ...]) -> Distillation:
+    teacher, gap = run.constants.teacher, _gap(run, state)
+    whole, halves = online.averages(state)
+    drift = np.inf if halves is None else float(divergence(*halves).mean())
+    health = teacher.health(state.teacher)
+    reasons = (*health.reasons, *_reasons(gap, drift, run.tolerance))
+    y_shift, y_scale = state.scaling.y_shift, state.scaling.y_scale
+    if y_shift is not None:
+        y_shift, y_scale = (np.asarray(part, np.float64) for part in (y_shift, y_scale))
+    scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
     return Distillation(
-        _student(run, state), status, trace, run.constants.probe, teacher, int(state.step)
+        student=students.finish(run.network, state.parameters, run.plan.head, scaling),
+        status=Status.of(gap, run.tolerance, reasons),
+        trace=trace,
+        probe=run.constants.probe,
+        teacher=Prediction.of(whole, run.plan.head.likelihood),
+        steps=int(state.step),
+        drift=drift,
+        temperature=health.temperature,
+        posterior=getattr(teacher, "posterior", None),
     )
+
+
+def _reasons(gap: float, drift: float, tolerance: float) -> Iterator[str]:
+    """Why a student with this gap, of a teacher with this drift, is not to be relied on."""
+    if not gap <= tolerance:
+        yield (
+            "the student is too small for its teacher, or had too few steps"
+            if drift / 4 <= tolerance
+            else "the teacher's own average is not known better"
+        )
+    if drift == np.inf:
+        yield "the teacher was not asked in both halves of the run: it had too few steps"
+    elif not drift <= 4 * tolerance:
+        yield (
+            f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
+            "chains have not explored the posterior"
+        )

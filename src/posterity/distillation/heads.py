@@ -1,18 +1,12 @@
-"""What a student's outputs mean, what they are held against, and what they say to a user.
+"""The meaning of a student's outputs, how far they are from a teacher, and what they predict.
 
-A teacher is a distribution over functions; at an input only a few expectations over its draws
-matter, and all of them can be averaged draw by draw. A head says which, and how far outputs are
-from them. Of classes they are ``log_chances`` (n, K), logarithms of the averaged probabilities, of
-``(0, 1)`` for a Bernoulli likelihood, and ``entropy`` (n,), the averaged entropy ``E[H]`` of one
-draw's probabilities; of real values ``mean`` and ``variance`` (n, k) of the function over draws,
-and ``noise`` (n, k), the averaged variance of the noise where a teacher knows one. Logarithms and
-variances rather than probabilities and squares: in single precision nothing is left of a
-probability of 1e-50, nor of the variance 1e-4 of values near a thousand.
+A teacher is a distribution over functions, whose predictive follows from a few expectations over
+its draws: see :mod:`posterity.networks.predictive`.
 """
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +19,16 @@ from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.likelihoods import LIKELIHOOD
-from posterity.networks.predictive import Prediction
+from posterity.networks.predictive import (
+    Expectations,
+    Prediction,
+    kl_of_classes,
+    kl_of_values,
+    log_coin,
+    log_softmax,
+)
 
-Expectations = dict[str, Any]
-"""Averages over the teacher's draws, by name, each with an axis of inputs first."""
+Array = np.ndarray | jax.Array
 FLOOR = 1e-12
 """What is added to variances of a student, in the squared units of its network's outputs.
 
@@ -83,6 +83,56 @@ class Head:
         if self.noise_variance is not None:
             object.__setattr__(self, "noise_variance", float(self.noise_variance))
 
+    @classmethod
+    def of_model(cls, model: Any, z: Any, x: Any) -> Self:
+        """The plain head of how a model predicts, from the shapes of its outputs.
+
+        Args:
+            model: has a ``likelihood`` and a method ``outputs(z, x)``: logits (n, K) of classes or
+                (n,) of labels in {0, 1}; means (n,) or (n, k) with a ``noise_variance`` of its own,
+                or a pair of means and noise variances.
+            z: one event of its parameters, or its shapes.
+            x: inputs (n, ...).
+
+        Raises:
+            UsageError: for a model that does not predict.
+            StructureError: for outputs that are not what the likelihood needs.
+        """
+        kind = getattr(model, "likelihood", None)
+        if kind is None or not hasattr(model, "outputs"):
+            raise UsageError(
+                found=f"a {type(model).__name__}, which does not say what it predicts",
+                expected="a model with a `likelihood` and a method `outputs(z, x)`",
+                fix="Use NeuralNetwork or a regression model, or give FunctionModel its `predict` "
+                "and `likelihood`.",
+            )
+        LIKELIHOOD.check(likelihood=kind)
+        try:
+            found = jax.eval_shape(model.outputs, z, x)
+        except Exception as error:  # whatever the user's model raises
+            raise StructureError(
+                found=f"{type(error).__name__}: {error} for inputs of shape {np.shape(x)}",
+                expected="a model that predicts for such inputs",
+                fix="Check the inputs' shape, and that `outputs(z, x)` takes a batch of them.",
+            ) from error
+        own = getattr(model, "noise_variance", None) if kind == "gaussian" else None
+        pair = isinstance(found, tuple) and len(found) == 2
+        shape = getattr(found[0] if pair else found, "shape", ())
+        fits = {
+            "categorical": len(shape) == 2,
+            "bernoulli": len(shape) == 1 or shape[1:] == (1,),
+            "gaussian": len(shape) in (1, 2),
+        }
+        if not fits[kind] or pair != (kind == "gaussian" and own is None):
+            raise StructureError(
+                found=f"outputs of shape {jax.tree.map(lambda leaf: leaf.shape, found)} for "
+                f"{len(x)} inputs",
+                expected="logits (n, K) of classes, (n,) of labels in {0, 1}, or means (n,) or "
+                "(n, k), beside their noise variances where the model knows none",
+                fix="Mend what the model's `outputs` returns, or its likelihood.",
+            )
+        return cls(kind, shape[1] if len(shape) == 2 else 1, noise_variance=own)
+
     @property
     def size(self) -> int:
         """Number of outputs of the network."""
@@ -121,7 +171,7 @@ class Head:
 
         Args:
             outputs: what the network gives.
-            expectations: see the head of this module; may be of one draw.
+            expectations: see :mod:`posterity.networks.predictive`; may be of one draw.
             scaling: between the network's units and those of the expectations; the density is
                 that of ``y`` in the network's units.
 
@@ -131,20 +181,20 @@ class Head:
         self._check(outputs, expectations)
         if self.likelihood != "gaussian":
             log_q, log_s = self._logs(outputs)
-            found = -(jnp.exp(expectations["log_chances"]) * log_q).sum(-1)
+            loss = -(jnp.exp(expectations["log_chances"]) * log_q).sum(-1)
             if log_s is not None:
                 share = (expectations["entropy"] / self._log_classes)[:, None]
-                found -= (jnp.concatenate([share, 1 - share], -1) * log_s).sum(-1)
-            return found
+                loss -= (jnp.concatenate([share, 1 - share], -1) * log_s).sum(-1)
+            return loss
         mean, variance, noise = self._teacher(expectations, scaling)
         m, log_v, log_r = self._moments(outputs, scaling)
         miss = variance + (mean - m) ** 2
-        found = _surprise(miss + noise, self._log_total(log_v, log_r))
+        loss = _surprise(miss + noise, self._log_total(log_v, log_r))
         if self.split:
-            found += _surprise(miss, log_v)
+            loss += _surprise(miss, log_v)
             if self.noise_variance is None:
-                found += _surprise(noise, log_r)
-        return found
+                loss += _surprise(noise, log_r)
+        return loss
 
     def divergence(
         self,
@@ -154,24 +204,15 @@ class Head:
     ) -> Float[Real, " n"]:
         """``KL(teacher's predictive ‖ student's)`` of each input, in nats.
 
-        Of values, between independent Gaussians of the two predictives' moments. Summed so that
-        no digits are lost where the two agree. Arguments and errors are those of :meth:`loss`.
+        Of values, between independent Gaussians of the two predictives' moments. Arguments and
+        errors are those of :meth:`loss`.
         """
         self._check(outputs, expectations)
         if self.likelihood != "gaussian":
-            log_p, log_q = expectations["log_chances"], self._logs(outputs)[0]
-            p = jnp.exp(log_p)
-            # Terms p log(p / q) - p + q, which add up to the same and are all at least zero.
-            ratio = jnp.where(p > 0, log_p - log_q, 0)
-            near = jnp.abs(ratio) < 1
-            close = p * _above_tangent(-jnp.where(near, ratio, 0))
-            return jnp.where(near & (p > 0), close, jnp.exp(log_q) - p + p * ratio).sum(-1)
+            return kl_of_classes(expectations["log_chances"], self._logs(outputs)[0])
         mean, variance, noise = self._teacher(expectations, scaling)
         m, log_v, log_r = self._moments(outputs, scaling)
-        log_total = self._log_total(log_v, log_r)
-        ratio = jnp.log(variance + noise) - log_total
-        away = (mean - m) ** 2 * jnp.exp(-log_total)
-        return (_above_tangent(ratio) + away).sum(-1) / 2
+        return kl_of_values(mean - m, jnp.log(variance + noise), self._log_total(log_v, log_r))
 
     def prediction(
         self, outputs: Float[Real, "n size"], scaling: Scaling | None = None
@@ -183,21 +224,16 @@ class Head:
         function's and ``noise_variance`` the rest; a plain head that does not know its noise
         has both in ``noise_variance``, and None for the other.
 
-        >>> found = Head("categorical", 2, split=True).prediction(np.array([[0.0, 0.0, -9.0]]))
-        >>> found.mean, found.entropy.round(3), found.mutual_information.round(3)
+        >>> answer = Head("categorical", 2, split=True).prediction(np.array([[0.0, 0.0, -9.0]]))
+        >>> answer.mean, answer.entropy.round(3), answer.mutual_information.round(3)
         (array([[0.5, 0.5]]), array([0.693]), array([0.693]))
         """
         outputs = np.asarray(outputs, np.float64)
         self._check(outputs, None)
         if self.likelihood != "gaussian":
             log_q, log_s = self._logs(outputs)
-            q = np.exp(log_q)
-            entropy, known = _entropy(log_q), None
-            if log_s is not None:
-                known = np.maximum(entropy - np.exp(log_s[:, 0]) * self._log_classes, 0)
-            return Prediction(
-                q if self.likelihood == "categorical" else q[:, 1], entropy, known, log_q
-            )
+            within = None if log_s is None else np.exp(log_s[:, 0]) * self._log_classes
+            return Prediction.of_classes(log_q, within, likelihood=self.likelihood)
         m, log_v, log_r = self._moments(outputs, None)
         shift, scale = _units(scaling)
         with np.errstate(over="ignore"):  # a variance that no float64 holds is infinite
@@ -214,13 +250,13 @@ class Head:
     def _log_classes(self) -> float:
         return math.log(max(self.targets, 2))
 
-    def _logs(self, outputs: Any) -> tuple[Any, Any]:
+    def _logs(self, outputs: Array) -> tuple[Any, Any]:
         """Log chances of the classes (n, K), and of the coin of the split (n, 2), if there is."""
         logits = outputs[:, : self.targets]
-        logs = _log_coin(logits)[:, ::-1] if self.targets == 1 else _log_softmax(logits)
-        return logs, _log_coin(outputs[:, self.targets :]) if self.split else None
+        logs = log_coin(logits)[:, ::-1] if self.targets == 1 else log_softmax(logits)
+        return logs, log_coin(outputs[:, self.targets :]) if self.split else None
 
-    def _moments(self, outputs: Any, scaling: Scaling | None) -> tuple[Any, Any, Any]:
+    def _moments(self, outputs: Array, scaling: Scaling | None) -> tuple[Any, Any, Any]:
         """Means, log variances of the function and of the noise, in the network's units.
 
         None for the function's where it is part of the noise.
@@ -234,7 +270,7 @@ class Head:
             return parts[0], logs[0], np_.zeros_like(parts[0]) + known
         return (parts[0], *logs) if self.split else (parts[0], None, logs[0])
 
-    def _log_total(self, log_v: Any, log_r: Any) -> Any:
+    def _log_total(self, log_v: Array | None, log_r: Array) -> Array:
         return log_r if log_v is None else jnp.logaddexp(log_v, log_r)
 
     def _teacher(self, expectations: Expectations, scaling: Scaling | None) -> tuple[Any, Any, Any]:
@@ -248,7 +284,7 @@ class Head:
             noise / scale**2,
         )
 
-    def _check(self, outputs: Any, expectations: Expectations | None) -> None:
+    def _check(self, outputs: Array, expectations: Expectations | None) -> None:
         if outputs.ndim != 2 or outputs.shape[1] != self.size:
             raise StructureError(
                 found=f"outputs of shape {outputs.shape}",
@@ -273,118 +309,9 @@ class Head:
             )
 
 
-# --- expectations over draws ----------------------------------------------------------------------
-
-
-def expectations_of(
-    likelihood: str, outputs: Any, noise_variance: Any = None, *, axis: int = 0
-) -> Expectations:
-    """Averages over the teacher's draws of what its outputs say; see the head of this module.
-
-    May be compiled and vectorised, with ``likelihood`` and ``axis`` static.
-
-    Args:
-        likelihood: ``"categorical"``: outputs are logits (draws, n, K); ``"bernoulli"``: logits
-            (draws, n) or (draws, n, 1); ``"gaussian"``: values (draws, n) or (draws, n, k).
-        outputs: with the draws on ``axis``; of a Gaussian likelihood, where each input has noise
-            of its own, a pair of the values and of the noise's variances, shaped alike.
-        noise_variance: of the others' noise: a number, or one for each draw, shaped to
-            broadcast against the values.
-        axis: where the draws are.
-
-    >>> import jax.numpy as jnp
-    >>> found = expectations_of("gaussian", jnp.array([[[1.0]], [[3.0]]]), 0.5)
-    >>> {name: float(value[0, 0]) for name, value in found.items()}
-    {'mean': 2.0, 'variance': 1.0, 'noise': 0.5}
-    """
-    LIKELIHOOD.check(likelihood=likelihood)
-    if likelihood == "gaussian":
-        values, noise = outputs if isinstance(outputs, tuple | list) else (outputs, noise_variance)
-        values = jnp.moveaxis(jnp.asarray(values), axis, 0)
-        if noise is not None and jnp.ndim(noise):
-            noise = jnp.moveaxis(jnp.asarray(noise), axis, 0)
-        # About one of the draws, so that large values leave digits for their variance.
-        away = values - values[0]
-        mean = away.mean(0)
-        found = {"mean": values[0] + mean, "variance": ((away - mean) ** 2).mean(0)}
-        if noise is not None:
-            found["noise"] = jnp.broadcast_to(noise, values.shape).mean(0).astype(values.dtype)
-        return {name: value.reshape(len(value), -1) for name, value in found.items()}
-    logits = jnp.moveaxis(jnp.asarray(outputs), axis, 0)
-    if likelihood == "bernoulli":
-        logs = _log_coin(logits.reshape(*logits.shape[:2], 1))[..., ::-1]
-    else:
-        logs = _log_softmax(logits)
-    mean = jax.nn.logsumexp(logs, axis=0) - math.log(len(logs))
-    return {"log_chances": mean, "entropy": _entropy(logs).mean(0)}
-
-
-def merge(
-    first: Expectations, second: Expectations, counts: tuple[Any, Any] | list[Any]
-) -> Expectations:
-    """The expectations over all draws from those over two parts, of so many draws each.
-
-    A running average of any length is one such dictionary and the number of draws in it; the
-    variance is exact, by the parallel formula (chan1983). Of NumPy arrays computed in NumPy:
-    beyond some millions of draws keep the average in float64, where the newest still counts.
-
-    Raises:
-        StructureError: if the two are not of the same likelihood.
-
-    >>> one = {"mean": np.array([[0.0]]), "variance": np.array([[0.0]])}
-    >>> two = {"mean": np.array([[3.0]]), "variance": np.array([[0.0]])}
-    >>> merge(one, two, (2, 1))["variance"].item()  # of 0, 0 and 3
-    2.0
-    """
-    if set(first) != set(second):
-        raise StructureError(
-            found=f"expectations {sorted(first)} and {sorted(second)}",
-            expected="the same of both parts",
-            fix="Average each likelihood's on their own.",
-        )
-    share, found = counts[1] / (counts[0] + counts[1]), {}
-    for name in first:
-        one, two = first[name], second[name]
-        np_ = namespace(one, two, share).np
-        if name == "log_chances":
-            with np.errstate(divide="ignore"):  # a part without draws has no share
-                found[name] = np_.logaddexp(one + np_.log1p(-share), two + np_.log(share))
-            continue
-        found[name] = one + share * (two - one)
-        if name == "variance":
-            found[name] += share * (1 - share) * (second["mean"] - first["mean"]) ** 2
-    return found
-
-
-# --- formulas -------------------------------------------------------------------------------------
-
-
-def _surprise(square: Any, log_variance: Any) -> Any:
+def _surprise(square: Array, log_variance: Array) -> Array:
     """``-log N`` of an expected square, summed over targets."""
     return (LOG_2PI + log_variance + square * jnp.exp(-log_variance)).sum(-1) / 2
-
-
-def _above_tangent(x: Any) -> Any:
-    """``exp(x) - 1 - x``, with all digits at zero."""
-    series = x * x * (0.5 + x / 6 * (1 + x / 4 * (1 + x / 5)))
-    return jnp.where(jnp.abs(x) < 0.05, series, jnp.expm1(x) - x)
-
-
-def _log_softmax(logits: Any) -> Any:
-    np_ = namespace(logits).np
-    # Bounded, so that a chance of zero times its logarithm is zero also where logits overflow.
-    away = np_.maximum(logits - logits.max(-1, keepdims=True), -1e30)
-    return away - np_.log(np_.exp(away).sum(-1, keepdims=True))
-
-
-def _log_coin(logits: Any) -> Any:
-    """Logarithms of the chances (…, 2) of what has these log odds (…, 1), and of its opposite."""
-    np_ = namespace(logits).np
-    return -np_.concatenate([np_.logaddexp(0, -logits), np_.logaddexp(0, logits)], -1)
-
-
-def _entropy(logs: Any) -> Any:
-    return -(namespace(logs).np.exp(logs) * logs).sum(-1)
 
 
 def _units(scaling: Scaling | None) -> tuple[Any, Any]:

@@ -12,15 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import POSITIVE, Constraint
+from posterity.arguments import POSITIVE
 from posterity.distillation.sampling import noise
+from posterity.distillation.sampling.schedules import NONNEGATIVE
+from posterity.distillation.scaling import real_numbers
 from posterity.errors import ParameterError, StructureError, UsageError
 
 SPREAD = 0.1
 """Noise on inputs, in standard deviations of their columns, unless told otherwise."""
 MANY = 64
 """Columns from which noise is drawn by counting bits, as a chain's is."""
-NOT_NEGATIVE = Constraint("a number that is not negative", lambda x: 0 <= float(x) < np.inf)
 
 
 class Inputs(eqx.Module):
@@ -52,10 +53,10 @@ class Perturbed(Inputs):
 
     def __init__(self, x: Any, noise: Any = None):
         """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
-        x = _numbers(x, "inputs")
+        x = real_numbers(x, "the inputs")
         if noise is None:
             noise = SPREAD * x.std(0, dtype=np.float64)
-        noise = _numbers(noise, "noise", rows=False)
+        noise = real_numbers(noise, "the noise", records=False)
         if (noise < 0).any() or noise.shape not in ((), (1,), x.shape[1:]):
             raise ParameterError(
                 found=f"noise {noise} of shape {noise.shape}",
@@ -84,7 +85,7 @@ class Mixup(Inputs):
     def __init__(self, x: Any, concentration: float | int = 1.0):
         """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
         POSITIVE.check(concentration=concentration)
-        self.x, self.concentration = _single(_numbers(x, "inputs")), float(concentration)
+        self.x, self.concentration = _single(real_numbers(x, "the inputs")), float(concentration)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Pairs, each mixed in a ratio of its own."""
@@ -108,7 +109,7 @@ class Box(Inputs):
 
     def __init__(self, low: Any, high: Any):
         """Raises a ParameterError unless ``low`` is below ``high`` everywhere."""
-        low, high = (_numbers(bound, "bounds", rows=False) for bound in (low, high))
+        low, high = (real_numbers(bound, "the bounds", records=False) for bound in (low, high))
         if low.ndim < 1 or low.shape != high.shape or not (low < high).all():
             raise ParameterError(
                 found=f"a box from {low} to {high}",
@@ -130,7 +131,7 @@ class Pool(Inputs):
 
     def __init__(self, x: Any):
         """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
-        self.x = _single(_numbers(x, "inputs"))
+        self.x = _single(real_numbers(x, "the inputs"))
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Records picked at random."""
@@ -175,8 +176,8 @@ class Adversarial(Inputs):
 
     def __init__(self, inputs: Any, size: Any):
         """Raises a UsageError for a size that is negative."""
-        size = _numbers(size, "size", rows=False)
-        NOT_NEGATIVE.check(size=size.min(initial=np.inf))
+        size = real_numbers(size, "the size", records=False)
+        NONNEGATIVE.check(size=float(size.min(initial=np.inf)))
         self.inputs, self.size = as_inputs(inputs), _single(size)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
@@ -200,41 +201,24 @@ class Adversarial(Inputs):
         return jnp.where(moved & jnp.isfinite(slope), x + self.size * slope, x)
 
 
-def as_inputs(given: Any) -> Inputs:
+def as_inputs(value: Any) -> Inputs:
     """Inputs as they are; a function as :class:`Generated`, an array as a :class:`Pool`.
 
     Raises:
         UsageError: for anything else.
     """
-    if isinstance(given, Inputs):
-        return given
-    if callable(given):
-        return Generated(given)
-    if hasattr(given, "shape"):
-        return Pool(given)
+    if isinstance(value, Inputs):
+        return value
+    if callable(value):
+        return Generated(value)
+    if hasattr(value, "shape"):
+        return Pool(value)
     raise UsageError(
-        found=f"inputs that are a {type(given).__name__}",
+        found=f"inputs that are a {type(value).__name__}",
         expected="Perturbed(x), Mixup(x), Box(low, high), Pool(x), an array, or a function of a "
         "key and a number",
         fix="Say where the student is to listen to its teacher.",
     )
-
-
-def _numbers(given: Any, what: str, rows: bool = True) -> np.ndarray:
-    found = np.asarray(given)
-    if found.dtype.kind not in "biuf" or (rows and (found.ndim < 2 or not found.size)):
-        raise StructureError(
-            found=f"{what} of shape {found.shape} and type {found.dtype}",
-            expected="numbers, the first axis counting records" if rows else "numbers",
-            fix="Pass an array of shape (n, d), or of images.",
-        )
-    if not np.isfinite(found).all():
-        raise ParameterError(
-            found=f"NaN or infinity among the {what}",
-            expected="finite numbers",
-            fix="Impute or drop missing values.",
-        )
-    return found
 
 
 def _single(array: np.ndarray) -> jax.Array:

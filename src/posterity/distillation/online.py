@@ -18,53 +18,26 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from posterity.distillation import heads
 from posterity.distillation.heads import Head
 from posterity.distillation.inputs import Inputs
-from posterity.distillation.predictive import Predictive
+from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.teachers import Teacher
+from posterity.networks.predictive import Expectations, expectations_of, merge
 
-
-@dataclasses.dataclass(frozen=True)
-class Adam:
-    """Adam at a rate that stays for a while and then falls to zero by half a cosine.
-
-    ``steady`` is the share of the steps at the full rate.
-    """
-
-    rate: float
-    steps: int
-    steady: float
-
-    def made(self) -> Any:
-        """The optimiser of optax."""
-        first = round(self.steady * self.steps)
-        rates = optax.join_schedules(
-            [optax.constant_schedule(self.rate),
-             optax.cosine_decay_schedule(self.rate, max(self.steps - first, 1))],
-            [first],
-        )  # fmt: skip
-        return optax.adam(rates)
+Array = np.ndarray | jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """What of a distillation is compiled into its program."""
 
-    apply: Callable[[Any, Any], Any]
+    apply: Callable[[Any, Any], jax.Array]
     head: Head
-    predictive: Predictive
-    optimiser: Any
-    """An :class:`Adam`, or one of optax."""
-    batch: int
+    optimiser: optax.GradientTransformation | None
+    """None for Adam."""
+    batch_size: int
     reservoir: int
-    steps: int
-
-    @property
-    def optax(self) -> Any:
-        """The optimiser."""
-        return self.optimiser.made() if isinstance(self.optimiser, Adam) else self.optimiser
 
 
 class Constants(NamedTuple):
@@ -75,65 +48,78 @@ class Constants(NamedTuple):
     probe: Any
     """Inputs at which it is seen how close the student is."""
     key: jax.Array
+    learning_rate: Any
+    """Of Adam, for its first steps."""
+    steady: Any
+    """Steps after which that rate falls to zero by half a cosine."""
+    steps: Any
+    """Of the whole run."""
 
 
 class State(NamedTuple):
     """Where a distillation stands: all that its next step needs."""
 
-    step: Any
+    step: jax.Array
     teacher: Any
-    scaling: Any
-    """The fields of the student's :class:`Scaling`."""
+    scaling: Scaling
     parameters: Any
     moments: Any
     """The optimiser's."""
     reservoir: Any
     """Draws of earlier steps, each as likely as any other; None without."""
-    expectations: Any
+    expectations: Expectations
     """Of the teacher at the probe, over the first and over the second half of the steps."""
-    counts: Any
+    counts: jax.Array
     """How often each half was looked at (2,)."""
-    loss: Any
+    loss: jax.Array
     """Of the student, in nats an input, the mean over the last block."""
 
 
+def _optimiser(plan: Plan, constants: Constants) -> optax.GradientTransformation:
+    """The optimiser of the student; Adam's rate and the number of steps are no part of programs."""
+    if plan.optimiser is not None:
+        return plan.optimiser
+    return adam(constants.learning_rate, constants.steady, constants.steps)
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def begun(plan: Plan, constants: Constants, parameters: Any, shifts: Any, teacher: Any) -> State:
+def start(
+    plan: Plan, constants: Constants, parameters: Any, scaling: Scaling, teacher: Any
+) -> State:
     """Before the first step, with a teacher that is ready, and the inputs' shift and scale."""
     draws = constants.teacher.draws(teacher)
     stack = lambda leaf: jnp.broadcast_to(leaf, (plan.reservoir, *leaf.shape))
     reservoir = jax.tree.map(stack, draws) if plan.reservoir else None
-    said = _expectations(plan, constants.teacher, draws, constants.probe)
-    parts = [*shifts, None, None]
-    if plan.predictive.likelihood == "gaussian":
-        parts[2:] = _units(said)
+    expectations = _expectations(plan, constants.teacher, draws, constants.probe)
+    if plan.head.likelihood == "gaussian":
+        scaling = scaling.with_outputs(*_units(expectations))
     single = lambda leaf: jnp.asarray(leaf, jnp.float32)
     zeros = lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype)
     return State(
-        jnp.int32(0), teacher, jax.tree.map(single, parts), parameters,
-        plan.optax.init(parameters), reservoir, jax.tree.map(zeros, said),
+        jnp.int32(0), teacher, jax.tree.map(single, scaling), parameters,
+        _optimiser(plan, constants).init(parameters), reservoir, jax.tree.map(zeros, expectations),
         jnp.zeros(2, jnp.int32), jnp.float32(0),
     )  # fmt: skip
 
 
-def _units(said: heads.Expectations) -> tuple[Any, Any]:
+def _units(expectations: Expectations) -> tuple[jax.Array, jax.Array]:
     """Where the teacher's values lie, and how far they and their uncertainty reach."""
-    mean = said["mean"].mean(0)
-    about = said["mean"] - mean
-    spread = jnp.sqrt((about**2 + said["variance"]).mean(0))
+    mean = expectations["mean"].mean(0)
+    away = expectations["mean"] - mean
+    spread = jnp.sqrt((away**2 + expectations["variance"]).mean(0))
     return mean, jnp.where(spread > 0, spread, 1.0)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def chunk(plan: Plan, constants: Constants, state: State, sizes: Any) -> State:
+def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> State:
     """Blocks of so many steps each (b,); after each one the teacher is asked about the probe."""
     return jax.lax.scan(lambda s, size: (_block(plan, constants, s, size), None), state, sizes)[0]
 
 
-def _block(plan: Plan, constants: Constants, state: State, size: Any) -> State:
+def _block(plan: Plan, constants: Constants, state: State, size: Array) -> State:
     last = state.step + size
 
-    def more(carry: Any) -> Any:
+    def more(carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         state, total = carry
         state, loss = _step(plan, constants, state)
         return state, total + loss
@@ -146,31 +132,21 @@ def _block(plan: Plan, constants: Constants, state: State, size: Any) -> State:
     return _looked(plan, constants, state._replace(loss=loss), size)
 
 
-def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, Any]:
+def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Array]:
     key = jax.random.fold_in(constants.key, state.step)
     ahead, where, kept = jax.random.split(key, 3)
     teacher = constants.teacher.advance(state.teacher, key=ahead)
     draws = constants.teacher.draws(teacher)
     reservoir = _offered(plan.reservoir, state.reservoir, draws, state.step, kept)
-    scaling = scaling_of(state.scaling)
-    x = constants.inputs.sample(plan.batch, key=where)
-
-    def expected(x: Any) -> Any:
-        return _expectations(plan, constants.teacher, draws, x, reservoir)
-
-    def gap(x: Any) -> Any:
-        outputs = plan.apply(state.parameters, scaling.inputs(x))
-        return plan.head.divergence(outputs, expected(x), scaling)
-
+    x = constants.inputs.sample(plan.batch_size, key=where)
+    expected = lambda x: _expectations(plan, constants.teacher, draws, x, reservoir)
+    outputs = lambda parameters, x: plan.apply(parameters, state.scaling.inputs(x))
+    gap = lambda x: plan.head.divergence(outputs(state.parameters, x), expected(x), state.scaling)
     x = constants.inputs.harder(x, gap)
     targets = expected(x)
-
-    def loss(parameters: Any) -> Any:
-        outputs = plan.apply(parameters, scaling.inputs(x))
-        return plan.head.loss(outputs, targets, scaling).mean()
-
+    loss = lambda own: plan.head.loss(outputs(own, x), targets, state.scaling).mean()
     value, gradient = jax.value_and_grad(loss)(state.parameters)
-    moves, moments = plan.optax.update(gradient, state.moments, state.parameters)
+    moves, moments = _optimiser(plan, constants).update(gradient, state.moments, state.parameters)
     parameters = optax.apply_updates(state.parameters, moves)
     state = state._replace(
         step=state.step + 1, teacher=teacher, parameters=parameters, moments=moments,
@@ -181,7 +157,7 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, Any]:
 
 def _expectations(
     plan: Plan, teacher: Teacher, draws: Any, x: Any, reservoir: Any = None
-) -> heads.Expectations:
+) -> Expectations:
     """Over the draws of a state, and those of the reservoir if there is one."""
     outputs = teacher.outputs(draws, x)
     if reservoir is not None:
@@ -190,12 +166,10 @@ def _expectations(
             lambda now, then: jnp.concatenate([now, then.reshape(-1, *then.shape[2:])]),
             outputs, earlier,
         )  # fmt: skip
-    return heads.expectations_of(
-        plan.predictive.likelihood, outputs, plan.predictive.noise_variance
-    )
+    return expectations_of(plan.head.likelihood, outputs, plan.head.noise_variance)
 
 
-def _offered(size: int, reservoir: Any, draws: Any, step: Any, key: jax.Array) -> Any:
+def _offered(size: int, reservoir: Any, draws: Any, step: jax.Array, key: jax.Array) -> Any:
     """The reservoir after one more draw: a uniform sample of all so far, without their number."""
     if not size:
         return None
@@ -208,18 +182,16 @@ def _offered(size: int, reservoir: Any, draws: Any, step: Any, key: jax.Array) -
     )
 
 
-def _looked(plan: Plan, constants: Constants, state: State, size: Any) -> State:
-    """With what the teacher says of the probe averaged into one half of the run."""
-    now = _expectations(
-        plan, constants.teacher, constants.teacher.draws(state.teacher), constants.probe
-    )
-    half = (2 * state.step > plan.steps).astype(jnp.int32)
+def _looked(plan: Plan, constants: Constants, state: State, size: jax.Array) -> State:
+    """With the teacher's expectations at the probe averaged into one half of the run."""
+    draws = constants.teacher.draws(state.teacher)
+    now = _expectations(plan, constants.teacher, draws, constants.probe)
+    half = (2 * state.step > constants.steps).astype(jnp.int32)
     counted = (size > 0).astype(jnp.int32)
     so_far = jax.tree.map(lambda leaf: leaf[half], state.expectations)
     count = state.counts[half]
-    merged = heads.merge(so_far, now, (count, 1))
-    first = lambda merged, now: jnp.where(count > 0, merged, now)
-    merged = jax.tree.map(first, merged, now)
+    both = merge(so_far, now, (count, 1))
+    merged = jax.tree.map(lambda both, now: jnp.where(count > 0, both, now), both, now)
     keep = lambda old, new: old.at[half].set(jnp.where(counted > 0, new, old[half]))
     return state._replace(
         expectations=jax.tree.map(keep, state.expectations, merged),
@@ -228,22 +200,15 @@ def _looked(plan: Plan, constants: Constants, state: State, size: Any) -> State:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def gap(plan: Plan, parameters: Any, scaling: Any, x: Any, expectations: Any) -> Any:
+def gap(
+    plan: Plan, parameters: Any, scaling: Scaling, x: Array, expectations: Expectations
+) -> jax.Array:
     """``KL(teacher's predictive ‖ student's)`` in nats, the mean over inputs."""
-    units = scaling_of(scaling)
-    outputs = plan.apply(parameters, units.inputs(x))
-    return plan.head.divergence(outputs, expectations, units).mean()
+    outputs = plan.apply(parameters, scaling.inputs(x))
+    return plan.head.divergence(outputs, expectations, scaling).mean()
 
 
-def scaling_of(parts: Any) -> Scaling:
-    """The scaling of traced arrays, which are not checked again."""
-    scaling = object.__new__(Scaling)
-    for field, part in zip(dataclasses.fields(Scaling), parts, strict=True):
-        object.__setattr__(scaling, field.name, part)
-    return scaling
-
-
-def overall(state: State) -> tuple[Any, Any]:
+def averages(state: State) -> tuple[Expectations, list[Expectations] | None]:
     """The teacher's expectations at the probe over both halves, and those of either: in float64.
 
     None for the latter while one of the halves is empty.
@@ -255,4 +220,4 @@ def overall(state: State) -> tuple[Any, Any]:
     ]
     if not counts.all():
         return halves[int(counts[0] == 0)], None
-    return heads.merge(halves[0], halves[1], tuple(counts.astype(float))), halves
+    return merge(halves[0], halves[1], tuple(counts.astype(float))), halves

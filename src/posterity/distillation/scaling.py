@@ -13,6 +13,7 @@ import numpy as np
 
 from posterity.arrays.namespace import is_jax
 from posterity.arrays.typing import Float, Real
+from posterity.distillation.pytrees import leaves, rebuilt
 from posterity.errors import ParameterError, StructureError
 
 FAR = 3.0
@@ -23,6 +24,7 @@ SMALL = 0.1
 """Largest distance from its mean below which a column is off, where it is not a rare event's."""
 
 
+@leaves("x_shift", "x_scale", "y_shift", "y_scale")
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scaling:
     """``(x - x_shift) / x_scale`` goes into the network, ``y_shift + y_scale out`` comes from it.
@@ -50,9 +52,9 @@ class Scaling:
             if shift is None and scale is None:
                 continue
             one = np.ones_like if scale is None else np.zeros_like
-            given = np.asarray(scale if shift is None else shift, np.float64)
-            shift = one(given) if shift is None else np.array(shift, np.float64)
-            scale = one(given) if scale is None else np.array(scale, np.float64)
+            known = np.asarray(scale if shift is None else shift, np.float64)
+            shift = one(known) if shift is None else np.array(shift, np.float64)
+            scale = one(known) if scale is None else np.array(scale, np.float64)
             _check(name, shift, scale)
             object.__setattr__(self, f"{name}_shift", shift)
             object.__setattr__(self, f"{name}_scale", scale)
@@ -84,27 +86,17 @@ class Scaling:
             StructureError: if there are no rows or no axis of columns.
             ParameterError: for NaN or infinity.
         """
-        x = np.asarray(x)
-        if x.ndim < 2 or not x.size or x.dtype.kind not in "biuf":
-            raise StructureError(
-                found=f"inputs of shape {x.shape}",
-                expected="numbers: an axis of records, one at least, before those of one input",
-                fix="Pass x[:, None] for a single column.",
-            )
-        x = np.asarray(x, np.float64)
-        if not np.isfinite(x).all():
-            raise ParameterError(
-                found="NaN or infinity among the inputs",
-                expected="finite numbers",
-                fix="Impute missing values as for training.",
-            )
-        together = x.reshape(-1, x.shape[-1] if x.ndim > 2 else x[0].size)
-        shift, scale = _columns(together)
+        x = np.asarray(real_numbers(x, "the inputs"), np.float64)
+        shift, scale = _columns(x.reshape(-1, x.shape[-1] if x.ndim > 2 else x[0].size))
         if not shift.any() and (scale == 1).all():
             return cls()
         image = x.shape[1:]
         shift, scale = (np.broadcast_to(part, image).reshape(-1) for part in (shift, scale))
         return cls(shift, scale)
+
+    def with_outputs(self, y_shift: Any, y_scale: Any) -> Self:
+        """The same of inputs; of outputs these, which may be traced and are not checked."""
+        return rebuilt(type(self), {**vars(self), "y_shift": y_shift, "y_scale": y_scale})
 
     def inputs(self, x: Float[Real, "n ..."] | Any) -> Float[Real, "n ..."]:
         """What goes into the network, in single precision, shaped as ``x``.
@@ -145,6 +137,29 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = np.where(constant, x[0], mean)
     scale = np.where(constant, np.maximum(1, np.abs(mean) / LARGE), scale)
     return np.where(off | constant, mean, 0), np.where(off | constant, scale, 1)
+
+
+def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
+    """The value as an array; with ``records`` its first axis counts them, and there is one.
+
+    Raises:
+        StructureError: for what are no real numbers, or no records.
+        ParameterError: for NaN or infinity.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" or (records and (array.ndim < 2 or not array.size)):
+        raise StructureError(
+            found=f"{what} of shape {array.shape} and type {array.dtype}",
+            expected="real numbers" + ", an axis of records before those of one" * records,
+            fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
+        )
+    if not np.isfinite(array).all():
+        raise ParameterError(
+            found=f"NaN or infinity among {what}",
+            expected="finite numbers",
+            fix="Impute missing values as for training, or leave their records out.",
+        )
+    return array
 
 
 def _check(name: str, shift: np.ndarray, scale: np.ndarray) -> None:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +14,9 @@ import numpy as np
 
 from posterity.artifact.architecture import Architecture
 from posterity.distillation.heads import Head
-from posterity.distillation.sampling.target import generator
-from posterity.distillation.scaling import Scaling
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.distillation.sampling.noise import generator
+from posterity.distillation.scaling import Scaling, real_numbers
+from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Layers
 from posterity.models.forward import Forward
 from posterity.networks.predictive import Prediction
@@ -83,7 +85,7 @@ class Student:
         return sum(leaf.size for leaf in jax.tree.leaves(self.parameters))
 
     def outputs(self, x: Any) -> np.ndarray:
-        """What the network says of inputs (n, ...): (n, head.size), in its own units.
+        """The outputs of the network at inputs (n, ...): (n, head.size), in its own units.
 
         Raises:
             StructureError: for inputs of another shape.
@@ -91,11 +93,11 @@ class Student:
         """
         x = self._inputs(x)
         with jax.enable_x64(False):
-            found = [
+            parts = [
                 np.asarray(_outputs(self.apply, self.tree, x[at : at + ROWS]), np.float64)
                 for at in range(0, max(len(x), 1), ROWS)
             ]
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     def predict(self, x: Any) -> Prediction:
         """The predictive and its uncertainty at inputs (n, ...).
@@ -107,40 +109,28 @@ class Student:
         return self.head.prediction(self.outputs(x), self.scaling)
 
     def _inputs(self, x: Any) -> np.ndarray:
-        x = np.asarray(x)
-        layers = self.network
-        wanted = layers.inputs if isinstance(layers, Layers) else None
-        if (
-            x.dtype.kind not in "biuf"
-            or x.ndim < 1
-            or (wanted is not None and int(np.prod(x.shape[1:])) != wanted)
-        ):
-            raise StructureError(
-                found=f"inputs of shape {x.shape} and type {x.dtype}",
-                expected="an axis of inputs before those of one input"
-                + ("" if wanted is None else f", {wanted} numbers each"),
-                fix="Pass x[None] for a single input.",
-            )
-        if not np.isfinite(x).all():
-            raise ParameterError(
-                found="NaN or infinity among the inputs",
-                expected="finite numbers",
-                fix="Impute missing values as for training.",
-            )
-        units = self.scaling.x_shift
-        if units is not None and int(np.prod(x.shape[1:])) != units.size:
+        x = real_numbers(x, "the inputs", records=False)
+        wanted = self.network.inputs if isinstance(self.network, Layers) else None
+        if wanted is None and self.scaling.x_shift is not None:
+            wanted = self.scaling.x_shift.size
+        if x.ndim < 1 or (wanted is not None and math.prod(x.shape[1:]) != wanted):
             raise StructureError(
                 found=f"inputs of shape {x.shape}",
-                expected=f"{units.size} numbers each, as the student was scaled for",
-                fix="Pass the columns that it was distilled on.",
+                expected="an axis of inputs before those of one input"
+                + ("" if wanted is None else f", {wanted} numbers each, as it was distilled on"),
+                fix="Pass x[None] for a single input.",
             )
         return self.scaling.inputs(x)
 
-    def __repr__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """The network in a few characters: widths and activations of layers, else its type."""
         network = self.network
-        what = network.summary if isinstance(network, Layers) else type(network).__name__
+        return network.summary if isinstance(network, Layers) else type(network).__name__
+
+    def __repr__(self) -> str:
         split = ", split" if self.head.split else ""
-        return f"Student({what}, {self.head.likelihood}{split})"
+        return f"Student({self.summary}, {self.head.likelihood}{split})"
 
     def _repr_html_(self) -> str:
         return html(self, "line")
@@ -158,7 +148,7 @@ class Module:
     static: Any
 
     def __call__(self, parameters: Any, x: Any) -> Any:
-        """What the module says of a batch."""
+        """The module's outputs for a batch."""
         return jax.vmap(eqx.combine(parameters, self.static))(x)
 
     def __hash__(self) -> int:
@@ -176,9 +166,7 @@ class Built:
     options: str
 
     def __call__(self, parameters: Any, x: Any) -> Any:
-        """What the architecture says of a batch."""
-        import json
-
+        """The architecture's outputs for a batch."""
         return Architecture.made(self.name, parameters, json.loads(self.options))(x)
 
 
@@ -187,38 +175,38 @@ def applied(network: Any) -> Callable[[Any, Any], Any]:
     if isinstance(network, Layers):
         return Forward(network)
     if isinstance(network, Architecture):
-        import json
-
         return Built(network.name, json.dumps(dict(network.options), sort_keys=True))
     return network
 
 
-def begun(given: Any, head: Head, x: Any, *, key: jax.Array) -> Any:
+def start(
+    student: Any, head: Head, x: np.ndarray, *, key: jax.Array
+) -> tuple[Layers | Architecture | Callable[[Any, Any], jax.Array], Any]:
     """A network and the tree of parameters it starts from, for inputs like ``x``.
 
     Args:
-        given: Layers; an equinox module; ``(apply, parameters)`` as flax has them; an
+        student: Layers; an equinox module; ``(apply, parameters)`` as flax has them; an
             Architecture.
         head: what its outputs will mean.
         x: some inputs.
-        key: of random weights, where they are not given.
+        key: of random weights, where there are none yet.
 
     Raises:
         UsageError: for what is no network.
         StructureError: if it does not take such inputs, or gives another number of outputs.
     """
-    if isinstance(given, Layers):
-        network, parameters = given, _weights(given, key)
-    elif isinstance(given, Architecture):
-        network, parameters = given, given.parameters
-    elif isinstance(given, eqx.Module):
-        parameters, static = eqx.partition(given, eqx.is_inexact_array)
+    if isinstance(student, Layers):
+        network, parameters = student, _weights(student, key)
+    elif isinstance(student, Architecture):
+        network, parameters = student, student.parameters
+    elif isinstance(student, eqx.Module):
+        parameters, static = eqx.partition(student, eqx.is_inexact_array)
         network = Module(static)
-    elif isinstance(given, tuple) and len(given) == 2 and callable(given[0]):
-        network, parameters = given
+    elif isinstance(student, tuple) and len(student) == 2 and callable(student[0]):
+        network, parameters = student
     else:
         raise UsageError(
-            found=f"a student that is a {type(given).__name__}",
+            found=f"a student that is a {type(student).__name__}",
             expected="Layers, an equinox module, (apply, parameters) as flax has them, or an "
             "Architecture",
             fix="Leave it out for a perceptron like the teacher's network.",
@@ -254,9 +242,9 @@ MEANINGS = {
 }
 
 
-def _weights(layers: Layers, key: jax.Array) -> Any:
+def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
     """Random weights under which signals keep their size; the last layer's are small."""
-    found, rng = [], generator(key)
+    weights, rng = [], generator(key)
     for index, (layer, places) in enumerate(zip(layers.layers, layers.places, strict=True)):
         own = {name: np.zeros(place.shape, np.float32) for name, place in places.items()}
         kernel = places["kernel"].shape
@@ -264,11 +252,11 @@ def _weights(layers: Layers, key: jax.Array) -> Any:
         scale = (gain / np.prod(kernel[:-1])) ** 0.5
         small = 0.1 if index == len(layers) - 1 else 1.0
         own["kernel"] = np.float32(small * scale) * rng.standard_normal(kernel, np.float32)
-        found.append(own)
-    return found
+        weights.append(own)
+    return weights
 
 
-def finished(network: Any, parameters: Any, head: Head, scaling: Scaling) -> Student:
+def finish(network: Any, parameters: Any, head: Head, scaling: Scaling) -> Student:
     """The student of a tree of trained parameters."""
     arrays = jax.tree.map(np.asarray, parameters)
     if isinstance(network, Layers):

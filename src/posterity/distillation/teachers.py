@@ -8,21 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import COUNT
-from posterity.distillation import heads, said
-from posterity.distillation.predictive import Predictive, in_columns
+from posterity.arguments import COUNT, renamed
+from posterity.checks import check_prior
+from posterity.distillation.heads import Head
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
 from posterity.models import Model, NeuralNetwork
-from posterity.networks.predictive import Prediction
+from posterity.networks.predictive import Expectations, Prediction, expectations_of, merge
 
-TOGETHER = 16
+SAMPLES = 16
 """Draws that a student hears at each step, unless told otherwise."""
 
 
 class Health(NamedTuple):
-    """What a teacher says of itself after a run: why not to rely on it, and its temperature."""
+    """What a teacher reports after a run: why not to rely on it, and its temperature."""
 
     reasons: tuple[str, ...] = ()
     temperature: float | None = None
@@ -37,8 +37,8 @@ class Teacher(eqx.Module):
     """
 
     @abc.abstractmethod
-    def predictive(self, x: Any) -> Predictive:
-        """What the outputs mean, for inputs like ``x`` (n, ...).
+    def head(self, x: Any) -> Head:
+        """The meaning of its outputs, for inputs like ``x`` (n, ...).
 
         Raises:
             UsageError: for a model that does not predict.
@@ -67,7 +67,7 @@ class Teacher(eqx.Module):
 
     @abc.abstractmethod
     def outputs(self, draws: Any, x: Any) -> Any:
-        """What each draw says of inputs (n, ...): (S, n, k), or a pair with noise variances."""
+        """Of each draw at inputs (n, ...): (S, n, k), or a pair of these and of noise variances."""
 
     def health(self, state: Any) -> Health:
         """What is to be said of the run that led to a state; asked outside of compiled code."""
@@ -83,17 +83,15 @@ class Teacher(eqx.Module):
 class _OfModel(Teacher):
     """A teacher whose draws are events that a model takes, the draws first."""
 
-    model: Any
+    model: Model
     x: Any
-    together: int = eqx.field(static=True)
+    samples: int = eqx.field(static=True)
 
-    def predictive(self, x: Any) -> Predictive:
-        """As the model says."""
-        one = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),
-            jax.eval_shape(lambda: self.draws(self.begin(key=jax.random.key(0)))),
-        )
-        return Predictive.of(self.model, one, x)
+    def head(self, x: Any) -> Head:
+        """As the model predicts."""
+        draws = jax.eval_shape(lambda: self.draws(self.begin(key=jax.random.key(0))))
+        one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+        return Head.of_model(self.model, jax.tree.map(one, draws), x)
 
     @property
     def layers(self) -> Layers | None:
@@ -106,17 +104,23 @@ class _OfModel(Teacher):
 
     def outputs(self, draws: Any, x: Any) -> Any:
         """As the model says, for each draw."""
-        return jax.vmap(lambda z: in_columns(self.model.outputs(z, x)))(draws)
+        return outputs_of(self.model, draws, x)
+
+
+def outputs_of(model: Any, draws: Any, x: Any) -> Any:
+    """The outputs (S, n, k) of a model for draws (S, ...), or a pair of these."""
+    column = lambda leaf: leaf[:, None] if jnp.ndim(leaf) == 1 else leaf
+    return jax.vmap(lambda z: jax.tree.map(column, model.outputs(z, x)))(draws)
 
 
 class Draws(_OfModel):
-    """A stack of stored samples: some of them, picked at random, at every step.
+    """A stack of stored draws: some of them, picked at random, at every step.
 
     Args:
-        model: what the samples are parameters of, and predicts.
-        samples: events (S, ...), as flat weights (S, p) of a network; or a tree of these.
-        x: inputs that the samples were fitted to, if known.
-        together: how many a student hears at each step; all if there are fewer.
+        model: what the draws are parameters of, and predicts.
+        stack: events (S, ...), as flat weights (S, p) of a network; or a tree of these.
+        x: inputs that the posterior was fitted to, if known.
+        samples: how many draws a student hears at each step; all if there are fewer.
 
     Raises:
         StructureError: unless all leaves have the same first axis.
@@ -127,53 +131,48 @@ class Draws(_OfModel):
     50
     """
 
-    samples: Any
+    stack: Any
 
-    def __init__(self, model: Model, samples: Any, *, x: Any = None, together: int = TOGETHER):
-        COUNT.check(together=together)
-        single = lambda leaf: jnp.asarray(np.asarray(leaf, np.float32))
-        self.samples = jax.tree.map(single, samples)
-        shapes = [leaf.shape for leaf in jax.tree.leaves(self.samples)]
+    @renamed(together="samples")
+    def __init__(self, model: Model, stack: Any, *, x: Any = None, samples: int = SAMPLES):
+        COUNT.check(samples=samples)
+        self.stack = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, np.float32)), stack)
+        shapes = [leaf.shape for leaf in jax.tree.leaves(self.stack)]
         if not shapes or len({shape[:1] for shape in shapes}) != 1 or () in shapes:
             raise StructureError(
-                found=f"samples of shapes {shapes}",
-                expected="arrays whose first axis counts samples, at least one",
-                fix="Stack what was drawn: np.stack(samples).",
+                found=f"draws of shapes {shapes}",
+                expected="arrays whose first axis counts draws, at least one",
+                fix="Stack what was drawn: np.stack(draws).",
             )
         self.model, self.x = model, x
-        self.together = min(together, shapes[0][0])
+        self.samples = min(samples, shapes[0][0])
 
     @property
     def count(self) -> int:
-        """How many samples there are."""
-        return len(jax.tree.leaves(self.samples)[0])
+        """How many draws there are."""
+        return len(jax.tree.leaves(self.stack)[0])
 
     def predict(self, x: Any) -> Prediction:
-        """What all samples say of inputs (n, ...) on average, and how far they agree.
+        """The predictive at inputs (n, ...), averaged over all draws.
 
         Raises:
-            UsageError, StructureError: as of :meth:`predictive`.
+            UsageError, StructureError: as of :meth:`head`.
 
         >>> from posterity.models import LogisticRegression
         >>> Draws(LogisticRegression(), [[0.0], [0.0]]).predict(np.ones((1, 1))).mean
         array([0.5])
         """
+        total: Expectations = {}
         with jax.enable_x64(False):
             x = jnp.asarray(np.asarray(x, np.float32))
-            own, found, heard = self.predictive(x), None, 0
-            for begin in range(0, self.count, self.together):
-                some = jax.tree.map(
-                    lambda leaf, at=begin: leaf[at : at + self.together], self.samples
-                )
-                now = heads.expectations_of(
-                    own.likelihood, self.outputs(some, x), own.noise_variance
-                )
-                now = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), now)
-                count = len(jax.tree.leaves(some)[0])
-                found = now if found is None else heads.merge(found, now, (heard, count))
-                heard += count
-        assert found is not None, "there is one sample at least"
-        return said.prediction(own, found)
+            head = self.head(x)
+            for begin in range(0, self.count, self.samples):
+                some = slice(begin, min(begin + self.samples, self.count))
+                draws = jax.tree.map(lambda leaf, some=some: leaf[some], self.stack)
+                part = expectations_of(head.likelihood, self.outputs(draws, x), head.noise_variance)
+                part = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), part)
+                total = merge(total, part, (begin, some.stop - begin)) if total else part
+        return Prediction.of(total, head.likelihood)
 
     def begin(self, *, key: jax.Array) -> Any:
         """Some of them."""
@@ -182,13 +181,13 @@ class Draws(_OfModel):
     def advance(self, state: Any, *, key: jax.Array) -> Any:
         """Some others."""
         del state
-        if self.together == self.count:
+        if self.samples == self.count:
             return jnp.arange(self.count)
-        return jax.random.choice(key, self.count, (self.together,), replace=False)
+        return jax.random.choice(key, self.count, (self.samples,), replace=False)
 
     def draws(self, state: Any) -> Any:
-        """The samples at those places."""
-        return jax.tree.map(lambda leaf: leaf[state], self.samples)
+        """Those at these places of the stack."""
+        return jax.tree.map(lambda leaf: leaf[state], self.stack)
 
 
 class Independent(_OfModel):
@@ -199,31 +198,30 @@ class Independent(_OfModel):
             mixture.
         model: what it is a law of, and predicts.
         x: inputs that it was fitted to, if known.
-        together: draws that a student hears at each step.
+        samples: draws that a student hears at each step.
 
     Raises:
         UsageError: unless it is one proper law.
 
     >>> from posterity.models import NeuralNetwork
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
-    >>> Independent(net.prior(variance=1.0), net).together
+    >>> Independent(net.prior(variance=1.0), net).samples
     16
     """
 
-    posterior: Any
+    posterior: Distribution
 
+    @renamed(together="samples")
     def __init__(
-        self, posterior: Distribution, model: Model, *, x: Any = None, together: int = TOGETHER
+        self, posterior: Distribution, model: Model, *, x: Any = None, samples: int = SAMPLES
     ):
-        from posterity.distillation.sampling.target import check_prior
-
-        COUNT.check(together=together)
+        COUNT.check(samples=samples)
         check_prior(posterior, "a teacher")
-        self.posterior, self.model, self.x, self.together = posterior, model, x, together
+        self.posterior, self.model, self.x, self.samples = posterior, model, x, samples
 
     def begin(self, *, key: jax.Array) -> Any:
         """Some draws."""
-        return self.posterior.sample(key, (self.together,))
+        return self.posterior.sample(key, (self.samples,))
 
     def advance(self, state: Any, *, key: jax.Array) -> Any:
         """Others."""
@@ -235,21 +233,21 @@ class Independent(_OfModel):
         return state
 
 
-def as_teacher(given: Any, model: Model | None) -> Teacher:
+def as_teacher(value: Any, model: Model | None) -> Teacher:
     """A teacher as it is; a posterior, or what holds one, as :class:`Independent` draws of it.
 
     Raises:
         UsageError: for what has no posterior, and a posterior of an unknown model.
     """
-    if isinstance(given, Teacher):
-        return given
-    posterior = given if isinstance(given, Distribution) else getattr(given, "posterior", None)
+    if isinstance(value, Teacher):
+        return value
+    posterior = value if isinstance(value, Distribution) else getattr(value, "posterior", None)
     if not isinstance(posterior, Distribution):
         raise UsageError(
-            found=f"a teacher that is a {type(given).__name__}",
-            expected="Langevin(model, prior, data), Draws(model, samples), or a posterior: a law, "
-            "a ledger, a fusion",
-            fix="Load it from its file by posterity.load, if it is a path.",
+            found=f"a teacher that is a {type(value).__name__}",
+            expected="Langevin(model, prior, data), Draws(model, stack), or a posterior: a law, "
+            "a ledger, a fusion, or the path of a file with one",
+            fix="Pass what posterity.fuse or posterity.federate returned, or its `.posterior`.",
         )
     if model is None and posterior.network_layers and posterior.network_layers.outputs > 1:
         model = NeuralNetwork.of_layers(posterior.network_layers)

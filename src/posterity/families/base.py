@@ -7,15 +7,18 @@ that does not depend on ``z``.
 
 import abc
 import math
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Real
 from posterity.errors import StructureError
 from posterity.families.batches import broadcasts
 from posterity.families.names import alike, names_of, with_names
+from posterity.families.supports import PositiveDefiniteMatrices
 from posterity.families.vector_space import VectorSpace
 
 
@@ -74,6 +77,56 @@ class ExponentialFamily(VectorSpace):
         """``log h``, in nats."""
 
     # --- what a family may know beside -------------------------------------------------------
+
+    @property
+    def free_size(self) -> int:
+        """How many numbers a member's :meth:`free_parameters` are."""
+        return sum(math.prod(shape) for _, _, _, shape in self._free_coordinates())
+
+    def free_parameters(self) -> Float[Real, "*batch free"]:
+        """The textbook parameters as numbers without bounds, flat.
+
+        What is positive is a logarithm; positive definite matrices are as in
+        :class:`posterity.families.supports.PositiveDefiniteMatrices`.
+        """
+        values, rows = self.standard_parameters(), []
+        for name, matrices, least, _ in self._free_coordinates():
+            value = values[name]
+            if matrices is not None:
+                value = matrices.inverse(namespace(value), value)
+            elif least > -math.inf:
+                value = namespace(value).np.log(value - least)
+            rows.append(value.reshape((*self.batch_shape, -1)))
+        return namespace(*rows).np.concatenate(rows, -1)
+
+    def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
+        """The members like this one that have these :meth:`free_parameters`."""
+        values, start, xp = {}, 0, namespace(free)
+        for name, matrices, least, shape in self._free_coordinates():
+            own = free[..., start : start + math.prod(shape)]
+            own = own.reshape((*free.shape[:-1], *shape))
+            start += math.prod(shape)
+            if matrices is not None:
+                own = matrices.forward(xp, own)
+            elif least > -math.inf:
+                own = xp.np.exp(own) + least
+            values[name] = own
+        return type(self).from_standard(**values)
+
+    def _free_coordinates(self) -> Iterator[tuple[str, Any, float, tuple[int, ...]]]:
+        """Of each textbook parameter: its name, support or least value, and free shape."""
+        size = self.own_size
+        for name, coordinate in type(self).standard.items():
+            shape, above = coordinate.shape(size), coordinate.domain.above
+            matrices = PositiveDefiniteMatrices(shape) if coordinate.axes == 2 else None
+            least = -math.inf if matrices else float(above(size) if callable(above) else above)
+            yield name, matrices, least, shape if matrices is None else matrices.free_shape
+
+    def free_form(self) -> Any:
+        """As :meth:`Distribution.free_form`, where draws can be differentiated."""
+        from posterity.families.free_forms import StandardForm
+
+        return StandardForm.like(self) if self.reparameterized else None
 
     @property
     def degrees_of_variation(self) -> int:

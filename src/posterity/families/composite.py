@@ -169,6 +169,26 @@ class Composite(ExponentialFamily):
         keys = jax.random.split(key, len(parts))
         return self.join_event([part.sample(k, shape) for k, part in zip(keys, parts, strict=True)])
 
+    @property
+    def free_size(self) -> int:
+        """Of all parts, those of plates counted each."""
+        return sum(math.prod(self._inner(part)) * part.free_size for part in self.parts())
+
+    def free_parameters(self) -> Float[Real, "*batch free"]:
+        """Part by part."""
+        return self._line_up([part.free_parameters() for part in self.parts()])
+
+    def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
+        """Part by part."""
+        made, start = [], 0
+        for part in self.parts():
+            inner = self._inner(part)
+            end = start + math.prod(inner) * part.free_size
+            own = free[..., start:end].reshape(*free.shape[:-1], *inner, part.free_size)
+            made.append(part.with_free_parameters(own))
+            start = end
+        return self.rebuild(made)
+
     def _inner(self, part: ExponentialFamily) -> tuple[int, ...]:
         """The axes of a part's batch that the composite's lacks."""
         return part.batch_shape[len(self.batch_shape) :]

@@ -69,6 +69,12 @@ class DiagonalGaussian(AnyGaussian):
         mean, variance = moments
         return self._with(precision_mean=mean / variance, precision=1 / variance)
 
+    def free_form(self) -> Any:
+        """Means in standard deviations, which are multiplied."""
+        from posterity.families.free_forms import DiagonalForm
+
+        return DiagonalForm(self.own_size)
+
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``Σ (m²/v + log v) / 2``."""
         log = self.xp.np.log

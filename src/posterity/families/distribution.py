@@ -77,6 +77,13 @@ class Distribution(Node, abc.ABC):
             fix="Give its class the property support, of what is in posterity.families.supports.",
         )
 
+    def free_form(self) -> Any:
+        """How members like this one are moved by numbers without bounds.
+
+        A :class:`posterity.families.free_forms.FreeForm`; None for a law that has none.
+        """
+        return None
+
     def __repr__(self) -> str:
         """One line: the family, its dimensions, the first means and standard deviations.
 

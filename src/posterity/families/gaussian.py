@@ -208,6 +208,12 @@ class Gaussian(AnyGaussian):
         """These Gaussians themselves."""
         return self._from_moments(*moments)
 
+    def free_form(self) -> Any:
+        """Means in standard deviations, and the triangle of the covariance."""
+        from posterity.families.free_forms import FullForm
+
+        return FullForm(self.own_size)
+
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(mᵀ C⁻¹ m + log|C|) / 2``."""
         logdet = self.xp.logdet(self.xp.cholesky(self.precision))

@@ -82,6 +82,12 @@ class LowRankGaussian(Distribution):
         """``r``."""
         return self.factor.shape[-1]
 
+    def free_form(self) -> Any:
+        """Means and columns in standard deviations."""
+        from posterity.families.free_forms import LowRankForm
+
+        return LowRankForm(self.mean.shape[-1], self.rank)
+
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The axes before those of one member."""

@@ -158,6 +158,13 @@ class Product(Composite):
         """The blocks."""
         return dict(self.blocks)
 
+    def free_form(self) -> Any:
+        """Block by block."""
+        from posterity.families.free_forms import ProductForm
+
+        forms = {name: block.free_form() for name, block in self.blocks.items()}
+        return None if None in forms.values() else ProductForm(tuple(forms), tuple(forms.values()))
+
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
         """Block by block."""
         found: list[Table] = []

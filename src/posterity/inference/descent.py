@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from posterity.arrays.search import CLOSE, Point, judged
+from posterity.arrays.typing import Real
 from posterity.families import ExponentialFamily
 from posterity.inference.step import dtype_of
 from posterity.models.cubature import normal_pairs
@@ -61,8 +62,8 @@ def descend(
     q: ExponentialFamily,
     cavity: ExponentialFamily,
     *,
-    temperature: float,
-    most: int,
+    temperature: Float[Real, ""] | float,
+    most: Int[Real, ""] | int,
     admits: Callable[[Any], Any],
     retract: bool = False,
 ) -> Descent:
@@ -120,7 +121,7 @@ def descend(
 
 
 def _look(
-    evaluate: Any, q: Any, cavity: Any, temperature: float, admits: Any, before: Any, ended: Any
+    evaluate: Any, q: Any, cavity: Any, temperature: Any, admits: Any, before: Any, ended: Any
 ) -> Point:
     """Energy and slope; where a search ``ended``, the change of a slope that was known before."""
     found = evaluate(q, ended)

@@ -83,7 +83,7 @@ class Bound(eqx.Module):
         return found
 
 
-def regularised(log_scale: Any, slab: float) -> Any:
+def regularised(log_scale: Any, slab: Any) -> Any:
     """``(1/τ² + 1/slab²)^(-1/2)`` from ``log τ``."""
     return slab * jnp.exp(-0.5 * jnp.logaddexp(0.0, 2 * (jnp.log(slab) - log_scale)))
 
@@ -104,7 +104,7 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
-def scale_kl(law: Any, scale: float) -> Any:
+def scale_kl(law: Any, scale: Any) -> Any:
     """``KL`` of log-normal scales to a half-Cauchy, summed, in nats; over 20 nodes.
 
     Of the logarithm ``s`` the half-Cauchy has the density ``2/π e^u / (1 + e^(2u))``, with ``u``

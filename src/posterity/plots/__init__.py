@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posterity.distillation import Distillation, Progress
+    from posterity.distillation import Distillation
+    from posterity.distillation import Row as DistillationRow
     from posterity.pursuit import Pursuit
     from posterity.pursuit.result import Row
 
@@ -107,7 +108,7 @@ def plot_matching(
 
 
 def plot_distillation(
-    distillation: "Distillation | Sequence[Progress]",
+    distillation: "Distillation | Sequence[DistillationRow]",
     path: str | os.PathLike[str] | None = None,
     *,
     title: str | None = None,
@@ -128,8 +129,8 @@ def plot_distillation(
         MissingExtraError: matplotlib is not installed.
         UsageError: a trace without a step, or a path that cannot be written.
 
-    >>> from posterity.distillation import Progress
-    >>> trace = [Progress(n, 1 / n, 1.0) for n in (10, 100, 1000)]
+    >>> from posterity.distillation import Row
+    >>> trace = [Row(n, 1 / n, 1.0) for n in (10, 100, 1000)]
     >>> figure = plot_distillation(trace)
     >>> figure.axes[0].get_title(loc="left")
     '0.001 nats from its teacher after 1,000 steps'
@@ -148,7 +149,8 @@ def plot_distillation(
         title = f"{gap[-1]:.2g} nats from its teacher after {steps[-1]:,.0f} steps"
         title = title if status is None else f"{status.state.capitalize()}: {title}"
     axes = new_axes(equal=False, inches=(6.4, 3.8)) if ax is None else ax
-    error = None if status is None or not np.isfinite(status.drift) else status.drift / 4
+    drift = getattr(distillation, "drift", np.inf)
+    error = drift / 4 if np.isfinite(drift) else None
     convergence.draw(axes, steps, gap, None if status is None else status.tolerance, error)
     axes.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
     if path is not None:

@@ -64,10 +64,10 @@ def _gain(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
 
 def _weights(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
     """α of each component when it came, with its λ in writing."""
-    count, alpha, temper = (rows[name][~polished] for name in ("components", "alpha", "temper"))
+    count, alpha, lam = (rows[name][~polished] for name in ("components", "alpha", "lam"))
     ax.vlines(count, 0, alpha, color=GROWN, linewidth=2)
     _points(ax, count, alpha, np.zeros(len(count), bool), None)
-    for x, y, value in zip(count, alpha, temper, strict=True):
+    for x, y, value in zip(count, alpha, lam, strict=True):
         ax.annotate(
             f"λ {value:.2g}", (x, y), (0, 5), textcoords="offset points", fontsize=7.5,
             color=PALE, ha="center", va="bottom",

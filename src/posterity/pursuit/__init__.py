@@ -1,10 +1,10 @@
 """Mixtures grown by maximum entropy, and learning task after task."""
 
 from posterity.pursuit.learning import Learner, learner
-from posterity.pursuit.pursue import Progress, pursue
-from posterity.pursuit.result import Pursuit, Row, Status
+from posterity.pursuit.pursue import pursue
+from posterity.pursuit.result import Pursuit, Row
+from posterity.pursuit.schedules import Best, Fixed, Flatness, LambdaSchedule, Schedule
 from posterity.pursuit.target import Function, Joint, Target
-from posterity.pursuit.tempers import Best, Fixed, Flatness, Schedule, Temper
 
 __all__ = [
     "Best",
@@ -12,14 +12,12 @@ __all__ = [
     "Flatness",
     "Function",
     "Joint",
+    "LambdaSchedule",
     "Learner",
-    "Progress",
     "Pursuit",
     "Row",
     "Schedule",
-    "Status",
     "Target",
-    "Temper",
     "learner",
     "pursue",
 ]

@@ -7,15 +7,18 @@ Source: egorov2019; guo2016 and locatello2018 for the boosting of variational in
 """
 
 import dataclasses
+import math
+import os
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import COUNT, at_least, one_of
+from posterity.arguments import COUNT, POSITIVE, Constraint, at_least, one_of, renamed
+from posterity.artifact import loaded
+from posterity.checkpoint import Checkpoint, opened
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
 from posterity.families import (
     DiagonalGaussian,
@@ -25,69 +28,72 @@ from posterity.families import (
     Mixture,
     Transformed,
 )
-from posterity.families.names import names_of, with_names
+from posterity.families.free_forms import FreeForm
 from posterity.families.unconstrained import unconstrained
-from posterity.pursuit import bank as banks
-from posterity.pursuit import objectives
+from posterity.fingerprint import digests
 from posterity.pursuit import weights as rules
-from posterity.pursuit.bank import Bank
-from posterity.pursuit.component import Refusal, grown
-from posterity.pursuit.polish import polished
-from posterity.pursuit.result import FEW, SHORT, Pursuit, Refused, Row, Status
-from posterity.pursuit.search import Places, Search, State
-from posterity.pursuit.shapes import shape_of
+from posterity.pursuit.component import Refusal, polished, with_component
+from posterity.pursuit.result import FEW, Pursuit, Refused, Row
+from posterity.pursuit.sample_cache import Estimate
+from posterity.pursuit.schedules import Best, LambdaSchedule
+from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Target, as_target, check_at, free_of
-from posterity.pursuit.tempers import Best, Temper
+from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128
 """Of the sums that objectives are, at the least; four for each number of noise."""
 ROOM = 4_000_000
 """Numbers that nodes are made of, at the most, unless asked for."""
 TURNS = 4
-"""Components that are sought for each place, at the most."""
+"""Components that are sought for each slot, at the most."""
 SAMPLES = 2048
 """Draws of each component that the ELBO is estimated from; a tenth where there are minibatches."""
 POLISH = one_of("each", "end")
 KINDS = one_of("diagonal", "full", "low-rank")
+SCHEDULE = Constraint(
+    "a schedule of λ: Best(), Fixed(1.0), Schedule(function) or Flatness() of posterity.pursuit",
+    lambda given: isinstance(given, LambdaSchedule),
+)
 RANK = 4
 
 
-class Progress(NamedTuple):
-    """How far a pursuit has come: the last row of its trace, and the mixture so far."""
-
-    row: Row
-    posterior: Mixture
-
-
+@renamed(
+    temper="schedule",
+    steps="iterations",
+    go_on="Pass start=found.posterior; or the same checkpoint= with more components.",
+)
 def pursue(
     target: Any,
     base: Any,
     *,
     components: int = 8,
-    key: jax.Array,
-    temper: Any = None,
+    key: jax.Array | None = None,
+    schedule: Any = None,
     weights: str = "corrective",
     polish: str | None = "each",
     attempts: int = 8,
     finalists: int = 3,
     samples: int | None = None,
     nodes: int | None = None,
-    steps: int = 2000,
-    progress: Callable[[Progress], Any] | None = None,
-    go_on: Pursuit | None = None,
+    iterations: int = 2000,
+    tolerance: float = 0.01,
+    start: Any = None,
+    progress: ProgressCallback | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Pursuit:
     """A mixture that is close to a posterior, grown until another component adds nothing.
 
     Args:
         target: ``log L(z)`` of one event, in nats, up to a constant, in JAX; or
             :class:`~posterity.pursuit.Joint` of a model, a prior and records.
-        base: a law of the kind that components are of. Its draws are where the search begins, and
-            its deviations the units that it begins with: make it as wide as the posterior may be.
-            :class:`~posterity.families.Transformed` for events with bounds. With a ``Joint``,
-            a kind of Gaussian over the unconstrained numbers of its prior.
+        base: a law of the kind that components are of, or the path of its file. Its draws are where
+            the search begins, and its deviations the units that it begins with: make it as wide as
+            the posterior may be. :class:`~posterity.families.Transformed` for events with bounds.
+            With a ``Joint``, a kind of Gaussian over the unconstrained numbers of its prior:
+            ``"diagonal"``, ``"full"`` or ``"low-rank"``.
         components: how many there are at most.
-        key: random key; the same gives the same mixture.
-        temper: the rule for λ; several are tried by default.
+        key: random key, ``jax.random.key(0)`` by default; the same gives the same mixture.
+        schedule: of λ; several values are tried by default.
         weights: ``"corrective"`` finds all weights anew after each component, ``"line"`` the new
             one's alone, and ``"harmonic"`` takes 2/(t + 2), whatever it does to the ELBO.
         polish: improve all components together by the ELBO itself, after ``"each"`` component or at
@@ -96,9 +102,12 @@ def pursue(
         finalists: peaks about which components are found, of which the best stays.
         samples: draws of each component that the ELBO is estimated from.
         nodes: draws that do not change, in the sums that are maximised.
-        steps: of Adam, for families other than Gaussians, and with minibatches.
+        iterations: of Adam, for families other than Gaussians, and with minibatches.
+        tolerance: nats that another component may add to a mixture that is called converged.
+        start: a mixture to add to, of components of the base's kind, or the path of its file.
         progress: called after each component; what it raises ends the pursuit.
-        go_on: an earlier pursuit of the same target and base, to add to.
+        checkpoint: a file that is kept up to date after each component. The same call goes on from
+            it, to the same bits as if nothing had happened; one of more ``components`` adds to it.
 
     Warns:
         ConvergenceWarning: if components ran out while they still helped, or if draws that are
@@ -108,6 +117,7 @@ def pursue(
         UsageError: for arguments that make no sense, and a base whose draws have no density.
         StructureError: unless the log density is one number for one event.
         ParameterError: if no component with a finite ELBO was found.
+        ArtifactError: if the checkpoint is one of another pursuit, or cannot be written.
 
     Source: egorov2019.
 
@@ -115,52 +125,52 @@ def pursue(
     >>> from posterity.families import DiagonalGaussian
     >>> two = lambda z: jnp.logaddexp(-(z[0] - 4) ** 2 / 2, -(z[0] + 4) ** 2 / 2)
     >>> base = DiagonalGaussian.from_standard([0.0], [25.0])
-    >>> found = pursue(two, base, key=jax.random.key(0))
+    >>> found = pursue(two, base)
     >>> found.posterior.size, found.status.converged
     (2, True)
     """
     target = as_target(target)
-    base = _base(base, target)
+    origin = _base(base, target)
     POLISH.or_none().check(polish=polish)
     rules.RULE.check(weights=weights)
-    COUNT.check(components=components, attempts=attempts, finalists=finalists, steps=steps)
+    COUNT.check(
+        components=components, attempts=attempts, finalists=finalists, iterations=iterations
+    )
     at_least(2).or_none().check(samples=samples)
     at_least(8).or_none().check(nodes=nodes)
-    temper = Best() if temper is None else temper
-    if not isinstance(temper, Temper):
-        raise UsageError(
-            found=f"temper={temper!r}",
-            expected="a rule for λ: Best(), Fixed(1.0), Schedule(function) or Flatness()",
-            fix="Take one from posterity.pursuit.",
-        )
+    SCHEDULE.or_none().check(schedule=schedule)
+    POSITIVE.check(tolerance=tolerance)
+    key = jax.random.key(0) if key is None else key
     with jax.enable_x64(True):
-        free, own = free_of(target, base)
-        shape = shape_of(own)
-        check_at(free, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, own).sample(key)), base)
-        noisy = not shape.nodal or free.records is not None
+        free, own = free_of(target, origin)
+        form = _form(own)
+        check_at(free, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, own).sample(key)), origin)
         search = Search(
-            shape=shape, target=free, origin=base, base=shape.of(own), key=key, temper=temper,
-            rule=weights, polish=polish, attempts=attempts,
-            finalists=min(finalists, attempts), noisy=noisy,
+            form=form, target=jax.tree.map(jnp.asarray, free), origin=origin, base=own, key=key,
+            schedule=Best() if schedule is None else schedule, rule=weights, polish=polish,
+            attempts=attempts, finalists=min(finalists, attempts),
+            noisy=not form.smooth or free.records is not None,
             samples=samples or (SAMPLES if free.records is None else SAMPLES // 10),
-            nodes=nodes or _enough(shape.noise_size), steps=steps,
+            nodes=nodes_of(form, nodes or _enough(form.noise_size)), iterations=iterations,
         )  # fmt: skip
-        # One place more, to see at the end whether another component would help.
-        state = _resumed(search, go_on, components + 1)
-        return _driven(search, state, components, progress)
+        first = None if start is None else loaded(start)
+        with opened(checkpoint, "pursue", _parts(search, first, checkpoint)) as kept:
+            # One slot more, to see at the end whether another component would help.
+            state = _begun(search, kept, first, components + 1)
+            return _driven(search, state, components, tolerance, kept, progress)
 
 
 def _base(given: Any, target: Target) -> Distribution:
     """A law as it is; by its kind, one over the unconstrained numbers of the target's prior."""
-    if isinstance(given, Distribution):
-        if given.batch_shape or not np.all(given.is_proper()):
+    if not KINDS.allows(given):
+        law = loaded(given)
+        if not isinstance(law, Distribution) or law.batch_shape or not np.all(law.is_proper()):
             raise UsageError(
-                found=f"a base {given!r}",
-                expected="one proper law",
+                found=f"a base {law!r}",
+                expected=f"one proper law, the path of its file, or {KINDS.expected}",
                 fix="It says where to look: DiagonalGaussian.from_standard(mean, variance), say.",
             )
-        return given
-    KINDS.check(base=given)
+        return law
     prior = getattr(target, "prior", None)
     if prior is None:
         raise UsageError(
@@ -183,40 +193,16 @@ def _base(given: Any, target: Target) -> Distribution:
     return Transformed.onto(prior, law)
 
 
-def _resumed(search: Search, before: Pursuit | None, count: int) -> State:
-    shape = search.shape
-    if before is None:
-        parameters = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), search.base
-        )
-        return State(parameters, np.zeros(count), _empty(search, count))
-    known = before.places
-    if not isinstance(known, Places) or not known.fits(search):
+def _form(base: Distribution) -> FreeForm:
+    form = base.free_form()
+    if form is None:
         raise UsageError(
-            found=f"go_on={before!r}, of another target or base",
-            expected="a pursuit of this target and base, from this process",
-            fix="Pass the same target and base; to go on from a file, begin anew.",
+            found=f"a base {base!r}",
+            expected="one law of a reparameterised family: DiagonalGaussian, Gaussian, "
+            "LowRankGaussian, Gamma, Beta, Dirichlet, ..., a Product of these, or Transformed",
+            fix="Pass DiagonalGaussian.from_standard(mean, variance), say.",
         )
-    used = np.flatnonzero(known.weights > 0)
-    if len(used) > count - 1:
-        raise UsageError(
-            found=f"components={count - 1} to go on from {len(used)}",
-            expected="as many as there are, at least",
-            fix="Raise components.",
-        )
-    fill = np.concatenate([used, np.full(count - len(used), used[0])])
-    parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf)[fill], known.parameters)
-    weights = np.concatenate([known.weights[used], np.zeros(count - len(used))])
-    state = State(parameters, weights, _empty(search, count))
-    bank = banks.whole(shape, search.target, state.q, search.noises(count))
-    return dataclasses.replace(
-        state,
-        bank=bank,
-        trace=before.trace,
-        refused=before.refused,
-        number=known.number,
-        evaluations=before.trace[-1].evaluations,
-    )
+    return form
 
 
 def _enough(size: int) -> int:
@@ -227,35 +213,130 @@ def _enough(size: int) -> int:
     return max(NODES, min(4 * size, ROOM // size))
 
 
-def _empty(search: Search, count: int) -> Bank:
-    """A bank without components; its places hold draws of the base, which do not count."""
-    z = objectives.draws(search.shape, search.base, search.noise(0))
-    z = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * count), z)
-    nothing = np.zeros((count, count, search.samples))
-    return Bank(z, nothing[0], nothing)
+# --- where a pursuit begins ----------------------------------------------------------------------
+
+
+def _parts(search: Search, start: Any, checkpoint: Any) -> dict[str, str]:
+    """Digests of what a pursuit is set up from."""
+    if checkpoint is None:
+        return {}
+    names = ("rule", "polish", "attempts", "finalists", "samples", "nodes", "iterations")
+    return digests(
+        {
+            "target": search.target,
+            "base": search.origin,
+            "key": search.key,
+            "schedule": search.schedule,
+            "start": start,
+            "settings": {name: getattr(search, name) for name in names},
+        }
+    )
+
+
+def _begun(search: Search, kept: Checkpoint, start: Any, count: int) -> State:
+    """The state that is kept in a file; or that of a mixture to begin with, or of none."""
+    base = search.form.parameters(search.base)
+    empty = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
+    before = kept.load()
+    if before is not None:
+        value, position = before
+        parameters = jax.tree.unflatten(jax.tree.structure(base), value["parameters"])
+        weights = np.asarray(value["weights"])
+    elif start is not None:
+        parameters, weights = _of_mixture(search, start)
+        position = None
+    else:
+        weights = np.zeros(count)
+        return State(empty, weights, search.sampled(empty, weights))
+    if len(weights) != count:
+        used = np.flatnonzero(weights > 0)
+        if len(used) > count - 1:
+            raise UsageError(
+                found=f"components={count - 1} to go on from {len(used)}",
+                expected="as many as there are, at least",
+                fix="Raise components.",
+            )
+        fill = lambda rows, spare: np.concatenate([rows[used], spare[len(used) :]])
+        parameters = jax.tree.map(fill, parameters, empty)
+        weights = fill(weights, np.zeros(count))
+    state = State(parameters, weights, search.sampled(parameters, weights))
+    if position is None:
+        return state.with_row(state.cache.elbo(weights), math.nan, math.nan)
+    return dataclasses.replace(
+        state,
+        trace=tuple(Row(*row) for row in position["trace"]),
+        refused=tuple(Refused(*row) for row in position["refused"]),
+        number=position["number"],
+        evaluations=position["evaluations"],
+    )
+
+
+def _of_mixture(search: Search, start: Any) -> tuple[Any, np.ndarray]:
+    """Parameters and weights of a mixture of components of the base's kind."""
+    law = start.components if isinstance(start, Mixture) else None
+    if type(law) is type(search.origin):
+        law = law.law if isinstance(law, Transformed) else law
+        members = [law[place] for place in range(start.size)]  # type: ignore[index,union-attr]
+        if all(member.free_form() == search.form for member in members):
+            rows = [search.form.parameters(member) for member in members]
+            stack = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
+            return jax.tree.map(stack, *rows), np.asarray(start.weights, np.float64)
+    raise UsageError(
+        found=f"start={start!r}",
+        expected=f"a mixture of laws like the base, {search.origin!r}",
+        fix="Pass the posterior of an earlier pursuit, and the same base.",
+    )
+
+
+def _keep(search: Search, kept: Checkpoint, state: State) -> None:
+    """The state after a component, in its file."""
+    if kept.path is None:
+        return
+    value = {
+        "parameters": [np.asarray(leaf) for leaf in jax.tree.leaves(state.parameters)],
+        "weights": state.weights,
+        "posterior": search.posterior(state),
+    }
+    position = {
+        "trace": state.trace,
+        "refused": state.refused,
+        "number": state.number,
+        "evaluations": state.evaluations,
+    }
+    kept.save(value, position)
 
 
 # --- the loop ------------------------------------------------------------------------------------
 
 
 def _driven(
-    search: Search, state: State, components: int, progress: Callable[[Progress], Any] | None
+    search: Search,
+    state: State,
+    components: int,
+    tolerance: float,
+    kept: Checkpoint,
+    progress: ProgressCallback | None,
 ) -> Pursuit:
+    def report(state: State) -> None:
+        _keep(search, kept, state)
+        if progress is not None:
+            partial = lambda: _found(search, state, Status("not converged", math.inf, tolerance))
+            progress(Progress(len(state.used), components, state.trace[-1].elbo, partial=partial))
+
     ended: Refusal | None = None
-    # New components may take the place of others, so there may be more of them than places.
-    most = state.number + TURNS * components
-    while state.size < components and ended is None and state.number < most:
-        found = grown(search, state)
-        if isinstance(found, Refusal):
-            ended = found
-            refused = (*state.refused, Refused(state.number + 1, found.reason))
+    # New components may take the place of others, so there may be more of them than slots.
+    while len(state.used) < components and ended is None and state.number < TURNS * components:
+        after = with_component(search, state)
+        if isinstance(after, Refusal):
+            ended = after
+            refused = (*state.refused, Refused(state.number + 1, after.reason))
             state = dataclasses.replace(state, refused=refused)
         else:
-            state = polished(search, found) if search.polish == "each" else found
-            _told(search, state, progress)
-    if search.polish == "end" and state.size > 1:
+            state = polished(search, after) if search.polish == "each" else after
+            report(state)
+    if search.polish == "end" and len(state.used) > 1:
         state = polished(search, state)
-        _told(search, state, progress)
+        report(state)
     if not state.trace:
         raise ParameterError(
             found=f"no component with a finite ELBO ({ended and ended.reason})",
@@ -264,39 +345,40 @@ def _driven(
             "events with bounds take posterity.families.Transformed.",
         )
     # A mixture that misses a mode cannot tell by its own draws: so one more is looked for.
-    status = judged(state, grown(search, state) if ended is None else ended)
+    more = with_component(search, state) if ended is None else ended
+    found = _found(search, state, Status.of(0.0, tolerance))
+    status = _status(found, more, tolerance)
     if not status.converged:
-        warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 3)
-    places = Places(search, state.parameters, state.weights, state.number)
-    posterior = search.posterior(state.parameters, state.weights)
-    posterior = with_names(posterior, names_of(search.origin, "components"))
-    return Pursuit(posterior, status, state.trace, state.refused, places)
+        warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 4)
+    return dataclasses.replace(found, status=status)
 
 
-def _told(search: Search, state: State, progress: Callable[[Progress], Any] | None) -> None:
-    if progress is not None:
-        posterior = search.posterior(state.parameters, state.weights)
-        progress(Progress(state.trace[-1], posterior))
+def _found(search: Search, state: State, status: Status) -> Pursuit:
+    """The mixture as it is now."""
+    evidence, effective = state.cache.importance(state.weights)
+    gap = evidence - state.cache.elbo(state.weights).value
+    posterior = search.posterior(state)
+    return Pursuit(posterior, status, state.trace, state.refused, gap, effective)
 
 
-def judged(state: State, more: State | Refusal) -> Status:
+def _status(found: Pursuit, more: State | Refusal, tolerance: float) -> Status:
     """Whether there was more to gain; ``more`` is what became of one component more."""
-    evidence, effective = state.bank.importance(state.weights)
-    gap = evidence - state.bank.elbo(state.weights).value
-    gain, reasons = 0.0, []
+    left, reasons = 0.0, []
     if isinstance(more, Refusal):
         if not more.empty:
+            left = math.inf
             reasons.append(f"another component was sought in vain: {more.reason}")
-    elif more.trace[-1].gain > max(SHORT, 2 * more.trace[-1].gain_error):
-        gain = more.trace[-1].gain
+    else:
+        gain = Estimate(more.trace[-1].gain, more.trace[-1].gain_error)
+        if gain.value > max(tolerance, 2 * gain.standard_error):
+            left = gain.value
+            reasons.append(
+                f"another component would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: "
+                "raise components"
+            )
+    if found.effective < FEW:
         reasons.append(
-            f"another component would add {gain:.2g} ± {more.trace[-1].gain_error:.2g} nats: raise "
-            "components"
+            f"only {100 * found.effective:.2g} % of its draws count when weighted to the target: "
+            "it has another shape"
         )
-    if effective < FEW:
-        reasons.append(
-            f"only {100 * effective:.2g} % of its draws count when weighted to the target: it has "
-            "another shape"
-        )
-    kind = "cut short" if gain else "not converged" if reasons else "converged"
-    return Status(kind, gain, gap, effective, tuple(reasons))
+    return Status.of(left, tolerance, tuple(reasons))

@@ -1,13 +1,13 @@
 """What a pursuit found: the mixture, how it grew, and whether there was more to gain."""
 
 import dataclasses
-from typing import Any, Literal, NamedTuple
+import math
+from typing import NamedTuple
 
 from posterity.families import Mixture
 from posterity.notebook import html
+from posterity.status import Status
 
-SHORT = 0.01
-"""Nats: what another component may still add before a pursuit is said to be cut short."""
 FEW = 0.1
 """The share of effective draws below which a mixture is said to be of another shape."""
 
@@ -26,7 +26,7 @@ class Row(NamedTuple):
     """The standard error of the gain; smaller than the ELBO's, as both share their draws."""
     alpha: float
     """The weight that the component was given."""
-    temper: float
+    lam: float
     """λ."""
     entropy: float
     """Of the mixture, in nats."""
@@ -39,7 +39,7 @@ class Row(NamedTuple):
         return (
             f"{self.components:3d} components  ELBO {self.elbo:.4f} ± {self.standard_error:.4f}  "
             f"gain {self.gain:+.4f} ± {self.gain_error:.4f}  α {self.alpha:.3f}  "
-            f"λ {self.temper:.2f}  effective {self.effective:.2f}"
+            f"λ {self.lam:.2f}  effective {self.effective:.2f}"
         )
 
 
@@ -52,47 +52,27 @@ class Refused(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Status:
-    """Whether there is more to gain.
-
-    Another component is always looked for at the end. ``gain`` is what it would have added to the
-    ELBO, in nats: zero where that is less than a hundredth, or than two standard errors. ``gap`` is
-    what draws of the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats; they see
-    nothing of a mode that the mixture misses. ``effective`` is the share of draws that count then:
-    1 where both laws are the same. It falls with every dimension in which shapes differ.
-    """
-
-    state: Literal["converged", "cut short", "not converged"]
-    gain: float
-    gap: float
-    effective: float
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def converged(self) -> bool:
-        """Whether another component was looked for, and would add next to nothing."""
-        return self.state == "converged"
-
-    def __str__(self) -> str:
-        why = "".join(f"; {reason}" for reason in self.reasons)
-        return f"{self.state}: {max(self.gap, 0.0):.2g} nats from the target by its own draws{why}"
-
-
-@dataclasses.dataclass(frozen=True)
 class Pursuit:
     """The mixture that was found, and how.
 
     ``posterior`` is a law like any other: it has samples and densities, can be saved, distilled,
     and compared by ``diff``. ``trace`` has a row for each component, and one for each polish that
     helped; ``refused`` are components that were not added.
+
+    Another component is always looked for at the end: ``status.left`` is what it would have added
+    to the ELBO, in nats; zero where that cannot be told from noise, and unknown (infinite) where
+    the search for it came to nothing. ``gap`` is what draws of the mixture, weighted to the target,
+    say of ``KL(q ‖ p)``, in nats; they see nothing of a mode that the mixture misses. ``effective``
+    is the share of draws that count then: 1 where both laws are the same. It falls with every
+    dimension in which shapes differ.
     """
 
     posterior: Mixture
     status: Status
     trace: tuple[Row, ...]
     refused: tuple[Refused, ...] = ()
-    places: Any = dataclasses.field(default=None, repr=False, compare=False)
-    """What a later call needs to go on from here; not kept in files."""
+    gap: float = math.nan
+    effective: float = math.nan
 
     @property
     def elbo(self) -> float:
@@ -116,4 +96,5 @@ class Pursuit:
     def __str__(self) -> str:
         lines = [str(row) for row in self.trace]
         lines += [f"component {number} refused: {reason}" for number, reason in self.refused]
-        return "\n".join([*lines, str(self.status)])
+        gap = f"{max(self.gap, 0.0):.2g} nats from the target by its own draws"
+        return "\n".join([*lines, gap, str(self.status)])

@@ -1,41 +1,43 @@
-"""What a pursuit goes by, and what it has found so far."""
+"""A pursuit as it goes: what does not change in it, and what it has found so far."""
 
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
+from jaxtyping import Float
 
-from posterity.families import DiagonalGaussian, Distribution, Mixture, Transformed
-from posterity.families.about import Moments
-from posterity.pursuit import bank as banks
-from posterity.pursuit.bank import Bank
+from posterity.families import Distribution, Mixture, Transformed
+from posterity.families.free_forms import FreeForm
+from posterity.families.names import names_of, with_names
+from posterity.models.cubature import normal_pairs
 from posterity.pursuit.objectives import Components, Ratio
 from posterity.pursuit.result import Refused, Row
-from posterity.pursuit.shapes import Shape
+from posterity.pursuit.sample_cache import Estimate, SampleCache, estimate, sampled
+from posterity.pursuit.schedules import LambdaSchedule
+from posterity.pursuit.starts import fixed_noise
 from posterity.pursuit.target import Target
-from posterity.pursuit.tempers import Temper
 
 TAIL = 1e-3
 """The share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio."""
+QUASI = 21_000
+"""Numbers of noise beyond which there are no quasi-random sequences."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Search:
     """What does not change in a pursuit."""
 
-    shape: Shape
+    form: FreeForm
     target: Target
     """In the coordinates of components."""
     origin: Distribution
     """The base as it was given."""
-    base: Any
-    """Its parameters."""
+    base: Distribution
+    """The base over the coordinates of components."""
     key: jax.Array
-    temper: Temper
+    schedule: LambdaSchedule
     rule: str
     polish: str | None
     attempts: int
@@ -43,48 +45,47 @@ class Search:
     noisy: bool
     """Whether the objectives change from step to step."""
     samples: int
-    nodes: int
-    steps: int
+    nodes: Float[np.ndarray, "n noise"]
+    """Noise that does not change."""
+    iterations: int
 
-    def noise(self, place: int) -> Any:
-        """That the draws of a place in the bank are made of."""
-        key = jax.random.fold_in(jax.random.fold_in(self.key, 1), place)
-        return self.shape.fixed_noise(key, self.samples)
+    def noise(self, slot: int) -> Any:
+        """The noise that the draws of a slot in the cache are made of."""
+        key = jax.random.fold_in(jax.random.fold_in(self.key, 1), slot)
+        return fixed_noise(self.form, key, self.samples)
 
-    def noises(self, places: int) -> Any:
-        """Of all places."""
-        return jax.tree.map(lambda *rows: jnp.stack(rows), *map(self.noise, range(places)))
+    def sampled(self, parameters: Any, weights: Float[np.ndarray, " k"]) -> SampleCache:
+        """The cache of a mixture, from nothing."""
+        noises = [self.noise(slot) for slot in range(len(weights))]
+        used = np.flatnonzero(weights > 0).tolist()
+        return sampled(self.form, self.target, parameters, used, noises)
 
     def key_of(self, number: int) -> jax.Array:
         """Of one component's search; zero is the polish."""
         return jax.random.fold_in(jax.random.fold_in(self.key, 2), number)
 
-    def posterior(self, parameters: Any, weights: np.ndarray) -> Mixture:
-        """The mixture of places that have weight."""
-        used = np.flatnonzero(weights > 0)
-        law = self.shape.law(jax.tree.map(lambda leaf: np.asarray(leaf)[used], parameters))
-        own = self.origin.law if isinstance(self.origin, Transformed) else self.origin
-        if isinstance(own, DiagonalGaussian):  # a network's knows its layers
-            law = own.with_moments(Moments(law.mean, law.variance))
+    def posterior(self, state: "State") -> Mixture:
+        """The mixture of the slots that have weight."""
+        used = state.used
+        law = self.form.law(jax.tree.map(lambda leaf: leaf[used], state.parameters), self.base)
         if isinstance(self.origin, Transformed):
             law = Transformed(law, self.origin.supports)
-        return Mixture.from_standard(weights[used], law)
+        mixture = Mixture.from_standard(state.weights[used], law)
+        return with_names(mixture, names_of(self.origin, "components"))
 
 
-@dataclasses.dataclass(frozen=True)
-class Places:
-    """What a later call needs to go on from a pursuit."""
+def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
+    """A quasi-random sample of noise in mirrored pairs, of unit variances.
 
-    search: Search
-    parameters: Any
-    weights: np.ndarray
-    number: int
-
-    def fits(self, search: Search) -> bool:
-        """Whether another search is for the same target, by components of the same base."""
-        mine, other = self.search, search
-        alike = mine.shape == other.shape and mine.origin == other.origin
-        return alike and bool(eqx.tree_equal(mine.target, other.target))
+    Of unit covariance where there are as many pairs as numbers.
+    """
+    pairs, size = max(number // 2, 1), form.noise_size
+    if size > QUASI:
+        half = np.random.default_rng(0).standard_normal((pairs, size))
+        nodes = np.concatenate([half, -half])
+    else:
+        nodes = normal_pairs(size, pairs)
+    return nodes / nodes.std(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +93,9 @@ class State:
     """What a pursuit has found so far."""
 
     parameters: Any
-    """Of all places (K,)."""
-    weights: np.ndarray
-    bank: Bank
+    """Of all slots (K,)."""
+    weights: Float[np.ndarray, " k"]
+    cache: SampleCache
     trace: tuple[Row, ...] = ()
     refused: tuple[Refused, ...] = ()
     number: int = 0
@@ -105,38 +106,37 @@ class State:
     def q(self) -> Components:
         """For objectives."""
         with np.errstate(divide="ignore"):
-            return Components(self.parameters, jnp.asarray(np.log(self.weights)))
+            return Components(self.parameters, np.log(self.weights))
 
     @property
-    def size(self) -> int:
-        """Places that have weight."""
-        return int((self.weights > 0).sum())
+    def used(self) -> list[int]:
+        """Slots that have weight."""
+        return np.flatnonzero(self.weights > 0).tolist()
 
     def ratio(self) -> Ratio:
         """``log L/q_t``, floored where all but few of the mixture's own draws lie above."""
-        if not self.size:
-            some = np.eye(len(self.weights))[0]
-            q = Components(self.parameters, jnp.asarray(np.log(np.maximum(some, 1e-300))))
-            return Ratio(q, jnp.asarray(0.0), jnp.asarray(0.0))
-        floor = self.bank.tail(self.weights, TAIL)
-        return Ratio(self.q, jnp.asarray(floor), jnp.asarray(1.0))
+        if not len(self.used):
+            alone = np.where(np.arange(len(self.weights)) == 0, 0.0, -700.0)
+            return Ratio(Components(self.parameters, alone), np.zeros(()), np.zeros(()))
+        floor = self.cache.tail(self.weights, TAIL)
+        return Ratio(self.q, np.asarray(floor), np.ones(()))
 
-    def gain(self, bank: Bank, weights: np.ndarray) -> banks.Estimate:
+    def gain(self, cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Estimate:
         """How much more the ELBO of another mixture is, by the same draws."""
-        return banks.estimate(bank.terms(weights) - self.bank.terms(self.weights))
+        return estimate(cache.terms(weights) - self.cache.terms(self.weights))
 
-    def with_row(self, gain: banks.Estimate, alpha: float, temper: float) -> "State":
+    def with_row(self, gain: Estimate, alpha: float, lam: float) -> "State":
         """With one more row of the trace, of the state as it is."""
-        elbo, weights = self.bank.elbo(self.weights), self.weights
-        log_q = self.bank.log_q(weights).mean(1)
+        elbo, weights = self.cache.elbo(self.weights), self.weights
+        log_q = self.cache.log_q(weights).mean(1)
         row = Row(
-            components=self.size,
+            components=len(self.used),
             elbo=elbo.value,
             standard_error=elbo.standard_error,
             gain=gain.value,
             gain_error=gain.standard_error,
             alpha=alpha,
-            temper=temper,
+            lam=lam,
             entropy=-float(np.sum(np.where(weights > 0, weights * log_q, 0.0))),
             effective=float(np.exp(scipy.special.entr(weights).sum())),
             evaluations=self.evaluations,

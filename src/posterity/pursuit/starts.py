@@ -4,19 +4,18 @@ Points are drawn from the base and, wider, from the mixture; from the most promi
 ``log L/q_t`` is climbed, and the curvature at the top gives the width.
 """
 
-import functools
-import math
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
-from posterity.pursuit import climb, objectives
+from posterity.families import Distribution
+from posterity.families.free_forms import FreeForm
+from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Ratio
-from posterity.pursuit.shapes import Shape
+from posterity.pursuit.optimisation import maximised
 from posterity.pursuit.target import Target
 
 SCOUTS = 256
@@ -24,7 +23,7 @@ SCOUTS = 256
 WIDER = 3.0
 """How much further than the mixture's draws the search looks."""
 CLIMB = 60
-"""Looks of a climb."""
+"""Steps of a climb, at the most."""
 DENSE = 100
 """Coordinates up to which the whole curvature is computed."""
 WIDEST = 10.0
@@ -38,42 +37,10 @@ APART = 0.5
 
 
 class Scouted(NamedTuple):
-    """Points that were looked at, and the ratio there."""
+    """Events (n, ...) that were looked at, and the ratio there."""
 
     z: Any
     log_ratios: Float[np.ndarray, " n"]
-
-
-def scouted(shape: Shape, target: Target, base: Any, ratio: Ratio, *, key: jax.Array) -> Scouted:
-    """Points over the base and, where components can be placed, about those of the mixture."""
-    if not shape.nodal:
-        z = objectives.draws(shape, base, shape.noise(key, 2 * SCOUTS))
-    else:
-        noise = shape.fixed_noise(key, 2 * SCOUTS)
-        z = objectives.draws(shape, base, noise)
-        if ratio.begun:
-            rng = np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
-            weights = np.exp(np.asarray(ratio.q.log_weights))
-            labels = rng.choice(len(weights), 2 * SCOUTS, p=weights / weights.sum())
-            about = objectives.picked(shape, ratio.q.parameters, jnp.asarray(labels), WIDER * noise)
-            z = jax.tree.map(lambda a, b: jnp.concatenate([a[:SCOUTS], b[SCOUTS:]]), z, about)
-    return Scouted(z, np.asarray(objectives.ratios(shape, target, z, ratio), np.float64))
-
-
-def promising(found: Scouted, number: int, rng: np.random.Generator) -> Int[np.ndarray, " number"]:
-    """Places of points: the best, and others at random where the ratio is high.
-
-    Tempered, so that a few nats do not decide between places that were only looked at once.
-    """
-    logs = np.where(np.isfinite(found.log_ratios), found.log_ratios, -np.inf)
-    best = int(np.argmax(logs))
-    spread = np.ptp(logs[np.isfinite(logs)]) if np.isfinite(logs).any() else 0.0
-    chances = scipy.special.softmax(logs / max(1.0, spread / 10))
-    chances[best] = 0.0
-    more = min(number - 1, int((chances > 0).sum()))
-    others = rng.choice(len(logs), more, replace=False, p=chances / chances.sum()) if more else []
-    # As many whatever is known, so that one program serves.
-    return np.array([best, *others, *[best] * (number - 1 - more)], int)
 
 
 class Start(NamedTuple):
@@ -84,130 +51,132 @@ class Start(NamedTuple):
     """Nats: about the logarithm of the mass of ``L/q_t`` there."""
 
 
+def generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's random numbers from a key of JAX."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
+
+
+def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
+    """Noise for so many draws outside of compiled code."""
+    if not form.smooth:
+        return jax.random.split(key, number)
+    return generator(key).standard_normal((number, form.noise_size))
+
+
+def scouted(form: FreeForm, target: Target, base: Any, ratio: Ratio, *, key: jax.Array) -> Scouted:
+    """Events over the base and, where components can be placed, about those of the mixture."""
+    noise, count = fixed_noise(form, key, 2 * SCOUTS), len(ratio.q.log_weights)
+    labels = np.full(2 * SCOUTS, count)
+    if form.smooth and ratio.begun:
+        weights = np.exp(ratio.q.log_weights)
+        weights = weights / weights.sum()
+        labels[SCOUTS:] = generator(key).choice(count, 2 * SCOUTS, p=weights)[SCOUTS:]
+        noise[SCOUTS:] *= WIDER
+    stack = lambda rows, own: np.concatenate([rows, np.asarray(own)[None]])
+    parameters = jax.tree.map(stack, ratio.q.parameters, base)
+    z, ratios = objectives.scouted(form, target, parameters, labels, noise, ratio)
+    return Scouted(jax.tree.map(np.asarray, z), np.asarray(ratios, np.float64))
+
+
+def promising(points: Scouted, number: int, rng: np.random.Generator) -> Int[np.ndarray, " number"]:
+    """Places of points: the best, and others at random where the ratio is high.
+
+    Tempered, so that a few nats do not decide between places that were only looked at once.
+    """
+    logs = np.where(np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
+    best = int(np.argmax(logs))
+    spread = np.ptp(logs[np.isfinite(logs)]) if np.isfinite(logs).any() else 0.0
+    chances = scipy.special.softmax(logs / max(1.0, spread / 10))
+    chances[best] = 0.0
+    more = min(number - 1, int((chances > 0).sum()))
+    others = rng.choice(len(logs), more, replace=False, p=chances / chances.sum()) if more else []
+    return np.array([best, *others], int)
+
+
 def tops(
-    shape: Shape, target: Target, base: Any, ratio: Ratio, found: Scouted, places: Any
+    form: FreeForm, target: Target, base: Any, ratio: Ratio, points: Scouted, places: Any
 ) -> tuple[list[Start], int]:
     """From points to peaks, the best first and each once; and the gradients that it took."""
-    wide = objectives.outline(shape, base)[0]
-    leaves, structure = jax.tree.flatten(wide)
-    rebuild = _rebuilder(structure, tuple(leaf.shape for leaf in leaves))
-    unit, begin = _flat(wide), _flat(jax.tree.map(lambda leaf: leaf[places], found.z), 1)
-    risen, curvatures = _climbed(shape, rebuild, target, begin, unit, ratio)
-    values = np.asarray(risen.value)
+    unit = form.deviation(base)
+    flat_unit, ends = _flat(unit), []
+    for place in places:
+        at = jax.tree.map(lambda leaf, place=place: leaf[place], points.z)
+        end = maximised(
+            objectives.height, form, np.zeros_like(flat_unit), (target, at, unit, ratio), most=CLIMB
+        )
+        ends.append((at, end))
     starts: list[Start] = []
     middles: list[tuple[np.ndarray, np.ndarray]] = []
-    for number in np.argsort(-values, kind="stable"):
-        if not np.isfinite(values[number]):
+    for at, end in sorted(ends, key=lambda pair: -pair[1].value):
+        if not np.isfinite(end.value):
             continue
-        top = begin[number] + unit * np.asarray(risen.v)[number]
-        curvature = None if curvatures is None else np.asarray(curvatures)[number]
-        parameters, deviation = _placed(shape, rebuild, top, unit, curvature)
+        top = _flat(at) + flat_unit * end.v
+        hessian = None
+        if len(top) <= DENSE:
+            hessian = np.asarray(objectives.curvature(end.v, target, at, unit))
+        parameters, deviation = _placed(form, at, unit, end.v, hessian)
         if any(
             (np.abs(top - other) < APART * np.minimum(deviation, own)).all()
             for other, own in middles
         ):
             continue
         middles.append((top, deviation))
-        score = float(values[number] + np.log(deviation / unit).sum())
-        starts.append(Start(parameters, score))
-    ordered = sorted(starts, key=lambda start: -start.score)
-    return ordered, int(np.asarray(risen.evaluations).sum())
+        starts.append(Start(parameters, float(end.value + np.log(deviation / flat_unit).sum())))
+    starts.sort(key=lambda start: -start.score)
+    return starts, sum(end.evaluations for _, end in ends)
 
 
-def scattered(shape: Shape, base: Any, found: Scouted, places: Any) -> list[Start]:
+def scattered(form: FreeForm, base: Any, points: Scouted, places: Any) -> list[Start]:
     """Narrow components about points, where a climb would take too long."""
-    deviation = jax.tree.map(lambda leaf: NARROW * leaf, shape.deviation(base))
-    pick = lambda place: jax.tree.map(lambda leaf: leaf[place], found.z)
+    deviation = jax.tree.map(lambda leaf: NARROW * leaf, form.deviation(base))
+    pick = lambda place: jax.tree.map(lambda leaf: leaf[place], points.z)
     return [
-        Start(shape.place(pick(place), deviation), float(found.log_ratios[place]))
+        Start(form.place(pick(place), deviation), float(points.log_ratios[place]))
         for place in places
     ]
 
 
-def _flat(event: Any, leading: int = 0) -> np.ndarray:
-    """The numbers of an event, after some leading axes."""
-    rows = [np.asarray(leaf) for leaf in jax.tree.leaves(event)]
-    return np.concatenate([row.reshape(*row.shape[:leading], -1) for row in rows], axis=-1)
-
-
-@functools.lru_cache(maxsize=64)
-def _rebuilder(structure: Any, shapes: tuple[tuple[int, ...], ...]) -> Any:
-    """From flat vectors to events; the same function each time, so that nothing compiles anew."""
-    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1].tolist()
-
-    def rebuild(flat: Any) -> Any:
-        parts = jnp.split(flat, ends)
-        return jax.tree.unflatten(
-            structure, [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-        )
-
-    return rebuild
-
-
-def _height(
-    kinds: Any, v: Any, target: Target, at: Any, unit: Any, ratio: Ratio
-) -> Float[jax.Array, ""]:
-    shape, rebuild = kinds
-    z = rebuild(at + unit * v)
-    return ratio(shape, target.log_density(z), z)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _climbed(
-    shape: Shape, rebuild: Any, target: Target, begin: Any, unit: Any, ratio: Ratio
-) -> tuple[climb.Climbed, Any]:
-    """Peaks of the ratio from points (n, d), in units from there; and minus the Hessians of
-    ``log L`` there in these units, unless there are many coordinates.
-    """
-
-    def one(at: Any) -> tuple[climb.Climbed, Any]:
-        arguments = (target, at, unit, ratio)
-        found = climb.lbfgs(_height, (shape, rebuild), jnp.zeros_like(at), arguments, CLIMB)
-        if len(unit) > DENSE:
-            return found, None
-        of = lambda v: -target.log_density(rebuild(at + unit * v))
-        return found, jax.hessian(of)(found.v)
-
-    return jax.vmap(one)(begin)
+def _flat(event: Any) -> Float[np.ndarray, " d"]:
+    """The numbers of an event."""
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(event)])
 
 
 def _placed(
-    shape: Shape, rebuild: Any, top: np.ndarray, unit: np.ndarray, hessian: np.ndarray | None
-) -> tuple[Any, np.ndarray]:
-    """Parameters about a top, and the deviations there."""
+    form: FreeForm, at: Any, unit: Any, v: np.ndarray, hessian: np.ndarray | None
+) -> tuple[Any, Float[np.ndarray, " d"]]:
+    """Parameters about the event ``at + unit * v``, and the deviations there."""
+    top, nothing = objectives.event_of(at, unit, v), jax.tree.map(np.zeros_like, unit)
+    wide = _flat(unit)
     if hessian is None or not np.isfinite(hessian).all():
-        deviation = NARROW * unit
-        return shape.place(rebuild(jnp.asarray(top)), rebuild(jnp.asarray(deviation))), deviation
+        narrow = objectives.event_of(nothing, unit, np.full_like(v, NARROW))
+        return form.place(top, narrow), NARROW * wide
     least = WIDEST**-2
-    deviation = unit / np.sqrt(np.maximum(np.diagonal(hessian), least))
-    event = rebuild(jnp.asarray(top))
+    scale = 1 / np.sqrt(np.maximum(np.diagonal(hessian), least))
     values, vectors = np.linalg.eigh(hessian)
-    root = vectors / np.sqrt(np.maximum(values, least)) * unit[:, None]
-    return shape.fit(event, rebuild(jnp.asarray(deviation)), root), deviation
+    root = vectors / np.sqrt(np.maximum(values, least)) * wide[:, None]
+    return form.place(top, objectives.event_of(nothing, unit, scale), root), wide * scale
 
 
 def matched(
-    shape: Shape, base: Any, found: Scouted, number: int, rng: np.random.Generator
+    form: FreeForm, base: Distribution, points: Scouted, number: int, rng: np.random.Generator
 ) -> list[Start]:
     """Members whose moments are those of points, weighted by the tempered ratio there.
 
     For families whose members cannot be placed about a point. Each start sees half of the points.
     """
-    found_starts = []
+    starts = []
     for _ in range(number):
-        seen = rng.random(len(found.log_ratios)) < 0.5
-        logs = np.where(seen & np.isfinite(found.log_ratios), found.log_ratios, -np.inf)
+        seen = rng.random(len(points.log_ratios)) < 0.5
+        logs = np.where(seen & np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
         if not np.isfinite(logs).any():
             continue
-        weights = _tempered(logs)
-        statistics = np.asarray(base.sufficient_statistics(jax.tree.map(np.asarray, found.z)))
+        statistics = np.asarray(base.sufficient_statistics(points.z))  # type: ignore[attr-defined]
         # A little of the base keeps the member proper where few points count.
-        moments = (1 - NARROW) * (weights @ statistics) + NARROW * base.mean_parameters
-        law = base.with_mean_parameters(moments)
+        moments = (1 - NARROW) * (_tempered(logs) @ statistics)
+        law = base.with_mean_parameters(moments + NARROW * base.mean_parameters)  # type: ignore
         if np.all(law.is_proper()):
-            score = float(np.max(logs))
-            found_starts.append(Start(shape.of(law), score))
-    return found_starts or [Start(shape.of(base), 0.0)]
+            starts.append(Start(form.parameters(law), float(np.max(logs))))
+    return starts or [Start(form.parameters(base), 0.0)]
 
 
 def _tempered(logs: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arguments import COUNT
+from posterity.arguments import COUNT, renamed
+from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, Transformed
 from posterity.families.transformed import Supports
@@ -30,8 +31,8 @@ class Target(eqx.Module):
     def log_density(self, z: Any) -> Float[jax.Array, ""]:
         """``log L(z)`` of one event; traced."""
 
-    def estimate(self, z: Any, key: jax.Array) -> Float[jax.Array, ""]:
-        """The same from a minibatch, without bias; traced."""
+    def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
+        """The same from a minibatch, without bias; traced. Without a key, from all records."""
         del key
         return self.log_density(z)
 
@@ -64,7 +65,7 @@ class Joint(Target):
         model: says the log likelihood of records.
         prior: one proper law of its parameters.
         data: as the model takes them.
-        batch: records of a minibatch; None for all records at every step.
+        batch_size: records of a minibatch; None for all records at every step.
 
     Raises:
         UsageError: for a prior that is no proper law, or minibatches of a joint model.
@@ -81,12 +82,13 @@ class Joint(Target):
     model: Model
     prior: Any
     data: Records
-    batch: int | None = eqx.field(static=True)
+    batch_size: int | None = eqx.field(static=True)
 
-    def __init__(self, model: Model, prior: Distribution, data: Any, *, batch: int | None = None):
-        from posterity.distillation.sampling.target import check_prior
-
-        COUNT.or_none().check(batch=batch)
+    @renamed(batch="batch_size")
+    def __init__(
+        self, model: Model, prior: Distribution, data: Any, *, batch_size: int | None = None
+    ):
+        COUNT.or_none().check(batch_size=batch_size)
         check_prior(prior)
         model.check(data)
         records = Records.of(data)
@@ -94,32 +96,33 @@ class Joint(Target):
             raise StructureError(
                 found="no records", expected="one at least", fix="Pass the data of the posterior."
             )
-        if batch is not None and model.joint:
+        if batch_size is not None and model.joint:
             raise UsageError(
-                found=f"batch={batch} for a model whose records tell of each other",
+                found=f"batch_size={batch_size} for a model whose records tell of each other",
                 expected="all records at every step",
-                fix="Leave out batch.",
+                fix="Leave out batch_size.",
             )
         self.model, self.prior = model, prior
         self.data = records.widened()
-        self.batch = None if batch is None or batch >= records.size else int(batch)
+        few = batch_size is not None and batch_size < records.size
+        self.batch_size = batch_size if few else None
 
     @property
     def records(self) -> int | None:
         """How many there are, where minibatches are asked for."""
-        return None if self.batch is None else self.data.size
+        return None if self.batch_size is None else self.data.size
 
     def log_density(self, z: Any) -> Float[jax.Array, ""]:
         """With all records."""
         return self.prior.log_prob(z) + self.model.total(z, self.data)
 
-    def estimate(self, z: Any, key: jax.Array) -> Float[jax.Array, ""]:
+    def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
         """With records drawn with replacement, which stand for all."""
-        if self.batch is None:
+        if self.batch_size is None or key is None:
             return self.log_density(z)
-        places = jax.random.randint(key, (self.batch,), 0, self.data.size)
+        places = jax.random.randint(key, (self.batch_size,), 0, self.data.size)
         pick = lambda leaf: jnp.asarray(leaf)[places]
-        weights = pick(self.data.weights) * (self.data.size / self.batch)
+        weights = pick(self.data.weights) * (self.data.size / self.batch_size)
         some = Records(jax.tree.map(pick, self.data.data), weights)
         return self.prior.log_prob(z) + self.model.total(z, some)
 
@@ -140,7 +143,7 @@ class Free(Target):
         u, event = self._event(z)
         return self.inner.log_density(event) + Bijection(self.supports.tree).log_det(u)
 
-    def estimate(self, z: Any, key: jax.Array) -> Float[jax.Array, ""]:
+    def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
         """The same from a minibatch."""
         u, event = self._event(z)
         return self.inner.estimate(event, key) + Bijection(self.supports.tree).log_det(u)

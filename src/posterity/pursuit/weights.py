@@ -10,25 +10,30 @@ import scipy.special
 from jaxtyping import Float
 
 from posterity.arguments import one_of
-from posterity.pursuit.bank import Bank
+from posterity.arrays.search import lbfgs
+from posterity.pursuit.sample_cache import SampleCache
 
 RULE = one_of("corrective", "line", "harmonic")
 DEAD = 1e-4
 """A weight below which a component is taken out."""
+STEPS = 300
+"""Of the search for all weights, at the most."""
 SURE = 15.0
 """Log odds beyond which α is as good as zero or one."""
 
 
-def line(bank: Bank, weights: Float[np.ndarray, " k"], place: int) -> Float[np.ndarray, " k"]:
-    """All weights times ``1 - α``, and α for one place, where the ELBO is most.
+def line(
+    cache: SampleCache, weights: Float[np.ndarray, " k"], slot: int
+) -> Float[np.ndarray, " k"]:
+    """All weights times ``1 - α``, and α for one slot, where the ELBO is most.
 
     By bracketing its expected slope ``E_h[log L/q] - E_q_t[log L/q]``, which falls in α. Where it
     is negative from the beginning on, α is 0.
     """
-    # Two laws alone: the mixture as it is, and the one at the place.
-    log_q, log_h = bank.log_q(weights), bank.densities[place]
-    used = np.append(np.flatnonzero(weights > 0), place)
-    log_l, log_q, log_h = (array[used] for array in (bank.log_l, log_q, log_h))
+    # Two laws alone: the mixture as it is, and the one at the slot.
+    log_q, log_h = cache.log_q(weights), cache.densities[slot]
+    used = np.append(np.flatnonzero(weights > 0), slot)
+    log_l, log_q, log_h = (array[used] for array in (cache.log_l, log_q, log_h))
 
     def slope(odds: float) -> float:
         less, more = -np.logaddexp(0, odds), -np.logaddexp(0, -odds)  # log(1 - α), log α
@@ -41,25 +46,25 @@ def line(bank: Bank, weights: Float[np.ndarray, " k"], place: int) -> Float[np.n
         alpha = 1.0
     else:
         alpha = scipy.special.expit(scipy.optimize.brentq(slope, -SURE, SURE, xtol=1e-6))
-    found = (1 - alpha) * weights
-    found[place] = alpha
-    return found
+    changed = (1 - alpha) * weights
+    changed[slot] = alpha
+    return changed
 
 
-def harmonic(weights: Float[np.ndarray, " k"], place: int, t: int) -> Float[np.ndarray, " k"]:
+def harmonic(weights: Float[np.ndarray, " k"], slot: int, t: int) -> Float[np.ndarray, " k"]:
     """The classic step ``α = 2/(t + 2)`` of Frank and Wolfe, which looks at nothing."""
     alpha = 2 / (t + 2)
-    found = (1 - alpha) * weights
-    found[place] = alpha
-    return found
+    changed = (1 - alpha) * weights
+    changed[slot] = alpha
+    return changed
 
 
-def corrective(bank: Bank, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """All weights anew, from these; places of weight zero stay empty."""
+def corrective(cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+    """All weights anew, from these; slots of weight zero stay empty."""
     used = np.flatnonzero(weights > 0)
     if len(used) == 1:
         return weights
-    densities, log_l = bank.densities[np.ix_(used, used)], bank.log_l[used]
+    densities, log_l = cache.densities[np.ix_(used, used)], cache.log_l[used]
 
     def least(logits: np.ndarray) -> tuple[float, np.ndarray]:
         own = scipy.special.softmax(logits)
@@ -71,13 +76,10 @@ def corrective(bank: Bank, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray
         return -float(own @ gaps.mean(1)), -own * (slope - own @ slope)
 
     begin = np.log(weights[used])
-    found = scipy.optimize.minimize(
-        least, begin - begin.mean(), jac=True, method="L-BFGS-B",
-        bounds=[(-2 * SURE, 2 * SURE)] * len(used),
-    )  # fmt: skip
-    made = np.zeros_like(weights)
-    made[used] = scipy.special.softmax(found.x)
-    return made
+    logits, _, _ = lbfgs(least, begin - begin.mean(), most=STEPS)
+    changed = np.zeros_like(weights)
+    changed[used] = scipy.special.softmax(logits)
+    return changed
 
 
 def pruned(weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:

@@ -35,7 +35,7 @@ def quietly(teacher: Langevin, draws: int = DRAWS) -> np.ndarray:
     """Draws (chains, draws, ...) of a teacher that has nothing to complain of."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        samples = np.asarray(teacher.sample(draws, key=KEY).samples, np.float64)
+        samples = np.asarray(teacher.sample(draws, key=KEY).stack, np.float64)
     return samples.reshape(draws, teacher.chains, *samples.shape[1:]).swapaxes(0, 1)
 
 
@@ -63,9 +63,9 @@ def test_minibatches_and_momentum_leave_the_posterior_what_it_is() -> None:
     data, prior, exact = line(count=400)
     sd = np.diagonal(np.linalg.inv(np.asarray(exact.precision))) ** 0.5
     for kernel in (SGLD(0.01), SGHMC(0.02, friction=0.2), SGLD(0.01, noise="normal")):
-        teacher = Langevin(LINE, prior, data, chains=32, kernel=kernel, batch=100, burn_in=1000,
-                           thin=10)  # fmt: skip
-        draws = np.asarray(teacher.sample(300, key=KEY).samples, np.float64)
+        teacher = Langevin(LINE, prior, data, chains=32, kernel=kernel, batch_size=100,
+                           burn_in=1000, thin=10)  # fmt: skip
+        draws = np.asarray(teacher.sample(300, key=KEY).stack, np.float64)
         agree(draws.reshape(300, 32, 2).swapaxes(0, 1), np.asarray(exact.mean), sd)
 
 
@@ -107,7 +107,7 @@ def test_trees_of_parameters() -> None:
     model = GaussianMeanCovariance()
     exact = prior + model.factor(Records.of(x))
     teacher = Langevin(model, prior, x, chains=16)
-    mean, precision = teacher.sample(500, key=KEY).samples
+    mean, precision = teacher.sample(500, key=KEY).stack
     reference = exact.sample(jax.random.key(1), (50_000,))
     for own, known in zip((mean, precision), reference, strict=True):
         own = np.asarray(own, np.float64).reshape(500, 16, -1).swapaxes(0, 1)
@@ -157,8 +157,8 @@ def test_chains_last_and_chains_first_agree() -> None:
 
 def test_minibatches_estimate_the_density_without_bias() -> None:
     data, prior, _ = line(count=50)
-    whole = Langevin(LINE, prior, data, chains=4, batch=50).target
-    part = Langevin(LINE, prior, data, chains=4, batch=10).target
+    whole = Langevin(LINE, prior, data, chains=4, batch_size=50).target
+    part = Langevin(LINE, prior, data, chains=4, batch_size=10).target
     at = whole.start(4, key=KEY)
     exact = np.asarray(whole.log_densities(at, whole.minibatch(4, key=KEY)))
     drawn = jax.jit(jax.vmap(lambda key: part.minibatch(4, key=key)))
@@ -203,9 +203,9 @@ def test_a_chain_that_diverges_is_an_error() -> None:
 def test_the_same_key_gives_the_same_draws() -> None:
     data, prior, _ = line()
     teacher = Langevin(LINE, prior, data, chains=4)
-    one, other = (teacher.sample(50, key=KEY).samples for _ in range(2))
+    one, other = (teacher.sample(50, key=KEY).stack for _ in range(2))
     np.testing.assert_array_equal(one, other)
-    assert not np.array_equal(one, teacher.sample(50, key=jax.random.key(1)).samples)
+    assert not np.array_equal(one, teacher.sample(50, key=jax.random.key(1)).stack)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_the_same_key_gives_the_same_draws() -> None:
         ({"kernel": PreconditionedSGLD()}, UsageError),
         ({"chains": 0}, UsageError),
         ({"thin": 0}, UsageError),
-        ({"batch": 0}, UsageError),
+        ({"batch_size": 0}, UsageError),
         ({"burn_in": -1}, UsageError),
     ],
 )
@@ -250,4 +250,4 @@ def test_a_model_that_does_not_predict_can_be_sampled_but_does_not_teach() -> No
     teacher = Langevin(model, prior, np.array([1.0, 2.0, 3.0]), chains=32)
     agree(quietly(teacher), np.array([2.0 * 3 / 3.01]), np.array([3.01**-0.5]))
     with pytest.raises(UsageError, match="predict"):
-        teacher.predictive(np.zeros((1, 1)))
+        teacher.head(np.zeros((1, 1)))

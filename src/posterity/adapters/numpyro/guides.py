@@ -1,7 +1,7 @@
 """NumPyro's automatic guides as posteriors, and posteriors as parameters of such guides."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,6 +18,10 @@ from posterity.families.transformed import Supports, Transformed
 
 ROUNDING = 1e-4
 """Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""
+
+
+STARTS = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal")
+"""Guides that can begin from a law."""
 
 
 def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Transformed:
@@ -56,7 +60,7 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
         found = svi.run(jax.random.key(0), 2000, y)
         posterity.save(from_guide(guide, found.params), "guide.safetensors")
     """
-    _check_guide(guide, args or kwargs)
+    _check_guide(guide, args or kwargs, (*_laws, "AutoDelta"))
     supports = supports_of(guide.prototype_trace)
     kind = type(guide).__name__
     try:
@@ -100,14 +104,8 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
 
         state = svi.init(jax.random.key(0), y, init_params=to_params(law, guide))
     """
-    _check_guide(guide, None)
+    _check_guide(guide, None, STARTS)
     kind = type(guide).__name__
-    if kind not in ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal"):
-        raise UsageError(
-            found=f"a guide of type {kind}",
-            expected="an AutoNormal, AutoDiagonalNormal or AutoMultivariateNormal",
-            fix="Begin with one of these.",
-        )
     supports = supports_of(guide.prototype_trace)
     if not isinstance(law, Transformed) or law.supports.tree != supports.tree:
         raise StructureError(
@@ -118,9 +116,7 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
     full = kind == "AutoMultivariateNormal"
     if not isinstance(law.law, Gaussian | DiagonalGaussian if full else DiagonalGaussian):
         raise StructureError(
-            found=f"a {type(law.law).__name__}, whose coordinates are correlated"
-            if full is False
-            else f"a {type(law.law).__name__}",
+            found=f"a {type(law.law).__name__} for {kind}",
             expected="a DiagonalGaussian, or for AutoMultivariateNormal a Gaussian",
             fix="Use AutoMultivariateNormal, or from_samples(..., family='diagonal').",
         )
@@ -154,25 +150,21 @@ def _places(law: Transformed) -> dict[str, np.ndarray]:
     return {n: np.arange(end - sizes[n], end) for n, end in zip(sizes, ends, strict=True)}
 
 
-def _check_guide(guide: Any, data: Any) -> None:
+def _check_guide(guide: Any, data: Any, known: Collection[str]) -> None:
     guides, kind = library().infer.autoguide, type(guide)
-    known = [*_laws, "AutoDelta"]
-    if not isinstance(guide, guides.AutoGuide) or kind is not getattr(guides, kind.__name__, None):
-        known_type = False
-    else:
-        known_type = kind.__name__ in known
-    if known_type and getattr(guide, "prototype_trace", None) is None:
+    ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
+    if not ours or kind.__name__ not in known:
+        raise UsageError(
+            found=f"a guide of type {kind.__name__}",
+            expected=f"one of {list(known)}",
+            fix="Of others take draws, with guide.sample_posterior, and pass them to "
+            "posterity.adapters.from_samples.",
+        )
+    if getattr(guide, "prototype_trace", None) is None:
         raise UsageError(
             found=f"a guide {kind.__name__} that has not been run",
             expected="an automatic guide that knows the sites of its model",
             fix="Fit it first, and pass what SVI.get_params(state) gives.",
-        )
-    if not known_type:
-        raise UsageError(
-            found=f"a guide of type {kind.__name__}",
-            expected=f"one of {known}",
-            fix="Of others take draws, with guide.sample_posterior, and pass them to "
-            "posterity.adapters.from_samples.",
         )
     if data and kind.__name__ != "AutoDelta":
         raise UsageError(
@@ -192,21 +184,16 @@ def _of_sites(guide: Any, params: Mapping[str, Any], supports: Supports) -> Diag
     return DiagonalGaussian.from_standard(mean, scale**2)
 
 
-def _diagonal(guide: Any, params: Mapping[str, Any], supports: Supports) -> DiagonalGaussian:
+def _of_vector(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
+    """The other guides have one Gaussian of all unconstrained numbers."""
     normal = guide.get_posterior(params)
-    return DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
-
-
-def _full(guide: Any, params: Mapping[str, Any], supports: Supports) -> Gaussian:
-    normal = guide.get_posterior(params)
+    if hasattr(normal, "cov_factor"):
+        parts = (_wide(part) for part in (normal.mean, normal.cov_factor, normal.cov_diag))
+        return LowRankGaussian.from_standard(*parts)
+    if not hasattr(normal, "scale_tril"):
+        return DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
     root = _wide(normal.scale_tril)
     return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
-
-
-def _low_rank(guide: Any, params: Mapping[str, Any], supports: Supports) -> LowRankGaussian:
-    normal = guide.get_posterior(params)
-    parts = (_wide(part) for part in (normal.mean, normal.cov_factor, normal.cov_diag))
-    return LowRankGaussian.from_standard(*parts)
 
 
 def _laplace(guide: Any, params: Mapping[str, Any], supports: Supports) -> Gaussian:
@@ -229,9 +216,9 @@ def _laplace(guide: Any, params: Mapping[str, Any], supports: Supports) -> Gauss
 
 _laws: dict[str, Callable[..., Any]] = {
     "AutoNormal": _of_sites,
-    "AutoDiagonalNormal": _diagonal,
-    "AutoMultivariateNormal": _full,
-    "AutoLowRankMultivariateNormal": _low_rank,
+    "AutoDiagonalNormal": _of_vector,
+    "AutoMultivariateNormal": _of_vector,
+    "AutoLowRankMultivariateNormal": _of_vector,
     "AutoLaplaceApproximation": _laplace,
 }
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from posterity.errors import MissingExtraError, UsageError
+from posterity.adapters import checks
+from posterity.errors import UsageError
 from posterity.families.supports import (
     Continuous,
     PositiveDefiniteMatrices,
@@ -90,11 +91,5 @@ def coordinates_of(supports: Supports) -> list[str]:
 
 def library() -> Any:
     """NumPyro, with what is used of it."""
-    try:
-        import numpyro
-        import numpyro.distributions
-        import numpyro.infer.autoguide
-        import numpyro.infer.util
-    except ImportError as error:
-        raise MissingExtraError.of("numpyro", "numpyro") from error
-    return numpyro
+    modules = ("distributions", "infer.autoguide", "infer.util")
+    return checks.library(*(f"numpyro.{module}" for module in modules), extra="numpyro")

@@ -1,15 +1,16 @@
-"""How well a law fits the draws that it was made of, coordinate by coordinate and as a whole."""
+"""How well a law fits the draws that it was made of, and warnings with what to try."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import norm
 
 from posterity.adapters.samples import reference
 from posterity.adapters.samples.chains import mean_and_error, sizes, worth
-from posterity.adapters.samples.families import Block
-from posterity.adapters.samples.gaussians import SINGULAR, Standard, gaussian_density
+from posterity.adapters.samples.laws import SINGULAR, Block, Standard, gaussian_density
 from posterity.arrays.typing import Float
 
 Array = np.ndarray
@@ -21,11 +22,28 @@ MOST_COLUMNS = 300
 """Coordinates up to which whole covariances are looked at."""
 CHUNK = 64
 """Coordinates that references are learned for at once."""
-TOGETHER = ("gaussian", "low-rank", "mixture", "dirichlet")
+DEPENDENT = ("gaussian", "low-rank", "mixture", "dirichlet")
 """Families whose coordinates are not independent."""
 HINTS = 4
+"""Axes of the largest variance along which modes are looked for."""
 USEFUL = 0.005
 """Nats on the draws it was learned on, below which a coordinate's pair is noise."""
+FEW = 50
+"""Effective draws below which moments are guesses."""
+DISAGREE = 1.1
+"""R-hat of chains that have not found the same."""
+NATS = 0.1
+"""Of the law from the draws, at least: a total variation of a fifth is then possible."""
+OWN_NATS = 0.05
+"""Of one coordinate."""
+SKEWED = 0.8
+"""Of a skewness, which then costs some 0.05 nats."""
+HEAVY = 4.0
+"""Of a kurtosis in excess of three beside a square of the skewness: tails, and not sides."""
+ERRORS = 4.0
+"""Standard errors that are no chance."""
+SAMPLING = 1.0
+"""Nats to be expected of sampling alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,29 +130,22 @@ class Checks:
         return "\n".join([*lines, *self.notes])
 
 
-class _Marginals(NamedTuple):
-    gain: Float[Array, "chains n d"]
-    modes: Float[Array, " d"]
-
-
 def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Checks:
-    """The report on a law of independent blocks."""
+    """The report on a law of independent blocks; ``several`` says that it is a mixture."""
     scores = np.concatenate([own.fit.scores for own in blocks], axis=-1)
-    free = np.concatenate([own.free.units for own in blocks], axis=-1)
-    labels = [label for own in blocks for label in own.labels]
-    free_labels = [label for own in blocks for label in own.free_labels]
-    known, marginals = worth(scores), _marginals(_thinned(scores))
+    known = worth(scores)
     draws = scores.shape[0] * scores.shape[1]
+    gains, modes = _marginals(_thinned(scores))
     third, fourth = sizes(scores**3 - 3 * scores), sizes(scores**4 - 6 * scores**2)
-    low, high = (np.concatenate([of(own.free, along) for own in blocks]) for of, along in _ENDS)
-    ends_known = len(low) == len(labels)
+    ends = np.concatenate([own.free.ends for own in blocks], axis=-1)
+    labels = [label for own in blocks for label in own.labels]
+    if ends.shape[-1] != len(labels):
+        ends = np.full((2, len(labels)), np.nan)
     rows: dict[str, Coordinate] = {}
     for i, label in enumerate(labels):
-        column = scores[..., i]
-        gap = column - column.mean()
+        gap = scores[..., i] - scores[..., i].mean()
         variance = float((gap**2).mean())
-        kl, error = mean_and_error(marginals.gain[..., i])
-        surely = kl > 3 * error
+        kl, error = mean_and_error(gains[..., i])
         rows[label] = Coordinate(
             name=label,
             draws=draws,
@@ -146,14 +157,15 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
             kurtosis_error=float((24 / fourth[i]) ** 0.5),
             kl=kl,
             kl_error=error,
-            modes=int(marginals.modes[i]) if surely else 1,
-            least=float(low[i]) if ends_known else float("nan"),
-            greatest=float(high[i]) if ends_known else float("nan"),
+            modes=int(modes[i]) if kl > 3 * error else 1,
+            least=float(ends[0, i]),
+            greatest=float(ends[1, i]),
             still=int(known.still[i]),
         )
-    whole = _whole(blocks, free)
+    whole = _whole(blocks)
     along = [name for name, own in rows.items() if own.modes > 1]
     if whole.pull is not None and not along:
+        free_labels = [label for own in blocks for label in own.free_labels]
         order = np.argsort(-abs(whole.pull))
         biggest = abs(whole.pull[order[0]])
         along = [free_labels[i] for i in order if abs(whole.pull[i]) > biggest / 2][:5]
@@ -161,22 +173,17 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
     # At most the draws: means of chains that alternate are known better, covariances are not.
     effective = float(np.exp(np.log(np.minimum(known.size, draws)).mean()))
     parameters = sum(own.fit.parameters for own in blocks)
+    sampling = parameters / (2 * effective)
     return Checks(
-        coordinates=rows,
-        kl=whole.kl,
-        kl_error=whole.error,
-        correlation=whole.correlation,
-        sampling=parameters / (2 * effective),
-        bimodal=tuple(along),
-        multimodal_law=several,
-        notes=tuple(notes),
+        rows,
+        whole.kl,
+        whole.error,
+        whole.correlation,
+        sampling,
+        tuple(along),
+        several,
+        tuple(notes),
     )
-
-
-_ENDS: tuple[Any, ...] = (
-    (lambda free, end: free.centre + free.scale * end(free.units, axis=(0, 1)), np.min),
-    (lambda free, end: free.centre + free.scale * end(free.units, axis=(0, 1)), np.max),
-)
 
 
 def _thinned(values: Array) -> Array:
@@ -203,17 +210,17 @@ def _halves(values: Array) -> list[tuple[Array, Array, slice]]:
     return [(rows(last), values[:, first], first), (rows(first), values[:, last], last)]
 
 
-def _marginals(scores: Float[Array, "chains n d"]) -> _Marginals:
+def _marginals(scores: Float[Array, "chains n d"]) -> tuple[Array, Array]:
+    """What two Gaussians gain over a standard normal, draw by draw, and their numbers of modes."""
     gain, modes = np.zeros_like(scores), np.ones(scores.shape[-1])
     for begin in range(0, scores.shape[-1], CHUNK):
         own = (..., slice(begin, begin + CHUNK))
         part = scores[own]
         for learned, judged, where in _halves(part):
-            pairs = reference.pairs(learned)
             flat = judged.reshape(-1, part.shape[-1])
-            gain[:, where, own[1]] = pairs.gain(flat).reshape(judged.shape)
+            gain[:, where, own[1]] = reference.pairs(learned).gain(flat).reshape(judged.shape)
         modes[own[1]] = reference.pairs(part.reshape(-1, part.shape[-1])).modes()
-    return _Marginals(gain, modes)
+    return gain, modes
 
 
 def _correlations(units: Float[Array, "chains n d"]) -> tuple[Array, Array, Array]:
@@ -240,7 +247,7 @@ def _left_out(blocks: Sequence[Block], within: Array, gain: float) -> float:
     left = within.shape[0] * (within.shape[0] - 1) // 2
     for own in blocks:
         size = own.free.units.shape[-1]
-        if own.family in TOGETHER:
+        if own.family in DEPENDENT:
             part = within[begin : begin + size, begin : begin + size]
             lost += float(np.linalg.slogdet(part)[1]) / 2
             left -= size * (size - 1) // 2
@@ -253,12 +260,13 @@ class _Whole(NamedTuple):
     kl: float
     error: float
     correlation: float
-    pull: Float[Array, " d"] | None
-    """In units of the free coordinates, from one mode to the other, where there are two."""
+    pull: Float[Array, " d"] | None = None
+    """In units of the free coordinates, along two modes, where there are two."""
 
 
-def _whole(blocks: Sequence[Block], units: Float[Array, "chains n d"]) -> _Whole:
+def _whole(blocks: Sequence[Block]) -> _Whole:
     """What the best of a few references gains over the law, on draws it was not learned on."""
+    units = np.concatenate([own.free.units for own in blocks], axis=-1)
     density = sum((own.fit.log_density for own in blocks[1:]), start=blocks[0].fit.log_density)
     parameters = sum(own.fit.parameters for own in blocks)
     size = units.shape[-1]
@@ -273,32 +281,136 @@ def _whole(blocks: Sequence[Block], units: Float[Array, "chains n d"]) -> _Whole
     whole = size * (size + 3) // 2 if np.count_nonzero(within) > size else 2 * size
     bias = max(whole - parameters, 0) / (2 * float(np.median(sizes(units))))
     start = (base - density)[:, :: _step(units.shape)] - bias
-    gains = {n: np.zeros_like(start) for n in ("Gaussian", "each", "pair", "direction")}
+    gaussian = mean_and_error(start)
+    correlation = _left_out(blocks, within, gaussian[0])
+    if size > MOST_COLUMNS:  # directions take the cube of it: coordinates alone are looked at
+        return _Whole(*gaussian, correlation)
+    each, direction = np.zeros_like(start), np.zeros_like(start)
     for learned, judged, where in _halves(white):
-        flat = judged.reshape(-1, size)
-        shape = judged.shape[:2]
-        if size > MOST_COLUMNS:
-            break
-        pair = reference.two(learned, hints)
-        gains["pair"][:, where] = pair.gain(flat).reshape(shape)
-        along = reference.pairs(learned @ pair.directions)
-        best = int(np.argmax(along.gain(learned @ pair.directions).mean(0)))
-        one = along.gain(flat @ pair.directions)[:, best]
-        gains["direction"][:, where] = one.reshape(shape)
+        flat, shape = judged.reshape(-1, size), judged.shape[:2]
+        lines = reference.directions(learned, hints)
+        along = reference.pairs(learned @ lines)
+        best = int(np.argmax(along.gain(learned @ lines).mean(0)))
+        direction[:, where] = along.gain(flat @ lines)[:, best].reshape(shape)
         for begin in range(0, size, CHUNK):
             own = slice(begin, begin + CHUNK)
             pairs = reference.pairs(learned[:, own])
             # A coordinate that gains nothing where the pair was learned is left as it is.
             useful = pairs.gain(learned[:, own]).mean(0) > USEFUL
-            gains["each"][:, where] += (pairs.gain(flat[:, own]) * useful).sum(-1).reshape(shape)
-    found = {name: mean_and_error(start + gain) for name, gain in gains.items()}
-    kl, error = max(found.values(), key=lambda own: own[0] - own[1])
-    correlation = _left_out(blocks, within, found["Gaussian"][0])
-    if size > MOST_COLUMNS:  # directions take the cube of it: coordinates alone are looked at
-        return _Whole(kl, error, correlation, None)
+            each[:, where] += (pairs.gain(flat[:, own]) * useful).sum(-1).reshape(shape)
+    two, two_error = mean_and_error(start + direction)
+    found = [gaussian, mean_and_error(start + each), (two, two_error)]
+    kl, error = max(found, key=lambda own: own[0] - own[1])
     pull = None
-    pair = reference.two(white.reshape(-1, size), hints)
-    two, two_error = max(found["pair"], found["direction"], key=lambda own: own[0] - own[1])
-    if pair.is_bimodal() and two > 3 * two_error and two > correlation + 0.02:
-        pull = (axes * np.sqrt(values)) @ (axes.T @ pair.along)
+    if two > 3 * two_error and two > correlation + 0.02:
+        rows = white.reshape(-1, size)
+        lines = reference.directions(rows, hints)
+        along = reference.pairs(rows @ lines)
+        best = int(np.argmax(along.gain(rows @ lines).mean(0)))
+        if along.modes()[best] > 1:
+            pull = (axes * np.sqrt(values)) @ (axes.T @ lines[:, best])
     return _Whole(kl, error, correlation, pull)
+
+
+# --- warnings ------------------------------------------------------------------------------------
+
+
+def warnings_of(checks: Checks, family: str | Mapping[str, str]) -> tuple[str, ...]:
+    """What is to be said against the draws and against the fit: sentences with what to try."""
+    return (*_of_draws(checks), *_of_fit(checks, family))
+
+
+def _of_draws(checks: Checks) -> Iterator[str]:
+    rows = checks.coordinates.values()
+    if apart := [own for own in rows if own.rhat > DISAGREE]:
+        worst = max(apart, key=lambda own: own.rhat)
+        yield (
+            f"Chains disagree: R-hat is {worst.rhat:.2f} for {worst.name}{_more(apart)}. "
+            "Run longer chains; where they are in different modes, their weights are not known."
+        )
+    if still := [own for own in rows if own.still]:
+        worst = max(still, key=lambda own: own.still)
+        yield (
+            f"Chains stand still: {worst.still} of them keep {worst.name} at one value for half of "
+            f"their draws or longer{_more(still)}. Leave them out, or mend the sampler."
+        )
+    if few := [own for own in rows if own.effective < FEW]:
+        worst = min(few, key=lambda own: own.effective)
+        yield (
+            f"Few effective draws: {worst.draws} draws of {worst.name} are worth "
+            f"{worst.effective:.0f}{_more(few)}. Draw at least "
+            f"{math.ceil(FEW / worst.effective)} times as many."
+        )
+    if checks.sampling > SAMPLING:
+        yield (
+            f"More parameters than draws can tell: {checks.sampling:.1f} nats are lost by sampling "
+            "alone. Draw more, or take family='low-rank' or 'diagonal'."
+        )
+
+
+def _of_fit(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
+    two = () if checks.multimodal_law else checks.bimodal
+    if two:
+        kind = f"{family} law" if isinstance(family, str) else "law of its kind"
+        yield (
+            f"Two modes, along {', '.join(two)}: one {kind} covers what lies between them. "
+            "Try family='mixture'."
+        )
+    rows = list(checks.coordinates.values())
+    errors = max(ERRORS, float(norm.isf(1e-5 / max(len(rows), 1))))
+    heavy = [
+        own for own in rows if own.kurtosis > HEAVY + 2 * own.skewness**2 and own.kl > OWN_NATS
+    ]
+    skewed = [
+        own
+        for own in rows
+        if abs(own.skewness) > max(SKEWED, errors * own.skewness_error)
+        and own.modes == 1
+        and own not in heavy
+    ]
+    off = [own for own in rows if own.kl > max(OWN_NATS, errors * own.kl_error)]
+    if skewed and not two:
+        worst = max(skewed, key=lambda own: abs(own.skewness))
+        yield (
+            f"Skewed: {worst.name} has skewness {worst.skewness:.2f} ± {worst.skewness_error:.2f}"
+            f"{_more(skewed)}. {_remedy(worst, family)}"
+        )
+    if heavy and not two and not skewed:
+        worst = max(heavy, key=lambda own: own.kurtosis)
+        yield (
+            f"Heavy tails: {worst.name} has an excess kurtosis of {worst.kurtosis:.1f} ± "
+            f"{worst.kurtosis_error:.1f}{_more(heavy)}. Try family='mixture'."
+        )
+    lost = checks.correlation
+    if lost > max(NATS, errors * checks.kl_error):
+        yield (
+            f"Correlations are left out, of {lost:.2f} nats. Try family='gaussian' or 'low-rank' "
+            "without independent=True."
+        )
+    whole = checks.kl > max(NATS, errors * checks.kl_error)
+    if (whole or off) and not (two or skewed or heavy) and lost <= checks.kl / 2:
+        worst = max(rows, key=lambda own: own.kl - own.kl_error)
+        where = f", {worst.kl:.2f} ± {worst.kl_error:.2f} of them in {worst.name}" if off else ""
+        yield (
+            f"The law is at least {max(checks.kl, worst.kl):.2f} ± {checks.kl_error:.2f} nats from "
+            f"the draws{where}. Try "
+            + ("more components." if checks.multimodal_law else "family='mixture'.")
+        )
+
+
+def _remedy(own: Coordinate, family: str | Mapping[str, str]) -> str:
+    if family in ("gaussian", "diagonal", "low-rank") and own.least > 0:
+        if own.greatest < 1:
+            return (
+                f"All its draws are between zero and one: try support={{{own.name!r}: 'unit'}} if "
+                "it has to be, or family='beta'."
+            )
+        return (
+            f"All its draws are positive: try support={{{own.name!r}: 'positive'}} if it has to "
+            "be, or family='gamma'."
+        )
+    return "Try family='mixture'."
+
+
+def _more(rows: list[Coordinate]) -> str:
+    return f" (and of {len(rows) - 1} more)" if len(rows) > 1 else ""

@@ -5,11 +5,10 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from posterity.adapters.samples.checks import Checks, check
-from posterity.adapters.samples.doubts import doubts
-from posterity.adapters.samples.families import FAMILY, Block, Options, block, prepared
+from posterity.adapters.samples.checks import Checks, check, warnings_of
+from posterity.adapters.samples.laws import FAMILY, Block, block
 from posterity.adapters.samples.sources import variables_of
-from posterity.adapters.samples.variables import EVENT, Variable, with_supports
+from posterity.adapters.samples.variables import EVENT, Variable, variable, with_supports
 from posterity.arguments import COUNT
 from posterity.errors import FitWarning, StructureError, UsageError
 from posterity.families.base import ExponentialFamily
@@ -30,22 +29,22 @@ class SampleFit:
     family: str | Mapping[str, str]
     """As it was asked for."""
 
-    def doubts(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """What is wrong with the fit or the draws, and what to try: a sentence each."""
-        return doubts(self.checks, self.family)
+        return warnings_of(self.checks, self.family)
 
     @property
     def ok(self) -> bool:
-        """Whether there are no doubts."""
-        return not self.doubts()
+        """Whether there are no warnings."""
+        return not self.warnings()
 
     def __repr__(self) -> str:
-        count, checks = len(self.doubts()), self.checks
-        said = "ok" if not count else f"{count} doubt{'s' if count > 1 else ''}"
+        count, checks = len(self.warnings()), self.checks
+        verdict = "ok" if not count else f"{count} warning{'s' if count > 1 else ''}"
         return (
             f"SampleFit({type(self.posterior).__name__} of {len(checks.coordinates)} coordinates, "
             f"{next(iter(checks.coordinates.values())).draws} draws worth {checks.effective:.0f}, "
-            f"KL at least {max(checks.kl, 0.0):.3f} ± {checks.kl_error:.3f} nats, {said})"
+            f"KL at least {max(checks.kl, 0.0):.3f} ± {checks.kl_error:.3f} nats, {verdict})"
         )
 
 
@@ -102,8 +101,8 @@ def from_samples(
         MissingExtraError: for ``"mixture"`` without scikit-learn.
 
     Warns:
-        FitWarning: once, with all doubts: chains that disagree, few effective draws, two modes, and
-            a law that is farther from the draws than they are from themselves.
+        FitWarning: once, with all of ``fit.warnings()``: chains that disagree, few effective draws,
+            two modes, and a law that is farther from the draws than they are from themselves.
 
     >>> import numpy as np
     >>> draws = np.random.default_rng(0).normal([1.0, -2.0], [0.5, 2.0], (4, 1000, 2))
@@ -118,17 +117,18 @@ def from_samples(
     names = _checked_names(names, found)
     by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
     if by_name and names is not None and len(found) == 1 and not found[0].name:
-        found, names = _columns(found[0], names), None
+        values = found[0].values
+        found = [variable(name, values[..., i], "first") for i, name in enumerate(names)]
+        names = None
     found = with_supports(found, support)
     families = _families(family, found, independent)
     families, names = _apart(families, names)
-    options = Options(rank, components)
-    blocks = [block(prepared(own, word), word, options, names) for own, word in families]
+    blocks = [block(own, word, names, rank, components) for own, word in families]
     law = _joined(blocks, families)
     several = any(word == "mixture" for _, word in families)
     fit = SampleFit(law, check(blocks, several, notes), family)
-    if said := fit.doubts():
-        warnings.warn(FitWarning(" ".join(said)), stacklevel=2)
+    if sentences := fit.warnings():
+        warnings.warn(FitWarning(" ".join(sentences)), stacklevel=2)
     return fit
 
 
@@ -136,21 +136,16 @@ def _checked_names(names: Any, found: Sequence[Variable]) -> tuple[str, ...] | N
     if names is None:
         return None
     size = sum(len(own.labels) for own in found)
-    listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
-    wrong = "no list of names" if listed is None else unfit(listed)
-    if listed is None or wrong or len(listed) != size:
+    listed = isinstance(names, Iterable) and not isinstance(names, str)
+    names = tuple(names) if listed else names
+    wrong = unfit(names) if listed else "no list of names"
+    if wrong or len(names) != size:
         raise StructureError(
             found=f"names={names!r}" + f" ({wrong})" * bool(wrong),
             expected=f"{size} texts, one for each coordinate of the draws",
             fix="Name coordinates in the order in which the draws have them.",
         )
-    return listed
-
-
-def _columns(own: Variable, names: Sequence[str]) -> list[Variable]:
-    from posterity.adapters.samples.variables import variable
-
-    return [variable(n, own.values[..., i], "first") for i, n in enumerate(names)]
+    return names
 
 
 def _families(

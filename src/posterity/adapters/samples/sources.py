@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.samples.variables import Variable, numbers, variable
+from posterity.adapters.samples.variables import Variable, numbers, on, variable
 from posterity.errors import StructureError, UsageError
 
 CHAIN = ("chain", ".chain", "chain__", "chain_id")
@@ -26,14 +26,19 @@ def variables_of(draws: Any, chains: Any, named: bool) -> tuple[list[Variable], 
     ``named`` says that coordinates have names, as draws of chains would not.
     """
     package = type(draws).__module__.partition(".")[0]
-    if package == "numpyro" and hasattr(draws, "get_samples"):
-        return _numpyro(draws, chains)
+    run = package == "numpyro" and hasattr(draws, "get_samples")
+    if run or package in ("arviz", "xarray", "arviz_base"):
+        if chains is not None:
+            raise UsageError(
+                found=f"chains={chains!r} beside {type(draws).__name__}",
+                expected="draws that say themselves which axis is what",
+                fix="Leave chains= out.",
+            )
+        return _numpyro(draws) if run else (_dataset(draws), [])
     if package == "pandas":
         return _table(draws, chains), []
     if hasattr(draws, "draws_pd"):  # CmdStanPy
         return _table(draws.draws_pd(), chains), []
-    if package in ("arviz", "xarray", "arviz_base"):
-        return _dataset(draws, chains), []
     if hasattr(draws, "position"):  # states of BlackJAX
         draws = draws.position
     if isinstance(draws, str | bytes) or draws is None:
@@ -185,14 +190,8 @@ def _by_chain(table: Any) -> tuple[Any, int | None]:
 # --- ArviZ and xarray ----------------------------------------------------------------------------
 
 
-def _dataset(data: Any, chains: Any) -> list[Variable]:
+def _dataset(data: Any) -> list[Variable]:
     """The group ``posterior``, its coordinates as labels."""
-    if chains is not None:
-        raise UsageError(
-            found=f"chains={chains!r} beside {type(data).__name__}",
-            expected="data that say themselves which axis is what",
-            fix="Leave chains= out.",
-        )
     group = data
     if not hasattr(data, "data_vars") or "posterior" in getattr(data, "children", {}):
         try:
@@ -225,16 +224,54 @@ def _dataset(data: Any, chains: Any) -> list[Variable]:
 # --- NumPyro -------------------------------------------------------------------------------------
 
 
-def _numpyro(mcmc: Any, chains: Any) -> tuple[list[Variable], list[str]]:
-    """Latent sites on the supports that the model gives them; deterministic ones follow."""
-    from posterity.adapters.samples.numpyro_run import latent
+def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
+    """Latent sites on the supports that the model gives them; deterministic ones follow.
 
-    if chains is not None:
+    With them comes a note for each site whose support has no map of the library.
+    """
+    from posterity.adapters.numpyro.sites import support_of
+
+    if getattr(mcmc, "last_state", None) is None:
         raise UsageError(
-            found=f"chains={chains!r} beside an MCMC", expected="a run, which knows its chains",
-            fix="Leave chains= out.",
-        )  # fmt: skip
-    return latent(mcmc)
+            found="an MCMC that has not been run",
+            expected="one with draws",
+            fix="Call mcmc.run(key, ...) first.",
+        )
+    drawn = mcmc.get_samples(group_by_chain=True)
+    sites = _sites(mcmc)
+    if sites is None:
+        if not isinstance(drawn, dict):
+            return [variable("", drawn, "first")], []
+        return [variable(name, values, "first") for name, values in drawn.items()], []
+    found, notes = [], []
+    for name, site in sites.items():
+        if name not in drawn:
+            continue
+        own = variable(name, drawn[name], "first")
+        try:
+            own = on(own, support_of(name, site))
+        except UsageError as error:
+            if site["fn"].support.is_discrete:
+                raise
+            notes.append(f"{error.found} is taken for any real number")
+        found.append(own)
+    return found, notes
+
+
+def _sites(mcmc: Any) -> dict[str, Any] | None:
+    """Of the model, run once as it was run then; None of a sampler of a potential alone."""
+    model = getattr(mcmc.sampler, "model", None)
+    if model is None:
+        return None
+    import jax
+
+    from posterity.adapters.numpyro.sites import latent_sites, library
+
+    handlers = library().handlers
+    seeded = handlers.seed(model, jax.random.key(0))
+    # What a run was made with it keeps for itself alone; ArviZ reads it there too.
+    trace = handlers.trace(seeded).get_trace(*mcmc._args, **mcmc._kwargs)
+    return latent_sites(trace)
 
 
 def _unknown(draws: Any) -> UsageError:

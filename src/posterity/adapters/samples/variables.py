@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arguments import COUNT, one_of
+from posterity.arrays.namespace import namespace
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import some
 from posterity.families.supports import (
@@ -96,19 +97,16 @@ def numbers(values: Any, name: str) -> Array:
     """As float64; a StructureError of what are no real numbers."""
     try:
         found = np.asarray(values)
+        wrong = "" if found.dtype.kind in "iuf" else f"values of type {found.dtype}"
     except ValueError as error:  # ragged lists
-        raise _no_numbers(name, f"{type(values).__name__} that is no array ({error})") from error
-    if found.dtype.kind not in "iuf":
-        raise _no_numbers(name, f"values of type {found.dtype}")
+        found, wrong = np.zeros(0), f"{type(values).__name__} that is no array ({error})"
+    if wrong:
+        raise StructureError(
+            found=f"{wrong} as draws of {name!r}",
+            expected="arrays of real numbers",
+            fix="Leave the variable out; of complex numbers pass real and imaginary parts.",
+        )
     return found.astype(np.float64)
-
-
-def _no_numbers(name: str, what: str) -> StructureError:
-    return StructureError(
-        found=f"{what} as draws of {name!r}",
-        expected="arrays of real numbers",
-        fix="Leave the variable out; of complex numbers pass real and imaginary parts.",
-    )
 
 
 def runs(values: Array, chains: Any, name: str) -> Array:
@@ -146,9 +144,7 @@ def check_finite(values: Array, name: str) -> None:
     if not np.isfinite(values).all():
         bad = ~np.isfinite(values)
         chain, draw, *place = (int(i) for i in np.argwhere(bad)[0])
-        at = labels_of(name or EVENT, values.shape[2:])[
-            int(np.ravel_multi_index(place, values.shape[2:])) if place else 0
-        ]
+        at = f"{name or EVENT}[{','.join(map(str, place))}]" if place else name or EVENT
         raise ParameterError(
             found=f"{int(bad.sum())} draws of {name or EVENT!r} that are NaN or infinite, the "
             f"first of {at!r} at chain {chain}, draw {draw}",
@@ -197,8 +193,6 @@ def on(own: Variable, support: Any) -> Variable:
     if support is PositiveDefiniteMatrices:
         values = (values + np.swapaxes(values, -1, -2)) / 2
     made = support(own.shape)
-    from posterity.arrays.namespace import namespace
-
     inside = np.asarray(made.holds(namespace(values), values))
     if not inside.all():
         worst = values[np.unravel_index(int(np.argmin(inside)), inside.shape)]

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -11,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.adapters.tables.headers import has_spread, roles_of
 from posterity.adapters.tables.laws import from_table, to_table
 from posterity.adapters.tables.reader import (
     DECIMAL,
@@ -35,6 +35,63 @@ _LOPSIDED = 0.02
 """Of an interval's width: how far from its middle rounding may put the estimate."""
 _LEAST, _MOST = 1.6, 13.0
 """Standard deviations to a limit: from 90 % of a Gaussian to 95 % of one degree of freedom."""
+
+
+HEADERS = {
+    "name": "|name|names|parameter|param|term|variable|unnamed: 0|rowname|rownames|index",
+    "mean": "mean|posterior mean|estimate|coef|coefficient",
+    "sd": "sd|std|stdev|std dev|standard deviation|se|std err|std error|standard error|bse",
+    "variance": "variance|var",
+    "lower": "2.5 %|[0.025|0.025|conf low|[95% conf|lower|lower 95%|q2.5",
+    "upper": "97.5 %|0.975]|0.975|conf high|interval]|upper|upper 95%|q97.5",
+}
+"""By role, parted by ``|``. Capitals and blanks do not matter, nor, in words, dots and low
+lines.
+"""
+
+
+def _key(header: str) -> str:
+    """``Std. Error``, ``std.error`` and ``std_error`` are one; ``2.5 %`` is not ``25 %``."""
+    wordy = not any(map(str.isdigit, header.replace("95%", "")))
+    return re.sub(r"[\s._]" if wordy else r"\s", "", header.lower())
+
+
+ROLES = {_key(header): role for role, headers in HEADERS.items() for header in headers.split("|")}
+
+
+def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """The place of each role's column, and the headers that have none.
+
+    Raises:
+        StructureError: if a role is there twice, or what is needed is not there.
+
+    >>> roles_of(["", "Estimate", "Std. Error", "t value"])
+    ({'name': 0, 'mean': 1, 'sd': 2}, ['t value'])
+    """
+    found: dict[str, int] = {}
+    unused, wrong = [], ""
+    for place, name in enumerate(header):
+        role = ROLES.get(_key(name))
+        if role is None:
+            unused.append(name)
+        elif role in found:
+            wrong = f"two columns of a parameter's {role}: {header[found[role]]!r} and {name!r}"
+        else:
+            found[role] = place
+    if "sd" in found and "variance" in found:
+        wrong = f"both {header[found['sd']]!r} and {header[found['variance']]!r}"
+    if "name" not in found or "mean" not in found:
+        wrong = f"columns {some(list(header))}"
+    if ("lower" in found) != ("upper" in found):
+        wrong = "one limit of an interval without the other"
+    if wrong:
+        raise StructureError(
+            found=wrong,
+            expected="one column 'name', one 'mean' (or 'estimate', 'coef'), and one 'sd' (or "
+            "'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
+            fix="Name the columns so, and leave others of the same meaning out.",
+        )
+    return found, unused
 
 
 class Moments(NamedTuple):
@@ -62,7 +119,7 @@ def read(
 
     Args:
         path: a ``.csv`` (or ``.tsv``, ``.txt``) with a row a parameter, under the headers of
-            :data:`~posterity.adapters.tables.headers.HEADERS`; or a ``.json`` with ``"mean"``
+            :data:`HEADERS`; or a ``.json`` with ``"mean"``
             and ``"sd"`` or ``"covariance"``, by name or beside ``"names"``.
         covariance: a second table, with the names on its rows and columns, in any order.
         family: as of :func:`from_table`; a JSON file may name it.
@@ -164,7 +221,7 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = read_cells(path, unnamed=True)
     try:
         roles, unused = roles_of(cells.header)
-        if not has_spread(roles) and covariance is None:
+        if not {"sd", "variance", "upper"} & roles.keys() and covariance is None:
             raise StructureError(
                 found=f"means without standard deviations: columns {some(list(cells.header))}",
                 expected="a column 'sd', 'se', 'std. error' or 'variance', or limits",

@@ -72,19 +72,21 @@ def from_table(
     one_of(*FAMILIES).check(family=family)
     count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
     names = checked(names, count, "the parameters of a table")
-    mean = _vector(names, mean, "mean")
+    shape = (len(names),)
+    mean = _finite(names, _array(mean, shape, "mean"), "mean")
     if sd is not None:
-        sd = _positive(names, _vector(names, sd, "sd"))
-    if family in ("gamma", "beta"):
-        if sd is None:
-            raise _no_covariance(family)
-        return _by_parameter(family, names, mean, sd)
-    if covariance is not None:
+        sd = _positive(names, _finite(names, _array(sd, shape, "sd"), "sd"))
+    if sd is None:
         covariance = _covariance(names, covariance)
-        if family == "diagonal":
-            raise _no_covariance(family)
+        if family != "gaussian":
+            raise UsageError(
+                found=f"a covariance for family {family!r}",
+                expected="standard deviations, or family 'gaussian'",
+                fix="Leave the covariance or the family out; nothing is dropped unasked.",
+            )
         return Gaussian.from_standard(mean, covariance).named(names)
-    assert sd is not None
+    if family in ("gamma", "beta"):
+        return _by_parameter(family, names, mean, sd)
     if family == "gaussian":
         return Gaussian.from_standard(mean, np.diag(sd**2)).named(names)
     return DiagonalGaussian.from_standard(mean, sd**2).named(names)
@@ -172,23 +174,31 @@ def tidy(value: Any) -> float:
 # --- moments -------------------------------------------------------------------------------------
 
 
-def _vector(names: Sequence[str], values: Any, what: str) -> np.ndarray:
+def _array(values: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """Numbers of this shape, which the names of the parameters say."""
+    size = shape[0]
     try:
         found = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise ParameterError(
-            found=f"{what} {values!r}", expected="numbers", fix="Pass a number a parameter."
+            found=f"{what} {str(values)[:80]}",
+            expected="numbers" + f", in {size} rows of {size}" * (len(shape) > 1),
+            fix="Pass a number a parameter.",
         ) from error
-    if found.shape != (len(names),):
+    if found.shape != shape:
         raise StructureError(
-            found=f"{what} of shape {found.shape} for {len(names)} names",
-            expected=f"shape ({len(names)},)",
+            found=f"{what} of shape {found.shape} for {size} names",
+            expected=f"shape {shape}",
             fix="Pass a number a parameter.",
         )
-    for name, value in zip(names, found, strict=True):
-        if not math.isfinite(value):
-            raise _unfit(name, f"{what} {value}", "a finite number")
     return found
+
+
+def _finite(names: Sequence[str], values: np.ndarray, what: str) -> np.ndarray:
+    for name, value in zip(names, values, strict=True):
+        if not np.isfinite(value).all():
+            raise _unfit(name, f"{what} {value}", "a finite number")
+    return values
 
 
 def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
@@ -201,21 +211,7 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
 def _covariance(names: Sequence[str], covariance: Any) -> np.ndarray:
     """Symmetric and positive definite, as its correlations are within rounding."""
     size = len(names)
-    try:
-        matrix = np.asarray(covariance, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ParameterError(
-            found=f"covariance {str(covariance)[:80]}",
-            expected=f"numbers, in {size} rows of {size}",
-            fix="Give a row and a column a parameter.",
-        ) from error
-    if matrix.shape != (size, size):
-        raise StructureError(
-            found=f"a covariance of shape {matrix.shape} for {size} names",
-            expected=f"shape ({size}, {size})",
-            fix="Give a row and a column a parameter.",
-        )
-    _vector(["covariance"] * size**2, matrix.ravel(), "entry")
+    matrix = _finite(names, _array(covariance, (size, size), "covariance"), "covariance")
     sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
     correlation = matrix / np.outer(sd, sd)
     skew = abs(correlation - correlation.T)
@@ -316,14 +312,6 @@ def _columns(family: str, names: list[str], mean: Any, sd: Any) -> dict[str, Any
 def _unfit(name: str, found: str, expected: str) -> ParameterError:
     return ParameterError(
         found=f"{found} of parameter {name!r}", expected=expected, fix="Mend the table there."
-    )
-
-
-def _no_covariance(family: str) -> UsageError:
-    return UsageError(
-        found=f"a covariance for family {family!r}",
-        expected="standard deviations, or family 'gaussian'",
-        fix="Leave the covariance or the family out; nothing is dropped unasked.",
     )
 
 

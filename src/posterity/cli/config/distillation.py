@@ -79,7 +79,7 @@ class Sampler(Table):
     decay: Weight | None = None
     floor: Positive | None = None
     chains: Count | None = None
-    batch: Count | None = None
+    batch_size: Count | None = None
     thin: Count | None = None
     climb: Natural | None = None
     burn_in: Natural | None = None
@@ -102,7 +102,7 @@ class Student(Table):
     hidden: list[Count] | None = None
     split: bool = False
     steps: Count | None = None
-    batch: Count | None = None
+    batch_size: Count | None = None
     learning_rate: Positive | None = None
     reservoir: Natural | None = None
     tolerance: Positive | None = None

@@ -10,8 +10,8 @@ from posterity.cli.config.distillation import MODELS, Data, Model, Prior, record
 from posterity.cli.config.schema import Count, Positive, Seed, msgspec
 from posterity.cli.config.toml import made, one_of, read
 from posterity.errors import PosterityError, UsageError
-from posterity.pursuit import Best, Fixed, Flatness, Joint, Schedule, Temper
-from posterity.pursuit.tempers import SEVERAL
+from posterity.pursuit import Best, Fixed, Flatness, Joint, LambdaSchedule, Schedule
+from posterity.pursuit.schedules import SEVERAL
 
 PAGE = "docs/pursue.md"
 PARTIAL = ".partial"
@@ -26,19 +26,19 @@ class Table(schema.Table):
 
 
 class Pursuit(Table):
-    """As :func:`posterity.pursue`; ``base`` is a kind of component, ``batch`` the joint's."""
+    """As :func:`posterity.pursue`; ``base`` is a kind of component, ``batch_size`` the joint's."""
 
     base: Literal["diagonal", "full", "low-rank"] = "diagonal"
     components: Count | None = None
-    temper: str | Positive | dict[str, Any] | None = None
+    schedule: str | Positive | dict[str, Any] | None = None
     weights: Literal["corrective", "line", "harmonic"] | None = None
     polish: str = "each"
-    batch: Count | None = None
+    batch_size: Count | None = None
     attempts: Count | None = None
     finalists: Count | None = None
     samples: Count | None = None
     nodes: Count | None = None
-    steps: Count | None = None
+    iterations: Count | None = None
 
 
 class Output(Table):
@@ -112,12 +112,12 @@ def _job(about: Config, path: Path) -> Job:
     x, y, names, notes = records(kind, data)
     model, prior = one_of(MODELS, kind.kind, "model.kind")(kind, about.prior, x, y)
     joint = functools.partial(Joint, model, prior, (x, y))
-    options = how.given("base", "batch", "temper", "polish")
+    options = how.given("base", "batch_size", "schedule", "polish")
     options["polish"] = one_of(POLISH, how.polish, "pursuit.polish")
-    if how.temper is not None:
-        options["temper"] = _temper(how.temper)
+    if how.schedule is not None:
+        options["schedule"] = _lambdas(how.schedule)
     return Job(
-        target=_made(joint, {"batch": how.batch}, "pursuit"),
+        target=_made(joint, {"batch_size": how.batch_size}, "pursuit"),
         base=how.base,
         options=options,
         seed=about.seed,
@@ -148,14 +148,14 @@ def _schedule(*, values: list[Any]) -> Schedule:
     return Schedule(lambda number: values[min(number, len(values)) - 1])
 
 
-TEMPERS = {"best": _best, "fixed": Fixed, "schedule": _schedule, "flatness": Flatness}
+SCHEDULES = {"best": _best, "fixed": Fixed, "schedule": _schedule, "flatness": Flatness}
 
 
-def _temper(given: str | float | dict[str, Any]) -> Temper:
+def _lambdas(given: str | float | dict[str, Any]) -> LambdaSchedule:
     """A rule by its name, with its options in a table; a number is a λ that stays."""
-    place = "pursuit.temper"
+    place = "pursuit.schedule"
     if isinstance(given, float | int):
         return Fixed(given)
     options = dict(given) if isinstance(given, dict) else {"kind": given}
-    make = one_of(TEMPERS, options.pop("kind", None), f"{place}.kind")
+    make = one_of(SCHEDULES, options.pop("kind", None), f"{place}.kind")
     return _made(make, options, place)

@@ -12,7 +12,6 @@ from posterity.cli.report.numbers import MOST_ROWS
 
 STATES = {
     "converged": "has converged",
-    "cut short": "was cut short",
     "not converged": "has not converged",
 }
 COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
@@ -28,7 +27,7 @@ def text(data: dict[str, Any]) -> RenderableType:
             _estimate(row["elbo"], row["standard_error"]),
             "" if row is trace[0] else _estimate(row["gain"], row["gain_error"]),
             "polish" if row["alpha"] is None else _shown(row["alpha"], ".3f"),
-            "" if row["alpha"] is None else _shown(row["temper"], ".2f"),
+            "" if row["alpha"] is None else _shown(row["lam"], ".2f"),
             _shown(row["effective"], ".2f"),
             f"{row['evaluations']:,}",
         )

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from posterity.arguments import POSITIVE, SHARE, Constraint
+from posterity.distillation.pytrees import leaves
 from posterity.distillation.sampling import noise as noises
 from posterity.distillation.sampling import schedules
 from posterity.distillation.sampling.schedules import NONNEGATIVE, StepSize, size_at
@@ -54,6 +55,7 @@ class Info(NamedTuple):
     gives it at temperature one: the temperature that the chain moves at."""
 
 
+@leaves("step_size", "temperature")
 @dataclasses.dataclass(frozen=True)
 class SGLD:
     """Stochastic-gradient Langevin dynamics.
@@ -94,6 +96,7 @@ class SGLD:
         return _langevin(self, state, gradient, state.scale, None, key)
 
 
+@leaves("step_size", "temperature")
 @dataclasses.dataclass(frozen=True)
 class PreconditionedSGLD:
     """SGLD that divides each entry's step size by a running root mean square of its gradient.
@@ -162,6 +165,7 @@ class PreconditionedSGLD:
         return _times(state.scale, jax.tree.map(own, state.memory))
 
 
+@leaves("step_size", "temperature")
 @dataclasses.dataclass(frozen=True)
 class SGHMC:
     """Stochastic-gradient Hamiltonian Monte Carlo: momentum with friction.
@@ -278,14 +282,14 @@ def _info(size: jax.Array, gradient: Any, scale: Any, move: Any, variance: float
 
 
 def _mean_square(tree: Any, scale: Any, *, invert: bool) -> jax.Array:
-    leaves = jax.tree.leaves(tree)
+    parts = jax.tree.leaves(tree)
     if scale is None:
-        total = sum(jnp.sum(leaf**2) for leaf in leaves)
+        total = sum(jnp.sum(leaf**2) for leaf in parts)
     else:
         weigh = lambda leaf, s: leaf**2 / s if invert else leaf**2 * s
-        pairs = zip(leaves, jax.tree.leaves(scale), strict=True)
+        pairs = zip(parts, jax.tree.leaves(scale), strict=True)
         total = sum(jnp.sum(weigh(leaf, s)) for leaf, s in pairs)
-    return jnp.asarray(total / max(sum(leaf.size for leaf in leaves), 1))
+    return jnp.asarray(total / max(sum(leaf.size for leaf in parts), 1))
 
 
 def _times(scale: Any, other: Any) -> Any:

@@ -1,10 +1,8 @@
 """Stochastic-gradient chains as a teacher: several at a time, each of them a posterior's draws."""
 
-import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,19 +10,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import COUNT, NATURAL
-from posterity.distillation.predictive import Predictive
+from posterity.arguments import COUNT, NATURAL, Constraint, renamed
+from posterity.distillation.heads import Head
+from posterity.distillation.pytrees import rebuilt
 from posterity.distillation.sampling import tuning
-from posterity.distillation.sampling.kernels import SGLD, PreconditionedSGLD
+from posterity.distillation.sampling.averages import BatchMeans
+from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, PreconditionedSGLD
+from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import check_key
-from posterity.distillation.sampling.tally import Tally
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
 from posterity.distillation.teachers import Draws, Health, Teacher
-from posterity.errors import ConvergenceWarning, ParameterError, UsageError
+from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
 from posterity.models import Model
+from posterity.status import Progress, ProgressCallback
 
-BATCH = 100
+BATCH_SIZE = 100
 CHAINS = 16
 LARGE = 20_000
 """Weights from which one chain is run by default, as one takes all there is of a machine."""
@@ -33,21 +34,28 @@ CLIMB = 2000
 BURN_IN = (1000, 20_000)
 """The least and the most steps that are made before any draw counts, unless told otherwise."""
 CHUNK = 250
-WARM = 0.15
+OFF = 0.15
 """How far a temperature may be from what it should be, as a share."""
 SURE = 4.0
 """Standard errors from which a difference counts: the worst of several groups is looked at."""
 EVERY = 8
 """Draws from one look at the temperature to the next."""
+KERNEL = Constraint(
+    "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
+    "step size that can be found is for a scale that stays, so not PreconditionedSGLD's",
+    lambda own: (
+        isinstance(own, SGLD | SGHMC)
+        or (isinstance(own, PreconditionedSGLD) and own.step_size is not None)
+    ),
+)
 
 
 class State(NamedTuple):
     """Chains as they stand, and what tells whether they sample what they should."""
 
-    kernel: Any
-    tally: Tally
-    """Of the chains' temperature."""
-    level: Any
+    kernel: KernelState
+    temperatures: BatchMeans
+    level: jax.Array
     """The log density estimate of each chain, in nats, as it was seen last."""
 
 
@@ -64,7 +72,7 @@ class Langevin(Teacher):
             curvature of its worst direction and once for the minibatch noise of its worst
             coordinate.
         chains: how many; by default 16 of small networks, one of large ones.
-        batch: records of a minibatch; all where there are fewer.
+        batch_size: records of a minibatch; all where there are fewer.
         thin: steps from one draw to the next.
         climb: steps of Adam by which a network's chains first climb to the posterior's mass; other
             models start at the mode, spread as the curvature says.
@@ -88,13 +96,14 @@ class Langevin(Teacher):
     """
 
     target: Target
-    kernel: Any = eqx.field(static=True)
+    kernel: Kernel
+    climb: int
+    burn_in: int | None
     chains: int = eqx.field(static=True)
     thin: int = eqx.field(static=True)
-    climb: int = eqx.field(static=True)
-    burn_in: int | None = eqx.field(static=True)
     scaled: bool = eqx.field(static=True)
 
+    @renamed(batch="batch_size")
     def __init__(
         self,
         model: Model,
@@ -103,43 +112,32 @@ class Langevin(Teacher):
         *,
         kernel: Any = None,
         chains: int | None = None,
-        batch: int = BATCH,
+        batch_size: int = BATCH_SIZE,
         thin: int = 1,
         climb: int = CLIMB,
         burn_in: int | None = None,
         scaled: bool | None = None,
     ):
-        kernel = SGLD() if kernel is None else kernel
-        if not all(hasattr(kernel, name) for name in ("init", "step", "step_size", "noise")):
-            raise UsageError(
-                found=f"kernel={kernel!r}",
-                expected="SGLD(...), PreconditionedSGLD(...) or SGHMC(...)",
-                fix="Pass one of posterity.distillation's kernels.",
-            )
-        if isinstance(kernel, PreconditionedSGLD) and kernel.step_size is None:
-            raise UsageError(
-                found="PreconditionedSGLD without a step size",
-                expected="a step size: the one that is found is for a scale that stays",
-                fix="Pass PreconditionedSGLD(step_size=1e-3), or SGLD() for a fixed scale.",
-            )
+        self.kernel = SGLD() if kernel is None else kernel
+        KERNEL.check(kernel=self.kernel)
         COUNT.check(thin=thin)
         COUNT.or_none().check(chains=chains)
         NATURAL.check(climb=climb)
         NATURAL.or_none().check(burn_in=burn_in)
         size = getattr(model, "size", 0)
         self.chains = chains or (1 if isinstance(size, int) and size >= LARGE else CHAINS)
-        self.kernel, self.thin, self.climb, self.burn_in = kernel, thin, climb, burn_in
-        self.scaled = kernel.step_size is None if scaled is None else scaled
+        self.thin, self.climb, self.burn_in = thin, climb, burn_in
+        self.scaled = self.kernel.step_size is None if scaled is None else scaled
         self.target = target(
-            model, prior, data, batch=batch, chains=self.chains, noise=kernel.noise
+            model, prior, data, batch_size=batch_size, chains=self.chains, noise=self.kernel.noise
         )
 
-    def predictive(self, x: Any) -> Predictive:
-        """As the model says."""
+    def head(self, x: Any) -> Head:
+        """As the model predicts."""
         own = self.target
         at = own.start(1, key=jax.random.key(0))
         z = jax.eval_shape(lambda at: jax.tree.map(lambda leaf: leaf[0], own.constrained(at)), at)
-        return Predictive.of(own.model, z, x)
+        return Head.of_model(own.model, z, x)
 
     @property
     def layers(self) -> Layers | None:
@@ -167,28 +165,26 @@ class Langevin(Teacher):
                     self.target, positions, self.chains, self.climb, key=second
                 )
             scale, size = self._scale(positions, key=third)
-            state = self._counted(self._moving.init(positions, scale))
+            state = self._counted(self._kernel.init(positions, scale))
             draws = max(CHUNK // self.thin, 1)
-            for number in range(-(-self._burns(size) // (draws * self.thin))):
+            for number in range(-(-self._burn_in(size) // (draws * self.thin))):
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
             return self._counted(state.kernel)
 
     def blank(self) -> State:
         """The shapes of a state: the scale's follow from how it is found."""
-        at = self.target.start(self.chains, key=jax.random.key(0))
 
         def begun(at: Any) -> State:
             narrow = lambda leaf: jnp.expand_dims(leaf.take(0, self.target.axis), self.target.axis)
-            one = lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype)
             scale = None
             if self.scaled and isinstance(self.target, WeightsTarget):
                 scale = jax.tree.map(narrow, at)
             elif self.scaled or self.kernel.step_size is None:
-                scale = jax.tree.map(one, at)
-            return self._counted(self._moving.init(at, scale))
+                scale = _ones(at)
+            return self._counted(self._kernel.init(at, scale))
 
-        return jax.eval_shape(begun, at)
+        return jax.eval_shape(begun, self.target.start(self.chains, key=jax.random.key(0)))
 
     def _scale(self, positions: Any, *, key: jax.Array) -> tuple[Any, float | None]:
         """What multiplies the step size, with the size in it where that was to be found."""
@@ -196,30 +192,29 @@ class Langevin(Teacher):
         if not (sought or self.scaled):
             return None, None
         scaled = self.scaled and isinstance(self.target, WeightsTarget)
-        found = tuning.tuned(self.target, positions, self.chains, scaled=scaled, key=key)
-        size = found.size if sought else 1.0
-        one = jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), positions)
-        scale = one if found.scale is None else found.scale
-        return jax.tree.map(lambda leaf: size * leaf, scale), found.size if sought else None
+        tuned = tuning.tuned(self.target, positions, self.chains, scaled=scaled, key=key)
+        size = tuned.size if sought else 1.0
+        scale = _ones(positions) if tuned.scale is None else tuned.scale
+        return jax.tree.map(lambda leaf: size * leaf, scale), tuned.size if sought else None
 
     @property
-    def _moving(self) -> Any:
+    def _kernel(self) -> Kernel:
         """The kernel; with a size of one where the size that was found is in the scale."""
         if self.kernel.step_size is None:
-            return dataclasses.replace(self.kernel, step_size=1.0)
+            return rebuilt(type(self.kernel), vars(self.kernel) | {"step_size": 1.0})
         return self.kernel
 
-    def _burns(self, size: float | None) -> int:
+    def _burn_in(self, size: float | None) -> int:
         if self.burn_in is not None:
             return self.burn_in
         least, most = BURN_IN
         return least if size is None else min(max(math.ceil(10 / size), least), most)
 
-    def _counted(self, kernel: Any) -> State:
+    def _counted(self, kernel: KernelState) -> State:
         """From here on draws count."""
         at = kernel.position
-        shape = jax.eval_shape(self.target.warmth, at, at).shape
-        return State(kernel, Tally.empty(shape), jnp.zeros(self.chains, jnp.float32))
+        shape = jax.eval_shape(self.target.temperatures, at, at).shape
+        return State(kernel, BatchMeans.empty(shape), jnp.zeros(self.chains, jnp.float32))
 
     def advance(self, state: State, *, key: jax.Array) -> State:
         """As many steps as lead to the next draw."""
@@ -233,16 +228,15 @@ class Langevin(Teacher):
         at = state.kernel.position
         minibatch = self.target.minibatch(self.chains, key=first)
         level, gradient = self.target.value_and_gradient(at, minibatch)
-        kernel, _ = self._moving.step(state.kernel, gradient, key=second)
+        kernel, _ = self._kernel.step(state.kernel, gradient, key=second)
         if not looked:
             return state._replace(kernel=kernel)
-        looks = state.kernel.step // self.thin % EVERY == 0
-        tally = jax.lax.cond(
-            looks,
-            lambda: state.tally.with_(self.target.warmth(at, gradient)),
-            lambda: state.tally,
+        temperatures = jax.lax.cond(
+            state.kernel.step // self.thin % EVERY == 0,
+            lambda: state.temperatures.with_(self.target.temperatures(at, gradient)),
+            lambda: state.temperatures,
         )
-        return State(kernel, tally, level)
+        return State(kernel, temperatures, level)
 
     def draws(self, state: State) -> Any:
         """The positions of the chains."""
@@ -274,40 +268,45 @@ class Langevin(Teacher):
             )
 
     def health(self, state: State) -> Health:
-        """Whether chains are as warm as they should be."""
+        """Whether the chains' temperature is what it should be."""
         self.check(state)
-        each, errors = state.tally.mean()
-        wanted = getattr(self.kernel, "temperature", 1.0)
+        each, errors = state.temperatures.mean()
+        wanted = self.kernel.temperature
         if not np.isfinite(errors).all() or callable(wanted) or not wanted:
             return Health()
-        found, off = float(each.mean()), each / wanted - 1
-        sure = np.abs(each - wanted) > SURE * errors
+        off, sure = each / wanted - 1, np.abs(each - wanted) > SURE * errors
         reasons = []
-        if (sure & (off > WARM)).any():
+        if (sure & (off > OFF)).any():
             reasons.append(
                 f"the chains are too warm (temperature {each.max():.2f}, not {wanted:g}, in the "
                 "worst group of coordinates): the step size is too large for the posterior, or "
                 "burn_in too short"
             )
-        if (sure & (off < -WARM)).any():
+        if (sure & (off < -OFF)).any():
             reasons.append(
                 f"the chains still spread (temperature {each.min():.2f}, not {wanted:g}, in the "
                 "slowest group of coordinates): they have not explored the posterior; raise "
                 "burn_in and steps"
             )
-        return Health(tuple(reasons), found)
+        return Health(tuple(reasons), float(each.mean()))
 
     # --- draws to keep ---------------------------------------------------------------------------
 
+    @renamed(draws="samples")
     def sample(
-        self, draws: int, *, key: jax.Array, progress: Callable[[int], Any] | None = None
+        self,
+        samples: int,
+        *,
+        key: jax.Array | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Draws:
         """So many draws of every chain, ``thin`` steps apart, to be kept.
 
         Args:
-            draws: of each chain; memory grows with them, which :func:`posterity.distill` avoids.
-            key: of the start, the minibatches and the noise.
-            progress: called with the number of draws made, now and then.
+            samples: draws of each chain; memory grows with them, which :func:`posterity.distill`
+                avoids.
+            key: of the start, the minibatches and the noise; ``jax.random.key(0)`` by default.
+            progress: called now and then, its ``step`` the draws made of each chain.
 
         Warns:
             ConvergenceWarning: if the chains are too warm, or still spread.
@@ -315,39 +314,42 @@ class Langevin(Teacher):
         Raises:
             ParameterError: if a chain diverged.
         """
-        COUNT.check(draws=draws)
+        COUNT.check(samples=samples)
+        key = jax.random.key(0) if key is None else key
         check_key(key)
         first, second = jax.random.split(key)
-        kept = []
+        parts = []
         with jax.enable_x64(False):
             state = self.begin(key=first)
-            for begin in range(0, draws, CHUNK):
-                each = min(CHUNK, draws - begin)
-                own = jax.random.fold_in(second, begin)
-                state, found = _kept(self, state, each, own)
+            for begin in range(0, samples, CHUNK):
+                each = min(CHUNK, samples - begin)
+                state, drawn = _kept(self, state, each, jax.random.fold_in(second, begin))
                 self.check(state)
-                kept.append(jax.tree.map(np.asarray, found))
+                parts.append(jax.tree.map(np.asarray, drawn))
                 if progress is not None:
-                    progress(begin + each)
+                    progress(Progress(begin + each, samples))
             health = self.health(state)
         for reason in health.reasons:
-            warnings.warn(f"Draws may not be the posterior's: {reason}.", ConvergenceWarning,
-                          stacklevel=3)  # fmt: skip  # an equinox module calls its methods itself
-        samples = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
-        merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples)
-        return Draws(self.target.model, merged, x=self.inputs())
+            warnings.warn(
+                f"Draws may not be the posterior's: {reason}.",
+                ConvergenceWarning,
+                stacklevel=4,  # an equinox module calls its methods itself
+            )
+        stack = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        stack = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stack)
+        return Draws(self.target.model, stack, x=self.inputs())
 
 
-def _on(teacher: Langevin, state: State, key: jax.Array, numbers: Any) -> Any:
-    step = lambda state, number: (
-        teacher._step(state, jax.random.fold_in(key, number)), None
-    )  # fmt: skip
-    return jax.lax.scan(step, state, numbers)[0]
+def _ones(tree: Any) -> Any:
+    """A one for each leaf, with as many axes."""
+    return jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), tree)
 
 
 @functools.partial(jax.jit, static_argnums=2)
 def _several(teacher: Langevin, state: State, count: int, key: jax.Array) -> State:
-    return _on(teacher, state, key, jnp.arange(count))
+    """After so many draws' steps, the temperature of none of which is looked at."""
+    step = lambda state, number: (teacher._step(state, jax.random.fold_in(key, number)), None)
+    return jax.lax.scan(step, state, jnp.arange(count))[0]
 
 
 @functools.partial(jax.jit, static_argnums=2)

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
 
-from posterity.arrays.search import lbfgs, root_of_inverse
+from posterity.arrays.search import root_of_inverse
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
 from posterity.models import Model
@@ -56,9 +57,14 @@ def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
 
             def inside(v: np.ndarray, at: Any = at, scale: Any = scale) -> tuple[Any, np.ndarray]:
                 found, slope = value(jnp.asarray(at + scale * v), seen)
-                return found, scale * np.asarray(slope)
+                if not (np.isfinite(found) and np.isfinite(slope).all()):
+                    return 1e300, np.zeros_like(v)
+                return float(found), scale * np.asarray(slope)
 
-            at = at + scale * lbfgs(inside, np.zeros(size), most=STEPS)[0]
+            end = scipy.optimize.minimize(
+                inside, np.zeros(size), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}
+            )
+            at = at + scale * end.x
             scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
         if size > DENSE:
             return at.astype(np.float32), scale.astype(np.float32)

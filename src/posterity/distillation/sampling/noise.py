@@ -152,6 +152,11 @@ def _word(value: int) -> Any:
     return np.uint32(value & 0xFFFFFFFF)
 
 
+def generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's generator of a key: nothing is compiled for numbers that are drawn once."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
+
+
 def check_key(key: Any) -> None:
     """Raise a UsageError unless it is a typed key."""
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):

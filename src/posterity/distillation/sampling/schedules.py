@@ -10,11 +10,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from posterity.arguments import COUNT, POSITIVE, Constraint
+from posterity.distillation.pytrees import leaves
 from posterity.errors import UsageError
 
-StepSize = float | int | Callable[..., Any]
+StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A size, or a function from the number of the step to it."""
 
 NONNEGATIVE = Constraint(
@@ -22,6 +24,7 @@ NONNEGATIVE = Constraint(
 )
 
 
+@leaves("a", "b")
 @dataclasses.dataclass(frozen=True)
 class Polynomial:
     """``a (b + t)^(-gamma)``: sizes whose sum is infinite and whose squares' sum is not.
@@ -51,6 +54,7 @@ class Polynomial:
         return jnp.float32(self.a) * (jnp.float32(self.b) + _number(step)) ** -float(self.gamma)
 
 
+@leaves("size", "every")
 @dataclasses.dataclass(frozen=True)
 class Halving:
     """``size``, and after each ``every`` steps half of what it was.
@@ -114,6 +118,21 @@ class Cyclical:
         within = (jnp.asarray(step, jnp.int32) % jnp.int32(self.period)).astype(jnp.float32)
         share = (1 + jnp.cos(within * jnp.float32(jnp.pi / self.period))) / 2
         return jnp.float32(self.least) + jnp.float32(self.size - self.least) * share
+
+
+def adam(rate: Any, steady: Any, steps: Any) -> optax.GradientTransformation:
+    """Adam at a rate that stays for ``steady`` of the steps, then falls to zero by half a cosine.
+
+    All three may be traced.
+    """
+    length = jnp.maximum(steps - steady, 1).astype(jnp.float32)
+
+    def negative(count: Any) -> jax.Array:
+        late = jnp.minimum(count - steady, length)
+        falling = rate * (0.5 * (1 + jnp.cos(jnp.pi * late * (1 / length))))
+        return -jnp.where(count < steady, rate, falling)
+
+    return optax.chain(optax.scale_by_adam(), optax.scale_by_schedule(negative))
 
 
 def size_at(step_size: StepSize | None, step: Any) -> jax.Array:

@@ -16,10 +16,12 @@ from jaxtyping import Float
 
 from posterity.arguments import COUNT
 from posterity.arrays.typing import Real
+from posterity.checks import check_prior
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.laplace import laplace
-from posterity.errors import StructureError, UsageError
-from posterity.families import DiagonalGaussian, Distribution
+from posterity.distillation.teachers import outputs_of
+from posterity.errors import StructureError
+from posterity.families import DiagonalGaussian
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import unconstrained
 from posterity.models import Model, NeuralNetwork, Records
@@ -39,7 +41,7 @@ class Target(eqx.Module):
     """Arrays whose first axis counts records, in single precision."""
     count: int = eqx.field(static=True)
     """Records."""
-    batch: int = eqx.field(static=True)
+    batch_size: int = eqx.field(static=True)
     """Records of a minibatch; all of them where it is ``count``."""
     noise: str = eqx.field(static=True)
     """How places of records are drawn."""
@@ -51,22 +53,17 @@ class Target(eqx.Module):
     def start(self, chains: int, *, key: jax.Array) -> Any:
         """Positions that lie apart from one another, to begin from."""
 
-    @property
-    @abc.abstractmethod
-    def dimension(self) -> int:
-        """Numbers of one position."""
-
     @abc.abstractmethod
     def prior_density(self, positions: Any) -> Float[Real, " c"]:
         """``log p(z)`` in the coordinates of positions, in nats."""
 
     @abc.abstractmethod
-    def fit(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
-        """``log p(record | z)`` of each chain's records."""
+    def log_likelihoods(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
+        """``log p(record | z)`` of each chain's records, in nats."""
 
     @abc.abstractmethod
     def outputs(self, positions: Any, x: Any) -> Any:
-        """What each chain's model says of inputs (n, ...): (c, n, k), or a pair of these."""
+        """The outputs of each chain's model at inputs (n, ...): (c, n, k), or a pair of these."""
 
     @abc.abstractmethod
     def constrained(self, positions: Any) -> Any:
@@ -76,15 +73,15 @@ class Target(eqx.Module):
         """Records for each chain, drawn with replacement, the axes of records and chains first;
         where a batch has all records, these, without an axis for chains.
         """
-        if self.batch == self.count:
+        if self.batch_size == self.count:
             return self.data
-        places = noise.indices(key, (self.batch, chains), self.count, self.noise)
+        places = noise.indices(key, (self.batch_size, chains), self.count, self.noise)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[places], self.data)
 
     def log_densities(self, positions: Any, minibatch: Any) -> Float[Real, " c"]:
         """Estimates of the log density at each position, without bias."""
-        fit = self.fit(positions, minibatch).sum(-1)
-        return self.prior_density(positions) + fit * (self.count / self.batch)
+        total = self.log_likelihoods(positions, minibatch).sum(-1)
+        return self.prior_density(positions) + total * (self.count / self.batch_size)
 
     def value_and_gradient(self, positions: Any, minibatch: Any) -> tuple[Any, Any]:
         """The estimates (c,) and their gradients, shaped as the positions."""
@@ -97,12 +94,13 @@ class Target(eqx.Module):
         return values, gradient
 
     @abc.abstractmethod
-    def warmth(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
-        """``-z · ∇ log p(z)`` over the dimension, for groups of coordinates of each chain.
+    def temperatures(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
+        """Configurational temperatures of groups of coordinates, of each chain: ``-z · ∇ log p(z)``
+        over the number of coordinates.
 
         Under the law with density ``p`` the expectation of each is one, wherever the origin is,
         also with gradients of minibatches. A step that is too large for a direction leaves a chain
-        wider there than the law, and warmer.
+        wider there than the law, and its temperature higher.
         """
 
 
@@ -116,7 +114,7 @@ class WeightsTarget(Target):
         """Kernels scaled by the root of their inputs, so that signals neither grow nor vanish, but
         never wider than the prior; biases of zero.
         """
-        rng = generator(key)
+        rng = noise.generator(key)
 
         def one(precision: Any) -> Any:
             inputs = np.prod(precision.shape[:-1]) if precision.ndim > 1 else np.inf
@@ -125,11 +123,6 @@ class WeightsTarget(Target):
             return jnp.asarray(np.moveaxis(draws, 0, self.axis), jnp.float32)
 
         return jax.tree.map(one, self.prior[1])
-
-    @property
-    def dimension(self) -> int:
-        """All weights."""
-        return sum(leaf.size for leaf in jax.tree.leaves(self.prior[1]))
 
     def prior_density(self, positions: Any) -> Float[Real, " c"]:
         """Of Gaussians, summed."""
@@ -144,9 +137,9 @@ class WeightsTarget(Target):
     def _beside(self, leaf: Any) -> Any:
         return leaf[..., None] if self.axis else leaf[None]
 
-    def fit(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
+    def log_likelihoods(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
         """From one batch for each chain, or from all records for every one."""
-        shared = self.batch == self.count
+        shared = self.batch_size == self.count
         x, y = minibatch
         kind, variance = self.model.likelihood, self.model.noise_variance
         value = lambda outputs, y: log_likelihood(outputs, y, kind, variance)
@@ -179,7 +172,7 @@ class WeightsTarget(Target):
     def _axes_of_input(self) -> int:
         return self.data[0].ndim - 1
 
-    def warmth(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
+    def temperatures(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
         """Of each array of weights."""
 
         def one(at: Any, slope: Any) -> Any:
@@ -213,13 +206,8 @@ class ModelTarget(Target):
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
         """About the centre, as wide as the posterior is there."""
-        draws = generator(key).standard_normal((chains, len(self.centre)))
+        draws = noise.generator(key).standard_normal((chains, len(self.centre)))
         return jnp.asarray(draws, jnp.float32)
-
-    @property
-    def dimension(self) -> int:
-        """Unconstrained numbers."""
-        return len(self.centre)
 
     def prior_density(self, positions: Any) -> Float[Real, " c"]:
         """With the volume that the coordinates take."""
@@ -231,19 +219,17 @@ class ModelTarget(Target):
 
         return jax.vmap(one)(positions)
 
-    def fit(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
+    def log_likelihoods(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
         """From one batch for each chain, or from all records for every one."""
         of = lambda v, data: self.model.log_likelihood(self.event(v), data)
-        records = None if self.batch == self.count else 1
+        records = None if self.batch_size == self.count else 1
         return jax.vmap(of, in_axes=(0, records))(positions, minibatch)
 
     def outputs(self, positions: Any, x: Any) -> Any:
         """As the model says."""
-        from posterity.distillation.predictive import in_columns
+        return outputs_of(self.model, self.constrained(positions), x)
 
-        return jax.vmap(lambda v: in_columns(self.model.outputs(self.event(v), x)))(positions)
-
-    def warmth(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
+    def temperatures(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
         """Of each coordinate; of all together where there are many."""
         each = -(positions * gradient).T
         return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
@@ -262,14 +248,16 @@ class ModelTarget(Target):
         return self.centre + (factor @ v if factor.ndim == 2 else factor * v)
 
 
-def target(model: Model, prior: Any, data: Any, *, batch: int, chains: int, noise: str) -> Target:
+def target(
+    model: Model, prior: Any, data: Any, *, batch_size: int, chains: int, noise: str
+) -> Target:
     """The target of a model, a prior and records, as fast as it can be had.
 
     Raises:
         UsageError: for a prior that is no law, or not one of the model's parameters.
         StructureError, ParameterError: for data that the model cannot take.
     """
-    COUNT.check(batch=batch)
+    COUNT.check(batch_size=batch_size)
     check_prior(prior)
     model.check(data)
     records = Records.of(data)
@@ -279,9 +267,8 @@ def target(model: Model, prior: Any, data: Any, *, batch: int, chains: int, nois
         )
     data = jax.tree.map(_single, records.data)
     count = records.size
-    if model.joint:
-        batch = count
-    sizes = {"data": data, "count": count, "batch": min(batch, count), "noise": noise}
+    batch_size = count if model.joint else min(batch_size, count)
+    sizes = {"data": data, "count": count, "batch_size": batch_size, "noise": noise}
     if isinstance(model, NeuralNetwork) and isinstance(prior, DiagonalGaussian):
         if prior.event_shape != (model.size,):
             raise StructureError(
@@ -297,23 +284,6 @@ def target(model: Model, prior: Any, data: Any, *, batch: int, chains: int, nois
         return (AlongChains if along else WeightsTarget)(model=model, prior=trees, **sizes)
     centre, factor = laplace(model, prior, data)
     return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, **sizes)
-
-
-def generator(key: jax.Array) -> np.random.Generator:
-    """NumPy's generator of a key: nothing is compiled for numbers that are drawn once."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
-
-
-def check_prior(prior: Any, what: str = "a prior") -> None:
-    """Raise a UsageError unless it is one proper law."""
-    fits = isinstance(prior, Distribution) and prior.batch_shape == ()
-    if not fits or not np.all(prior.is_proper()):
-        raise UsageError(
-            found=f"{what} {prior!r}" + (", which is improper" if fits else ""),
-            expected="one proper law of the model's parameters",
-            fix="Pass model.prior(variance=...) for a network, Gaussian.from_standard(...) for a "
-            "regression; of GaussianPrior and Horseshoe take `.network(layers)`.",
-        )
 
 
 def _single(leaf: Any) -> jax.Array:

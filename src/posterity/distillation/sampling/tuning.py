@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.distillation.sampling.target import Target, generator
+from posterity.distillation.sampling.noise import generator
+from posterity.distillation.sampling.schedules import adam
+from posterity.distillation.sampling.target import Target
 
 RATE = 1e-2
 CHUNK = 250
@@ -46,27 +48,20 @@ def _gradient(target: Target, positions: Any, key: jax.Array, chains: int) -> An
 
 def climb(target: Target, positions: Any, chains: int, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
-    moments = _adam(steps).init(positions)
+    moments = adam(-RATE, 0, steps).init(positions)
     words = _words(key, steps)
     for begin in range(0, steps, CHUNK):
         some = np.zeros((CHUNK, 2), np.uint32)
         count = len(words[begin : begin + CHUNK])
         some[:count] = words[begin : begin + CHUNK]
-        positions, moments = _climbed(
-            target, positions, moments, some, np.int32(count), chains, steps
-        )
+        numbers = np.int32(count), np.int32(steps)
+        positions, moments = _climbed(target, positions, moments, some, *numbers, chains)
     return positions
 
 
-def _adam(steps: int) -> Any:
-    import optax
-
-    return optax.adam(optax.cosine_decay_schedule(-RATE, max(steps, 1)))
-
-
-@functools.partial(jax.jit, static_argnums=(5, 6))
+@functools.partial(jax.jit, static_argnums=6)
 def _climbed(
-    target: Target, positions: Any, moments: Any, words: Any, count: Any, chains: int, steps: int
+    target: Target, positions: Any, moments: Any, words: Any, count: Any, steps: Any, chains: int
 ) -> Any:
     """After the first ``count`` of so many steps, and Adam's moments then."""
 
@@ -75,7 +70,7 @@ def _climbed(
         key = jax.random.wrap_key_data(words[number])
         batch = target.minibatch(chains, key=key)
         gradient = target.value_and_gradient(positions, batch)[1]
-        moves, moments = _adam(steps).update(gradient, moments)
+        moves, moments = adam(-RATE, 0, steps).update(gradient, moments)
         return jax.tree.map(jnp.add, positions, moves), moments
 
     return jax.lax.fori_loop(0, count, one, (positions, moments))
@@ -87,14 +82,15 @@ def tuned(target: Target, positions: Any, chains: int, *, scaled: bool, key: jax
     scale = None
     if scaled:
         # Records tell how much they say of a coordinate only where a batch has not all of them.
-        part = dataclasses.replace(target, batch=max(min(target.batch, target.count // 4), 1))
+        few = max(min(target.batch_size, target.count // 4), 1)
+        part = dataclasses.replace(target, batch_size=few)
         scale = _scale(part, _spread(part, positions, chains, first))
     root = jax.tree.map(np.ones_like, jax.tree.map(np.asarray, positions))
     if scale is not None:
         root = jax.tree.map(lambda one, s: one * np.sqrt(s), root, scale)
     curvature = _curvature(target, positions, chains, root, second)
     heat = 0.0
-    if target.batch < target.count:
+    if target.batch_size < target.count:
         noise = jax.tree.map(
             lambda v, r: v * r.max(target.axis, keepdims=True) ** 2,
             _spread(target, positions, chains, third), root,
@@ -138,7 +134,7 @@ def _scale(target: Target, spread: Any) -> Any:
     """About the posterior variance of each coordinate: one over the prior's precision and the
     information of the records, which minibatch gradients show (the Fisher information).
     """
-    share = target.batch / target.count
+    share = target.batch_size / target.count
     variances = jax.tree.map(
         lambda leaf, own: 1 / (np.expand_dims(np.asarray(own), target.axis) + leaf * share),
         spread, target.prior[1],

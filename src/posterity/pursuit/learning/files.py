@@ -11,7 +11,6 @@ from posterity.ledger import Ledger
 from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.features import (
     Features,
-    ImageFeatures,
     OwnFeatures,
     VectorFeatures,
 )
@@ -49,7 +48,7 @@ def _no_check(fields: dict[str, Any]) -> None:
     del fields
 
 
-for _features in (ImageFeatures, VectorFeatures, OwnFeatures):
+for _features in (VectorFeatures, OwnFeatures):
     enrol_data(_features, write=_written, read=_read(_features))
 enrol_data(
     ConjugateLearner,

@@ -1,4 +1,4 @@
-"""λ of the component step, by name: how much the ratio ``log L/q_t`` counts against entropy.
+"""Schedules of λ, which says how much the ratio ``log L/q_t`` counts against entropy.
 
 The best component is ``h ∝ (L/q_t)^λ``: λ > 1 sharpens what is still missing, λ < 1 flattens it.
 """
@@ -24,16 +24,16 @@ SEVERAL = Constraint(
 )
 
 
-class Temper(abc.ABC):
+class LambdaSchedule(abc.ABC):
     """A rule for λ."""
 
     @property
     def count(self) -> int:
-        """How many it says to try, at the most."""
+        """How many values it gives, at the most."""
         return 1
 
     @abc.abstractmethod
-    def options(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
+    def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
         """The λ to try for component ``t`` (from 1; the first has none), of which the best stays.
 
         ``log_ratios`` are ``log L/q_t`` at points spread over where the search looks.
@@ -41,7 +41,7 @@ class Temper(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Fixed(Temper):
+class Fixed(LambdaSchedule):
     """One λ; 1 is variational inference with a penalty on similarity to what is there."""
 
     value: float | int = 1.0
@@ -49,24 +49,24 @@ class Fixed(Temper):
     def __post_init__(self) -> None:
         POSITIVE.check(value=self.value)
 
-    def options(self, t: int, log_ratios: Any) -> tuple[float, ...]:
+    def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
         """That one."""
         del t, log_ratios
         return (float(self.value),)
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule(Temper):
+class Schedule(LambdaSchedule):
     """A function of the number of the component.
 
-    >>> Schedule(lambda t: 1 / t).options(2, np.zeros(3))
+    >>> Schedule(lambda t: 1 / t).values(2, np.zeros(3))
     (0.5,)
     """
 
     function: Callable[[int], float | int]
 
-    def options(self, t: int, log_ratios: Any) -> tuple[float, ...]:
-        """What the function says.
+    def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
+        """The value of the function.
 
         Raises:
             ParameterError: unless that is a positive number.
@@ -77,13 +77,13 @@ class Schedule(Temper):
             raise ParameterError(
                 found=f"λ = {value!r} of a schedule for component {t}",
                 expected=POSITIVE.expected,
-                fix="Mend the schedule.",
+                fix="Return a positive number for every component from the second on.",
             )
         return (float(value),)
 
 
 @dataclasses.dataclass(frozen=True)
-class Flatness(Temper):
+class Flatness(LambdaSchedule):
     """The slides' heuristic: the tempered ratio is held against the uniform distribution.
 
     λ is such that ``(L/q_t)^λ`` over the points of the search is as flat as ``share`` says: its
@@ -98,7 +98,7 @@ class Flatness(Temper):
     def __post_init__(self) -> None:
         SHARE.check(share=self.share)
 
-    def options(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
+    def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
         """By bisection."""
         del t
         finite = log_ratios[np.isfinite(log_ratios)]
@@ -106,9 +106,8 @@ class Flatness(Temper):
             return (1.0,)
         wanted = np.log(max(self.share * len(finite), 1.0))
 
-        def excess(log_temper: float) -> float:
-            logs = np.exp(log_temper) * finite
-            weights = scipy.special.softmax(logs)
+        def excess(log_value: float) -> float:
+            weights = scipy.special.softmax(np.exp(log_value) * finite)
             return float(scipy.special.entr(weights).sum()) - wanted
 
         low, high = np.log(LEAST), np.log(MOST)
@@ -116,25 +115,25 @@ class Flatness(Temper):
             return (LEAST,)
         if excess(high) >= 0:
             return (MOST,)
-        found: Any = scipy.optimize.brentq(excess, low, high)
-        return (float(np.exp(found)),)
+        root: Any = scipy.optimize.brentq(excess, low, high)
+        return (float(np.exp(root)),)
 
 
 @dataclasses.dataclass(frozen=True)
-class Best(Temper):
+class Best(LambdaSchedule):
     """Several are tried, and the one whose component adds most to the ELBO stays."""
 
-    values: tuple[float | int, ...] = (0.5, 1.0, 1.7)
+    choices: tuple[float | int, ...] = (0.5, 1.0, 1.7)
 
     def __post_init__(self) -> None:
-        SEVERAL.check(values=self.values)
+        SEVERAL.check(choices=self.choices)
 
     @property
     def count(self) -> int:
         """All of them."""
-        return len(self.values)
+        return len(self.choices)
 
-    def options(self, t: int, log_ratios: Any) -> tuple[float, ...]:
+    def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
         """All of them."""
         del t, log_ratios
-        return tuple(float(value) for value in self.values)
+        return tuple(float(value) for value in self.choices)

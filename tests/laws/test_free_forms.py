@@ -1,4 +1,4 @@
-"""Components as the search moves them are the laws that come out."""
+"""Members as a search moves them are the laws that come out."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posterity.errors import UsageError
 from posterity.families import (
     Beta,
     Categorical,
@@ -20,7 +19,7 @@ from posterity.families import (
     Plate,
     Product,
 )
-from posterity.pursuit.shapes import shape_of
+from posterity.pursuit.search import nodes_of
 
 RNG = np.random.default_rng(0)
 ROOT = RNG.normal(size=(3, 3))
@@ -54,19 +53,19 @@ LONG = ("blocks", "dirichlet", "normal-Wishart", "plate")
 def test_parameters_are_the_laws(name: str) -> None:
     """There and back, density and entropy; moved by nothing they stay, and by little they move."""
     law = LAWS[name]
-    shape = shape_of(law)
+    form = law.free_form()
     with jax.enable_x64(True):
-        own = shape.of(law)
+        own = form.parameters(law)
         z = jax.jit(lambda law: law.sample(jax.random.key(0)))(law)
-        again = shape.law(own)
-        move = jax.jit(shape.move)
-        other = move(own, jnp.full(shape.moves, 0.1))
-        moved = shape.law(other)
-        said = jax.jit(lambda own, z: (shape.log_prob(own, z), shape.entropy(own)))
+        again = form.law(own, law)
+        move = jax.jit(form.move)
+        other = move(own, jnp.full(form.moves, 0.1))
+        moved = form.law(other, law)
+        said = jax.jit(lambda own, z: (form.log_prob(own, z), form.entropy(own)))
         known = jax.jit(lambda law, z: (law.log_prob(z), law.entropy()))
         for found, parameters in ((again, own), (moved, other)):
             np.testing.assert_allclose(said(parameters, z), known(found, z), rtol=1e-9)
-        still = move(own, jnp.zeros(shape.moves))
+        still = move(own, jnp.zeros(form.moves))
     for one, two in zip(jax.tree.leaves(again), jax.tree.leaves(law), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
     for one, two in zip(jax.tree.leaves(still), jax.tree.leaves(own), strict=True):
@@ -77,33 +76,33 @@ def test_parameters_are_the_laws(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in LAWS if shape_of(LAWS[name]).nodal])
+@pytest.mark.parametrize("name", [name for name in LAWS if LAWS[name].free_form().smooth])
 def test_nodes_have_the_moments_of_the_law(name: str) -> None:
     """As whitened nodes do: the mean and the variances come out to the last digits."""
     law = LAWS[name]
-    shape = shape_of(law)
+    form = law.free_form()
     with jax.enable_x64(True):
-        own = shape.of(law)
-        draws = jax.jit(jax.vmap(lambda noise: shape.draw(own, noise)))
-        z = draws(jnp.asarray(shape.nodes(128)))
-        wanted = shape.draw(own, jnp.zeros(shape.noise_size)), shape.deviation(own)
+        own = form.parameters(law)
+        draws = jax.jit(jax.vmap(lambda noise: form.draw(own, noise)))
+        z = draws(jnp.asarray(nodes_of(form, 128)))
+        wanted = form.draw(own, jnp.zeros(form.noise_size)), form.deviation(own)
     rows = zip(*map(jax.tree.leaves, (z, *wanted)), strict=True)
     for values, mean, deviation in ([np.asarray(leaf) for leaf in row] for row in rows):
         np.testing.assert_allclose(values.mean(0), mean, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(values.std(0), deviation, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name in LAWS if shape_of(LAWS[name]).nodal])
+@pytest.mark.parametrize("name", [name for name in LAWS if LAWS[name].free_form().smooth])
 def test_components_can_be_placed(name: str) -> None:
     law = LAWS[name]
-    shape = shape_of(law)
+    form = law.free_form()
     with jax.enable_x64(True):
-        own = shape.of(law)
-        deviation = shape.deviation(own)
-        z = shape.draw(own, jnp.ones(shape.noise_size))
-        placed = shape.place(z, deviation)
-        middle = shape.draw(placed, jnp.zeros(shape.noise_size))
-        wide = shape.deviation(placed)
+        own = form.parameters(law)
+        deviation = form.deviation(own)
+        z = form.draw(own, jnp.ones(form.noise_size))
+        placed = form.place(z, deviation)
+        middle = form.draw(placed, jnp.zeros(form.noise_size))
+        wide = form.deviation(placed)
     for one, two in zip(jax.tree.leaves(middle), jax.tree.leaves(z), strict=True):
         np.testing.assert_allclose(one, two)
     for one, two in zip(jax.tree.leaves(wide), jax.tree.leaves(deviation), strict=True):
@@ -111,15 +110,38 @@ def test_components_can_be_placed(name: str) -> None:
 
 
 def test_a_whole_covariance_is_kept() -> None:
-    shape = shape_of(LAWS["full"])
+    form = LAWS["full"].free_form()
     with jax.enable_x64(True):
-        law = shape.law(shape.fit(jnp.zeros(3), jnp.ones(3), ROOT))
+        law = form.law(form.place(np.zeros(3), np.ones(3), ROOT), LAWS["full"])
     np.testing.assert_allclose(law.covariance, ROOT @ ROOT.T, rtol=1e-9)
 
 
+def test_labels_have_no_free_form() -> None:
+    assert Categorical.from_standard([0.5, 0.5]).free_form() is None
+
+
 @pytest.mark.parametrize(
-    "base", [Categorical.from_standard([0.5, 0.5]), Gamma.from_standard([1.0, 2.0], [1.0, 2.0])]
+    "law",
+    [
+        Gaussian.from_standard([0.0, 0.0], np.diag([1.0, 1e-20])),
+        LowRankGaussian.from_standard([0.0, 0.0], [[1.0], [1.0]], [1e-20, 1.0]),
+        DiagonalGaussian.from_standard([0.0, 0.0], [1.0, 1e-20]),
+        Product(
+            b=Gaussian.from_standard([0.0], [[1.0]]),
+            a=DiagonalGaussian.from_standard([0.0], [1e-20]),
+        ),
+    ],
+    ids=["full", "low rank", "diagonal", "blocks"],
 )
-def test_what_has_no_shape(base: Any) -> None:
-    with pytest.raises(UsageError, match="reparameterised"):
-        shape_of(base)
+def test_collapse_is_seen(law: Any) -> None:
+    form = law.free_form()
+    with jax.enable_x64(True):
+        assert form.narrowest(form.parameters(law), np.ones(2)) == pytest.approx(1e-10, rel=1e-3)
+
+
+def test_collapse_across_coordinates_is_seen() -> None:
+    """Marginal deviations of one, and a difference that is known to 1e-10."""
+    form = Gaussian.from_standard([0.0, 0.0], np.eye(2)).free_form()
+    with jax.enable_x64(True):
+        parameters = (jnp.zeros(2), jnp.array([[1.0, 0.0], [1.0, 1e-10]]))
+        assert form.narrowest(parameters, np.ones(2)) < 1e-9

@@ -1,4 +1,4 @@
-"""Means of a chain's numbers and how sure they are, in constant memory: batches that grow."""
+"""Means of a chain's numbers and their standard errors, in constant memory: batches that grow."""
 
 from typing import NamedTuple, Self
 
@@ -10,7 +10,7 @@ from jaxtyping import Float
 BATCHES = 32
 
 
-class Tally(NamedTuple):
+class BatchMeans(NamedTuple):
     """Sums over consecutive batches of one length; when all are full, neighbours are joined.
 
     So batches are longer than the chain remembers, once it is long enough, and their means are
@@ -39,7 +39,7 @@ class Tally(NamedTuple):
         return type(self)(sums.at[self.count // length].add(values), length, self.count + 1)
 
     def mean(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each group over chains and time, and its standard error: infinite where too few tell.
+        """Of each group over chains and time, and its standard error: infinite for too few numbers.
 
         Chains are independent; batches of a chain nearly so, unless it is slow: the worse counts.
         """

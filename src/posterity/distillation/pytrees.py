@@ -1,0 +1,45 @@
+"""Frozen dataclasses as pytrees, whose numbers are arguments of compiled programs."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+
+Class = TypeVar("Class", bound=type)
+
+
+def leaves(*names: str) -> Callable[[Class], Class]:
+    """Decorate a frozen dataclass: its fields of these names are children of a pytree.
+
+    All other fields are part of the structure, and so are functions that are no pytrees; they have
+    to be hashable. JAX rebuilds one around tracers by :func:`rebuilt`, without any checks.
+    """
+
+    def decorate(cls: Class) -> Class:
+        def flatten(value: Any) -> tuple[list[Any], Any]:
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            inner = tuple(name for name in names if not _is_function(fields[name]))
+            rest = tuple((name, own) for name, own in fields.items() if name not in inner)
+            return [fields[name] for name in inner], (inner, rest)
+
+        def unflatten(structure: Any, children: Any) -> Any:
+            inner, rest = structure
+            return rebuilt(cls, dict(rest) | dict(zip(inner, children, strict=True)))
+
+        jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+        return cls
+
+    return decorate
+
+
+def rebuilt(cls: type, fields: dict[str, Any]) -> Any:
+    """One of a frozen dataclass with these values of all its fields, whose checks are not made."""
+    value = object.__new__(cls)
+    for name, own in fields.items():
+        object.__setattr__(value, name, own)
+    return value
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and jax.tree_util.all_leaves([value])
