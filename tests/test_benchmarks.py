@@ -68,8 +68,15 @@ def test_quick_run_judges_goals_and_draws(quick):
     result, output = quick
     judged = {part: len(own["goals"]) for part, own in result.items()}
     assert judged == {"peers": 2, "targets": 5, "series": 2}
-    met = [goal["met"] for part in result.values() for goal in part["goals"]]
-    assert all(value in (True, False, None) for value in met)
+    for goal in (goal for part in result.values() for goal in part["goals"]):
+        sign, limit = re.findall(r"at (least|most) ([\d.]+)", goal["goal"])[-1]
+        number = goal.get("measured", goal.get("wall", goal.get("exponent")))
+        if number is None:  # a peer is absent, or a point did not finish
+            assert goal["met"] in (None, False), goal
+        else:
+            slack = goal["standard_error"] if "within a standard error" in goal["goal"] else 0.0
+            met = number >= float(limit) if sign == "least" else number - slack <= float(limit)
+            assert goal["met"] is met, goal
     assert shows_data(output.with_suffix(".png"))
 
 

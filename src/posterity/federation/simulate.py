@@ -124,7 +124,7 @@ def simulate(
     walked = positions(network, walk, **length, start=first, key=walk_key)
     left = _departures(network, walked, leave)
     model, update, prior = run.agreement.model, run.agreement.update, run.state.prior
-    records = [site.records for site in run.federation.sites.values()]
+    records = list(run.federation.data.values())
     with jax.enable_x64(True):
         if update.conjugate:
             arrival = _arrival(np.asarray(walked), network.size)
