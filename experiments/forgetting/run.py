@@ -38,7 +38,7 @@ def measured(case: Case) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # what is warned of is in the statuses
         trained, never = _trained(case), _anew(case)
     told = {
-        "anew": {"status": never.status.state, "nats left": never.status.change},
+        "anew": {"status": never.status.state, "nats left": never.status.left},
         "nats above the least of BFGS": _gap(case, never),
         "before": float(trained.posterior.kl(never.posterior)),
     }
@@ -56,7 +56,7 @@ def _trained(case: Case) -> Run:
 def _anew(case: Case) -> Run:
     """Those who stay, federated from nothing: for noisy ones without noise."""
     options = {} if case.kind == NOISY else case.options
-    return federate(case.rest, case.model, case.prior, until=ENOUGH, **options)
+    return federate(case.rest, case.model, case.prior, tolerance=ENOUGH, **options)
 
 
 def _gap(case: Case, run: Run) -> float | None:
@@ -69,7 +69,9 @@ def _gap(case: Case, run: Run) -> float | None:
 
 
 def _forgotten(trained: Run, never: Run, sweeps: int | None) -> dict[str, Any]:
-    options: dict[str, Any] = {"sweeps": sweeps, "unsettled": True}
+    options: dict[str, Any] = {"sweeps": sweeps, "allow_unconverged": True}
+    if not trained.exact:
+        options["rehearse"] = True
     try:
         done, restart = forget(trained, LEAVER, **options), False
     except ParameterError:  # the subtraction left no distribution

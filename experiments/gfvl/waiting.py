@@ -253,7 +253,7 @@ def sweeps(sites: Mapping[str, Array], target: WaitingPosterior) -> dict[str, An
     trained = federate(sites, BetaExponential(), WAITING_PRIOR, steps=10)
     found = {}
     for number in (0, 1, 2):
-        q = forget(trained, LEAVER, sweeps=number, unsettled=True).ledger.posterior
+        q = forget(trained, LEAVER, sweeps=number, allow_unconverged=True).ledger.posterior
         kl = float(target.kl(np.asarray(q.a), np.asarray(q.b)))
         found[f"forget, {number} sweeps"] = {"KL over floor": significant(kl / target.floor)}
     return found

@@ -43,7 +43,7 @@ def compare(study: Study, run: Run) -> dict[str, Any]:
         "spread": {"median": np.exp(spread.mean).round(4).tolist()},
         "run": {
             "passes": run.state.step,
-            "nats left to change": run.status.change,
+            "nats left to change": run.status.left,
             "state": run.status.state,
         },
     }
@@ -61,7 +61,7 @@ def partially_pooled(study: Study) -> Run:
             prior(_columns(study)),
             personal=True,
             update=update,
-            until=TOLERANCE,
+            tolerance=TOLERANCE,
             steps=PASSES_WIDE if wide else PASSES,
         )
 

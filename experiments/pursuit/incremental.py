@@ -26,12 +26,13 @@ from experiments.data import intensities, mnist, read
 from experiments.klfusion.networks.deep import lenet
 from experiments.pursuit import incremental_figures
 from experiments.pursuit import incremental_peers as peers
+from experiments.pursuit.image_features import ImageFeatures
 from experiments.pursuit.replay import ReplayLearner, kept_records
 from experiments.pursuit.task_mixtures import GatedLearner, MixtureLearner
 from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.pursuit.learning import ConjugateLearner, ImageFeatures
+from posterity.pursuit.learning import ConjugateLearner
 
 Array = np.ndarray
 Curve = list[dict[str, float]]

@@ -11,15 +11,15 @@ import json
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from posterity.artifact import open_artifact, save
 from posterity.errors import ArtifactError
-from posterity.files import clean_stale
+from posterity.files import clean_stale, writing
 
-SECONDS = 20.0
+SECONDS = float(os.environ.get("POSTERITY_CHECKPOINT_SECONDS", "20"))
 """The least time after which :attr:`Checkpoint.due` asks for another save."""
 
 
@@ -37,10 +37,12 @@ class Checkpoint:
     _saved: float = -float("inf")
     _lock: Any = dataclasses.field(default_factory=threading.Lock)
 
-    def load(self, ignored: Collection[str] = ()) -> tuple[Any, dict[str, Any]] | None:
+    def load(
+        self, ignored: Callable[[Any], Collection[str]] = lambda value: ()
+    ) -> tuple[Any, dict[str, Any]] | None:
         """The value and the position that were saved last, or None if nothing was saved yet.
 
-        ``ignored`` names parts that need not agree.
+        ``ignored`` says of the value which parts need not agree.
 
         Raises:
             ArtifactError: if the file is no checkpoint of this verb, or one of another computation;
@@ -52,7 +54,8 @@ class Checkpoint:
         try:
             document = json.loads(opened.provenance[self.verb])
             saved, position = document["parts"], document["position"]
-            names = [part for part in {**saved, **self.parts} if part not in ignored]
+            skipped = ignored(value)
+            names = [part for part in {**saved, **self.parts} if part not in skipped]
             differing = [part for part in names if saved.get(part) != self.parts.get(part)]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self.foreign() from error
@@ -65,8 +68,10 @@ class Checkpoint:
             )
         return value, position
 
-    def save(self, value: Any, position: Mapping[str, Any]) -> None:
+    def save(self, value: Any, position: Mapping[str, Any], without: Collection[str] = ()) -> None:
         """Replace the file by this value (anything :func:`posterity.save` takes) and JSON position.
+
+        The digests of the parts ``without`` are left out.
 
         Raises:
             ArtifactError: if it cannot be written; what was there before stays.
@@ -74,7 +79,8 @@ class Checkpoint:
         if self.path is None:
             return
         with self._lock:  # an interrupted run is saved from a thread of its own
-            document = json.dumps({"parts": dict(self.parts), "position": dict(position)})
+            parts = {part: digest for part, digest in self.parts.items() if part not in without}
+            document = json.dumps({"parts": parts, "position": dict(position)})
             save(value, self.path, provenance={self.verb: document})
             self._saved = time.monotonic()
 
@@ -96,7 +102,48 @@ class Checkpoint:
 def opened(
     path: str | os.PathLike[str] | None, verb: str, parts: Mapping[str, str]
 ) -> Iterator[Checkpoint]:
-    """The checkpoint at ``path``, once what killed writers left beside it is removed."""
-    if path is not None:
-        clean_stale(Path(path))
-    yield Checkpoint(None if path is None else Path(path), verb, parts)
+    """The checkpoint at ``path``, for no other process meanwhile.
+
+    What killed writers left beside it is removed.
+
+    Raises:
+        ArtifactError: if another process has it, or files cannot be written there.
+    """
+    if path is None:
+        yield Checkpoint(None, verb, parts)
+        return
+    path = Path(path)
+    with _sole_writer(path):
+        clean_stale(path)
+        yield Checkpoint(path, verb, parts)
+
+
+@contextlib.contextmanager
+def _sole_writer(path: Path) -> Iterator[None]:
+    """A lock on ``.NAME.lock`` beside the file, which goes when the block ends."""
+    import fcntl  # writing is for POSIX; whoever only reads goes without
+
+    beside = path.with_name(f".{path.name}.lock")
+    with writing(path):
+        file = beside.open("ab")
+    with file:
+        taken = False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            taken = True
+        except OSError:
+            pass  # no locks on this file system
+        # Another process may have removed the file between its opening and its lock.
+        if taken or not (
+            beside.exists() and os.path.samestat(os.fstat(file.fileno()), beside.stat())
+        ):
+            raise ArtifactError(
+                found=f"{str(path)!r}, which another process writes",
+                expected="one process a checkpoint",
+                fix="Wait until it is done, or name another checkpoint.",
+            )
+        try:
+            yield
+        finally:
+            beside.unlink(missing_ok=True)

@@ -141,7 +141,7 @@ def test_distilling_is_what_the_library_does(folder):
 def test_what_has_not_converged_is_written_and_said(folder):
     line = DISTILL.replace("net.", "sharp.")
     result = call(*line.split(), "--steps", 5)
-    assert result.exit_code == 9
+    assert result.exit_code == 9, result.exception
     assert "The student has not converged" in result.stdout
     assert posterity.inspect("s.safetensors").provenance["status"].startswith("not converged")
     data = document(*line.split(), "--steps", 5, code=9)

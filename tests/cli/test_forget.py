@@ -60,7 +60,7 @@ def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):
     arguments = "forget coupled.safetensors --site b -o left.safetensors --receipt r.json"
     arguments += " --config logistic.toml --sweeps 0"
     refuse(arguments, 9, "not converged; from where more sweeps lead; after 'b' left")
-    told = document(*arguments.split(), "--unsettled")
+    told = document(*arguments.split(), "--allow-unconverged")
     assert not told["exact"] and told["distance"] > 1e-3
     assert f"by {told['distance']:.2g} nats" in told["statement"]
     succeed("verify", "r.json", "coupled.safetensors", "left.safetensors")

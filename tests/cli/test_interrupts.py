@@ -23,8 +23,8 @@ from posterity.graphs import ring
 
 REPORT = Path("report.txt")
 CHECKPOINT = Path("shared.safetensors.checkpoint")
-HISTORY = Path(f"{CHECKPOINT}.history")
-LONG = CONJUGATE.replace("steps = 30", "steps = 150") + "every = 5\n"
+LOCK = Path(f".{CHECKPOINT}.lock")
+LONG = CONJUGATE.replace("steps = 30", "steps = 150")
 ENDLESS = """
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,7 @@ def likelihood(z, x):
 """
 
 
+SETTINGS = {"PYTHONUNBUFFERED": "1", "POSTERITY_CHECKPOINT_SECONDS": "0"}
 STARTED = Path("started")
 # Until a program's first line interrupts are Python's, which may lose one amid its own imports.
 PROGRAM = f"from posterity.__main__ import main; open('{STARTED}', 'x').close(); main()"
@@ -46,7 +47,7 @@ def begin():
     with REPORT.open("w") as report:
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, "federate", "gossip.toml"],
-            env={**os.environ, "PYTHONPATH": source, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONPATH": source, **SETTINGS},
             stdout=report,
             stderr=subprocess.PIPE,
             text=True,
@@ -77,7 +78,7 @@ def test_signals_at_any_moment(folder):
         number = signal.SIGTERM if attempt == 11 else signal.SIGINT
         process = begin()
         if attempt % 6 == 5:  # once it is under way
-            wait_for(HISTORY, HISTORY.stat().st_size if HISTORY.exists() else 0)
+            wait_for(CHECKPOINT, CHECKPOINT.stat().st_size if CHECKPOINT.exists() else 0)
         else:
             time.sleep(draw.uniform(0.0, 0.6))
         done = REPORT.stat().st_size > 0
@@ -98,7 +99,7 @@ def test_signals_at_any_moment(folder):
     assert document("federate", "gossip.toml")["resumed"] > 0
     assert posterity.load("shared.safetensors") == whole.ledger
     history = [json.loads(line)["site"] for line in Path("history.jsonl").read_text().splitlines()]
-    assert history == [visit.site for visit in whole.history]
+    assert history == [visit.site for visit in whole.trace]
 
 
 @pytest.mark.parametrize("function", ["_written", "_data"])
@@ -124,7 +125,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_step_that_never_ends(folder):
     config = CONJUGATE.replace('kind = "gamma-poisson"', function)
     Path("gossip.toml").write_text(config)
     process = begin()
-    wait_for(HISTORY, -1)
+    wait_for(LOCK, -1)
     time.sleep(4.0)
     assert process.poll() is None
     for _ in range(2):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.pursuit.image_features import ImageFeatures, oriented_gradients
 from experiments.pursuit.replay import ReplayLearner, deformed
 from experiments.pursuit.task_mixtures import GatedLearner, MixtureLearner
 from posterity.networks import Layers
@@ -91,9 +92,27 @@ def test_images_are_replayed_deformed() -> None:
     x = np.zeros((60, 16, 16))
     for image, label, place in zip(x, y, rng.integers(2, 14, 60), strict=True):
         image[(place, slice(2, 14)) if label else (slice(2, 14), place)] = 1.0
-    found = ReplayLearner(2, copies=2).observe("bars", x[:40], y[:40])
+    found = ReplayLearner(2, features=ImageFeatures((16, 16)), copies=2).observe(
+        "bars", x[:40], y[:40]
+    )
     assert (found.predict(x[40:]).mean.argmax(1) == y[40:]).mean() > 0.9
     again = deformed(x[:3], 2, seed=1)
     assert again.shape == (9, 16, 16)
     assert np.array_equal(again, deformed(x[:3], 2, seed=1))
     assert again.min() >= 0 and again.max() <= 1
+
+
+def test_images_are_learned_from_gradients() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=60)
+    x = np.zeros((60, 16, 16))
+    for image, label, place in zip(x, y, rng.integers(2, 14, 60), strict=True):
+        image[(place, slice(2, 14)) if label else (slice(2, 14), place)] = 1.0
+    found = ConjugateLearner(2, ImageFeatures((16, 16))).observe("bars", x[:40], y[:40])
+    assert (found.predict(x[40:]).mean.argmax(1) == y[40:]).mean() > 0.9
+    # Turned by a quarter, strengths are those of directions a quarter on.
+    upright = oriented_gradients(x[:3], 4, 8).reshape(3, 8, 4, 4)
+    turned = oriented_gradients(np.rot90(x[:3], axes=(1, 2)), 4, 8).reshape(3, 8, 4, 4)
+    np.testing.assert_allclose(
+        np.roll(np.rot90(upright, axes=(2, 3)), -2, axis=1), turned, atol=1e-4
+    )

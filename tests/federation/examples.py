@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.artifact import digest
+from posterity.checkpoint import opened
 from posterity.families import Beta, Dirichlet, Gamma, Gaussian, NormalWishart
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Sequential, Synchronous
+from posterity.federation.checkpoint import VERB, fingerprint, load, save
 from posterity.graphs import complete, ring
 from posterity.models import (
     BetaBernoulli,
@@ -142,3 +144,16 @@ def snapshot(run):
     bits = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.exact_sum)]
     own = json.dumps(state.schedule, sort_keys=True, default=digest)
     return digest(run.ledger), bits, own, state.known, dict(state.counts), state.step, state.leaving
+
+
+def save_checkpoint(run, path):
+    """Save a run once, in place of an earlier state of it."""
+    with opened(path, VERB, fingerprint(run)) as checkpoint:
+        load(run, checkpoint)
+        save(run, checkpoint)
+
+
+def load_checkpoint(run, path):
+    """The run that was saved, given one that was set up in the same way."""
+    with opened(path, VERB, fingerprint(run)) as checkpoint:
+        return load(run, checkpoint)

@@ -1,26 +1,34 @@
+import dataclasses
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
+from federation.examples import (
+    CONJUGATE,
+    NAMES,
+    NORMAL,
+    SCHEDULES,
+    load_checkpoint,
+    logistic_sites,
+    save_checkpoint,
+    snapshot,
+)
 
 from posterity import load, save
 from posterity.artifact import digest
-from posterity.errors import ArtifactError, SiteError
+from posterity.checkpoint import opened
+from posterity.errors import ArtifactError, SiteError, UsageError
 from posterity.families import Gaussian
 from posterity.federation import Gossip, Synchronous, federate
-from posterity.federation.checkpoint import (
-    fingerprint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from posterity.federation.checkpoint import fingerprint
 from posterity.federation.federate import start
 from posterity.graphs import complete
 from posterity.inference import LocalUpdate
@@ -51,32 +59,37 @@ def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
     save_checkpoint(half, tmp_path / "run")
     resumed = load_checkpoint(begun(schedule=SCHEDULES[name]), tmp_path / "run")
     assert snapshot(resumed) == snapshot(half)
-    assert resumed.history == half.history
+    assert resumed.trace == half.trace
     assert snapshot(resumed.advance(4)) == snapshot(run.advance(7))
 
 
 def test_federate_goes_on_from_its_checkpoint(tmp_path):
     path = tmp_path / "run"
-    settings = {"schedule": GOSSIP, "checkpoint": path, "every": 3}
+    settings = {"schedule": GOSSIP, "checkpoint": path}
 
     class Stop(Exception):
         pass
 
-    def stop(run):
-        if run.state.step == 5:
+    def stop(progress):
+        if progress.step == 5:
             raise Stop
 
     with pytest.raises(Stop):
-        federate(DATA, MODEL, PRIOR, steps=9, callback=stop, **settings)
+        federate(DATA, MODEL, PRIOR, steps=9, progress=stop, **settings)
     seen = []
     run = federate(
-        DATA, MODEL, PRIOR, steps=9, callback=lambda run: seen.append(run.state.step), **settings
+        DATA,
+        MODEL,
+        PRIOR,
+        steps=9,
+        progress=lambda progress: seen.append(progress.step),
+        **settings,
     )
     assert seen == [5, 6, 7, 8, 9]  # the fifth step had not come back
     assert snapshot(run) == snapshot(federate(DATA, MODEL, PRIOR, schedule=GOSSIP, steps=9))
     assert snapshot(federate(DATA, MODEL, PRIOR, steps=9, **settings)) == snapshot(run)
-    assert {file.name for file in tmp_path.iterdir()} == {"run", "run.history"}
-    assert load(path) == run.ledger
+    assert {file.name for file in tmp_path.iterdir()} == {"run"}
+    assert load(path)["ledger"] == run.ledger
 
 
 def test_a_walk_with_leavers_goes_on(tmp_path):
@@ -88,7 +101,7 @@ def test_a_walk_with_leavers_goes_on(tmp_path):
     resumed = load_checkpoint(start(gone, MODEL, PRIOR, schedule=GOSSIP), tmp_path / "run")
     assert resumed.state.leaving == ("oak",)
     assert snapshot(resumed.advance(20)) == snapshot(run.advance(20))
-    with pytest.raises(ArtifactError, match="another federation"):
+    with pytest.raises(ArtifactError, match="another computation"):
         load_checkpoint(
             start(DATA | {"oak": None}, MODEL, PRIOR, schedule=GOSSIP), tmp_path / "run"
         )
@@ -113,11 +126,11 @@ def test_what_was_set_up_otherwise_is_refused(tmp_path):
         ("model", {"model": lambda z, data: LogisticRegression().log_likelihood(z, data)}),
     ]
     for part, changes in others:
-        with pytest.raises(ArtifactError, match="another federation") as caught:
+        with pytest.raises(ArtifactError, match="another computation") as caught:
             load_checkpoint(begun(**changes), path)
         assert f": other {part}" in caught.value.found
     assert path.read_bytes() == content
-    with pytest.raises(ArtifactError, match="another federation"):
+    with pytest.raises(ArtifactError, match="another computation"):
         federate(SITES, LogisticRegression(), NORMAL, steps=1, checkpoint=path)
     assert path.read_bytes() == content
     # What to do about sites that fail may well change from one attempt to the next.
@@ -126,8 +139,7 @@ def test_what_was_set_up_otherwise_is_refused(tmp_path):
 
 def test_files_that_are_no_checkpoints(tmp_path):
     path, run = tmp_path / "run", start(DATA, MODEL, PRIOR)
-    with pytest.raises(ArtifactError, match="cannot be read"):
-        load_checkpoint(run, path)
+    assert load_checkpoint(run, path) is run
     for other in (run.ledger, run.posterior):
         save(other, path)
         with pytest.raises(ArtifactError, match="no checkpoint"):
@@ -159,18 +171,20 @@ from posterity.models import BetaBernoulli
 names = ["a", "b", "c", "d", "e"]
 sites = {name: np.arange(k + 2) % 2 for k, name in enumerate(names)}
 setting = (sites, BetaBernoulli(), Beta.from_standard(0.7, 1.3))
-options = {"schedule": Gossip(complete(names)), "steps": 60, "every": 1}
+options = {"schedule": Gossip(complete(names)), "steps": 60}
 """
 PROGRAM = f"""
 {SETTINGS}
 import sys
+import posterity.checkpoint
 from posterity.artifact import digest
 from posterity.federation import federate
 from posterity.federation.checkpoint import fingerprint
 
-told = lambda run: print(run.state.step, flush=True)
-run = federate(*setting, **options, checkpoint=sys.argv[1], callback=told)
-print([fingerprint(run), digest(run.ledger), [v.site for v in run.history]])
+posterity.checkpoint.SECONDS = 0.0
+told = lambda progress: print(progress.step, flush=True)
+run = federate(*setting, **options, checkpoint=sys.argv[1], progress=told)
+print([fingerprint(run), digest(run.ledger), [v.site for v in run.trace]])
 """
 
 
@@ -196,8 +210,63 @@ def test_a_run_that_is_killed_at_any_moment_goes_on(tmp_path):
     given = {}
     exec(SETTINGS, given)
     whole = federate(*given["setting"], **given["options"])
-    visited = [visit.site for visit in whole.history]
+    visited = [visit.site for visit in whole.trace]
     assert last == str([fingerprint(whole), digest(whole.ledger), visited])
+
+
+def test_only_one_writer_at_a_time(tmp_path):
+    path, run = tmp_path / "run", start(DATA, MODEL, PRIOR)
+    go_on = partial(federate, DATA, MODEL, PRIOR, steps=1, checkpoint=path)
+    with (
+        opened(path, "federate", fingerprint(run)),
+        pytest.raises(ArtifactError, match="another process writes"),
+    ):
+        go_on()
+    assert not list(tmp_path.iterdir())
+    go_on()
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+
+
+def test_it_is_saved_from_time_to_time(tmp_path, monkeypatch):
+    path, steps = tmp_path / "run", []
+    monkeypatch.setattr("posterity.checkpoint.SECONDS", 0.0)
+
+    def look(progress):
+        steps.append(load_checkpoint_step(path) if path.exists() else 0)
+
+    federate(DATA, MODEL, PRIOR, schedule=GOSSIP, steps=4, checkpoint=path, progress=look)
+    assert steps == [0, 1, 2, 3]
+
+
+def load_checkpoint_step(path):
+    return len(load(path)["trace"]["visits"])
+
+
+def test_what_is_not_a_number_or_is_told_in_words_comes_back(tmp_path):
+    run = start(DATA, MODEL, PRIOR, schedule=GOSSIP).advance(4)
+    first, *rest = run.trace
+    odd = (dataclasses.replace(first, change=float("nan"), error="no"), *rest)
+    save_checkpoint(dataclasses.replace(run, trace=odd), tmp_path / "run")
+    again = load_checkpoint(start(DATA, MODEL, PRIOR, schedule=GOSSIP), tmp_path / "run")
+    assert repr(again.trace) == repr(odd)
+
+
+def test_fewer_steps_than_were_made_are_refused(tmp_path):
+    path = tmp_path / "run"
+    go_on = partial(federate, DATA, MODEL, PRIOR, schedule=GOSSIP, checkpoint=path)
+    go_on(steps=5)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="steps = 2, and a checkpoint with 5 hops"):
+        go_on(steps=2)
+    assert path.read_bytes() == before
+    assert go_on(steps=5).state.step == 5
+
+
+def test_what_killed_writers_left_goes_at_the_next_start(tmp_path):
+    left = tmp_path / ".run.0123abcd.tmp"
+    left.write_bytes(b"factors")
+    federate(DATA, MODEL, PRIOR, steps=0, checkpoint=tmp_path / "run")
+    assert not left.exists()
 
 
 def test_a_first_step_that_fails_leaves_no_checkpoint(tmp_path):

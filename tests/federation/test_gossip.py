@@ -16,7 +16,6 @@ from posterity.entries import Entry, merge_entries
 from posterity.errors import LedgerError, ParameterError, UsageError
 from posterity.families import Beta, Gamma, Gaussian
 from posterity.federation import Gossip, LedgerGossip, federate
-from posterity.federation.checkpoint import with_ledger
 from posterity.federation.federate import start
 from posterity.federation.keys import fold_in
 from posterity.graphs import (
@@ -48,7 +47,7 @@ def walked(steps=0, schedule=None):
 def test_the_token_moves_along_links(walk):
     graph = ring(list(NAMES))
     run = federate(DATA, MODEL, PRIOR, schedule=Gossip(graph, walk=walk, start="fir"), steps=60)
-    path = [visit.site for visit in run.history]
+    path = [visit.site for visit in run.trace]
     assert path[0] == "fir"
     assert all(a == b or graph.has_edge(a, b) for a, b in pairwise(path))
     assert set(path) == set(NAMES)
@@ -75,7 +74,7 @@ def test_hops_are_steps_of_the_walk(walk):
 
 def test_a_site_alone_keeps_the_token():
     run = federate({"a": np.ones(2)}, MODEL, PRIOR, schedule=Gossip(ring(["a"])), steps=3)
-    assert [visit.site for visit in run.history] == ["a"] * 3
+    assert [visit.site for visit in run.trace] == ["a"] * 3
 
 
 # --- tokens ------------------------------------------------------------------------------------
@@ -103,7 +102,7 @@ def test_the_same_token_twice_changes_nothing():
     once = run.deliver(token, site)
     twice = once.deliver(token, site)
     assert snapshot(twice) == snapshot(once)
-    assert twice.history[-1].outcome == "relayed"
+    assert twice.trace[-1].outcome == "relayed"
     # Once its answer was answered elsewhere, the token is overtaken.
     refused(twice.advance(1), token, site, "sequence 3 at site .* expected epoch 0, sequence 5")
     other = next(name for name in NAMES if name != site)
@@ -133,8 +132,8 @@ def test_a_token_that_went_astray_is_answered_by_whom_it_reaches():
         name for name in NAMES if name not in (*run.ledger.sites, run.state.schedule["at"])
     )
     after = run.deliver(run.token, wrong)
-    assert after.history[-1].site == wrong
-    assert after.history[-1].outcome == "updated"
+    assert after.trace[-1].site == wrong
+    assert after.trace[-1].outcome == "updated"
     assert after.state.schedule["at"] in (wrong, *ring(list(NAMES)).neighbors(wrong))
     assert identical(after.advance(30).posterior, walked(30).posterior)
 
@@ -143,7 +142,7 @@ def test_a_token_that_went_astray_is_answered_by_whom_it_reaches():
     "change",
     [
         lambda run: run.forget(run.ledger.sites[0]),
-        lambda run: run.forget(run.ledger.sites[0]).rejoin(run.ledger.sites[0]),
+        lambda run: run.forget(run.ledger.sites[0]).readmit(run.ledger.sites[0]),
         lambda run: run.sweep(),
         lambda run: run.restarted(),
     ],
@@ -164,7 +163,7 @@ def test_a_site_leaves_when_the_token_reaches_it():
     assert identical(leaving.posterior, run.posterior)
     assert leaving.sites == run.sites
     path = leaving.advance(40)
-    visits = [visit.outcome for visit in path.history[12:] if visit.site == "oak"]
+    visits = [visit.outcome for visit in path.trace[12:] if visit.site == "oak"]
     assert visits[0] == "forgotten"
     assert set(visits[1:]) == {"relayed"}
     assert identical(path.posterior, walked(12).forget("oak").posterior)
@@ -173,7 +172,7 @@ def test_a_site_leaves_when_the_token_reaches_it():
 def test_a_site_that_is_to_leave_may_be_asked_directly():
     run = walked(12).forget("oak", when="visit").forget("oak")
     assert run.state.leaving == ()
-    again = run.rejoin("oak").advance(40)
+    again = run.readmit("oak").advance(40)
     assert identical(again.posterior, walked(12).posterior)
     assert walked(12).forget("oak", when="visit").sweep().ledger.forgotten == ("oak",)
     with pytest.raises(LedgerError, match="forgotten already"):
@@ -224,7 +223,7 @@ def test_sites_that_two_tokens_visit_in_turn_converge():
     sites = logistic_sites()
     schedule = LedgerGossip(complete(list(NAMES)), tokens=2)
     run = federate(sites, LogisticRegression(), NORMAL, schedule=schedule, steps=120)
-    assert len({visit.site for visit in run.history}) == 4
+    assert len({visit.site for visit in run.trace}) == 4
     target = federate(sites, LogisticRegression(), NORMAL, steps=20).posterior
     assert float(run.posterior.kl(target)) < 1e-9
     for known in run.state.known["tokens"].values():
@@ -246,7 +245,7 @@ def test_forgetting_reaches_every_token():
     gone = run.forget("fir").advance(40)
     stay = {site: data for site, data in DATA.items() if site != "fir"}
     assert identical(gone.posterior, federate(stay, MODEL, PRIOR, steps=1).posterior)
-    back = gone.rejoin("fir").advance(40)
+    back = gone.readmit("fir").advance(40)
     assert identical(back.posterior, run.posterior)
 
 
@@ -258,11 +257,11 @@ def test_a_map_that_is_no_distribution_is_not_worked_on():
     factor = lambda precision: Gaussian(np.zeros(2), precision * np.eye(2))
     prior = run.state.prior
     ledger = Ledger(prior).update("a", factor(5.0)).update("b", factor(-3.0))
-    run = with_ledger(run, ledger)
+    run = run.with_ledger(ledger)
     alone = {"tokens": {"0": {"b": run.state.entries["b"]}}, "sites": {}}
     run = dataclasses.replace(run, state=dataclasses.replace(run.state, known=alone))
     after = run.advance(1)
-    assert after.history[-1].outcome == "refused"
+    assert after.trace[-1].outcome == "refused"
     assert identical(after.posterior, run.posterior)
     with pytest.raises(ParameterError, match="improper posterior without 'a'"):
         run.forget("a")

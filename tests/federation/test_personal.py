@@ -188,7 +188,7 @@ def test_a_sites_posterior_is_a_file(tmp_path):
 @pytest.mark.slow
 def test_a_site_needs_what_it_has_and_what_reached_it():
     run = small()
-    problem = run.federation.site(NAMES[1])
+    problem = run.federation.sites[NAMES[1]]
     own = site_posterior(problem.model, run.posterior, problem.records)
     np.testing.assert_array_equal(own.mean, small_site(NAMES[1]).mean)
 
@@ -227,7 +227,7 @@ def test_what_would_take_for_ever_is_refused_before_it_begins():
 
 
 def test_optima_at_the_nodes_are_found_one_after_another():
-    problem = small(0).federation.site(NAMES[0])
+    problem = small(0).federation.sites[NAMES[0]]
     improve = lambda q: FEW.estimator.evaluate(problem.model, q, problem.records).value
     with jax.enable_x64(True):
         program = jax.jit(improve).lower(small(0).posterior).as_text()

@@ -21,7 +21,6 @@ from posterity.federation import (
     forget,
     simulate,
 )
-from posterity.federation.checkpoint import with_ledger
 from posterity.graphs import Network, WeightedMetropolisHastings, ring
 from posterity.ledger import Ledger
 from posterity.models import (
@@ -105,7 +104,6 @@ SIMULATED = {
 SIMULATIONS = {
     "visits": ({"visits": 0}, UsageError, "visits=0"),
     "repetitions": ({"repetitions": 0}, UsageError, "repetitions=0"),
-    "every": ({"every": 0}, UsageError, "every=0"),
     "late": ({"leave": Leave("elm", 24)}, UsageError, "visit=24; expected a visit below 24"),
     "early": ({"leave": Leave("elm", -1)}, UsageError, "visit=-1"),
     "nobody leaves": ({"leave": Leave("yew", 1)}, UsageError, "'yew'"),
@@ -147,8 +145,8 @@ RUNS = {
     "forget a stranger": (conjugate, lambda run: run.forget("ash", "yew"), *STRANGER),
     "forget twice": (conjugate, lambda run: run.forget("oak"), *GONE),
     "forget one twice": (conjugate, lambda run: run.forget("ash", "ash"), LedgerError, "'ash'"),
-    "rejoin a stranger": (conjugate, lambda run: run.rejoin("yew"), *STRANGER),
-    "rejoin who is there": (conjugate, lambda run: run.rejoin("ash"), LedgerError, "not forgotten"),
+    "readmit a stranger": (conjugate, lambda run: run.readmit("yew"), *STRANGER),
+    "readmit who is there": (conjugate, lambda run: run.readmit("ash"), LedgerError, "not forg"),
     "sweeps": (conjugate, lambda run: run.sweep(-1), UsageError, "sweeps=-1"),
     "token": (conjugate, lambda run: run.token, UsageError, "Gossip, which alone"),
     "in turn": (conjugate, lambda run: run.forget("ash", when="visit"), UsageError, "Gossip"),
@@ -159,10 +157,10 @@ RUNS = {
     "a stranger": (logistic, lambda run: forget(run, "ash", "yew"), *STRANGER),
     "again": (logistic, lambda run: forget(run, "oak"), *GONE),
     "ledger of a stranger": (
-        conjugate, lambda run: with_ledger(run, run.ledger.update("yew", PRIOR)), *STRANGER
+        conjugate, lambda run: run.with_ledger(run.ledger.update("yew", PRIOR)), *STRANGER
     ),
     "ledger of a prior": (
-        conjugate, lambda run: with_ledger(run, Ledger(UNIFORM)), LedgerError, "federation's prior"
+        conjugate, lambda run: run.with_ledger(Ledger(UNIFORM)), LedgerError, "federation's prior"
     ),
 }  # fmt: skip
 
@@ -193,7 +191,6 @@ def test_what_a_ledger_refuses(act, error, says):
 # --- of a file ---------------------------------------------------------------------------------
 
 FILES = {
-    "every": ({"every": 0}, UsageError, "every=0"),
     "steps": ({"steps": -1}, UsageError, "steps=-1"),
     "no folder": ({"checkpoint": "no/run"}, ArtifactError, "cannot be written"),
 }  # fmt: skip

@@ -58,7 +58,7 @@ def happen(run, event, what):
             case "leave":
                 return run.forget(what, when="visit")
             case "rejoin":
-                return run.rejoin(what)
+                return run.readmit(what)
             case "restart":
                 return run.restarted()
             case "deliver":
@@ -135,16 +135,22 @@ def test_runs_are_values():
     model, prior, data = CONJUGATE["Beta"]
     run = start(data, model, prior, schedule=SCHEDULES["gossip"])
     before = snapshot(run)
-    run.advance(5).forget("oak").rejoin("oak").sweep(2).restarted()
+    run.advance(5).forget("oak").readmit("oak").sweep(2).restarted()
     assert snapshot(run) == before
-    assert run.history == ()
+    assert run.trace == ()
 
 
 def test_callbacks_see_every_step():
     model, prior, data = CONJUGATE["Beta"]
     steps = []
-    run = federate(data, model, prior, steps=3, callback=lambda run: steps.append(run.state.step))
-    run.sweep(2, callback=lambda run: steps.append(run.state.step))
+    run = federate(
+        data,
+        model,
+        prior,
+        steps=3,
+        progress=lambda progress: steps.append(progress.result.state.step),
+    )
+    run.sweep(2, progress=lambda progress: steps.append(progress.result.state.step))
     assert steps == [1, 2, 3, 4, 5]
 
 
@@ -189,7 +195,7 @@ def test_a_site_that_fails_later(fault, schedule, broken):
     whole = run.advance(16)
     resumed = left.advance(16 + run.state.step - left.state.step)
     assert snapshot(resumed) == snapshot(whole)
-    assert resumed.history == whole.history
+    assert resumed.trace == whole.trace
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -197,8 +203,8 @@ def test_a_site_that_fails_is_passed_over(fault, broken):
     broken.add(fault)
     data = MOODY | {"b": np.array([FAULTS[fault][0], 1])}
     run = federate(data, Moody(), UNIFORM, steps=2, on_error="pass")
-    assert [v.outcome for v in run.history] == ["updated", "failed", "updated"] * 2
-    assert "in the update of site 'b'" in run.history[1].error
+    assert [v.outcome for v in run.trace] == ["updated", "failed", "updated"] * 2
+    assert "in the update of site 'b'" in run.trace[1].error
     assert run.ledger.sites == ("a", "c")
     assert identical(run.posterior, federate(MOODY, Moody(), UNIFORM, steps=1).posterior)
     broken.clear()
@@ -209,7 +215,7 @@ def test_an_update_that_makes_the_posterior_improper_is_shortened(broken):
     broken.add("improper")
     data = MOODY | {"b": np.array([5, 1])}
     run = federate(data, Moody(), UNIFORM, steps=1)
-    visit = next(v for v in run.history if v.site == "b")
+    visit = next(v for v in run.trace if v.site == "b")
     assert (visit.outcome, visit.halvings) == ("updated", 6)
     assert run.posterior.is_proper()
     assert not run.ledger.entries["b"].independent  # so short as the others' factors asked for
@@ -220,7 +226,7 @@ def test_an_update_that_no_share_makes_proper_is_refused(broken):
     broken.add("hopeless")
     data = MOODY | {"b": np.array([6, 1])}
     run = federate(data, Moody(), UNIFORM, steps=2)
-    assert [v.outcome for v in run.history] == ["updated", "refused", "updated"] * 2
+    assert [v.outcome for v in run.trace] == ["updated", "refused", "updated"] * 2
     assert run.ledger.sites == ("a", "c")
 
 
@@ -231,7 +237,7 @@ def test_a_loss_that_is_nan_at_one_site():
         federate(data, flips, prior, steps=1)
     assert caught.value.run.ledger.sites == ()
     run = federate(data, flips, prior, steps=2, on_error="pass")
-    assert [v.outcome for v in run.history] == ["updated", "failed"] * 2
+    assert [v.outcome for v in run.trace] == ["updated", "failed"] * 2
     alone = federate({"a": data["a"]}, flips, prior, steps=2)
     assert identical(run.posterior, alone.posterior)
 
@@ -317,7 +323,7 @@ def test_factors_that_cancel_are_kept_whole():
 def test_sites_without_data_take_part():
     data = {"a": np.ones(3), "b": np.ones(0), "c": None, "d": np.zeros(1)}
     run = federate(data, BetaBernoulli(), UNIFORM, schedule=Gossip(ring(list("abcd"))), steps=60)
-    assert {v.site: v.outcome for v in run.history if v.site in "bc"} == dict.fromkeys(
+    assert {v.site: v.outcome for v in run.trace if v.site in "bc"} == dict.fromkeys(
         "bc", "relayed"
     )
     assert run.ledger.sites == ("a", "d")
@@ -331,7 +337,7 @@ def test_the_last_site_leaves_the_prior():
     run = federate(data, model, prior, steps=1).forget(*NAMES)
     assert identical(run.posterior, run.state.prior)
     assert run.sites == ()
-    assert {v.outcome for v in run.advance(1).history[-4:]} == {"relayed"}
+    assert {v.outcome for v in run.advance(1).trace[-4:]} == {"relayed"}
 
 
 def test_a_forgotten_site_comes_back_only_by_rejoining():
@@ -341,7 +347,7 @@ def test_a_forgotten_site_comes_back_only_by_rejoining():
     assert gone.advance(1).ledger.forgotten == ("oak",)
     # Whoever merges an old message in still does not count the site.
     assert (gone.ledger | run.ledger) == (run.ledger | gone.ledger) == gone.ledger
-    back = gone.rejoin("oak").advance(1)
+    back = gone.readmit("oak").advance(1)
     assert identical(back.posterior, run.posterior)
     assert back.ledger.entries["oak"].epoch == 1
     assert (back.ledger | run.ledger | gone.ledger).factor("oak") is not None
@@ -352,6 +358,6 @@ def test_logistic_runs_agree_with_their_ledger():
     assert identical(run.posterior, run.ledger.posterior)
     assert not run.ledger.independent
     assert not run.exact
-    updates = [v for v in run.history if v.outcome == "updated"]
+    updates = [v for v in run.trace if v.outcome == "updated"]
     assert len(updates) == 12
     assert updates[-1].residual < updates[0].residual

@@ -68,7 +68,7 @@ def test_shares_are_halved_until_all_changes_together_are_proper():
         run = federate(data, Moody(), Beta.from_standard(2.0, 2.0), schedule=Synchronous(), steps=1)
     finally:
         BROKEN.clear()
-    assert [(v.outcome, v.halvings) for v in run.history] == [("updated", 0)] * 2
+    assert [(v.outcome, v.halvings) for v in run.trace] == [("updated", 0)] * 2
     assert run.posterior.standard_parameters() == {"a": 2.0 - 2 * 1.5 / 2, "b": 2.0 + 2 / 2}
     assert identical(run.posterior, run.ledger.posterior)
     # Each is as short as the other's asked for.
@@ -86,7 +86,7 @@ def test_changes_of_which_no_share_is_admitted_together_are_refused():
     data = {"ash": np.ones(3), "elm": np.zeros(5), "fir": None}
     run = start(data, Choosy(), Beta.from_standard(2.0, 2.0), schedule=Synchronous())
     after = run.advance(1)
-    assert [v.outcome for v in after.history] == ["refused", "refused", "relayed"]
+    assert [v.outcome for v in after.trace] == ["refused", "refused", "relayed"]
     assert identical(after.posterior, run.posterior)
     assert after.ledger.sites == ()
 
@@ -98,7 +98,7 @@ def test_no_schedule_leaves_where_the_model_has_expectations():
     prior = Beta.from_standard(1.2, 1.2)
     for schedule in (Synchronous(damping=1.0), Asynchronous(), Sequential()):
         run = federate(data, BetaExponential(), prior, schedule=schedule, steps=12)
-        assert run.federation.admits(run.posterior)
+        assert run.agreement.admits(run.posterior)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -109,9 +109,9 @@ def test_equal_keys_give_equal_runs(name):
     )
     one, again, other = make(3), make(3), make(4)
     assert snapshot(one) == snapshot(again)
-    assert one.history == again.history
+    assert one.trace == again.trace
     if name not in ("sequential", "synchronous"):
-        assert [v.site for v in one.history] != [v.site for v in other.history]
+        assert [v.site for v in one.trace] != [v.site for v in other.trace]
 
 
 def test_noise_depends_on_key_step_and_site_alone():
@@ -133,7 +133,7 @@ def test_noise_depends_on_key_step_and_site_alone():
 def test_fast_sites_report_more_often():
     model, prior, data = CONJUGATE["Beta"]
     run = federate(data, model, prior, schedule=Asynchronous(speeds={"elm": 5.0}), steps=120)
-    counts = {site: sum(v.site == site for v in run.history) for site in NAMES}
+    counts = {site: sum(v.site == site for v in run.trace) for site in NAMES}
     # 5 of 8 reports are expected of elm; a Poisson clock, so four standard deviations.
     expected, deviation = 120 * 5 / 8, np.sqrt(120 * 5 / 8 * 3 / 8)
     assert abs(counts["elm"] - expected) < 4 * deviation
@@ -146,7 +146,7 @@ def test_asynchronous_sites_do_not_see_what_was_reported_meanwhile():
     while len(run.ledger.sites) < 2:
         run = run.advance(1)
     # Who reports first has begun at the prior, and so has who reports last.
-    last = run.history[-1].site
+    last = run.trace[-1].site
     alone = federate({last: sites[last]}, LogisticRegression(), NORMAL, steps=1)
     assert identical(run.ledger.factor(last), alone.ledger.factor(last))
 

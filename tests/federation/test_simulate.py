@@ -15,7 +15,6 @@ from posterity.federation import Leave, federate, simulate
 from posterity.federation.federate import start
 from posterity.federation.schedules import Schedule
 from posterity.federation.simulate import MANY, _for_those, _grouped
-from posterity.federation.visit import visit
 from posterity.graphs import MetropolisHastings, Network, NonBacktracking, complete, positions, ring
 from posterity.inference import LocalUpdate
 from posterity.inference.estimators import PredictorQuadrature
@@ -32,10 +31,8 @@ class Follow(Schedule):
 
     path: Any
 
-    def step(self, federation, state, *, key):
-        site = self.path[state.step]
-        state, happened = visit(federation, state, site, key=key)
-        return state, (happened,)
+    def turns(self, agreed, state):
+        return (self.path[state.step],)
 
 
 def followed(data, model, prior, path, leave=None):

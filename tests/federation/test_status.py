@@ -12,8 +12,8 @@ from posterity.errors import ConvergenceWarning, UsageError
 from posterity.families import Beta, Gaussian
 from posterity.federation import Gossip, LedgerGossip, Synchronous, certify, federate
 from posterity.federation.federate import start
-from posterity.federation.status import SETTLED, _to_come
-from posterity.federation.visit import DOUBT
+from posterity.federation.site import ERROR
+from posterity.federation.status import ROUNDING, _to_come
 from posterity.graphs import ring, star
 from posterity.inference.estimators import PredictorQuadrature
 from posterity.inference.update import LocalUpdate
@@ -27,7 +27,7 @@ MODEL = LogisticRegression()
 @pytest.fixture(scope="module")
 def settled():
     """The optimum."""
-    return federate(SITES, MODEL, NORMAL, until=1e-12)
+    return federate(SITES, MODEL, NORMAL, tolerance=1e-12)
 
 
 def said(function):
@@ -59,28 +59,28 @@ def test_what_has_converged_is_no_further_off_than_it_says(schedule, settled):
 
 
 def test_a_smaller_tolerance_takes_more_rounds(settled):
-    runs = [federate(SITES, MODEL, NORMAL, until=until) for until in (1.0, 1e-6)]
+    runs = [federate(SITES, MODEL, NORMAL, tolerance=tolerance) for tolerance in (1.0, 1e-6)]
     assert runs[0].state.step < runs[1].state.step <= settled.state.step
-    assert all(run.status.change <= run.tolerance for run in runs)
-    assert runs[0].until(1e-6).status.change <= 1e-6
-    assert runs[1].until().state.step == runs[1].state.step
+    assert all(run.status.left <= run.tolerance for run in runs)
+    assert runs[0].converge(1e-6).status.left <= 1e-6
+    assert runs[1].converge().state.step == runs[1].state.step
 
 
-def test_with_steps_and_until_it_ends_at_whichever_comes_first():
-    assert federate(SITES, MODEL, NORMAL, steps=50, until=1e-3).state.step < 50
-    heard, run = said(lambda: federate(SITES, MODEL, NORMAL, steps=1, until=1e-3))
+def test_with_steps_and_a_tolerance_it_ends_at_whichever_comes_first():
+    assert federate(SITES, MODEL, NORMAL, steps=50, tolerance=1e-3).state.step < 50
+    heard, run = said(lambda: federate(SITES, MODEL, NORMAL, steps=1, tolerance=1e-3))
     assert run.state.step == 1 and len(heard) == 1
 
 
 def test_conjugate_models_are_done_when_all_had_their_turn():
     example = CONJUGATE["Beta"]
     run = federate(example.sites, example.model, example.prior)
-    assert run.state.step == 1 and run.status.change == 0
+    assert run.state.step == 1 and run.status.left == 0
     heard, run = said(lambda: federate(
         example.sites, example.model, example.prior, schedule=Gossip(ring(list(NAMES))), steps=2
     ))  # fmt: skip
     assert "hops are too few" in heard[0] and "no visit yet to" in heard[1]
-    assert run.until().status.converged
+    assert run.converge().status.converged
 
 
 # --- what it says ---------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_conjugate_models_are_done_when_all_had_their_turn():
 
 def test_too_few_rounds_are_warned_of():
     heard, run = said(lambda: federate(SITES, MODEL, NORMAL, steps=1))
-    assert run.status.state == "not converged" and math.isinf(run.status.change)
+    assert run.status.state == "not converged" and math.isinf(run.status.left)
     assert heard == [f"The posterior has {run.status} (after 1 rounds)."]
     assert said(lambda: federate(SITES, MODEL, NORMAL, steps=0))[0] == []
 
@@ -98,10 +98,10 @@ def test_one_site_alone_is_done_at_once():
     assert run.state.step == 1 and run.status.converged
 
 
-@pytest.mark.parametrize("until", [0.0, -1.0, math.nan])
-def test_a_tolerance_that_is_none(until):
-    with pytest.raises(UsageError, match="until"):
-        federate(SITES, MODEL, NORMAL, until=until)
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan])
+def test_a_tolerance_that_is_none(tolerance):
+    with pytest.raises(UsageError, match="tolerance"):
+        federate(SITES, MODEL, NORMAL, tolerance=tolerance)
 
 
 def test_the_rule_is_said():
@@ -118,8 +118,8 @@ def test_nodes_are_added_until_they_suffice(settled):
     few = LocalUpdate(PredictorQuadrature(nodes=8))
     run = federate(SITES, MODEL, NORMAL, update=few)
     assert run.status.converged and float(run.posterior.kl(settled.posterior)) < 1e-3
-    doubts = [visit.doubt for visit in run.history]
-    assert 0 < max(doubts) <= DOUBT
+    errors = [visit.quadrature_error for visit in run.trace]
+    assert 0 < max(errors) <= ERROR
 
 
 # --- what could deceive it ------------------------------------------------------------------
@@ -136,15 +136,15 @@ def test_a_rate_that_decays_is_no_convergence(settled):
 def test_a_run_that_begins_again_is_not_done(settled):
     again = settled.restarted()
     assert again.posterior == NORMAL and not again.status.converged
-    assert float(again.until(1e-3).posterior.kl(settled.posterior)) < 1e-3
+    assert float(again.converge(1e-3).posterior.kl(settled.posterior)) < 1e-3
 
 
 def test_a_site_that_left_or_came_back_is_noticed(settled):
     left = settled.forget("oak")
     assert left.status.state == "not converged"
-    back = left.until().rejoin("oak")
+    back = left.converge().readmit("oak")
     assert "no visit yet to 'oak'" in str(back.status)
-    assert float(back.until(1e-6).posterior.kl(settled.posterior)) < 1e-5
+    assert float(back.converge(1e-6).posterior.kl(settled.posterior)) < 1e-5
 
 
 def test_a_site_that_fails_is_a_reason():
@@ -175,7 +175,7 @@ def test_a_likelihood_that_jumps_is_told():
     data = {"a": np.random.default_rng(0).normal(size=30)}
     jump = lambda z, x: jnp.where(x < z[0], -1.0, -2.0) + 0 * z[1]
     heard, run = said(lambda: federate(data, jump, NORMAL, steps=3))
-    assert run.status.state == "not converged" and run.status.change > 0.1 and heard
+    assert run.status.state == "not converged" and run.status.left > 0.1 and heard
 
 
 def test_noise_is_taken_off_and_allowed_for():
@@ -193,4 +193,4 @@ def test_noise_is_taken_off_and_allowed_for():
 def test_the_sum_of_what_is_to_come():
     assert _to_come(0.1, 0.2, 1) == pytest.approx(0.1)  # a tenth, and half as much each time
     assert _to_come(0.1, 0.1, 1) == math.inf == _to_come(0.2, 0.1, 1) == _to_come(0.2, 0.0, 1)
-    assert _to_come(math.sqrt(SETTLED), 0.0, 1) == math.sqrt(SETTLED)
+    assert _to_come(math.sqrt(ROUNDING), 0.0, 1) == math.sqrt(ROUNDING)

@@ -44,7 +44,7 @@ def test_personal_columns_by_name() -> None:
     sites = {"north": (NORTH, Y[:25]), "south": (SOUTH, Y[25:])}
     run = posterity.federate(sites, MODEL, PRIOR, personal={"bp": 0.01}, steps=0)
     assert names_of(run.posterior)["log_spread"] == ("bp",)
-    assert run.federation.model.personal == (1,)
+    assert run.agreement.model.personal == (1,)
     with pytest.raises(posterity.errors.UsageError, match="'height'"):
         posterity.federate(sites, MODEL, PRIOR, personal=["height"], steps=0)
 

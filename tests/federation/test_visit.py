@@ -20,7 +20,8 @@ from posterity.families import Beta, Gaussian, at_rest
 from posterity.federation import Gossip, certify, forget
 from posterity.federation.federate import start
 from posterity.federation.keys import site_key
-from posterity.federation.visit import commit, visit
+from posterity.federation.messages import Improve
+from posterity.federation.visit import answered, commit
 from posterity.graphs import ring
 from posterity.inference import LocalUpdate, VariationalOnlineNewton
 from posterity.models import LogisticRegression, NeuralNetwork
@@ -62,18 +63,19 @@ def pool():
 def test_a_site_elsewhere_proposes_what_the_visit_commits(name, pool):
     run = begun(name).advance(1)
     federation, state, site, key = run.federation, run.state, "elm", site_key(KEY, "elm")
-    problem, count = federation.site(site), state.counts[site]
-    others = jax.tree.leaves(federation.sites["oak"].data)
+    problem, count = federation.sites[site], state.counts[site]
+    others = jax.tree.leaves(federation.sites["oak"].records.data)
     assert not any(leaf.tobytes() in pickle.dumps(problem) for leaf in others)
     asked = pool.submit(problem.improve, state.posterior, state.factor(site), count, key=key)
     here = problem.improve(state.posterior, state.factor(site), count, key=key)
     there = asked.result()
     assert identical(here.factor, there.factor)
-    assert here[1:] == there[1:]
+    assert here == there
     assert identical(here.factor, at_rest(here.factor))
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(here.factor))
-    after, happened = visit(federation, state, site, key=KEY)
-    committed, halvings = commit(problem, state, site, there.factor)
+    question = Improve(site, state.posterior, state.factor(site), count, key)
+    after, happened = answered(run.agreement, state, federation.ask(question))
+    committed, halvings = commit(run.agreement, state, site, there.factor)
     assert committed == after
     assert happened.halvings == there.halvings + halvings
     assert happened.residual == there.residual
@@ -95,7 +97,7 @@ def test_runs_go_on_in_another_process(schedule, pool):
     run = begun("conjugate", schedule=SCHEDULES[schedule]).advance(3).forget("oak")
     there = pool.submit(type(run).advance, run, 4).result()
     assert snapshot(there) == snapshot(run.advance(4))
-    assert there.history == run.advance(4).history
+    assert there.trace == run.advance(4).trace
     assert snapshot(copy.deepcopy(run)) == snapshot(run)
     assert snapshot(copy.deepcopy(run).advance(4)) == snapshot(there)
 
@@ -108,8 +110,8 @@ def test_a_run_of_a_network_goes_on_in_another_process(pool):
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
 def test_what_users_hold_is_copied_whole(clone):
     run = begun("quadrature", schedule=Gossip(ring(list(NAMES)))).advance(5)
-    done = forget(run, run.ledger.sites[0], sweeps=1, unsettled=True)
-    things = [run.state, run.history, run.token, run.federation.site("elm"), run.federation.update]
+    done = forget(run, run.ledger.sites[0], sweeps=1, allow_unconverged=True)
+    things = [run.state, run.trace, run.token, run.federation.sites["elm"], run.agreement]
     for thing in (*things, certify(run), done.receipt, done.ledger):
         assert clone(thing) == thing
 
@@ -121,7 +123,7 @@ def test_an_error_elsewhere_comes_back_with_the_run_to_go_on_from(pool):
         pool.submit(type(run).advance, run, 20).result()
     there = caught.value.run
     assert snapshot(there) == snapshot(run.advance(there.state.step))
-    problem = run.federation.site("b")
+    problem = run.federation.sites["b"]
     with pytest.raises(ParameterError, match="gradient"):
         pool.submit(problem.improve, run.posterior, run.state.factor("b"), key=KEY).result()
 
@@ -129,7 +131,8 @@ def test_an_error_elsewhere_comes_back_with_the_run_to_go_on_from(pool):
 def test_a_repeated_conjugate_visit_changes_nothing_but_the_version():
     run = begun("conjugate").sweep()
     site = run.sites[0]
-    again, happened = visit(run.federation, run.state, site, key=KEY)
+    question = Improve(site, run.posterior, run.state.factor(site), 1, KEY)
+    again, happened = answered(run.agreement, run.state, run.federation.ask(question))
     assert (happened.outcome, happened.change) == ("updated", 0.0)
     assert again.exact_sum == run.state.exact_sum
     assert again.entries[site].sequence == run.state.entries[site].sequence + 1
@@ -143,11 +146,11 @@ def test_sites_of_many_sizes_find_what_they_would_alone():
     many = {name: (x[: 5 + n], y[: 5 + n]) for n, (name, (x, y)) in enumerate(data.items())}
     together = start(many, LogisticRegression(), NORMAL).federation
     few = start(dict(list(many.items())[:2]), LogisticRegression(), NORMAL).federation
-    assert together.of_many_sizes == (len(many) > 3)
-    assert not few.of_many_sizes
+    assert all(site.padding for site in together.sites.values())
+    assert not any(site.padding for site in few.sites.values())
     name = sorted(many)[0]
-    padded = dataclasses.replace(together.site(name), padding=True)
-    alone = dataclasses.replace(together.site(name), padding=False)
+    padded = dataclasses.replace(together.sites[name], padding=True)
+    alone = dataclasses.replace(together.sites[name], padding=False)
     found = [p.improve(NORMAL, NORMAL.zero(), key=KEY).factor for p in (padded, alone)]
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

@@ -23,7 +23,7 @@ from posterity.inference.estimators import (
     Reinforce,
 )
 from posterity.inference.step import HALVINGS
-from posterity.inference.update import LocalUpdate, quickly_decaying
+from posterity.inference.update import Decaying, LocalUpdate, quickly_decaying
 from posterity.models import (
     BetaBernoulli,
     BetaExponential,
@@ -193,8 +193,15 @@ def test_the_default_of_noisy_gradients_decays():
         (LocalUpdate(), BetaBernoulli(), COINS, Exact, 1, 1.0),
         (LocalUpdate(), BetaExponential(), COINS, ClosedForm, 100, None),
         (LocalUpdate("quadrature"), BetaBernoulli(), COINS, Quadrature, 100, None),
-        (LocalUpdate("reinforce"), BetaBernoulli(), COINS, Reinforce, 20, quickly_decaying),
-        (LocalUpdate(batch_size=2), BetaBernoulli(), COINS, Exact, 20, quickly_decaying),
+        (
+            LocalUpdate("reinforce"),
+            BetaBernoulli(),
+            COINS,
+            Reinforce,
+            20,
+            Decaying(quickly_decaying),
+        ),
+        (LocalUpdate(batch_size=2), BetaBernoulli(), COINS, Exact, 20, Decaying(quickly_decaying)),
         (LocalUpdate(steps=7, rate=0.1), BetaBernoulli(), COINS, Exact, 7, 0.1),
         (LocalUpdate(rate=1), BetaExponential(), COINS, ClosedForm, 20, 1.0),
     ],

@@ -1,5 +1,7 @@
 """Many small networks at once say what each says alone."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,9 +23,9 @@ NETWORKS = [
 
 def drawn(layers, *, records, seed=0):
     rng = np.random.default_rng(seed)
-    last = lambda place: jnp.asarray(rng.normal(size=(*place.shape, CHAINS)), jnp.float32)
+    last = lambda place: rng.normal(size=(*place.shape, CHAINS)).astype(np.float32)
     arrays = [{name: last(place) for name, place in own.items()} for own in layers.places]
-    own = jnp.asarray(rng.normal(size=(records, layers.inputs, CHAINS)), jnp.float32)
+    own = rng.normal(size=(records, layers.inputs, CHAINS)).astype(np.float32)
     return arrays, own
 
 
@@ -36,31 +38,31 @@ def apart(layers, arrays, x):
     return jnp.moveaxis(jax.vmap(alone, (0, None))(first, x), 0, -1)
 
 
-@pytest.mark.parametrize("records", [1, 7, TERMS + 1])
+@pytest.mark.parametrize(
+    "records, shared", [(1, True), (7, False), (TERMS + 1, True), (TERMS + 1, False)]
+)
 @pytest.mark.parametrize("layers", NETWORKS, ids=lambda layers: layers.summary)
-@pytest.mark.parametrize("shared", [True, False])
 def test_outputs_and_gradients_are_those_of_each_network_alone(layers, records, shared):
     arrays, x = drawn(layers, records=records)
     x = x[..., 0] if shared else x
     with jax.default_matmul_precision("highest"):
         shape = (records, layers.outputs, CHAINS)
         slope = np.random.default_rng(1).normal(size=shape).astype(np.float32)
-        ours, back = pulled(lambda a, x: outputs(layers, a, x), arrays, x, slope)
-        theirs, forth = pulled(lambda a, x: apart(layers, a, x), arrays, x, slope)
+        (ours, back), (theirs, forth) = pulled(layers, arrays, x, slope)
         assert ours.shape == shape
         close(ours, theirs)
         jax.tree.map(close, back, forth)
 
 
-def pulled(forward, arrays, x, slope):
-    """Outputs, and gradients of their product with a slope: in one program."""
+@functools.partial(jax.jit, static_argnums=0)
+def pulled(layers, arrays, x, slope):
+    """Outputs, and gradients of their product with a slope, both ways: in one program."""
 
-    @jax.jit
-    def both(arrays, x):
-        found, back = jax.vjp(forward, arrays, x)
-        return found, back(jnp.asarray(slope))
+    def one(forward):
+        found, back = jax.vjp(functools.partial(forward, layers), arrays, x)
+        return found, back(slope)
 
-    return both(arrays, x)
+    return one(outputs), one(apart)
 
 
 def close(ours, theirs):
@@ -76,9 +78,9 @@ def test_gradients_of_gradients():
     def curved(forward):
         slope = jax.grad(square(forward))
         along = lambda a: sum(jnp.vdot(g, g) for g in jax.tree.leaves(slope(a)))
-        return jax.jit(jax.grad(along))(arrays)
+        return jax.grad(along)(arrays)
 
-    jax.tree.map(close, curved(outputs), curved(apart))
+    jax.tree.map(close, *jax.jit(lambda: (curved(outputs), curved(apart)))())
 
 
 def test_which_networks_it_is_for():
@@ -94,7 +96,7 @@ def test_what_does_not_fit_is_said():
     arrays, x = drawn(layers, records=4)
     with pytest.raises(StructureError, match="records first"):
         outputs(layers, arrays, x[:, :1])
-    first = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), arrays)
+    first = jax.tree.map(lambda leaf: np.moveaxis(leaf, -1, 0), arrays)
     with pytest.raises(StructureError, match="kernel of shape"):
         outputs(layers, first, x)
     image = Layers((Conv((3, 3), 1, 1, pool=4), Dense(1, 2)), image=(6, 6, 1))

@@ -1,5 +1,6 @@
 """Trees of flax, equinox and plain ones become networks that compute the same, and come back."""
 
+import functools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -62,36 +63,39 @@ class Nnx(flax.nnx.Module):
 Case = tuple[Any, Callable[[Any, Any], Any], dict[str, Any]]
 
 
+@functools.cache
 def linen() -> Case:
-    tree = Linen().init(jax.random.key(0), jnp.zeros((1, 8, 8, 2)))
-    return tree, Linen().apply, {"layers": IMAGES}
+    tree = jax.jit(Linen().init)(jax.random.key(0), np.zeros((1, 8, 8, 2)))
+    return tree, jax.jit(Linen().apply), {"layers": IMAGES}
 
 
 def equinox() -> Case:
-    return Equinox(jax.random.key(0)), lambda m, x: jax.vmap(m)(x), {"layers": IMAGES}
+    module = eqx.filter_jit(Equinox)(jax.random.key(0))
+    return module, eqx.filter_jit(lambda m, x: jax.vmap(m)(x)), {"layers": IMAGES}
 
 
 def equinox_mlp() -> Case:
-    module = eqx.nn.MLP(4, 3, 6, 2, key=jax.random.key(0))
-    return module, lambda m, x: jax.vmap(m)(x), {"activation": "relu"}
+    module = eqx.filter_jit(lambda key: eqx.nn.MLP(4, 3, 6, 2, key=key))(jax.random.key(0))
+    return module, eqx.filter_jit(lambda m, x: jax.vmap(m)(x)), {"activation": "relu"}
 
 
 def nnx() -> Case:
     graph, state = flax.nnx.split(Nnx(flax.nnx.Rngs(0)))
-    return state, lambda p, x: flax.nnx.merge(graph, p)(x), {"activation": "tanh"}
+    return state, jax.jit(lambda p, x: flax.nnx.merge(graph, p)(x)), {"activation": "tanh"}
 
 
 def plain() -> Case:
     rng = np.random.default_rng(0)
     tree = [(rng.normal(size=(4, 3)), np.ones(3)), (rng.normal(size=(3, 2)), np.zeros(2))]
-    apply = lambda p, x: jax.nn.relu(x @ p[0][0] + p[0][1]) @ p[1][0] + p[1][1]
+    apply = lambda p, x: np.maximum(x @ p[0][0] + p[0][1], 0) @ p[1][0] + p[1][1]
     return tree, apply, {"activation": "relu"}
 
 
 @pytest.mark.parametrize("make", [linen, equinox, equinox_mlp, nnx, plain])
 def test_there_and_back(make: Callable[[], Case]) -> None:
     tree, apply, options = make()
-    variances = jax.tree.map(lambda leaf: leaf**2 + 0.1 if hasattr(leaf, "dtype") else leaf, tree)
+    positive = lambda leaf: np.asarray(leaf) ** 2 + np.asarray(0.1, leaf.dtype)
+    variances = jax.tree.map(lambda leaf: positive(leaf) if hasattr(leaf, "dtype") else leaf, tree)
     network = from_pytree(tree, variances, apply=apply, **options)
     arrays = [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype")]
     assert network.layers.size == sum(leaf.size for leaf in arrays)

@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from federation.examples import load_checkpoint, save_checkpoint
 
 import posterity
 from posterity import LocalUpdate
 from posterity.errors import ConvergenceWarning, ParameterError, SiteError, UsageError
 from posterity.families import DiagonalGaussian, Network
 from posterity.federation import Asynchronous, Run, Sequential, simulate
-from posterity.federation.checkpoint import load_checkpoint, save_checkpoint
 from posterity.federation.federate import start
 from posterity.graphs import complete
 from posterity.inference import Refinement
@@ -68,9 +68,9 @@ def test_rounds_bring_in_what_the_first_site_never_saw(shared: Ledger) -> None:
     before, after = accuracy(shared.posterior), accuracy(run.posterior)
     assert before < 0.75 and after > before + 0.05
     assert run.ledger.prior == shared.prior and run.sites == ("high", "low")
-    assert run.status.change > run.status.tolerance
+    assert run.status.left > run.status.tolerance
     assert "250 steps of Adam" in run.rule
-    gone = posterity.forget(run, "high", sweeps=1, unsettled=True)
+    gone = posterity.forget(run, "high", sweeps=1, allow_unconverged=True)
     # What it alone knew is gone: its three of ten digits.
     assert accuracy(gone.ledger.posterior) < 0.75
     assert not gone.exact and gone.ledger.sites == ("low",)
@@ -115,7 +115,7 @@ def test_a_network_learns_by_variational_online_newton_too() -> None:
     with pytest.warns(ConvergenceWarning):
         run = posterity.federate(few, model, prior, update=LocalUpdate(steps=3), steps=1)
     assert type(run.posterior) is Network and run.posterior != prior
-    gone = posterity.forget(run, "low", sweeps=0, unsettled=True)
+    gone = posterity.forget(run, "low", sweeps=0, allow_unconverged=True)
     assert gone.ledger.posterior.layers == layers
 
 

@@ -19,7 +19,16 @@ from posterity.errors import (
     UsageError,
 )
 from posterity.families import Network
-from posterity.networks import Conv, Dense, GaussianPrior, Horseshoe, Layers, predict, train
+from posterity.networks import (
+    Conv,
+    Dense,
+    GaussianPrior,
+    Horseshoe,
+    Layers,
+    predict,
+    train,
+    training,
+)
 from posterity.networks.bound import Bound, regularised, scale_kl, started
 from posterity.networks.training import CHUNK, prior_arrays
 from posterity.status import Progress
@@ -141,6 +150,22 @@ def test_the_key_says_it_all() -> None:
         warnings.simplefilter("ignore", ConvergenceWarning)
         first, again, other = (trained(steps=CHUNK, seed=seed) for seed in (1, 1, 2))
     assert first.posterior == again.posterior != other.posterior
+
+
+def test_numbers_are_not_programs() -> None:
+    """Another temperature, rate, noise, scale or number of steps compiles nothing anew."""
+    layers, rng = Layers.dense(2, 3, 1), np.random.default_rng(0)
+    data = rng.normal(size=(20, 2)), rng.normal(size=(20, 1))
+
+    def once(scale: float, **numbers: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            train(layers, data, likelihood="gaussian", prior=Horseshoe(scale), **numbers)
+
+    once(1.0, steps=CHUNK)
+    before = training._steps._cache_size()
+    once(0.5, steps=CHUNK + 7, temperature=0.3, noise_variance=0.2, learning_rate=3e-3)
+    assert training._steps._cache_size() == before
 
 
 def test_progress_may_stop_it() -> None:

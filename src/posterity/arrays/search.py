@@ -69,7 +69,12 @@ class Search(NamedTuple):
 
 
 def judged(
-    best: Point, found: Point, rate: Any, *, scale: float = 1.0, close: float = CLOSE
+    best: Point,
+    found: Point,
+    rate: Any,
+    *,
+    scale: Float[Real, ""] | float = 1.0,
+    close: float = CLOSE,
 ) -> Verdict:
     """Whether ``found``, by ``rate`` of a whole step from ``best``, is better; and what is next.
 

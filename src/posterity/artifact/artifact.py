@@ -47,20 +47,37 @@ def save(
         ArtifactError: if files cannot hold it, or the file cannot be written; what was there
             before stays.
     """
-    arrays: dict[str, np.ndarray] = {}
     try:
-        _check_kind(posterior)
-        tree = encode(posterior, "", arrays)
-        specs = {name: container.Spec(a.dtype.name, a.shape) for name, a in arrays.items()}
-        metadata = metadata_of(tree, of_arrays(arrays), provenance or {})
-        content = container.write_header(specs, metadata)
-        size = len(content) + sum(spec.size for spec in specs.values())
-        header = container.read_header(io.BytesIO(content), size)
-        decode(read_manifest(header).tree, arrays, check=True)
+        pieces = _pieces(posterior, provenance or {})
     except PosterityError as error:
         raise error.at("what was to be saved") from error
+    write_file(Path(path), *pieces)
+
+
+def _pieces(value: Any, provenance: Mapping[str, str]) -> list[Any]:
+    """The bytes of a file, piece by piece, once it was made sure that they can be read."""
+    arrays: dict[str, np.ndarray] = {}
+    _check_kind(value)
+    tree = encode(value, "", arrays)
+    specs = {name: container.Spec(a.dtype.name, a.shape) for name, a in arrays.items()}
+    metadata = metadata_of(tree, of_arrays(arrays), provenance)
+    content = container.write_header(specs, metadata)
+    size = len(content) + sum(spec.size for spec in specs.values())
+    header = container.read_header(io.BytesIO(content), size)
+    decode(read_manifest(header).tree, arrays, check=True)
     order = container.in_file_order(specs)
-    write_file(Path(path), content, *(container.as_bytes(arrays[name]) for name in order))
+    return [content, *(container.as_bytes(arrays[name]) for name in order)]
+
+
+def to_bytes(value: Any) -> bytes:
+    """What :func:`save` would write; raises as it does."""
+    return b"".join(bytes(piece) for piece in _pieces(value, {}))
+
+
+def from_bytes(content: bytes, *, what: str = "a message") -> Any:
+    """What :func:`to_bytes` was given; raises as :func:`load`, the errors speak of ``what``."""
+    with _read(io.BytesIO(content), len(content), what) as found:
+        return decode(found.manifest.tree, _arrays(found))
 
 
 def _check_kind(value: Any) -> None:
@@ -144,19 +161,26 @@ class _Opened(NamedTuple):
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
     """A file whose header and manifest were read; all it can trip over names the file."""
-    with container.opened(Path(path)) as (file, size):
-        try:
-            header = container.read_header(file, size)
-            yield _Opened(file, size, header, read_manifest(header))
-        except (OSError, MemoryError):
-            raise
-        except PosterityError as error:
-            found = error.found[:MOST_TOLD]
-            refused = ArtifactError(found=found, expected=error.expected, fix=error.fix)
-            raise refused.at(f"file {os.fspath(path)!r}") from error
-        except Exception as error:  # of a family's constructor
-            refused = container.altered(f"a manifest that does not fit its arrays ({error})")
-            raise refused.at(f"file {os.fspath(path)!r}") from error
+    where = f"file {os.fspath(path)!r}"
+    with container.opened(Path(path)) as (file, size), _read(file, size, where) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def _read(file: Any, size: int, what: str) -> Iterator[_Opened]:
+    """What was written, its header and manifest read; all errors are of ``what``."""
+    try:
+        header = container.read_header(file, size)
+        yield _Opened(file, size, header, read_manifest(header))
+    except (OSError, MemoryError):
+        raise
+    except PosterityError as error:
+        found = error.found[:MOST_TOLD]
+        refused = ArtifactError(found=found, expected=error.expected, fix=error.fix)
+        raise refused.at(what) from error
+    except Exception as error:  # of a family's constructor
+        refused = container.altered(f"a manifest that does not fit its arrays ({error})")
+        raise refused.at(what) from error
 
 
 def _arrays(found: _Opened) -> dict[str, np.ndarray]:

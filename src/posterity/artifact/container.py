@@ -6,6 +6,7 @@ of one buffer.
 """
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -201,7 +202,7 @@ def read_arrays(file: Any, header: Header, size: int) -> dict[str, np.ndarray]:
     """All arrays, in one read, as views of bytes, which nobody can write to."""
     start = min(header.starts.values(), default=size)
     file.seek(start)
-    content = file.readall()
+    content = file.read()
     if len(content) != size - start:
         raise altered("a file that changed while it was read")
     arrays = {}
@@ -215,6 +216,8 @@ def read_arrays(file: Any, header: Header, size: int) -> dict[str, np.ndarray]:
 
 def is_sparse(file: Any, size: int) -> bool:
     """Whether a large file of ``size`` bytes takes less than half of them on disk."""
+    if isinstance(file, io.BytesIO):
+        return False
     blocks = getattr(os.fstat(file.fileno()), "st_blocks", None)
     return blocks is not None and size > _LARGE and 512 * blocks < size / 2
 

@@ -17,11 +17,11 @@ from posterity.cli.report.numbers import number
 from posterity.cli.streams import Json, bar, present
 from posterity.errors import ConvergenceError
 from posterity.interrupts import Watch, deferred
+from posterity.status import Progress
 
 if TYPE_CHECKING:
     from posterity.cli.config.federation import Config
     from posterity.federation import Run
-    from posterity.federation.run import Goal
 
 
 @app.command(epilog=example("posterity federate federation.toml"))
@@ -45,23 +45,25 @@ def federate(
 def _federate(path: Path, stop: Watch, settled: Callable[[bool], None]) -> dict[str, Any]:
     with deferred(stop) as interrupts:
         from posterity.cli.config.federation import load_config
-        from posterity.federation.checkpoint import keep
-        from posterity.federation.durable import advance_safely
-        from posterity.federation.federate import goal_of
+        from posterity.federation.federate import proceed
 
         config = load_config(path)
         files.check_outputs(config.outputs, config.inputs)
         interrupts.check()
-        with keep(config.start(), config.checkpoint) as kept:
-            run, done = kept.run, kept.run.state.step
-            goal = goal_of(run, config.steps, config.until)
-            total = None if goal.until else goal.steps
-            with bar(f"Federating: {run.rule}", total, done) as moved:
-                moving = lambda run: moved(run.state.step)
-                run = advance_safely(kept, goal, config.every, moving)
-        settled(run.status.converged or goal.steps == 0)
+        run, steps = config.start(), []
+        converge = config.steps is None or config.until is not None
+        with bar(f"Federating: {run.rule}", None if converge else config.steps) as moved:
+
+            def report(progress: Progress) -> None:
+                steps.append(progress.step)
+                moved(progress.step)
+
+            checkpoint = config.checkpoint
+            run = proceed(run, config.steps, converge, progress=report, checkpoint=checkpoint)
+        settled(run.status.converged or config.steps == 0)
         interrupts.check()
-        told = _written(config, run) | {"resumed": done} | _data(run, goal)
+        resumed = steps[0] - 1 if steps else run.state.step
+        told = _written(config, run) | {"resumed": resumed} | _data(run, config.steps)
     interrupts.check()  # here, where those that come later are not deferred any more
     return told
 
@@ -72,7 +74,7 @@ def _written(config: "Config", run: "Run") -> dict[str, Any]:
 
     written = files.write(run.ledger, config.output, "federate", _provenance(run))
     if config.history is not None:
-        lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.history)
+        lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
         write_file(config.history, "".join(lines).encode())
     named = {"columns": list(listed(names_in(run.ledger))), "notes": list(config.notes)}
     return {"output": written.path, "digest": written.digest} | named
@@ -86,31 +88,31 @@ def _provenance(run: "Run") -> dict[str, str]:
     }
 
 
-def _data(run: "Run", goal: "Goal") -> dict[str, Any]:
+def _data(run: "Run", steps: int | None) -> dict[str, Any]:
     from posterity.federation.federate import too_few_hops
 
-    outcomes = Counter((visit.site, visit.outcome) for visit in run.history)
-    last = {visit.site: visit.residual for visit in run.history}
+    outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)
+    last = {visit.site: visit.residual for visit in run.trace}
     return {
         "schedule": type(run.schedule).__name__,
         "unit": run.schedule.unit,
         "steps": run.state.step,
         "exact": run.exact,
         "rule": run.rule,
-        "warning": too_few_hops(run, goal),
+        "warning": too_few_hops(run, steps),
         "status": {
             "state": run.status.state,
-            "change": number(run.status.change),
+            "left": number(run.status.left),
             "tolerance": run.status.tolerance,
             "reasons": list(run.status.reasons),
         },
         "sites": {
             site: {
-                "records": records.size,
+                "records": records,
                 "updates": outcomes[site, "updated"],
                 "failures": outcomes[site, "failed"] + outcomes[site, "refused"],
                 "residual": number(last.get(site)),
             }
-            for site, records in run.federation.sites.items()
+            for site, records in run.federation.records.items()
         },
     }

@@ -161,7 +161,6 @@ def _fit(
     how: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
 
-    from posterity.families.gaussian import AnyGaussian
     from posterity.fitting import Recipe, fit
 
     before = None
@@ -178,7 +177,7 @@ def _fit(
     written = files.write(found.ledger, output, "fit", record)
     posterior: Any = found.ledger.posterior
     rows, weights = [], []
-    if isinstance(posterior, AnyGaussian):
+    if posterior.gaussian:
         rows = [
             {"name": name, "mean": float(mean), "sd": float(v) ** 0.5}
             for name, mean, v in zip(

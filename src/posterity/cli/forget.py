@@ -43,8 +43,8 @@ def forget(
         int | None,
         typer.Option(metavar="N", help="Passes of refinement; else as many as it takes."),
     ] = None,
-    unsettled: Annotated[
-        bool, typer.Option("--unsettled", help="Also where what is left has not converged.")
+    allow_unconverged: Annotated[
+        bool, typer.Option("--allow-unconverged", help="Also where what is left has not converged.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -62,7 +62,7 @@ def forget(
             fix="Leave --sweeps out, or give the --config that the ledger was federated with.",
         )
     outputs, sites = (output, receipt), tuple(dict.fromkeys(site))
-    options = {"sweeps": sweeps, "unsettled": unsettled}
+    options = {"sweeps": sweeps, "allow_unconverged": allow_unconverged}
     present(lambda: _forget(ledger, sites, outputs, config, options), "forget", as_json)
 
 
@@ -137,10 +137,9 @@ def _refined(
 ) -> Any:
     from posterity.artifact.aligned import names_in
     from posterity.cli.config.federation import load_config
-    from posterity.federation.checkpoint import with_ledger
     from posterity.federation.forget import forget
 
     federation = load_config(config, names_in(before))
     files.check_outputs(outputs, federation.inputs)
-    done = forget(with_ledger(federation.start(), before), *sites, **options)
+    done = forget(federation.start().with_ledger(before), *sites, **options)
     return done.ledger, done.receipt, done.distance

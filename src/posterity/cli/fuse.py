@@ -284,7 +284,7 @@ def _plate(plate: Any) -> dict[str, Any]:
         margins = {site: [*map(number, plate.margins[site])] for site in listed}
         doubtful = [
             {"site": site, "component": component, "margin": number(margin)}
-            for site, component, margin in plate.doubtful()
+            for site, component, margin in plate.ambiguous()
         ]
     return {
         "components": plate.components,

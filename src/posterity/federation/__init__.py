@@ -1,29 +1,41 @@
 """Federated inference: one posterior, improved by sites whose data stay where they are."""
 
-from posterity.federation.certificate import certify
-from posterity.federation.federate import federate
+from posterity.federation.driver import Federation
+from posterity.federation.federate import federate, start
 from posterity.federation.forget import Forgotten, forget
-from posterity.federation.gossip import Gossip, Token
+from posterity.federation.gossip import Gossip, LedgerGossip
+from posterity.federation.messages import Token
 from posterity.federation.personal import SitePosterior, site_posterior
 from posterity.federation.run import Run
-from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
-from posterity.federation.several_tokens import LedgerGossip
+from posterity.federation.schedules import (
+    Asynchronous,
+    Machine,
+    Schedule,
+    Sequential,
+    Synchronous,
+)
 from posterity.federation.simulate import Leave, Simulation, simulate
-from posterity.federation.status import Status
-from posterity.federation.visit import SiteProblem, Visit
+from posterity.federation.site import Site
+from posterity.federation.status import Certificate, certify
+from posterity.federation.visit import Agreement, Visit
+from posterity.status import Status
 
 __all__ = [
+    "Agreement",
     "Asynchronous",
+    "Certificate",
+    "Federation",
     "Forgotten",
     "Gossip",
     "Leave",
     "LedgerGossip",
+    "Machine",
     "Run",
     "Schedule",
     "Sequential",
     "Simulation",
+    "Site",
     "SitePosterior",
-    "SiteProblem",
     "Status",
     "Synchronous",
     "Token",
@@ -33,4 +45,5 @@ __all__ = [
     "forget",
     "simulate",
     "site_posterior",
+    "start",
 ]

@@ -1,170 +1,219 @@
-"""A run as a file, so that it survives an interruption: a ledger, and where the walk stands."""
+"""A run as a file, so that it survives an interruption, and goes on from there."""
 
-import contextlib
 import dataclasses
-import json
 import os
-import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from posterity.artifact import open_artifact, save
-from posterity.errors import ArtifactError, LedgerError
-from posterity.federation.fingerprint import differing, fingerprint, without_data
-from posterity.federation.history import History, beside, sole_writer
-from posterity.federation.members import Members
+import numpy as np
+
+from posterity.arrays.stacks import stacked, unstacked
+from posterity.checkpoint import Checkpoint, opened
+from posterity.entries import Entry
+from posterity.errors import UsageError
+from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.run import Run
-from posterity.files import clean_stale
-from posterity.ledger import Ledger
+from posterity.federation.state import Map
+from posterity.federation.visit import Visit
+from posterity.fingerprint import digests
+from posterity.interrupts import deferred
+from posterity.status import ProgressCallback
 
-KEY = "federation"
-
-
-@dataclasses.dataclass
-class Checkpoint:
-    """A file that a run is kept in, and beside it one that its history is appended to.
-
-    The first is replaced as a whole, and says how far the second counts; the second is written
-    first. So whenever the process is killed, the state before or the state after is there.
-    """
-
-    path: Path
-    file: BinaryIO
-    """That of the history, which nobody else writes."""
-    parts: Mapping[str, str]
-    """The fingerprint of what the run was set up from."""
-    run: Run
-    """As it is kept; as it was set up, if it is not yet."""
-    history: History
-    lock: Any = dataclasses.field(default_factory=threading.Lock)
-
-    def save(self, run: Run) -> None:
-        """Keep a later state of the run; the data stay out of the file.
-
-        Raises:
-            ArtifactError: if a file cannot be written; what was there before stays.
-        """
-        with self.lock:
-            self.history.extend(self.file, run.history)
-            found, position = _packed(run)
-            position["fingerprint"] = without_data(self.parts, run.ledger.forgotten)
-            position["history"] = self.history.mark
-            save(found, self.path, provenance={KEY: json.dumps(position)})
-            self.run = run
+VERB = "federate"
+DATA = "data of site {!r}"
 
 
-@contextlib.contextmanager
-def keep(run: Run, path: str | os.PathLike[str]) -> Iterator[Checkpoint]:
-    """The checkpoint of a run that was set up like this one, for no other process meanwhile.
+def kept(
+    run: Run,
+    path: str | os.PathLike[str],
+    steps: int,
+    converged: bool,
+    progress: ProgressCallback | None = None,
+) -> Run:
+    """The run that is kept at ``path``, taken up to its goal, and saved on the way.
+
+    ``run`` is one that was set up in the same way, without a step. The data of sites that were
+    forgotten may be gone; their names must be among the sites. Ctrl-C or SIGTERM ends it once the
+    step is done and saved; Ctrl-C again ends it at once.
 
     Raises:
-        ArtifactError: as ``load_checkpoint``, and if the files cannot be written, or another
-            process writes them.
-        UsageError: as ``load_checkpoint``.
+        ArtifactError: if the file is no checkpoint, or one of another federation, if another
+            process writes it, or if it cannot be written.
+        UsageError: if the run that is kept is beyond the last step, or a function cannot be told
+            from a changed one (see :func:`posterity.fingerprint.versioned`).
+        KeyboardInterrupt, Terminated: if it was interrupted.
     """
-    path = Path(path)
-    with sole_writer(beside(path)) as file:
-        clean_stale(path)
-        parts = fingerprint(run)
-        kept = _read(run, parts, path) if path.exists() else (run, History(beside(path)))
-        yield Checkpoint(path, file, parts, *kept)
+    with opened(path, VERB, fingerprint(run)) as checkpoint:
+        latest = saved = load(run, checkpoint)
+        if latest.state.step > steps:
+            raise UsageError(
+                found=f"steps = {steps}, and a checkpoint with {latest.state.step} "
+                f"{run.schedule.unit}",
+                expected="as many as the checkpoint has made, or more",
+                fix="Raise steps, or remove the checkpoint to begin anew.",
+            )
+
+        def rescue() -> None:
+            nonlocal saved
+            if latest is not saved:  # a first step that failed leaves no file behind
+                save(latest, checkpoint)
+                saved = latest
+
+        with deferred() as interrupts, interrupts.rescued_by(rescue):
+            while not latest.is_at_goal(steps, converged):
+                interrupts.check()
+                latest = latest.towards(steps, converged, progress)
+                if checkpoint.due:
+                    rescue()
+        interrupts.check()
+        return latest
 
 
-def save_checkpoint(run: Run, path: str | os.PathLike[str]) -> None:
-    """Save a run once; what is there must be an earlier state of it. Errors as of ``keep``."""
-    with keep(run, path) as checkpoint:
-        checkpoint.save(run)
-
-
-def load_checkpoint(run: Run, path: str | os.PathLike[str]) -> Run:
-    """The run that was saved, given one that was set up in the same way.
-
-    The data of sites that were forgotten may be gone; their names must be among the sites.
+def fingerprint(run: Run) -> dict[str, str]:
+    """Digests of the parts that a run is set up from, equal in every process.
 
     Raises:
-        ArtifactError: if the file is no checkpoint, has lost its history, or is one of another
-            federation; the parts that differ are named.
-        UsageError: if a function cannot be told from a changed one (see :func:`versioned`).
+        UsageError: if a function cannot be told from a changed one.
     """
-    return _read(run, fingerprint(run), Path(path))[0]
+    agreement, federation = run.agreement, run.federation
+    schedule = {
+        field.name: getattr(run.schedule, field.name)
+        for field in dataclasses.fields(run.schedule)
+        if field.name != "graph"  # described by the network that was made of it
+    }
+    parts = {
+        "names of the sites": list(agreement.sites),
+        "model": agreement.model,
+        "prior": run.state.prior,
+        "schedule": (type(run.schedule), schedule),
+        "local rule (update)": agreement.update,
+        "key": run.key,
+        **({"ledger": dict(federation.begun)} if federation.begun else {}),
+        **{DATA.format(name): records for name, records in federation.data.items()},
+    }
+    return digests(parts)
 
 
-# --- what is in the file -------------------------------------------------------------------------
+def save(run: Run, checkpoint: Checkpoint) -> None:
+    """Keep a later state of the run; the data stay out of the file.
 
-
-def _packed(run: Run) -> tuple[Any, dict[str, Any]]:
-    """A ledger, with members of the family beside it if the schedule needs any, and JSON data."""
-    state, members = run.state, Members(run.state.entries)
+    Raises:
+        ArtifactError: if the file cannot be written; what was there before stays.
+    """
+    state, members = run.state, _Members(run.state.entries)
     position = {
         "step": state.step,
         "counts": dict(state.counts),
-        "leaving": state.leaving,
+        "leaving": list(state.leaving),
         "schedule": members.packed(state.schedule),
         "known": members.packed(state.known),
     }
-    stack = members.stack(state.prior)
-    return run.ledger if stack is None else {"ledger": run.ledger, "others": stack}, position
+    value: dict[str, Any] = {"ledger": run.ledger}
+    if members.others:
+        value["others"] = stacked(state.prior, list(map(at_rest, members.others)))
+    if run.trace:
+        value["trace"], position["errors"] = _columns(run.trace)
+    checkpoint.save(value, position, without=_gone(value))
 
 
-def _read(run: Run, parts: Mapping[str, str], path: Path) -> tuple[Run, History]:
-    """What was saved of the run, and its history."""
-    found, about = open_artifact(path)
-    ledger, stack = (found["ledger"], found["others"]) if _is_pair(found) else (found, None)
-    try:
-        position = json.loads(about.provenance[KEY])
-        differ = differing(position["fingerprint"], parts, ledger.forgotten)
-        if not differ:
-            history = History.read(beside(path), position["history"])
-            resumed = _unpacked(run, ledger, Members(ledger.entries, stack), position)
-            return dataclasses.replace(resumed, history=history.visits), history
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise _foreign(path) from error
-    raise ArtifactError(
-        found=f"a checkpoint of another federation in {str(path)!r}: "
-        f"other {', '.join(differ[:5])}{' and more' * (len(differ) > 5)}",
-        expected="one with the same data, model, prior, schedule, local rule and key",
-        fix="Restore what was changed, or remove the checkpoint to begin anew.",
-    )
-
-
-def _unpacked(run: Run, ledger: Ledger, members: Members, position: dict[str, Any]) -> Run:
-    state = dataclasses.replace(
-        with_ledger(run, ledger).state,
-        step=position["step"],
-        counts=position["counts"],
-        leaving=tuple(position["leaving"]),
-        schedule=members.unpacked(position["schedule"]),
-        known=members.unpacked(position["known"]),
-    )
-    return dataclasses.replace(run, state=state)
-
-
-def _is_pair(found: Any) -> bool:
-    return isinstance(found, dict) and found.keys() == {"ledger", "others"}
-
-
-def _foreign(path: Path) -> ArtifactError:
-    return ArtifactError(
-        found=f"file {str(path)!r}, which is no checkpoint of this release",
-        expected="a file that a federation saved",
-        fix="Name another file; this one was not touched.",
-    )
-
-
-def with_ledger(run: Run, ledger: Ledger) -> Run:
-    """The run with the factors of a ledger that has its prior.
+def load(run: Run, checkpoint: Checkpoint) -> Run:
+    """The run that was saved last, given one that was set up in the same way; itself if none was.
 
     Raises:
-        LedgerError: if the prior or the sites are others.
+        ArtifactError: if the file is no checkpoint, or one of another federation.
     """
-    strangers = sorted(set(ledger.entries) - {*run.federation.sites, *run.federation.begun})
-    if strangers or ledger.prior != run.state.prior:
-        raise LedgerError(
-            found=f"a ledger of sites {sorted(ledger.entries)} with "
-            + ("another prior" if not strangers else f"{strangers} among them"),
-            expected=f"the federation's prior, and sites among {sorted(run.federation.sites)}",
-            fix="Set the federation up with the prior and the sites that made the ledger.",
+    found = checkpoint.load(_gone)
+    if found is None:
+        return run
+    value, position = found
+    try:
+        ledger, trace = value["ledger"], value.get("trace")
+        members = _Members(ledger.entries, value.get("others"))
+        state = dataclasses.replace(
+            run.with_ledger(ledger).state,
+            step=position["step"],
+            counts=position["counts"],
+            leaving=tuple(position["leaving"]),
+            schedule=members.unpacked(position["schedule"]),
+            known=members.unpacked(position["known"]),
         )
-    state = run.state.with_entries(ledger.entries)
-    return dataclasses.replace(run, state=run.schedule.learn(state, state.entries))
+        visits = () if trace is None else _visits(trace, position["errors"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise checkpoint.foreign() from error
+    return dataclasses.replace(run, state=state, trace=visits)
+
+
+def _gone(value: dict[str, Any]) -> set[str]:
+    """Data of sites that were forgotten, which should be gone: nobody is asked for them."""
+    return {DATA.format(site) for site in value["ledger"].forgotten}
+
+
+# --- the trace as arrays -----------------------------------------------------------------------
+
+OUTCOMES = ("updated", "relayed", "refused", "failed", "forgotten")
+NUMBERS = ("residual", "change", "quadrature_error")
+
+
+def _columns(trace: tuple[Visit, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The visits as columns, and the errors of some by their number."""
+    names = sorted({visit.site for visit in trace})
+    places = {name: place for place, name in enumerate(names)}
+    rows = [(v.step, places[v.site], OUTCOMES.index(v.outcome), v.halvings) for v in trace]
+    numbers = [[getattr(visit, name) for name in NUMBERS] for visit in trace]
+    bits = np.array(numbers, float).view(np.int64)  # None is NaN; files hold finite numbers alone
+    none = np.array([[value is None for value in row] for row in numbers])
+    errors = {str(n): visit.error for n, visit in enumerate(trace) if visit.error is not None}
+    return {"sites": names, "visits": np.array(rows), "bits": bits, "none": none}, errors
+
+
+def _visits(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, ...]:
+    """The visits of which these are the columns."""
+    sites, numbers = columns["sites"], columns["bits"].view(float).tolist()
+    rows = zip(columns["visits"].tolist(), numbers, columns["none"].tolist(), strict=True)
+    visits = []
+    for number, ((step, site, outcome, halvings), values, none) in enumerate(rows):
+        known: Any = [None if empty else v for v, empty in zip(values, none, strict=True)]
+        error = errors.get(str(number))
+        visits.append(Visit(step, sites[site], OUTCOMES[outcome], halvings, *known, error=error))
+    return tuple(visits)
+
+
+# --- the state of a schedule as JSON -----------------------------------------------------------
+
+
+class _Members:
+    """Members of a family that JSON data refer to: factors of a ledger by site, others by number.
+
+    Each is kept once, however many maps hold it.
+    """
+
+    def __init__(self, entries: Map, stack: ExponentialFamily | None = None):
+        self.others: list[Any] = [] if stack is None else unstacked(at_rest(stack))
+        held = {site: entry.factor for site, entry in entries.items()}
+        self.factors = {site: factor for site, factor in held.items() if factor is not None}
+        self.known: dict[int, str | int] = {id(f): site for site, f in self.factors.items()}
+
+    def packed(self, value: Any) -> Any:
+        """Plain data as JSON data; each dictionary says of what kind it is."""
+        if isinstance(value, ExponentialFamily):
+            if id(value) not in self.known:
+                self.known[id(value)] = len(self.others)
+                self.others.append(value)
+            return {"member": self.known[id(value)]}
+        if isinstance(value, Entry):
+            return {"entry": [self.packed(part) for part in value]}
+        if isinstance(value, dict):
+            return {"map": {name: self.packed(item) for name, item in value.items()}}
+        return [self.packed(item) for item in value] if isinstance(value, list | tuple) else value
+
+    def unpacked(self, value: Any) -> Any:
+        """What was packed; an error of any kind if nothing was."""
+        if isinstance(value, list):
+            return [self.unpacked(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        ((kind, content),) = value.items()
+        if kind == "map":
+            return {name: self.unpacked(item) for name, item in content.items()}
+        if kind == "entry":
+            return Entry(*map(self.unpacked, content))
+        return self.factors[content] if isinstance(content, str) else self.others[content]

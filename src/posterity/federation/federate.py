@@ -11,9 +11,11 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
+from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
 from posterity.arrays.tree import structure
+from posterity.artifact import loaded
 from posterity.checks import check_proper
+from posterity.entries import check_names
 from posterity.errors import (
     ConvergenceWarning,
     PosterityError,
@@ -21,22 +23,26 @@ from posterity.errors import (
     UsageError,
 )
 from posterity.families import ExponentialFamily
-from posterity.federation.checkpoint import keep
-from posterity.federation.durable import advance_safely
+from posterity.federation.checkpoint import kept
+from posterity.federation.driver import Federation
 from posterity.federation.gossip import OverGraph
-from posterity.federation.run import ROUNDS, Callback, Goal, Run
+from posterity.federation.keys import first_key, fold_in
+from posterity.federation.run import ROUNDS, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
+from posterity.federation.site import Site
 from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
 from posterity.federation.tables import in_order
-from posterity.federation.visit import Federation
-from posterity.inference.choice import coordinates
+from posterity.federation.visit import Agreement
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, Records, hierarchical
 from posterity.models.records import joined
+from posterity.status import ProgressCallback
 
+PROGRAMS = 3
+"""Numbers of records in a federation up to which each has a program of its own."""
 ON_ERROR = one_of("raise", "pass")
 MOST_WORK, SECONDS = 1e7, 1.2e-5
 """Partial pooling: nodes x shared parameters x records of a pass, and CPU seconds for each."""
@@ -46,22 +52,26 @@ SITES = Constraint(
 )
 
 
+@renamed(
+    until="tolerance",
+    callback="progress",
+    every="Leave it out: a checkpoint is written every 20 seconds, and at the end.",
+)
 def federate(
     sites: Mapping[str, Any],
     model: Model | Callable[[Any, Any], Any],
-    prior: ExponentialFamily | Ledger,
+    prior: ExponentialFamily | Ledger | str | os.PathLike[str],
     *,
     schedule: Schedule | None = None,
     steps: int | None = None,
-    until: float | None = None,
+    tolerance: float | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
     personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
-    callback: Callback | None = None,
+    progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    every: int = 10,
 ) -> Run:
     """Improve one posterior by local steps of sites whose data stay where they are.
 
@@ -78,13 +88,14 @@ def federate(
         model: of :mod:`posterity.models`, or any function of a parameter and a batch that gives
             one log likelihood a record.
         prior: a proper member of the family that the posterior shall have; or a ledger to go on
-            from, whose factors of sites that do not take part stay as they are.
+            from, whose factors of sites that do not take part stay as they are; or the path of
+            a file of either.
         schedule: :class:`Sequential` (the default), :class:`Synchronous` (the default of updates
             that train, undamped) or :class:`Asynchronous` over a server, :class:`Gossip` over a
             graph.
         steps: of the schedule: passes, rounds, reports or hops; by default as many as it takes
             to converge, up to those of a hundred rounds.
-        until: nats that may be left to change in a run which has converged, and then ends;
+        tolerance: nats that may be left to change in a run which has converged, and then ends;
             with ``steps``, after these at the latest. 1e-3 by default; with ``steps`` alone all
             of these are made.
         update: how a site improves its factor in one visit; for networks that were fused
@@ -99,18 +110,18 @@ def federate(
             site its own posterior. How far sites differ is learned.
         on_error: whether a site that fails ends the run, or is passed over and noted.
         key: of all that is random, ``jax.random.key(0)`` by default.
-        callback: called with the run after each step; what it raises ends the run before that
-            step, which is then not in the checkpoint either.
+        progress: called after each step, with the run so far as ``result``; what it raises ends the
+            run before that step, which is then not in the checkpoint either.
         checkpoint: a file from which the run goes on, if it is there, and where it is saved from
-            time to time, at the end, and when it is interrupted; beside it, ``NAME.history``.
-        every: steps between two checkpoints.
+            time to time, at the end, and when it is interrupted.
 
     Warns:
         ConvergenceWarning: if the run has not converged; ``run.status`` says how far it is, and
-            ``run.until()`` goes on. Before it starts, if ``steps`` are too few for a graph.
+            ``run.converge()`` goes on. Before it starts, if ``steps`` are too few for a graph.
 
     Raises:
         UsageError: if arguments make no sense together, or a checkpoint is beyond ``steps``.
+        LedgerError: if names of two sites look alike.
         StructureError: if graph, sites or data do not fit together.
         ParameterError: if data or prior hold NaN, infinity or what the model cannot produce.
         SiteError: if a site raises, or its update is not finite; ``error.run`` is the run up to
@@ -128,89 +139,115 @@ def federate(
     (4.0, 3.0)
     """
     NATURAL.or_none().check(steps=steps)
-    POSITIVE.or_none().check(until=until)
     options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
-    options |= {"personal": personal, "on_error": on_error, "until": until}
+    options |= {"personal": personal, "on_error": on_error, "tolerance": tolerance}
     run = start(sites, model, prior, **options)
-    goal = goal_of(run, steps, until)
-    if few := too_few_hops(run, goal):
-        warnings.warn(few, ConvergenceWarning, stacklevel=2)
-    if checkpoint is None:
-        run = goal.pursued(run, callback)
-    else:
-        with keep(run, checkpoint) as kept:
-            run = advance_safely(kept, goal, every, callback)
+    if few := too_few_hops(run, steps):
+        warnings.warn(few, ConvergenceWarning, stacklevel=3)
+    run = proceed(run, steps, tolerance is not None, progress=progress, checkpoint=checkpoint)
     if steps != 0 and not run.status.converged:
-        warnings.warn(_unsettled(run), ConvergenceWarning, stacklevel=2)
+        warnings.warn(_not_converged(run), ConvergenceWarning, stacklevel=3)
+    return run
+
+
+def proceed(
+    run: Run,
+    steps: int | None,
+    converge: bool,
+    *,
+    progress: ProgressCallback | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Run:
+    """The run after ``steps`` steps in all or, with ``converge``, once it has converged.
+
+    Without ``steps`` it ends once it has converged, or after a hundred rounds. With a checkpoint
+    it goes on from there. Errors as of :func:`federate`; nothing is warned of.
+    """
+    most, converge = (ROUNDS * run.round, True) if steps is None else (steps, converge)
+    if checkpoint is not None:
+        return kept(run, checkpoint, most, converge, progress)
+    while not run.is_at_goal(most, converge):
+        run = run.towards(most, converge, progress)
     return run
 
 
 def start(
     sites: Mapping[str, Any],
     model: Model | Callable[[Any, Any], Any],
-    prior: ExponentialFamily | Ledger,
+    prior: ExponentialFamily | Ledger | str | os.PathLike[str],
     *,
     schedule: Schedule | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
     personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
-    until: float | None = None,
+    tolerance: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
 ) -> Run:
     """The run before its first step; arguments and errors as for :func:`federate`."""
     ON_ERROR.check(on_error=on_error)
+    POSITIVE.or_none().check(tolerance=tolerance)
     SITES.check(sites=list(sites))
+    check_names(sites)
+    given: Any = loaded(prior)
     model = model if isinstance(model, Model) else FunctionModel(model)
-    sites, prior = in_order(sites, prior)
+    sites, given = in_order(sites, given)
     if personal is not False:
-        if isinstance(prior, Ledger):
+        if isinstance(given, Ledger):
             raise UsageError(
                 found="a ledger to go on from, with personal parameters",
                 expected="a prior for them",
                 fix="Pass `ledger.posterior`, as a prior.",
             )
-        model, prior = hierarchical(model, prior, personal)
+        model, given = hierarchical(model, given, personal)
     update = update or LocalUpdate()
     if schedule is None:
         schedule = Synchronous(damping=1.0) if update.trains else Sequential()
-    ledger = prior if isinstance(prior, Ledger) else Ledger(prior)
+    ledger = given if isinstance(given, Ledger) else Ledger(given)
     prior = ledger.prior
-    key = jax.random.key(0) if key is None else key
+    key = first_key() if key is None else key
     records = _records(sites, weights or {}, model)
     update = update.resolve(model, prior)
-    federation = Federation(model, update, records, on_error, dict(ledger.entries))
-    _check_fit(federation, prior)
-    _check_cost(federation, prior)
+    _check_fit(model, update, records, prior)
+    _check_cost(model, update, records, prior)
+    silent = frozenset(site for site, held in records.items() if held.silent)
+    agreement = Agreement(model, update, tuple(records), silent, on_error)
+    federation = Federation(agreement, _sites(agreement, records), dict(ledger.entries))
     begun = State.of(prior)
     if ledger.entries:
         check_proper(ledger.posterior, "the posterior of the ledger")
         begun = begun.with_entries(ledger.entries)
-    first = schedule.init(begun, tuple(records), key=jax.random.fold_in(key, 0))
+    first = schedule.init(begun, tuple(records), key=fold_in(key, 0))
     if ledger.entries:
         first = schedule.learn(first, first.entries)
-    return Run(federation, schedule, first, key, tolerance=until or TOLERANCE)
+    return Run(federation, schedule, first, key, tolerance=tolerance or TOLERANCE)
 
 
-def goal_of(run: Run, steps: int | None, until: float | None) -> Goal:
-    """Where a run is to end."""
-    if steps is None:
-        return Goal(ROUNDS * run.round, True)
-    return Goal(steps, until is not None)
+def _sites(agreement: Agreement, records: Mapping[str, Records]) -> dict[str, Site]:
+    """Each site with its records and what it has to know of the others' sizes."""
+    weights = {site: float(held.weights.sum()) for site, held in records.items()}
+    total, update = math.fsum(weights.values()), agreement.update
+    # To compile a program for each number of records would take too long where there are many.
+    padding = len({held.size for held in records.values()}) > PROGRAMS
+    share = lambda site: weights[site] / total if update.trains else 1.0
+    return {
+        site: Site(site, agreement.model, update, held, padding, share(site))
+        for site, held in records.items()
+    }
 
 
-def too_few_hops(run: Run, goal: Goal) -> str | None:
-    """What is said of a walk that is too short to visit all sites of its graph."""
+def too_few_hops(run: Run, steps: int | None) -> str | None:
+    """A warning of a walk that is too short to visit all sites of its graph."""
     schedule = run.schedule
-    if not isinstance(schedule, OverGraph) or not 0 < goal.steps <= schedule.cover:
+    if not isinstance(schedule, OverGraph) or not 0 < (steps or 0) <= schedule.cover:
         return None
     return (
-        f"{goal.steps} hops are too few: it takes {schedule.about_cover} to visit all "
+        f"{steps} hops are too few: it takes {schedule.about_cover} to visit all "
         f"{schedule.network.size} sites of this graph, and more to converge."
     )
 
 
-def _unsettled(run: Run) -> str:
+def _not_converged(run: Run) -> str:
     return f"The posterior has {run.status} (after {run.state.step} {run.schedule.unit})."
 
 
@@ -259,17 +296,19 @@ def _at_site(site: str) -> Iterator[None]:
         raise error.at(f"the data of site {site!r}") from error
 
 
-def _check_fit(federation: Federation, prior: ExponentialFamily) -> None:
+def _check_fit(
+    model: Model, update: LocalUpdate, sites: Mapping[str, Records], prior: ExponentialFamily
+) -> None:
     """Raise a StructureError if the shapes of a site's data do not fit the prior's.
 
     What else is wrong with a model is told at the visit of the site where it shows.
     """
-    if federation.update.trains:  # which checks data as it trains
+    if update.trains:  # which checks data as it trains
         return
-    checked, own = set(), isinstance(federation.model, FunctionModel)
+    checked, own = set(), isinstance(model, FunctionModel)
     # What JAX raises where shapes differ; a user's function raises what it likes.
     shapes = TypeError if own else (TypeError, ValueError)
-    for site, records in federation.sites.items():
+    for site, records in sites.items():
         leaves = jax.tree.leaves(records.data)
         kind = tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
         if records.size == 0 or kind in checked:
@@ -277,7 +316,7 @@ def _check_fit(federation: Federation, prior: ExponentialFamily) -> None:
         checked.add(kind)
         try:
             with jax.enable_x64(True):
-                gradient = eqx.filter_eval_shape(_gradient, federation, prior, records)
+                gradient = eqx.filter_eval_shape(_gradient, update, model, prior, records)
         except StructureError as error:
             raise error.at(f"the model at site {site!r}") from error
         except Exception as error:
@@ -288,12 +327,14 @@ def _check_fit(federation: Federation, prior: ExponentialFamily) -> None:
                 raise _misfit(site, leaves, prior, f"the model finds {gradient!r}")
 
 
-def _check_cost(federation: Federation, prior: ExponentialFamily) -> None:
+def _check_cost(
+    model: Model, update: LocalUpdate, sites: Mapping[str, Records], prior: ExponentialFamily
+) -> None:
     """Raise a UsageError where partial pooling would take minutes a pass."""
-    estimator = federation.update.estimator
-    if not federation.model.joint or not isinstance(estimator, Cubature):
+    estimator = update.estimator
+    if not model.joint or not isinstance(estimator, Cubature):
         return
-    size, records = coordinates(prior), sum(held.size for held in federation.sites.values())
+    size, records = prior.event_size, sum(held.size for held in sites.values())
     nodes = (estimator.finer() or estimator).number(size)
     if (work := nodes * size * records) > MOST_WORK:
         raise UsageError(
@@ -314,7 +355,7 @@ def _misfit(site: str, leaves: list[Any], prior: Any, why: str) -> StructureErro
     )
 
 
-def _gradient(federation: Federation, q: ExponentialFamily, records: Records) -> Any:
-    estimator = federation.update.estimator
+def _gradient(update: LocalUpdate, model: Model, q: ExponentialFamily, records: Records) -> Any:
+    estimator = update.estimator
     assert estimator is not None, "resolve fills it in"
-    return estimator(federation.model, q, records, key=jax.random.key(0))
+    return estimator(model, q, records, key=jax.random.key(0))

@@ -1,4 +1,4 @@
-"""Gossip: a token walks from site to site over a graph, and only natural parameters travel."""
+"""Gossip: tokens walk from site to site over a graph, and only natural parameters travel."""
 
 import contextlib
 import dataclasses
@@ -9,38 +9,16 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from posterity.arrays.tree_sums import TreeSum
+from posterity.arguments import COUNT
+from posterity.entries import merge_entries
 from posterity.errors import LedgerError, UsageError
-from posterity.families import ExponentialFamily
-from posterity.federation.schedules import Schedule, Step
+from posterity.federation.messages import Token
+from posterity.federation.schedules import Schedule
 from posterity.federation.state import Map, State
-from posterity.federation.visit import Federation, visit
+from posterity.federation.visit import Agreement, Visit
 from posterity.graphs.times import cover_times, sampled_cover_time
 from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
-
-
-@dataclasses.dataclass(frozen=True)
-class Token:
-    """What travels: the exact sum of natural parameters, and the number of the message.
-
-    The sum is the posterior and, beside it, what rounding that left out: with it a site that takes
-    its factor out leaves no residue. Together they are seldom more than twice the posterior's size.
-
-    A site that receives sends the token on with the next sequence number. A new epoch begins
-    whenever the posterior changes other than by a visit, as when a site is forgotten at once;
-    tokens of a lower epoch are void.
-    """
-
-    epoch: int
-    sequence: int
-    exact_sum: TreeSum
-
-    @property
-    def posterior(self) -> ExponentialFamily:
-        """The sum, rounded to nearest once."""
-        return self.exact_sum.value
-
 
 WALKS = 32
 """Walks over which the time to cover a graph is averaged, where theory does not know it."""
@@ -153,19 +131,22 @@ class Gossip(OverGraph):
         own = {"at": site, "from": None, "epoch": 0, "sequence": 0, "seen": {}}
         return dataclasses.replace(state, schedule=own)
 
-    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
-        """The site with the token updates and sends it on."""
-        return self.receive(federation, state, state.schedule["at"], key=key)
+    def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
+        """The site where the token is."""
+        del agreed
+        return (state.schedule["at"],)
 
-    def receive(self, federation: Federation, state: State, site: str, *, key: jax.Array) -> Step:
-        """The site takes the newest token, and sends it on to a neighbour of its own."""
-        own = state.schedule
-        state, happened = visit(federation, state, site, key=key)
+    def concluded(
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+    ) -> tuple[State, Visit]:
+        """The site sends the token on to a neighbour of its own."""
+        del agreed
+        own, site = state.schedule, visit.site
         before = own["from"] if site == own["at"] else None
         there = self.hop(site, before, key=key)
         seen = {**own["seen"], site: own["sequence"]}
         sent = {"at": there, "from": site, "sequence": own["sequence"] + 1, "seen": seen}
-        return dataclasses.replace(state, schedule={**own, **sent}), (happened,)
+        return dataclasses.replace(after, schedule={**own, **sent}), visit
 
     def learn(self, state: State, changed: Map) -> State:
         """A new epoch: a token on its way does not know of the change."""
@@ -176,7 +157,8 @@ class Gossip(OverGraph):
 
 def token_of(state: State) -> Token:
     """The token as it is on its way now."""
-    return Token(state.schedule["epoch"], state.schedule["sequence"], state.exact_sum)
+    own = state.schedule
+    return Token(own["epoch"], own["sequence"], state.exact_sum, own["from"])
 
 
 def is_answered(state: State, token: Token, site: str) -> bool:
@@ -202,3 +184,75 @@ def is_answered(state: State, token: Token, site: str) -> bool:
             fix="Drop it: it was altered, or belongs to another federation.",
         )
     return False
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerGossip(OverGraph):
+    """Several tokens walk at once; each carries every site's newest factor that it has met.
+
+    Two tokens that carried only sums would count a site's data twice or lose it. A versioned
+    map merges where they meet, directly or by way of what a site remembers: each site's highest
+    version wins, so whatever happened in which order, the result is the same. The price is
+    privacy, since a token shows the factors of single sites, and K times the traffic.
+
+    A step moves one token by one hop, the tokens taking turns. The run's posterior is that of all
+    maps merged. A visit is refused if the site's own map, or all of them merged, would not be a
+    distribution after it. Beyond gong2021; the merging is the ledger's (shapiro2011).
+    """
+
+    tokens: int = 2
+
+    def __post_init__(self) -> None:
+        COUNT.check(tokens=self.tokens)
+        super().__post_init__()
+
+    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
+        """Where the tokens are, and what each token and each site knows."""
+        check_sites(self.network.names, sites, "nodes for")
+        starts = jax.random.randint(key, (self.tokens,), 0, self.network.size)
+        at = [self.network.names[int(start)] for start in starts]
+        own = {"at": at, "from": [None] * self.tokens, "turn": 0}
+        known = {"tokens": {str(token): {} for token in range(self.tokens)}, "sites": {}}
+        return dataclasses.replace(state, schedule=own, known=known)
+
+    def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
+        """The site where the token stands whose turn it is."""
+        del agreed
+        return (state.schedule["at"][state.schedule["turn"]],)
+
+    def seen(self, agreed: Agreement, state: State, site: str) -> State | None:
+        """The state of which the token and the site together know."""
+        here = state.with_entries(self._held(state, site))
+        # Factors that it lacks may make up for those that it has.
+        return here if agreed.admits(here.posterior) else None
+
+    def concluded(
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+    ) -> tuple[State, Visit]:
+        """Token and site know what the site did, and the token hops."""
+        own, tokens, sites = state.schedule, state.known["tokens"], state.known["sites"]
+        turn, site = own["turn"], visit.site
+        held = self._held(state, site)
+        if after is not state:  # the site had its turn
+            together = after.with_entries(merge_entries(state.entries, after.entries))
+            if agreed.admits(together.posterior):
+                state, held = together, dict(after.entries)
+            else:
+                visit = Visit(state.step, site, "refused")
+        at, before = list(own["at"]), list(own["from"])
+        at[turn], before[turn] = self.hop(site, before[turn], key=key), site
+        own = {"at": at, "from": before, "turn": (turn + 1) % self.tokens}
+        known = {"tokens": {**tokens, str(turn): held}, "sites": {**sites, site: held}}
+        return dataclasses.replace(state, schedule=own, known=known), visit
+
+    def _held(self, state: State, site: str) -> Map:
+        """The entries that the token whose turn it is and the site hold together."""
+        token = state.known["tokens"][str(state.schedule["turn"])]
+        return merge_entries(token, state.known["sites"].get(site, {}))
+
+    def learn(self, state: State, changed: Map) -> State:
+        """Every token and every site learns of it at once, as if each had been asked."""
+        renewed = lambda maps: {name: {**held, **changed} for name, held in maps.items()}
+        sites = {site: {} for site in changed} | dict(state.known["sites"])
+        known = {"tokens": renewed(state.known["tokens"]), "sites": renewed(sites)}
+        return dataclasses.replace(state, known=known)

@@ -6,6 +6,8 @@ import jax
 import numpy as np
 
 _fold_in = jax.jit(jax.random.fold_in)
+first_key = jax.jit(lambda: jax.random.key(0))
+"""``jax.random.key(0)``, as one program."""
 
 
 def fold_in(key: jax.Array, number: int) -> jax.Array:

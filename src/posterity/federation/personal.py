@@ -16,9 +16,9 @@ from posterity.models import Model, PersonalModel, PersonalRegression, Records
 from posterity.models.personal import Law
 
 DRAWS = 512
-"""Of what is shared, from its posterior: the same for all sites."""
+"""Draws of what is shared from its posterior, the same for all sites."""
 AT_A_TIME = 32
-"""Draws for which predictions are made together."""
+"""Draws for which predictions are made at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,19 +27,18 @@ class SitePosterior:
 
     ``q(b) = ∫ q(b | z) q(z) dz``: the shared posterior ``q(z)``, in which the site's own records
     count already, and for each ``z`` the Gaussian of the tightest bound. The integral over ``z``
-    is a mean over draws that are the same whenever it is asked for. Nothing here is stored or
-    sent.
+    is a mean over draws that are the same whenever it is asked for.
     """
 
     model: PersonalModel
     shared: ExponentialFamily
-    records: Records | None = None
+    laws: Law
+    """Of ``b`` given each of the draws of what is shared."""
 
     @functools.cached_property
     def posterior(self) -> Mixture:
         """Of ``b``: a mixture of Gaussians, one a draw of what is shared."""
-        _, laws = self._laws
-        mean, scale = np.asarray(laws.mean), np.asarray(laws.scale)
+        mean, scale = np.asarray(self.laws.mean), np.asarray(self.laws.scale)
         if scale.ndim == 2:
             scale = scale[:, :, None] * np.eye(scale.shape[-1])
         components = Gaussian.from_standard(mean, scale @ np.swapaxes(scale, -1, -2))
@@ -65,10 +64,9 @@ class SitePosterior:
             ParameterError, StructureError: if the data cannot be the model's.
         """
         self.model.check(data)
-        z, laws = self._laws
         with jax.enable_x64(True):
             data = jax.tree.map(jnp.asarray, data)
-            return np.asarray(_log_predictive(self.model, z, laws, data))
+            return np.asarray(_log_predictive(self.model, self._shared_draws, self.laws, data))
 
     def predict(self, x: Float[Any, "n d"]) -> Float[np.ndarray, " n"]:
         """``E[y | x]`` at this site, row by row: probabilities where ``y`` is 0 or 1.
@@ -85,7 +83,7 @@ class SitePosterior:
             )
         x = np.asarray(x)
         self.model.check((x, np.zeros(len(x)) if x.ndim else x))
-        z, laws = self._laws
+        z = self._shared_draws
         if x.shape[1] != z["coefficients"].shape[-1]:
             raise StructureError(
                 found=f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients",
@@ -93,15 +91,34 @@ class SitePosterior:
                 fix="Give the columns that the sites' records have.",
             )
         with jax.enable_x64(True):
-            return np.asarray(_predicted(self.model, z, laws, jnp.asarray(x)))
+            return np.asarray(_predicted(self.model, z, self.laws, jnp.asarray(x)))
 
     @functools.cached_property
-    def _laws(self) -> tuple[Any, Law]:
-        """Draws of what is shared, and the law of ``b`` given each."""
-        records = None if self.records is None or not self.records.size else self.records.padded()
-        with jax.enable_x64(True):
-            z = jax.tree.map(jnp.asarray, self.shared).sample(jax.random.key(0), (DRAWS,))
-            return z, _given(self.model, z, records)
+    def _shared_draws(self) -> Any:
+        return _draws(self.shared)
+
+
+def own_laws(model: Model, shared: ExponentialFamily, records: Records | None) -> Law:
+    """The law of a site's own parameters given each draw of what is shared, by its records.
+
+    Raises:
+        UsageError: if the model has no parameters of a site's own.
+    """
+    check_personal(model)
+    records = None if records is None or not records.size else records.padded()
+    z = _draws(shared)
+    with jax.enable_x64(True):
+        return _given(model, z, records)
+
+
+def check_personal(model: Model) -> None:
+    """Raise a UsageError if the model has no parameters of a site's own."""
+    if not isinstance(model, PersonalModel):
+        raise UsageError(
+            found=f"a site's own parameters asked of {type(model).__name__}",
+            expected="a model in which sites have some",
+            fix="Federate a regression with `personal=True`, or a PersonalModel.",
+        )
 
 
 def site_posterior(
@@ -112,13 +129,13 @@ def site_posterior(
     Raises:
         UsageError: if the model has no parameters of a site's own.
     """
-    if not isinstance(model, PersonalModel):
-        raise UsageError(
-            found=f"a site's own parameters asked of {type(model).__name__}",
-            expected="a model in which sites have some",
-            fix="Federate a regression with `personal=True`, or a PersonalModel.",
-        )
-    return SitePosterior(model, shared, records)
+    laws = own_laws(model, shared, records)
+    return SitePosterior(model, shared, laws)  # pyright: ignore[reportArgumentType]
+
+
+def _draws(shared: ExponentialFamily) -> Any:
+    with jax.enable_x64(True):
+        return jax.tree.map(jnp.asarray, shared).sample(jax.random.key(0), (DRAWS,))
 
 
 @eqx.filter_jit

@@ -3,30 +3,27 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
-import jax
-
-from posterity.arguments import NATURAL, POSITIVE, one_of
+from posterity.arguments import NATURAL, POSITIVE, one_of, renamed
 from posterity.errors import LedgerError, SiteError, UsageError
-from posterity.families import ExponentialFamily
 from posterity.families.description import posterior_line
-from posterity.federation.gossip import Gossip, OverGraph, Token, is_answered, token_of
+from posterity.federation.gossip import Gossip, OverGraph, is_answered, token_of
 from posterity.federation.keys import fold_in
-from posterity.federation.personal import SitePosterior, site_posterior
-from posterity.federation.schedules import Schedule, Sequential, Step
-from posterity.federation.settle import creeps, settled, stiffness
+from posterity.federation.messages import DescribeOwn, Token
+from posterity.federation.newton import applies, stepped
+from posterity.federation.personal import SitePosterior, check_personal, site_posterior
+from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State
-from posterity.federation.status import TOLERANCE, Status, status_of
-from posterity.federation.visit import Federation, Visit, leave
+from posterity.federation.status import Position, is_final, status_of
+from posterity.federation.visit import Visit, leave
 from posterity.ledger import Ledger
+from posterity.models.personal import Law
 from posterity.notebook import html
+from posterity.status import Progress, ProgressCallback, Status
 from posterity.text import cut, listed
 
-Callback = Callable[["Run"], None]
 WHEN = one_of("now", "visit")
-
-
 ROUNDS = 100
 """Rounds after which a run that has not converged ends, unless told otherwise."""
 NOISY_ROUNDS = 5
@@ -34,48 +31,8 @@ NOISY_ROUNDS = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Goal:
-    """Where a run is to end: at a number of steps, or before if it has converged."""
-
-    steps: int
-    until: bool = False
-
-    def reached(self, run: "Run") -> bool:
-        """Whether the run has come so far, or can get no further."""
-        if run.state.step >= self.steps or not self.until:
-            return run.state.step >= self.steps
-        looks = NOISY_ROUNDS if run.federation.update.noisy else 1
-        if run.state.step == 0 or run.state.step % (looks * run.round):
-            return False
-        return run.status.final
-
-    def step(self, run: "Run", callback: "Callback | None" = None) -> "Run":
-        """One step further."""
-        run = run.advance(1)
-        if self.until and run.state.step % run.round == 0:
-            run = run.settled()
-        if callback is not None:
-            callback(run)
-        return run
-
-    def pursued(self, run: "Run", callback: "Callback | None" = None) -> "Run":
-        """All steps up to there."""
-        while not self.reached(run):
-            run = self.step(run, callback)
-        return run
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
+class Run(Position):
     """A federation up to some step. Immutable: whatever goes on from it gives a new run."""
-
-    federation: Federation
-    schedule: Schedule
-    state: State
-    key: jax.Array
-    history: tuple[Visit, ...] = ()
-    tolerance: float = TOLERANCE
-    """Nats that may be left to change in a posterior that is said to have converged."""
 
     def __repr__(self) -> str:
         """One line, without its history; never an error."""
@@ -91,43 +48,25 @@ class Run:
     def _repr_html_(self) -> str:
         return html(self, "run")
 
-    @property
-    def posterior(self) -> ExponentialFamily:
-        """The current posterior."""
-        return self.state.posterior
-
-    @property
-    def ledger(self) -> Ledger:
-        """The prior and every site's factor; its posterior is the run's, to the last bit."""
-        return self.state.ledger
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        """Names of the sites that have not been forgotten, sorted."""
-        return tuple(s for s in self.federation.sites if not self.state.is_forgotten(s))
-
-    @property
-    def exact(self) -> bool:
-        """Whether each factor depends on its own site's data alone: forgetting is then exact."""
-        entries = self.state.entries.values()
-        alone = all(entry.independent for entry in entries if entry.factor is not None)
-        return self.federation.update.conjugate and alone
-
     def site(self, name: str) -> SitePosterior:
-        """What a site knows of its own parameters, and its predictions (partial pooling only).
+        """A site's own parameters, and its predictions (partial pooling only); the site is asked.
 
         Raises:
             LedgerError: if the site is unknown or was forgotten.
             UsageError: if the model has no parameters of a site's own.
+            SiteError: if the site fails.
         """
         self._check_known(name)
+        check_personal(self.agreement.model)
         if self.state.is_forgotten(name):
             raise LedgerError(
                 found=f"site {name!r}, which was forgotten",
                 expected=f"one of {list(self.sites)}",
-                fix="Ask for `new_site()`, or let it `rejoin` first.",
+                fix="Ask for `new_site()`, or `readmit` it first.",
             )
-        return site_posterior(self.federation.model, self.posterior, self.federation.sites[name])
+        own: Any = self.federation.demand(DescribeOwn(name, self.posterior))
+        model: Any = self.agreement.model
+        return SitePosterior(model, self.posterior, Law(own.mean, own.scale))
 
     def new_site(self) -> SitePosterior:
         """What the others tell of a site that has no records yet (partial pooling only).
@@ -135,74 +74,90 @@ class Run:
         Raises:
             UsageError: if the model has no parameters of a site's own.
         """
-        return site_posterior(self.federation.model, self.posterior)
+        return site_posterior(self.agreement.model, self.posterior)
 
     @functools.cached_property
     def status(self) -> Status:
-        """Whether the posterior has converged, and what is left to change, in nats."""
+        """Whether the posterior has converged, and how many nats are left to change."""
         return status_of(self)
 
     @property
     def rule(self) -> str:
         """How sites find their factors, and who has a turn when, in words."""
-        return f"{self.federation.update.rule}; {self.schedule.rule}"
+        return f"{self.agreement.update.rule}; {self.schedule.rule}"
 
-    @property
-    def round(self) -> int:
-        """Steps after which every site has had a turn, or may be expected to."""
-        return self.schedule.round(len(self.federation.sites))
-
-    def until(
+    @renamed(most="steps", callback="progress")
+    def converge(
         self,
         tolerance: float | None = None,
         *,
-        most: int | None = None,
-        callback: Callback | None = None,
+        steps: int | None = None,
+        progress: ProgressCallback | None = None,
     ) -> "Run":
-        """The run once its status says converged, or after ``most`` more steps.
+        """The run once its status says converged, or after so many more steps of its schedule.
 
-        ``tolerance`` is in nats, the run's own by default; ``most`` is a hundred rounds by default.
-        It ends early where rounds diverge.
+        ``tolerance`` is in nats, the run's own by default; ``steps`` are those of a hundred rounds
+        by default. It ends early where rounds diverge.
 
         Raises:
             SiteError: as ``advance`` does.
         """
         POSITIVE.or_none().check(tolerance=tolerance)
-        NATURAL.or_none().check(most=most)
+        NATURAL.or_none().check(steps=steps)
         run = self if tolerance is None else dataclasses.replace(self, tolerance=float(tolerance))
-        goal = Goal(run.state.step + (ROUNDS * run.round if most is None else most), True)
-        return goal.pursued(run, callback)
+        most = run.state.step + (ROUNDS * run.round if steps is None else steps)
+        while not run.is_at_goal(most, True):
+            run = run.towards(most, True, progress)
+        return run
 
-    def refined(self, *, most: int = ROUNDS) -> "Run":
-        """The run after as many sweeps as it takes to converge, ``most`` of them at most.
+    def is_at_goal(self, steps: int, converged: bool) -> bool:
+        """Whether the run has made so many steps or, if that is asked for, can get no further."""
+        if self.state.step >= steps or not converged:
+            return self.state.step >= steps
+        looks = NOISY_ROUNDS if self.agreement.update.noisy else 1
+        if self.state.step == 0 or self.state.step % (looks * self.round):
+            return False
+        return is_final(self.status)
+
+    def towards(
+        self, steps: int, converged: bool, progress: ProgressCallback | None = None
+    ) -> "Run":
+        """One step further, and the Newton step if the run is to converge; reported."""
+        run = self._stepped(self.schedule)
+        if converged and run.state.step % run.round == 0:
+            run = run.newton_step()
+        return run._reported(progress, run.state.step, steps)
+
+    def refined(self, *, sweeps: int = ROUNDS, progress: ProgressCallback | None = None) -> "Run":
+        """The run after as many sweeps as it takes to converge, ``sweeps`` of them at most.
 
         Raises:
             SiteError: as ``advance`` does.
         """
-        run, looks = self, NOISY_ROUNDS if self.federation.update.noisy else 1
-        for done in range(0, most, looks):
-            if done and run.status.final:
+        run, looks = self, NOISY_ROUNDS if self.agreement.update.noisy else 1
+        for done in range(0, sweeps, looks):
+            if done and is_final(run.status):
                 break
-            run = run.sweep(min(looks, most - done)).settled()
+            run = run.sweep(min(looks, sweeps - done)).newton_step()
+            run._reported(progress, done + looks, sweeps)
         return run
 
-    def settled(self) -> "Run":
-        """The run after the means of a diagonal posterior moved together, if that is needed.
+    def newton_step(self) -> "Run":
+        """The run after a joint Newton step on the mean, where that is needed; else itself.
 
-        Over a server, where columns are alike (:mod:`posterity.federation.settle`); else itself.
+        That is over a server, for diagonal Gaussians (:mod:`posterity.federation.newton`).
         """
-        if isinstance(self.schedule, OverGraph) or not creeps(self.federation, self.state):
+        if isinstance(self.schedule, OverGraph) or not applies(self.federation, self.state):
             return self
         try:
-            found = stiffness(self.federation, self.state)
-            state = settled(self.federation, self.state, found)
+            state = stepped(self.federation, self.state)
         except SiteError:
-            if self.federation.on_error == "raise":
+            if self.agreement.on_error == "raise":
                 raise
             return self
-        return self if state is None else self._with(state, self.federation.sites)
+        return self if state is None else self._with(state, self.agreement.sites)
 
-    def advance(self, steps: int, *, callback: Callback | None = None) -> "Run":
+    def advance(self, steps: int, *, progress: ProgressCallback | None = None) -> "Run":
         """The run after ``steps`` more steps of its schedule.
 
         Raises:
@@ -210,9 +165,9 @@ class Run:
                 keyboard among it, the attribute ``run`` is the run before that step.
         """
         NATURAL.check(steps=steps)
-        return self._repeated(steps, lambda run: run._stepped(run.schedule.step), callback)
+        return self._repeated(steps, lambda run: run._stepped(run.schedule), progress)
 
-    def sweep(self, sweeps: int = 1, *, callback: Callback | None = None) -> "Run":
+    def sweep(self, sweeps: int = 1, *, progress: ProgressCallback | None = None) -> "Run":
         """The run after every site has had its turn ``sweeps`` times, whatever the schedule.
 
         Raises:
@@ -221,10 +176,10 @@ class Run:
         NATURAL.check(sweeps=sweeps)
 
         def swept(run: "Run") -> "Run":
-            run = run._stepped(Sequential().step)
-            return run._with(run.state, run.federation.sites)
+            run = run._stepped(Sequential())
+            return run._with(run.state, run.agreement.sites)
 
-        return self._repeated(sweeps, swept, callback)
+        return self._repeated(sweeps, swept, progress)
 
     def forget(self, *sites: str, when: Literal["now", "visit"] = "now") -> "Run":
         """The run without these sites' factors, before anything is refined.
@@ -244,25 +199,43 @@ class Run:
             self._check_known(site)
         if when == "visit":
             self._check_gossip()
-        state = leave(self.federation, self.state, *sites)
+        state = leave(self.agreement, self.state, *sites)
         if when == "visit":  # if it is to be refused, then now rather than when the turn comes
             leaving = tuple(sorted({*self.state.leaving, *sites}))
             return dataclasses.replace(self, state=dataclasses.replace(self.state, leaving=leaving))
         gone = tuple(Visit(state.step, site, "forgotten") for site in sites)
-        return dataclasses.replace(self._with(state, sites), history=(*self.history, *gone))
+        return dataclasses.replace(self._with(state, sites), trace=(*self.trace, *gone))
 
-    def rejoin(self, site: str) -> "Run":
+    def readmit(self, site: str) -> "Run":
         """The run with a forgotten site let in again, under a new epoch.
 
         Raises:
             LedgerError: if the site is unknown or was not forgotten.
         """
         self._check_known(site)
-        return self._with(self.state.rejoined(site), [site])
+        return self._with(self.state.readmitted(site), [site])
 
     def restarted(self) -> "Run":
         """The run with every factor zero again, to train anew those who are left."""
         return self._with(self.state.restarted(), self.state.entries)
+
+    def with_ledger(self, ledger: Ledger) -> "Run":
+        """The run with the factors of a ledger that has its prior.
+
+        Raises:
+            LedgerError: if the prior or the sites are others.
+        """
+        known = {*self.agreement.sites, *self.federation.begun}
+        strangers = sorted(set(ledger.entries) - known)
+        if strangers or ledger.prior != self.state.prior:
+            raise LedgerError(
+                found=f"a ledger of sites {sorted(ledger.entries)} with "
+                + ("another prior" if not strangers else f"{strangers} among them"),
+                expected=f"the federation's prior, and sites among {list(self.agreement.sites)}",
+                fix="Set the federation up with the prior and the sites that made the ledger.",
+            )
+        state = self.state.with_entries(ledger.entries)
+        return dataclasses.replace(self, state=self.schedule.learn(state, state.entries))
 
     @property
     def token(self) -> Token:
@@ -280,32 +253,38 @@ class Run:
         Raises:
             LedgerError: if the token is of another epoch, overtaken, not yet issued, or altered.
         """
-        gossip = self._check_gossip()
+        self._check_gossip()
         self._check_known(site)
         if is_answered(self.state, token, site):
             relayed = Visit(self.state.step, site, "relayed")
-            return dataclasses.replace(self, history=(*self.history, relayed))
-        return self._stepped(functools.partial(gossip.receive, site=site))
+            return dataclasses.replace(self, trace=(*self.trace, relayed))
+        return self._stepped(self.schedule, site)
 
     def _repeated(
-        self, times: int, once: Callable[["Run"], "Run"], callback: Callback | None
+        self, times: int, once: Callable[["Run"], "Run"], progress: ProgressCallback | None
     ) -> "Run":
         run = self
-        for _ in range(times):
+        for done in range(times):
             run = once(run)
-            if callback is not None:
-                callback(run)
+            run._reported(progress, done + 1, times)
         return run
 
-    def _stepped(self, step: Callable[..., Step]) -> "Run":
-        key = fold_in(self.key, self.state.step + 1)
+    def _reported(self, progress: ProgressCallback | None, step: int, steps: int) -> "Run":
+        """Itself, once it was reported."""
+        if progress is not None:
+            known = self.__dict__.get("status")
+            left = {} if known is None else {"left": known.left}
+            progress(Progress(step, steps, partial=lambda: self, **left))
+        return self
+
+    def _stepped(self, schedule: Schedule, site: str | None = None) -> "Run":
+        key, machine = fold_in(self.key, self.state.step + 1), Machine(self.agreement, schedule)
         try:
-            state, visits = step(self.federation, self.state, key=key)
+            state, visits = self.federation.step(machine, self.state, key=key, site=site)
         except BaseException as error:
             error.run = self  # type: ignore[attr-defined]  # where to go on from
             raise
-        state = dataclasses.replace(state, step=state.step + 1)
-        return dataclasses.replace(self, state=state, history=(*self.history, *visits))
+        return dataclasses.replace(self, state=state, trace=(*self.trace, *visits))
 
     def _with(self, state: State, sites: Iterable[str]) -> "Run":
         """With a state in which these sites were changed other than by the schedule."""
@@ -313,18 +292,17 @@ class Run:
         return dataclasses.replace(self, state=self.schedule.learn(state, changed))
 
     def _check_known(self, site: str) -> None:
-        if site not in self.federation.sites:
+        if site not in self.agreement.sites:
             raise LedgerError(
                 found=f"site {site!r}",
-                expected=f"one of {list(self.federation.sites)}",
+                expected=f"one of {list(self.agreement.sites)}",
                 fix="Check the name of the site.",
             )
 
-    def _check_gossip(self) -> Gossip:
+    def _check_gossip(self) -> None:
         if not isinstance(self.schedule, Gossip):
             raise UsageError(
                 found=f"schedule {type(self.schedule).__name__}",
                 expected="Gossip, which alone has one token",
                 fix="Use `advance` and `forget`.",
             )
-        return self.schedule

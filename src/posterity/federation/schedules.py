@@ -1,4 +1,9 @@
-"""Who updates when: over a server, one by one, all at once, or whenever one is done."""
+"""Who updates when: over a server, one by one, all at once, or whenever one is done.
+
+A schedule is a pure machine: :meth:`Schedule.receive` takes the state and a message and gives the
+state after it and the messages to be sent. It knows no records. A step begins with a
+:class:`Turn`, then come the answers of the sites that it asks, and it ends with a :class:`Done`.
+"""
 
 import abc
 import dataclasses
@@ -8,19 +13,58 @@ from typing import ClassVar
 import jax
 
 from posterity.arguments import POSITIVE, SHARE
-from posterity.errors import UsageError
+from posterity.errors import LedgerError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.keys import fold_in, site_key
+from posterity.federation.messages import Failure, Improve, Improvement
 from posterity.federation.state import Map, State
-from posterity.federation.visit import Federation, Visit, part_way, visit
+from posterity.federation.visit import Agreement, Visit, answered, part_way, without_turn
 from posterity.inference.step import HALVINGS
 
-Step = tuple[State, tuple[Visit, ...]]
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """Tells a schedule to make its next step, ``key`` being that step's source of randomness.
+
+    Over a graph ``site`` may name where the token has come to, if not where it was sent.
+    """
+
+    key: jax.Array
+    site: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """Tells that a step is complete, and what happened in it."""
+
+    visits: tuple[Visit, ...]
+
+
+Received = Turn | Improvement | Failure
+Sent = tuple[Improve | Done, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pending:
+    """A step that is under way.
+
+    ``waiting`` are the sites that have not had their turn, ``bases`` for those that were asked the
+    state that they were asked about, ``answers`` what came back from them.
+    """
+
+    key: jax.Array
+    waiting: tuple[str, ...]
+    visits: tuple[Visit, ...] = ()
+    bases: Mapping[str, State] = dataclasses.field(default_factory=dict)
+    answers: Mapping[str, Improvement | Failure] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(abc.ABC):
-    """An order of visits, as pure ``init`` and ``step``."""
+    """An order of visits, as pure ``init`` and ``receive``.
+
+    By itself it lets the sites that :meth:`turns` names have their turns one after the other.
+    """
 
     unit: ClassVar[str] = "rounds"
     """What one step is called."""
@@ -30,9 +74,65 @@ class Schedule(abc.ABC):
         del sites, key
         return state
 
+    def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
+        """The state after a message, and the messages to be sent.
+
+        Raises:
+            LedgerError: if the message is an answer that nobody waits for.
+            SiteError: if an answer is of no use, and the federation does not pass over that.
+            ParameterError: if a site is to leave, and what is left would be no distribution.
+        """
+        if isinstance(message, Turn):
+            sites = self.turns(agreed, state) if message.site is None else (message.site,)
+            pending = Pending(message.key, sites)
+        else:
+            pending = expected(state, message.site)
+            after = answered(agreed, pending.bases[message.site], message, self.share)
+            state, pending = self._happened(agreed, state, pending, *after)
+        while pending.waiting:
+            site, key = pending.waiting[0], pending.key
+            base = self.seen(agreed, state, site)
+            if base is None:
+                after = state, Visit(state.step, site, "refused")
+            elif (after := without_turn(agreed, base, site)) is None:
+                question = _question(agreed, base, site, self.view(base, site), key)
+                pending = dataclasses.replace(pending, bases={site: base})
+                return dataclasses.replace(state, pending=pending), (question,)
+            state, pending = self._happened(agreed, state, pending, *after)
+        return _ended(state), (Done(pending.visits),)
+
+    def _happened(
+        self, agreed: Agreement, state: State, pending: Pending, after: State, visit: Visit
+    ) -> tuple[State, Pending]:
+        state, visit = self.concluded(agreed, state, after, visit, key=pending.key)
+        visits = (*pending.visits, visit)
+        return state, dataclasses.replace(pending, waiting=pending.waiting[1:], visits=visits)
+
+    @property
+    def share(self) -> float:
+        """The share of a site's change that is taken, unless the model is conjugate."""
+        return 1.0
+
     @abc.abstractmethod
-    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
-        """One step; ``state.step`` counts those before it."""
+    def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
+        """The sites that have a turn in the next step, in this order."""
+
+    def seen(self, agreed: Agreement, state: State, site: str) -> State | None:
+        """The state that the site's turn begins with; None where it must not have one."""
+        del agreed, site
+        return state
+
+    def view(self, state: State, site: str) -> ExponentialFamily:
+        """The posterior that reaches the site."""
+        del site
+        return state.posterior
+
+    def concluded(
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+    ) -> tuple[State, Visit]:
+        """What follows a turn that led from the seen state to ``after``."""
+        del agreed, state, key
+        return after, visit
 
     def round(self, sites: int) -> int:
         """Steps after which every site has had a turn, or may be expected to."""
@@ -51,19 +151,28 @@ class Schedule(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
+class Machine:
+    """A federation but for its sites: what all know, and who updates when."""
+
+    agreement: Agreement
+    schedule: Schedule
+
+    def receive(self, state: State, message: Received) -> tuple[State, Sent]:
+        """The state after a message, and the messages to be sent; see :class:`Schedule`."""
+        return self.schedule.receive(self.agreement, state, message)
+
+
+@dataclasses.dataclass(frozen=True)
 class Sequential(Schedule):
     """Each site in turn, seeing what all before it did; one step is one pass over all sites.
 
     Source: bui2018, sequential PVI.
     """
 
-    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
-        """One pass, in the order of the sites' names."""
-        visits = []
-        for site in federation.sites:
-            state, happened = visit(federation, state, site, key=key)
-            visits.append(happened)
-        return state, tuple(visits)
+    def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
+        """All, in the order of their names."""
+        del state
+        return agreed.sites
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,14 +193,42 @@ class Synchronous(Schedule):
     def __post_init__(self) -> None:
         SHARE.check(damping=self.damping)
 
-    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
-        """One round."""
+    def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
+        """All who contribute."""
+        return tuple(s for s in agreed.sites if without_turn(agreed, state, s) is None)
+
+    def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
+        """As of any schedule, but all are asked at once."""
+        if isinstance(message, Turn):
+            pending = Pending(message.key, self.turns(agreed, state))
+            view = state.posterior
+            sent = tuple(_question(agreed, state, s, view, pending.key) for s in pending.waiting)
+        else:
+            pending = expected(state, message.site)
+            waiting = tuple(site for site in pending.waiting if site != message.site)
+            answers = {**pending.answers, message.site: message}
+            pending, sent = dataclasses.replace(pending, waiting=waiting, answers=answers), ()
+        if pending.waiting:
+            return dataclasses.replace(state, pending=pending), sent
+        return self._concluded(agreed, dataclasses.replace(state, pending=None), pending.answers)
+
+    def _concluded(
+        self, agreed: Agreement, state: State, answers: Mapping[str, Improvement | Failure]
+    ) -> tuple[State, Sent]:
+        """The round, once all have answered."""
         # On its own each site's change must be good: a bad site is found by name.
-        alone = {site: visit(federation, state, site, key=key) for site in federation.sites}
+        alone = {
+            site: answered(agreed, state, answers[site])
+            if site in answers
+            else (state, Visit(state.step, site, "relayed"))
+            for site in agreed.sites
+        }
         changed = {site: after for site, (after, v) in alone.items() if v.outcome == "updated"}
-        visits = tuple(happened for _, happened in alone.values())
-        together = _together(federation, state, changed, self.damping)
-        return (state, tuple(map(_refused, visits))) if together is None else (together, visits)
+        visits = tuple(visit for _, visit in alone.values())
+        together = _together(agreed, state, changed, self.damping)
+        if together is None:
+            together, visits = state, tuple(map(_refused, visits))
+        return _ended(together), (Done(visits),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +252,11 @@ class Asynchronous(Schedule):
         SHARE.check(damping=self.damping)
         POSITIVE.check(**{f"speed of site {site!r}": v for site, v in self.speeds.items()})
 
+    @property
+    def share(self) -> float:
+        """The damping."""
+        return self.damping
+
     def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
         """When each site reports, how often it has, and what it works on; None is the prior."""
         unknown = sorted(set(self.speeds) - set(sites))
@@ -127,42 +269,74 @@ class Asynchronous(Schedule):
         own = {"done": done, "reports": zeros, "fetched": nothing}
         return dataclasses.replace(state, schedule=own)
 
-    def step(self, federation: Federation, state: State, *, key: jax.Array) -> Step:
-        """The next report."""
-        own = state.schedule
-        site = min(own["done"], key=lambda name: (own["done"][name], name))
-        view = self._view(state, site)
-        state, happened = visit(federation, state, site, key=key, view=view, damping=self.damping)
+    def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
+        """The site that is done next."""
+        del agreed
+        done = state.schedule["done"]
+        return (min(done, key=lambda name: (done[name], name)),)
+
+    def view(self, state: State, site: str) -> ExponentialFamily:
+        """What the site fetched, its own factor as it was then among it."""
+        return state.schedule["fetched"].get(site, state.posterior) or state.prior
+
+    def concluded(
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+    ) -> tuple[State, Visit]:
+        """The site fetches the posterior anew, and works on."""
+        del agreed
+        own, site = state.schedule, visit.site
         reports = {**own["reports"], site: own["reports"][site] + 1}
         wait = self._duration(site, reports[site], key)
         schedule = {
             "done": {**own["done"], site: own["done"][site] + wait},
             "reports": reports,
-            "fetched": {**own["fetched"], site: state.posterior},
+            "fetched": {**own["fetched"], site: after.posterior},
         }
-        return dataclasses.replace(state, schedule=schedule), (happened,)
+        return dataclasses.replace(after, schedule=schedule), visit
 
     def round(self, sites: int) -> int:
         """A report of each site, if they are equally fast."""
         return sites
 
     def learn(self, state: State, changed: Map) -> State:
-        """All fetch anew: what they hold was seen in the company of the site that left."""
+        """All fetch anew: what they hold was seen together with the site that left."""
         del changed
         return dataclasses.replace(state, schedule={**state.schedule, "fetched": {}})
-
-    def _view(self, state: State, site: str) -> ExponentialFamily:
-        """What the site fetched, its own factor as it is now among it."""
-        fetched = state.schedule["fetched"]
-        return fetched.get(site, state.posterior) or state.prior
 
     def _duration(self, site: str, report: int, key: jax.Array) -> float:
         own_key = fold_in(site_key(key, site), report)
         return float(jax.random.exponential(own_key)) / self.speeds.get(site, 1.0)
 
 
+def expected(state: State, site: str) -> Pending:
+    """The step in which an answer of this site is awaited.
+
+    Raises:
+        LedgerError: if there is none.
+    """
+    pending = state.pending
+    if pending is None or site not in (pending.bases or pending.waiting):
+        raise LedgerError(
+            found=f"an answer of site {site!r} that nobody waits for",
+            expected="an answer to the question that was asked last",
+            fix="Drop it: it is a replay, or was overtaken.",
+        )
+    return pending
+
+
+def _question(
+    agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: jax.Array
+) -> Improve:
+    own_key = key if agreed.update.conjugate else site_key(key, site)
+    return Improve(site, view, state.factor(site), state.counts.get(site, 0), own_key)
+
+
+def _ended(state: State) -> State:
+    return dataclasses.replace(state, step=state.step + 1, pending=None)
+
+
 def _together(
-    federation: Federation, start: State, changed: Mapping[str, State], damping: float
+    agreed: Agreement, start: State, changed: Mapping[str, State], damping: float
 ) -> State | None:
     """``start`` with the change of each site, all to one share, the largest that is admitted.
 
@@ -171,7 +345,7 @@ def _together(
     Raises:
         ParameterError: if a sum is beyond the range of float64.
     """
-    largest = 1.0 if federation.update.conjugate else damping
+    largest = 1.0 if agreed.update.conjugate else damping
     counts = {**start.counts, **{site: after.counts[site] for site, after in changed.items()}}
     for halvings in range(HALVINGS):
         share, entries = largest / 2**halvings, dict(start.entries)
@@ -181,11 +355,11 @@ def _together(
             alone = entry.independent and share == 1
             entries[site] = entry._replace(factor=factor, independent=alone)
         state = start.with_entries(entries)
-        if federation.admits(state.posterior):
+        if agreed.admits(state.posterior):
             return dataclasses.replace(state, counts=counts)
     return None
 
 
-def _refused(happened: Visit) -> Visit:
-    updated = happened.outcome == "updated"
-    return dataclasses.replace(happened, outcome="refused") if updated else happened
+def _refused(visit: Visit) -> Visit:
+    updated = visit.outcome == "updated"
+    return dataclasses.replace(visit, outcome="refused") if updated else visit

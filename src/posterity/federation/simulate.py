@@ -20,7 +20,8 @@ from posterity.arrays.stacks import stacked
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
-from posterity.federation.visit import DOUBT, failure_of, improper_without, not_finite
+from posterity.federation.site import ERROR, not_finite
+from posterity.federation.visit import failure_of, improper_without
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk, positions
 from posterity.inference.update import LocalUpdate
@@ -117,13 +118,13 @@ def simulate(
     network = graph if isinstance(graph, Network) else Network.from_graph(graph, sites)
     run = start(sites, model, prior, update=update, weights=weights)
     COUNT.check(visits=visits, repetitions=repetitions, every=every)
-    check_sites(network.names, run.federation.sites, "nodes for")
+    check_sites(network.names, run.agreement.sites, "nodes for")
     walk_key, update_key = jax.random.split(key)
     walk, length = walk or MetropolisHastings(), {"hops": visits - 1, "repetitions": repetitions}
     walked = positions(network, walk, **length, start=first, key=walk_key)
     left = _departures(network, walked, leave)
-    model, update = run.federation.model, run.federation.update
-    records, prior = list(run.federation.sites.values()), run.state.prior
+    model, update, prior = run.agreement.model, run.agreement.update, run.state.prior
+    records = list(run.federation.data.values())
     with jax.enable_x64(True):
         if update.conjugate:
             arrival = _arrival(np.asarray(walked), network.size)
@@ -133,14 +134,14 @@ def simulate(
         else:
             member = jax.tree.map(jnp.asarray, prior)
             keys = jax.random.split(update_key, repetitions)
-            trace, bad, doubts = _general(
-                update, model, member, _grouped(records), walked, left, keys, every
+            trace, bad, errors = _general(
+                update.traced(), model, member, _grouped(records), walked, left, keys, every
             )
             if (np.asarray(bad) == IMPROPER).any():
                 raise improper_without(network.names[int(left.site)])
             _check_finite(np.asarray(bad), network.names)
-            if (doubt := float(doubts.max())) > DOUBT:
-                warnings.warn(_too_few_nodes(doubt), ConvergenceWarning, stacklevel=2)
+            if (error := float(errors.max())) > ERROR:
+                warnings.warn(_too_few_nodes(error), ConvergenceWarning, stacklevel=2)
     trace, walked = np.asarray(trace), np.asarray(walked)
     return Simulation(trace, walked, np.arange(trace.shape[1]) * every, prior)
 
@@ -281,7 +282,7 @@ def _general(
     keys: jax.Array,
     every: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The trace, what went wrong first in each walk, and the last doubt about each site's update.
+    """The trace, what went wrong first in each walk, and the last error about each site's update.
 
     What went wrong is the number of the site whose gradient was not finite, ``IMPROPER`` if the
     posterior was without the site that left, or ``NOTHING``.
@@ -296,7 +297,7 @@ def _general(
         own = jax.tree.map(lambda leaf: leaf[groups.place[site]], records)
         q, factor = (prior.with_natural_parameters(v) for v in (total, factor))
         new, info = update(model, q, factor, own, count, key=key)
-        return new.natural_parameters, info.finite, info.doubt
+        return new.natural_parameters, info.finite, info.quadrature_error
 
     def improper(total: Any) -> Any:
         q = prior.with_natural_parameters(total)
@@ -304,30 +305,30 @@ def _general(
 
     def visit(carry: Any, now: Any) -> tuple[Any, None]:
         time, here = now
-        total, factors, counts, bad, doubts, trace = carry
+        total, factors, counts, bad, errors, trace = carry
         leaves = time == left.time
         total = total - jnp.where(leaves[:, None], factors[:, left.site], 0.0)
         factors = factors.at[:, left.site].multiply(~leaves[:, None])
-        doubts = doubts.at[:, left.site].multiply(~leaves)
+        errors = errors.at[:, left.site].multiply(~leaves)
         none = jnp.zeros(repetitions, bool)
         broken = jax.lax.cond(leaves.any(), jax.vmap(improper), lambda _: none, total) & leaves
         bad = jnp.where((bad == NOTHING) & broken, IMPROPER, bad)
         old, own_keys = factors[rows, here], jax.vmap(jax.random.fold_in, (0, None))(keys, time)
-        found = (old, ~none, doubts[rows, here])
+        found = (old, ~none, errors[rows, here])
         for number, records in enumerate(groups.records):
             each = functools.partial(improved, records=records)
             arguments = {"total": total, "factor": old, "count": counts[rows, here]}
             arguments |= {"site": here, "key": own_keys}
             those = (groups.group[here] == number) & ~((here == left.site) & (time >= left.time))
             found = _for_those(those, each, arguments, found, _width(records))
-        new, finite, doubt = found
+        new, finite, error = found
         total, factors = total - old + new, factors.at[rows, here].set(new)
         counts = counts.at[rows, here].add(update.steps)
         bad = jnp.where((bad == NOTHING) & ~finite, here, bad)
-        doubts = doubts.at[rows, here].set(doubt)
+        errors = errors.at[rows, here].set(error)
         slot = jnp.where((time + 1) % every == 0, (time + 1) // every, size)
         trace = trace.at[:, slot].set(total, mode="drop")
-        return (total, factors, counts, bad, doubts, trace), None
+        return (total, factors, counts, bad, errors, trace), None
 
     zeros = jnp.zeros((repetitions, sites, *start.shape), start.dtype)
     trace = jnp.broadcast_to(start, (repetitions, size // every + 1, *start.shape))
@@ -337,8 +338,8 @@ def _general(
     )
     counts = jnp.zeros((repetitions, sites), jnp.int32)
     carry = (total, zeros, counts, bad, jnp.zeros((repetitions, sites), start.dtype), trace)
-    *_, bad, doubts, trace = jax.lax.scan(visit, carry, (jnp.arange(size), walked.T))[0]
-    return trace, bad, doubts
+    *_, bad, errors, trace = jax.lax.scan(visit, carry, (jnp.arange(size), walked.T))[0]
+    return trace, bad, errors
 
 
 def _width(records: Records) -> int:
@@ -363,9 +364,9 @@ def _for_those(those: jax.Array, each: Any, arguments: Any, found: Any, width: i
     return jax.lax.fori_loop(0, -(-those.sum() // width), chunk, found)
 
 
-def _too_few_nodes(doubt: float) -> str:
+def _too_few_nodes(error: float) -> str:
     return (
-        f"Sums over nodes may be off by {doubt:.2g} nats at a site: `federate` takes more nodes "
+        f"Sums over nodes may be off by {error:.2g} nats at a site: `federate` takes more nodes "
         "there, `simulate` those of its update."
     )
 

@@ -33,9 +33,11 @@ class State:
     schedule: Any = None
     """What the schedule needs to go on: JSON data, and members of the family."""
     known: Mapping[str, Mapping[str, Map]] = dataclasses.field(default_factory=dict)
-    """What each token and each site knows, where they differ (:class:`LedgerGossip`)."""
+    """The entries that each token and each site holds, where they differ (LedgerGossip)."""
     leaving: tuple[str, ...] = ()
     """Sites whose factors leave when their turn next comes."""
+    pending: Any = None
+    """Of a step that is under way (:class:`~posterity.federation.schedules.Pending`)."""
 
     @classmethod
     def of(cls, prior: ExponentialFamily) -> "State":
@@ -58,7 +60,7 @@ class State:
         return self.prior.zero() if entry is None or entry.factor is None else entry.factor
 
     def is_forgotten(self, site: str) -> bool:
-        """Whether the site left and has not rejoined."""
+        """Whether the site left and was not readmitted."""
         return site in self.entries and self.entries[site].factor is None
 
     def with_entries(self, entries: Map) -> "State":
@@ -92,7 +94,7 @@ class State:
         exact_sum = self.exact_sum.changed(take=gone)
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=left)
 
-    def rejoined(self, site: str) -> "State":
+    def readmitted(self, site: str) -> "State":
         """With the forgotten site let in again, at the next epoch, contributing nothing yet.
 
         Raises:
@@ -102,7 +104,7 @@ class State:
             raise LedgerError(
                 found=f"site {site!r}, which was not forgotten",
                 expected=f"one of {[s for s in self.entries if self.is_forgotten(s)]}",
-                fix="Only a forgotten site can rejoin.",
+                fix="Only a forgotten site can be readmitted.",
             )
         entry = self._nothing(self.entries[site].epoch + 1, 0)
         return dataclasses.replace(self, entries={**self.entries, site: entry})

@@ -1,4 +1,4 @@
-"""How far a run has come: what its next round would still change, and whether that is little.
+"""How far a run has come: what its next rounds would still change, and whether that is little.
 
 Where gradients have no noise, rounds change a posterior by less and less, and the visits tell by
 how much: lengths of the last round and of the one before it give the rate, and with it all that is
@@ -8,159 +8,192 @@ still to come. Where they are noisy, the sites are asked anew and their answers 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Any
+
+import equinox as eqx
+import jax
 
 from posterity.errors import SiteError
-from posterity.federation.certificate import certify
+from posterity.families import ExponentialFamily
+from posterity.federation.driver import Federation
 from posterity.federation.keys import site_key
-from posterity.federation.settle import creeps, stiffness
-from posterity.federation.visit import distance, failure_of
-from posterity.inference.choice import coordinates
-
-if TYPE_CHECKING:
-    from posterity.federation.run import Run
-    from posterity.federation.visit import Visit
+from posterity.federation.messages import Failure, Improve, MeasureGradient
+from posterity.federation.newton import applies, newton
+from posterity.federation.schedules import Schedule
+from posterity.federation.state import State
+from posterity.federation.visit import Agreement, Visit, distance
+from posterity.inference.step import fisher_length
+from posterity.ledger import Ledger
+from posterity.status import Status
 
 TOLERANCE = 1e-3
 """Nats that may be left to change in a posterior which is said to have converged."""
 FIRST = 10
 """Rounds in which a posterior may move more and more while it finds its place."""
-SETTLED = 1e-12
+ROUNDING = 1e-12
 """Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
+SAMPLES = 64
+"""Estimates averaged where gradients are noisy."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Status:
-    """Whether a run has converged, and what is left to change.
+class Position:
+    """How far a federation has come."""
 
-    ``change`` estimates in nats by how much all rounds to come would still move the posterior (KL
-    divergence), and where gradients are noisy an upper bound of what the next one would; infinite
-    where it is not known yet. ``tolerance`` is what the run allows, a
-    coordinate of the parameter where gradients are noisy. ``"diverged"``: rounds move it by more
-    and more. ``reasons`` say what, beside the change, keeps it from being called converged.
+    federation: Federation
+    schedule: Schedule
+    state: State
+    key: jax.Array
+    trace: tuple[Visit, ...] = ()
+    """What happened so far, visit by visit."""
+    tolerance: float = TOLERANCE
+    """Nats that may be left to change in a posterior that is said to have converged."""
+
+    @property
+    def agreement(self) -> Agreement:
+        """What all sites know: the model, the local rule, and the names of the sites."""
+        return self.federation.agreement
+
+    @property
+    def posterior(self) -> ExponentialFamily:
+        """The current posterior."""
+        return self.state.posterior
+
+    @property
+    def ledger(self) -> Ledger:
+        """The prior and every site's factor; its posterior is the run's, to the last bit."""
+        return self.state.ledger
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites that have not been forgotten, sorted."""
+        return tuple(s for s in self.agreement.sites if not self.state.is_forgotten(s))
+
+    @property
+    def contributing(self) -> tuple[str, ...]:
+        """Names of the sites that have records and have not been forgotten, sorted."""
+        return tuple(site for site in self.sites if site not in self.agreement.silent)
+
+    @property
+    def exact(self) -> bool:
+        """Whether each factor depends on its own site's data alone: forgetting is then exact."""
+        entries = self.state.entries.values()
+        alone = all(entry.independent for entry in entries if entry.factor is not None)
+        return self.agreement.update.conjugate and alone
+
+    @property
+    def round(self) -> int:
+        """Steps after which every site has had a turn, or may be expected to."""
+        return self.schedule.round(len(self.agreement.sites))
+
+
+def status_of(run: Position) -> Status:
+    """What is known of a run, from its trace or, where gradients are noisy, from its sites.
+
+    ``left`` estimates in nats by how much all rounds to come would still move the posterior (KL
+    divergence), and where gradients are noisy an upper bound of what the next one would; the
+    tolerance is that of the run, for each coordinate of the parameter where gradients are noisy.
     """
-
-    state: Literal["converged", "not converged", "diverged"]
-    change: float
-    tolerance: float
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def converged(self) -> bool:
-        """Whether the posterior can be relied on."""
-        return self.state == "converged"
-
-    @property
-    def final(self) -> bool:
-        """Whether more rounds are of no use: they mend nothing but the change."""
-        return self.state != "not converged" or self.change <= self.tolerance
-
-    def __str__(self) -> str:
-        left = "an unknown amount" if math.isinf(self.change) else f"{self.change:.2g} nats"
-        why = "".join(f"; {reason}" for reason in self.reasons)
-        return f"{self.state}: {left} left to change, {self.tolerance:.2g} allowed{why}"
-
-
-def status_of(run: "Run") -> Status:
-    """What is known of a run, from its history or, where gradients are noisy, from its sites."""
     visits, allowed = _last_two(run), _allowed(run)
     waiting = [s for s, held in visits.items() if not held]
     stuck = [s for s, held in visits.items() if held and held[0].outcome in ("failed", "refused")]
-    doubt = sum(held[0].doubt for held in visits.values() if held)
-    change, growing = (math.inf, False) if waiting else _change(run, visits)
+    error = sum(held[0].quadrature_error for held in visits.values() if held)
+    left, growing = (math.inf, False) if waiting else _left(run, visits)
     reasons = (
         *_named("no visit yet to", waiting),
         *_named("no update of", stuck),
-        *([f"sums over nodes may be off by {doubt:.2g} nats"] if doubt > allowed else []),
+        *([f"sums over nodes may be off by {error:.2g} nats"] if error > allowed else []),
     )
-    settled = change <= allowed and not reasons
-    state = "diverged" if growing else "converged" if settled else "not converged"
-    return Status(state, change, allowed, reasons)
+    status = Status.of(left, allowed, reasons)
+    return dataclasses.replace(status, state="diverged") if growing else status
 
 
-def _allowed(run: "Run") -> float:
+def is_final(status: Status) -> bool:
+    """Whether more rounds are of no use: they mend nothing but what is left."""
+    return status.state != "not converged" or status.left <= status.tolerance
+
+
+def _allowed(run: Position) -> float:
     """The tolerance; for each coordinate where noise is what keeps a posterior from settling."""
-    noisy = run.federation.update.noisy
-    return run.tolerance * (coordinates(run.state.prior) if noisy else 1)
+    noisy = run.agreement.update.noisy
+    return run.tolerance * (run.state.prior.event_size if noisy else 1)
 
 
-def _change(run: "Run", visits: Mapping[str, list["Visit"]]) -> tuple[float, bool]:
+def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool]:
     """Nats that are left to change, and whether rounds change more and more."""
+    update = run.agreement.update
     if not visits or run.exact:
         return 0.0, False
-    if run.federation.update.conjugate:  # a factor was shortened, to leave a distribution
-        return _known(run, asked_anew), False
+    if update.conjugate:  # a factor was shortened, to leave a distribution
+        return _known(run, next_round), False
     now, before = _length(visits, 0), _length(visits, 1)
     late = run.state.step > FIRST * run.round
     growing = late and before is not None and now is not None and now > max(2 * before, 1)
-    if run.federation.update.trains:  # what the last round moved, the next one may
+    if update.trains:  # what the last round moved, the next one may
         return (math.inf if now is None else now**2 / 2), growing
-    if run.federation.update.noisy:
+    if update.noisy:
         upper = certify(run).upper
         return (upper if math.isfinite(upper) else math.inf), False
     if len(visits) == 1 and before is None:
         (alone,) = visits.values()
-        left = alone[0].residual or 0.0  # nobody else moves what this site found
+        length = alone[0].residual or 0.0  # nobody else moves what this site found
     elif now is None or before is None:
         return math.inf, False
     else:
-        left = _to_come(now, before, len(visits))
+        length = _to_come(now, before, len(visits))
     # A search that could get no further may have stopped before its end.
     residuals = [held[0].residual or 0.0 for held in visits.values()]
-    stopped = sum(residual**2 for residual in residuals) * run.federation.update.searches
-    change = max(left**2, stopped) / 2
+    stopped = sum(residual**2 for residual in residuals) * update.searches
+    left = max(length**2, stopped) / 2
     # Turns may have changed little for other reasons: a token that had met nobody, a rate that
     # decays, a site that came first. So whoever is about to be believed is asked.
-    if change <= run.tolerance:
-        change = max(change, _known(run, asked_anew))
-    if change <= run.tolerance and creeps(run.federation, run.state):
-        stiff = lambda run: stiffness(run.federation, run.state).change
-        change = max(change, _known(run, stiff))
-    return change, growing
+    if left <= run.tolerance:
+        left = max(left, _known(run, next_round))
+    if left <= run.tolerance and applies(run.federation, run.state):
+        left = max(left, _known(run, lambda run: newton(run.federation, run.state).change))
+    return left, growing
 
 
-def asked_anew(run: "Run") -> float:
+def next_round(run: Position) -> float:
     """By how many nats a round in which all sites improve at once would move the posterior."""
-    federation, state = run.federation, run.state
-    if not federation.update.searches:
+    agreed, state = run.agreement, run.state
+    if not agreed.update.searches:
         return certify(run).distance
     old, new = [], []
-    for site in _contributing(run):
-        factor = state.factor(site)
-        try:
-            problem, key = federation.site(site), site_key(run.key, site)
-            new.append(problem.improve(state.posterior, factor, key=key).factor)
+    for site in run.contributing:
+        key, factor = site_key(run.key, site), state.factor(site)
+        answer: Any = run.federation.ask(Improve(site, state.posterior, factor, 0, key))
+        if not isinstance(answer, Failure):
+            new.append(answer.factor)
             old.append(factor)
-        except Exception as error:
-            if federation.on_error == "raise":
-                raise failure_of(error, site) from error
     after = state.exact_sum.changed(add=new, take=old).value
-    return distance(state.posterior, after) if federation.admits(after) else math.inf
+    return distance(state.posterior, after) if agreed.admits(after) else math.inf
 
 
-def _known(run: "Run", measure: "Callable[[Run], float]") -> float:
+def _known(run: Position, measure: Callable[[Position], float]) -> float:
     """What is measured; infinite where it is no number, or a site fails and is passed over."""
     try:
-        found = measure(run)
+        measured = measure(run)
     except SiteError:
-        if run.federation.on_error == "raise":
+        if run.agreement.on_error == "raise":
             raise
         return math.inf
-    return found if math.isfinite(found) else math.inf
+    return measured if math.isfinite(measured) else math.inf
 
 
 def _to_come(now: float, before: float, sites: int) -> float:
     """The sum of a geometric series of lengths, of which the last two terms are known."""
-    if now <= math.sqrt(2 * SETTLED) * sites:
+    if now <= math.sqrt(2 * ROUNDING) * sites:
         return now
     rate = now / before if before > 0 else math.inf
     return now * rate / (1 - rate) if rate < 1 else math.inf
 
 
-def _length(visits: Mapping[str, list["Visit"]], turn: int) -> float | None:
-    """Of a round, in sqrt(nats), from site to site: no shorter than as the crow flies.
+def _length(visits: Mapping[str, list[Visit]], turn: int) -> float | None:
+    """An upper bound of the distance that a round moved the posterior, in sqrt(nats).
 
-    None if some site had no such turn.
+    The sum of the distances that its visits moved it (triangle inequality); None if some site had
+    no such turn.
     """
     if any(len(held) <= turn for held in visits.values()):
         return None
@@ -169,24 +202,76 @@ def _length(visits: Mapping[str, list["Visit"]], turn: int) -> float | None:
     return math.fsum(math.sqrt(2 * change) for change in changes if change is not None)
 
 
-def _contributing(run: "Run") -> list[str]:
-    return [site for site in run.sites if not run.federation.sites[site].silent]
-
-
-def _last_two(run: "Run") -> dict[str, list["Visit"]]:
+def _last_two(run: Position) -> dict[str, list[Visit]]:
     """The last turns of each site that contributes since one left, the latest first."""
-    found: dict[str, list[Visit]] = {site: [] for site in _contributing(run)}
-    lacking = 2 * len(found)
-    for visit in reversed(run.history):
+    turns: dict[str, list[Visit]] = {site: [] for site in run.contributing}
+    lacking = 2 * len(turns)
+    for visit in reversed(run.trace):
         if visit.outcome == "forgotten" or not lacking:
             break
-        held = found.get(visit.site, [])
-        if len(held) < 2 and visit.outcome != "relayed" and visit.site in found:
+        held = turns.get(visit.site, [])
+        if len(held) < 2 and visit.outcome != "relayed" and visit.site in turns:
             held.append(visit)
             lacking -= 1
-    return found
+    return turns
 
 
 def _named(what: str, sites: list[str]) -> list[str]:
     more = f" and {len(sites) - 3} more" if len(sites) > 3 else ""
     return [f"{what} {', '.join(map(repr, sites[:3]))}{more}"] if sites else []
+
+
+# --- certificates --------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """How far a posterior is from the fixed point of its own sites' free energy.
+
+    ``residuals``: by site the length, in the Fisher metric, of ``∇_μ E_q[log likelihood_k]/α -
+    η_k``, in sqrt(nats). ``distance``: half the squared length of their sum, the KL divergence in
+    nats, to second order, that one undamped round would still move the posterior; what noise adds
+    to it on average is taken off. ``error`` is its standard error, zero where there is no noise. A
+    site whose gradient is not finite makes all NaN, and so does one that fails where the run passes
+    over it.
+    """
+
+    residuals: dict[str, float]
+    distance: float
+    error: float = 0.0
+
+    @property
+    def upper(self) -> float:
+        """What the distance hardly exceeds: two standard errors more."""
+        return self.distance + 2 * self.error
+
+
+def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
+    """Measure how far the run's posterior is from where its sites would leave it alone.
+
+    Where gradients are noisy, ``samples`` estimates are averaged.
+
+    Raises:
+        SiteError: if a site fails, unless the run passes over such sites.
+    """
+    q, noise, residuals = run.posterior, 0.0, {}
+    total: Any = q.zero()
+    for site in run.contributing:
+        factor, key = run.state.factor(site), site_key(run.key, site)
+        answer: Any = run.federation.ask(MeasureGradient(site, q, factor, samples, key))
+        if isinstance(answer, Failure) or answer.direction is None:
+            residuals[site] = noise = math.nan
+            continue
+        with jax.enable_x64(True):
+            residuals[site] = float(_fisher_length(q, answer.direction))
+        total, noise = total + answer.direction, noise + answer.variance
+    with jax.enable_x64(True):
+        squared = float(_fisher_length(q, total)) ** 2 + 0.0 * noise
+    distance = max(squared - noise, 0.0) / 2
+    error = math.sqrt(4 * 2 * distance * noise + 2 * noise**2) / 2
+    return Certificate(residuals, distance if math.isfinite(squared) else math.nan, error)
+
+
+@eqx.filter_jit
+def _fisher_length(q: Any, step: Any) -> jax.Array:
+    return fisher_length(q, step)

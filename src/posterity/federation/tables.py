@@ -83,7 +83,7 @@ def in_order(sites: Mapping[str, Any], prior: Any) -> tuple[dict[str, Any], Any]
     wanted = columns_of(prior) or columns[first]
     given = {s: wanted if s in frames or d is None else () for s, d in sites.items()}
     for line in unnamed(given, wanted):
-        warnings.warn(line, stacklevel=4)
+        warnings.warn(line, stacklevel=5)
     found = dict(sites)
     for site, frame in frames.items():
         places = order(columns[site], wanted, f"site {site!r}", "the prior")

@@ -1,90 +1,41 @@
-"""A visit: a site improves its factor, and the change is taken whole or not at all.
-
-What a site needs is its :class:`SiteProblem`, its factor, and the posterior that reaches it: in
-whatever process, with these alone it finds another factor. Whoever holds the sum commits it.
-"""
+"""A visit: a site improves its factor, and the change is taken whole or not at all."""
 
 import dataclasses
-import functools
-import math
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
-import equinox as eqx
-import jax
-import numpy as np
-
-from posterity.arrays.linear_algebra import symmetric
-from posterity.arrays.tree import Node, field_names, identical
+from posterity.arrays.tree import identical
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_finite, check_same_structure
 from posterity.entries import Entry
 from posterity.errors import ParameterError, PosterityError, SiteError
-from posterity.families import ExponentialFamily, at_rest
-from posterity.federation.keys import site_key
+from posterity.families import ExponentialFamily
+from posterity.federation.messages import Failure, Improvement
 from posterity.federation.state import State
 from posterity.inference.step import HALVINGS
-from posterity.inference.update import LocalUpdate, TrainedApart
-from posterity.models import Model, Records
-
-DOUBT = 5e-5
-"""Nats by which too few nodes may misplace a posterior before more are taken."""
-NEAR = 0.1
-"""Nats up to which a misplaced posterior is still where more nodes had best begin."""
-
-PROGRAMS = 3
-"""Numbers of records in a federation up to which each has a program of its own."""
+from posterity.inference.update import LocalUpdate
+from posterity.models import Model
 
 Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """What all sites of a federation share: the model, and the local rule."""
+    """What all of a federation know: the model, the local rule, and the names of the sites.
+
+    ``silent`` are sites without records, which take part but contribute nothing.
+    """
 
     model: Model
     update: LocalUpdate
+    sites: tuple[str, ...]
+    silent: frozenset[str] = frozenset()
+    on_error: Literal["raise", "pass"] = "raise"
 
     def admits(self, posterior: ExponentialFamily) -> bool:
         """Whether it is a distribution under which the model has expectations."""
-        # By way of the class: Equinox makes a Module of each bound method.
+        # From the class: each time that a method is bound, Equinox makes a new module of it.
         admits = type(self.model).admits
         return bool(posterior.is_proper()) and bool(admits(self.model, posterior))
-
-
-@dataclasses.dataclass(frozen=True)
-class Federation(Agreement):
-    """What a simulation holds: all sites' records, and what to do about a site that fails."""
-
-    sites: Mapping[str, Records]
-    on_error: Literal["raise", "pass"] = "raise"
-    begun: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
-    """What it went on from: entries of a ledger."""
-
-    def site(self, name: str) -> "SiteProblem":
-        """What one site knows."""
-        records = self.sites[name]
-        share = float(records.weights.sum()) / self.weight if self.update.trains else 1.0
-        return SiteProblem(self.model, self.update, records, self.of_many_sizes, share)
-
-    @functools.cached_property
-    def weight(self) -> float:
-        """Of all sites' records together."""
-        return math.fsum(float(records.weights.sum()) for records in self.sites.values())
-
-    @functools.cached_property
-    def of_many_sizes(self) -> bool:
-        """Whether to compile a program for each number of records would take too long."""
-        return len({records.size for records in self.sites.values()}) > PROGRAMS
-
-
-class Proposal(NamedTuple):
-    """Another factor of a site, at rest, and what is to be told of how it was found."""
-
-    factor: Any
-    halvings: int = 0
-    residual: float | None = None
-    doubt: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,51 +57,9 @@ class Visit:
     change: float | None = None
     """By how much the posterior moved, in nats: the KL divergence from before. None if it did not
     have its turn."""
-    doubt: float = 0.0
+    quadrature_error: float = 0.0
     """By how many nats, at most, too few nodes of a quadrature may have misplaced it."""
     error: str | None = None
-
-
-def visit(
-    federation: Federation,
-    state: State,
-    site: str,
-    *,
-    key: jax.Array,
-    view: ExponentialFamily | None = None,
-    damping: float = 1.0,
-) -> tuple[State, Visit]:
-    """The site improves its factor, seeing the posterior ``view`` (the current one by default).
-
-    Either the whole update is committed or nothing is. ``damping`` is the share of the change
-    that is taken; all of it where the model is conjugate. ``key`` is that of the step, from which
-    the site's own is made.
-
-    Raises:
-        SiteError: if the site raised, or its update was not finite or the sum with it beyond the
-            range of float64, and the federation says so.
-        ParameterError: if the site is to leave, and what is left would be no distribution.
-    """
-    if site in state.leaving:
-        return leave(federation, state, site), Visit(state.step, site, "forgotten")
-    if state.is_forgotten(site) or federation.sites[site].silent:
-        return state, Visit(state.step, site, "relayed")
-    view = state.posterior if view is None else view
-    factor, count = state.factor(site), state.counts.get(site, 0)
-    own_key = key if federation.update.conjugate else site_key(key, site)
-    try:
-        found = federation.site(site).improve(view, factor, count, key=own_key)
-        committed, halvings = commit(federation, state, site, found.factor, damping)
-    except Exception as error:
-        failure = failure_of(error, site)
-        if federation.on_error == "raise":
-            raise failure from error
-        return state, Visit(state.step, site, "failed", error=str(failure))
-    outcome = "refused" if committed is None else "updated"
-    after = committed or state
-    moved = distance(state.posterior, after.posterior)
-    halvings += found.halvings
-    return after, Visit(state.step, site, outcome, halvings, found.residual, moved, found.doubt)
 
 
 def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
@@ -160,91 +69,43 @@ def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
     return max(float(after.kl(before)), 0.0)
 
 
-# --- what the site does ------------------------------------------------------------------------
+def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Visit] | None:
+    """What a turn comes to where the site need not be asked; None where it has to be.
+
+    Raises:
+        ParameterError: if the site is to leave, and what is left would be no distribution.
+    """
+    if site in state.leaving:
+        return leave(agreed, state, site), Visit(state.step, site, "forgotten")
+    if state.is_forgotten(site) or site in agreed.silent:
+        return state, Visit(state.step, site, "relayed")
+    return None
 
 
-@dataclasses.dataclass(frozen=True)
-class SiteProblem(Agreement):
-    """What a site needs to do its part: what all share, and its own records."""
+def answered(
+    agreed: Agreement, state: State, answer: Improvement | Failure, damping: float = 1.0
+) -> tuple[State, Visit]:
+    """The state once a site's answer is taken to the share ``damping``, whole or not at all.
 
-    records: Records
-    padding: bool = False
-    """Whether to pad the records, so that sites of other sizes use the same program."""
-    share: float = 1.0
-    """Of all records, where sites train apart and what they find is averaged."""
-
-    def improve(
-        self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: jax.Array
-    ) -> Proposal:
-        """A better factor than ``factor``, as part of the posterior ``view``. Pure.
-
-        ``count`` is the number of local steps that the site has taken.
-
-        Raises:
-            StructureError, ParameterError: if what the model gives is no factor, or not finite.
-        """
-        if self.update.conjugate:
-            found = type(self.update).exact_factor(self.update, self.model, self.records)
-            if identical(found, factor):  # as at every visit but the first, when checks were made
-                return Proposal(factor)
-            check_same_structure(factor, found, "what the model found")
-            check_finite(found, "what the model found")
-            return Proposal(_settled(found))
-        if isinstance(self.update, TrainedApart):
-            found = self.update.trained(self.model, view, self.records, key=key)
-            return Proposal(_settled(factor + (found - view) * self.share))
-        records = self.records.padded() if self.padding else self.records
-        taken = np.asarray(count)  # an array: compiled once
-        update = self.update
-        while True:
-            with jax.enable_x64(True):
-                found, info = _improved(update, self.model, view, factor, records, taken, key)
-            if not info.finite:
-                raise not_finite()
-            finer = update.finer()
-            if finer is None or float(info.doubt) <= DOUBT:
-                break
-            update = finer
-            if float(info.doubt) <= NEAR:  # from where the fewer nodes led, not all the way again
-                found = at_rest(found)
-                view, factor = view + (found - factor), found
-        residual, doubt = float(info.residual), float(info.doubt)
-        return Proposal(_settled(found), int(info.halvings), residual, doubt)
-
-
-def _settled(found: Any) -> Any:
-    """At rest, and matrices symmetric to the last bit: as it will come back from a file."""
-    return _symmetric(at_rest(found))
-
-
-def _symmetric(part: Any) -> Any:
-    if isinstance(part, dict):
-        return {name: _symmetric(own) for name, own in part.items()}
-    if not isinstance(part, Node):
-        return part
-    kinds, names = getattr(part, "coordinates", {}), field_names(type(part))
-    children = zip(names, part.children(), strict=True)
-    matrix = lambda name: name in kinds and kinds[name].axes == 2
-    found = [symmetric(c) if matrix(n) else _symmetric(c) for n, c in children]
-    return part.of_children(found, part.kept())
-
-
-def _improved(update: LocalUpdate, model: Any, *others: Any) -> Any:
-    # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
-    plain = all(eqx.is_array(leaf) for leaf in jax.tree.leaves((update, model)))
-    return (_of_arrays if plain else _of_any)(update, model, *others)
-
-
-def _improve(
-    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, count: Any, key: Any
-) -> Any:
-    return update(model, q, factor, records, count, key=key)
-
-
-_of_arrays, _of_any = jax.jit(_improve), eqx.filter_jit(_improve)
-
-
-# --- what becomes of it ------------------------------------------------------------------------
+    Raises:
+        SiteError: if the answer is no factor, or the sum with it is beyond the range of float64,
+            and the federation does not pass over sites that fail.
+    """
+    site = answer.site
+    if isinstance(answer, Failure):
+        return state, Visit(state.step, site, "failed", error=answer.error)
+    try:
+        committed, halvings = commit(agreed, state, site, answer.factor, damping)
+    except Exception as error:
+        failure = failure_of(error, site)
+        if agreed.on_error == "raise":
+            raise failure from error
+        return state, Visit(state.step, site, "failed", error=str(failure))
+    after = committed or state
+    moved = distance(state.posterior, after.posterior)
+    outcome = "refused" if committed is None else "updated"
+    told = halvings + answer.halvings, answer.residual, moved, answer.quadrature_error
+    return after, Visit(state.step, site, outcome, *told)
 
 
 def commit(
@@ -309,27 +170,17 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
 
 
 def improper_without(*sites: str) -> ParameterError:
-    """What is wrong where nothing proper is left of a posterior."""
+    """The error of a posterior of which nothing proper is left without these sites."""
     return ParameterError(
         found=f"an improper posterior without {', '.join(map(repr, sites))}",
         expected="factors of the sites that stay that, with the prior, are a distribution",
-        fix="These were fitted in the company of who leaves. Use `forget` with "
-        "restart=True, which trains them anew; nothing was changed.",
-    )
-
-
-def not_finite() -> ParameterError:
-    """What is wrong where a log likelihood or its gradient is not finite, or of no use."""
-    return ParameterError(
-        found="NaN or infinity in the log likelihood or its gradient (or jumps, which have none)",
-        expected="a log likelihood that is finite near the posterior, and differentiable there",
-        fix="Check the model's function and the site's data; where it jumps, pass "
-        "LocalUpdate('reinforce'). The factor was not changed.",
+        fix="These were fitted together with the factors of the sites that leave. Use `forget` "
+        "with restart=True, which trains them anew; nothing was changed.",
     )
 
 
 def failure_of(error: Exception, site: str) -> SiteError:
-    """What is said of a site that could not do its part."""
+    """The error of a site that could not do its part."""
     place = f"the update of site {site!r}"
     if isinstance(error, PosterityError):
         return SiteError(found=f"{error.found} in {place}", expected=error.expected, fix=error.fix)

@@ -39,7 +39,7 @@ def safe_step(
     *,
     admits: Callable[[Q], Any],
     retract: bool = False,
-    reach: float | None = None,
+    reach: Float[Any, ""] | float | None = None,
 ) -> Step:
     """From ``q`` by ``rate`` along ``direction``, halved until it is proper, admitted and near.
 

@@ -20,12 +20,10 @@ from jaxtyping import Bool, Float, Int, Key
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.families.gaussian import AnyGaussian
 from posterity.inference.choice import (
     ESTIMATORS,
     best_estimator,
     check_estimator,
-    coordinates,
 )
 from posterity.inference.descent import NARROWER, descend, where
 from posterity.inference.estimators import Estimator, Evaluator, Exact
@@ -57,8 +55,18 @@ class UpdateInfo(NamedTuple):
     """Whether the gradients were; if not, the factor is meaningless."""
     residual: Float[jax.Array, ""]
     """Length, in the Fisher metric at ``q``, of the last ``∇_μ E_q[log likelihood]/α - η_k``."""
-    doubt: Float[jax.Array, ""]
+    quadrature_error: Float[jax.Array, ""]
     """By how many nats, at most, sums over nodes may have misplaced the posterior."""
+
+
+class Decaying(eqx.Module):
+    """A rate that is a function of the number of steps taken so far."""
+
+    function: Callable[[Any], Any] = eqx.field(static=True)
+
+    def __call__(self, count: Any) -> Any:
+        """The rate after ``count`` steps."""
+        return self.function(count)
 
 
 class LocalUpdate(eqx.Module):
@@ -91,12 +99,13 @@ class LocalUpdate(eqx.Module):
     """
 
     estimator: Estimator | None
-    steps: int | None = eqx.field(static=True)
-    rate: float | Callable[[Any], Any] | None = eqx.field(static=True)
-    temperature: float = eqx.field(static=True)
+    steps: int | None
+    rate: "float | Decaying | None"
+    temperature: float
+    trust: float | None
+    """None for infinite."""
     domain: str | None = eqx.field(static=True)
     batch_size: int | None = eqx.field(static=True)
-    trust: float = eqx.field(static=True)
     dtype: str = eqx.field(static=True)
 
     def __init__(
@@ -108,21 +117,22 @@ class LocalUpdate(eqx.Module):
         temperature: float | int = 1.0,
         domain: str | None = None,
         batch_size: int | None = None,
-        trust: float | int = TRUST,
+        trust: float | int | None = TRUST,
         dtype: str = "float64",
     ):
         ESTIMATOR.or_none().check(estimator=estimator)
         COUNT.or_none().check(steps=steps, batch_size=batch_size)
         RATE.or_none().check(rate=rate)
         POSITIVE.check(temperature=temperature)
-        TRUSTED.check(trust=trust)
+        TRUSTED.or_none().check(trust=trust)
         DOMAIN.or_none().check(domain=domain)
         DTYPE.check(dtype=dtype)
         self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
-        self.rate = float(rate) if isinstance(rate, Real) else rate
-        self.steps, self.batch_size = steps, batch_size
-        self.temperature, self.domain, self.trust = float(temperature), domain, float(trust)
-        self.dtype = dtype
+        function = callable(rate) and not isinstance(rate, Decaying)
+        self.rate = Decaying(rate) if function else float(rate) if isinstance(rate, Real) else rate  # pyright: ignore
+        self.steps, self.batch_size, self.dtype = steps, batch_size, dtype
+        self.temperature, self.domain = float(temperature), domain
+        self.trust = None if trust is None or math.isinf(trust) else float(trust)
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
         """With every default filled in for this model and family.
@@ -141,7 +151,7 @@ class LocalUpdate(eqx.Module):
         check_estimator(estimator, model, q)
         domain = self.domain or estimator.domain
         _require(
-            domain == "halve" or isinstance(q, AnyGaussian),
+            domain == "halve" or q.gaussian,
             f"domain={domain!r} and a posterior of {type(q).__name__}",
             "a Gaussian posterior for it",
         )
@@ -196,11 +206,6 @@ class LocalUpdate(eqx.Module):
         """Whether one visit gives the exact factor, whatever the others say."""
         return isinstance(self.estimator, Exact) and self.rate == 1.0 and self.batch_size is None
 
-    def exact_factor(self, model: Any, records: Records) -> Any:
-        """What one visit gives where the update is ``conjugate``; the model need not be traced."""
-        found = type(model).factor(model, records)
-        return found if self.temperature == 1 else found / self.temperature
-
     def __call__(
         self,
         model: Model,
@@ -221,10 +226,10 @@ class LocalUpdate(eqx.Module):
         wide = dtype_of(q)
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
-        trusted = self.noisy and not retract and math.isfinite(self.trust)
-        reach = self.trust + coordinates(q) if trusted else None
+        trusted = self.noisy and not retract
+        reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
-        def step(carry: Any, index: Any) -> tuple[Any, None]:
+        def step(index: Any, carry: Any) -> Any:
             q, factor, _, info = carry
             own_key = jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
@@ -234,14 +239,16 @@ class LocalUpdate(eqx.Module):
             # Where a posterior is so wide that its draws overflow, a narrower one may do.
             new = where(finite | ~jnp.asarray(self.noisy), step.q, q * NARROWER)
             # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
-            return (new, new - cavity, (q, direction), self._noted(info, finite, step)), None
+            return new, new - cavity, (q, direction), self._noted(info, finite, step)
 
         zero = jnp.zeros((), jnp.int32)
         # Every step stays where expectations are finite; a start outside has no gradient at all.
         none = jnp.zeros((), dtype_of(q))
         info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none)
         start = (q, factor, (q, q.zero()), info)
-        (_, factor, last, info), _ = jax.lax.scan(step, start, jnp.arange(self.steps))
+        # A loop, not a scan: the number of steps is an argument of the program, no part of it.
+        first = jnp.zeros((), jnp.arange(0).dtype)
+        _, factor, last, info = jax.lax.fori_loop(first, self.steps, step, start)
         return _floats(factor, wide), info._replace(residual=fisher_length(*last))
 
     def _searched(
@@ -261,6 +268,13 @@ class LocalUpdate(eqx.Module):
         )
         none = jnp.zeros_like(end.halvings)
         return end.q - cavity, UpdateInfo(end.halvings, none, end.finite, end.residual, end.doubt)
+
+    def traced(self) -> "LocalUpdate":
+        """With arrays for numbers, so that a program that it is an argument of serves others too.
+
+        To be called where the program will be: with 64 bits on if it has them.
+        """
+        return jax.tree.map(jnp.asarray, self)
 
     def finer(self) -> "LocalUpdate | None":
         """With more nodes, where there are more to be had."""
@@ -284,6 +298,13 @@ class LocalUpdate(eqx.Module):
             key, batch_key = jax.random.split(key)
             records = records.batch(self.batch_size, key=batch_key)
         return self.estimator(model, q, records, key=key) / self.temperature - factor
+
+
+def exact_factor(update: LocalUpdate, model: Model, records: Records) -> Any:
+    """What one visit gives where the update is ``conjugate``; the model need not be traced."""
+    # From the class: each time that a method is bound, Equinox makes a new module of it.
+    factor = type(model).factor(model, records)  # pyright: ignore[reportAttributeAccessIssue]
+    return factor if update.temperature == 1 else factor / update.temperature
 
 
 class TrainedApart(LocalUpdate):

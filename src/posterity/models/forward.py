@@ -1,6 +1,7 @@
 """The forward pass of a network that is described by its layers."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -30,16 +31,17 @@ def activations(
     layers: Layers, z: Float[Real, " p"], x: Float[Real, "n ..."]
 ) -> list[Float[Real, "n ..."]]:
     """What comes out of each layer, after its activation and its pooling."""
-    return apply(layers, layers.unravel(jnp.asarray(z)), x)
+    return apply(layers, layers.unravel(z), x)
 
 
+@functools.partial(jax.jit, static_argnums=0, inline=True)
 def apply(layers: Layers, arrays: Any, x: Float[Real, "n ..."]) -> list[Float[Real, "n ..."]]:
     """As :func:`activations`, from the arrays of each layer."""
-    found, flow = [], jnp.asarray(x).reshape(len(x), *layers.image)
+    passed, flow = [], jnp.asarray(x).reshape(len(x), *layers.image)
     for layer, own in zip(layers.layers, arrays, strict=True):
         flow = after(layer, preactivation(layer, own, flow))
-        found.append(flow)
-    return found
+        passed.append(flow)
+    return passed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,6 @@ from posterity.pursuit.learning import (
     learner,
     sharpness,
 )
-from posterity.pursuit.learning.gradients import oriented_gradients
 from tests.pursuit.learning.tasks import CLASSES, FEATURES, conjugate, records, tasks
 
 X = records(50, seed=9)[0]
@@ -287,19 +286,3 @@ def test_other_rules_are_refused_by_name() -> None:
             learner(rule, classes=3)
     with pytest.raises(UsageError, match="ConjugateLearner"):
         learner(layers=3)
-
-
-def test_images_are_learned_from_gradients() -> None:
-    rng = np.random.default_rng(0)
-    y = rng.integers(2, size=60)
-    x = np.zeros((60, 16, 16))
-    for image, label, place in zip(x, y, rng.integers(2, 14, 60), strict=True):
-        image[(place, slice(2, 14)) if label else (slice(2, 14), place)] = 1.0
-    found = learner(classes=2).observe("bars", x[:40], y[:40])
-    assert (found.predict(x[40:]).mean.argmax(1) == y[40:]).mean() > 0.9
-    # Turned by a quarter, strengths are those of directions a quarter on.
-    upright = oriented_gradients(x[:3], 4, 8).reshape(3, 8, 4, 4)
-    turned = oriented_gradients(np.rot90(x[:3], axes=(1, 2)), 4, 8).reshape(3, 8, 4, 4)
-    np.testing.assert_allclose(
-        np.roll(np.rot90(upright, axes=(2, 3)), -2, axis=1), turned, atol=1e-4
-    )

@@ -25,7 +25,6 @@ from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.names import Names, some
 from posterity.federation.federate import start
-from posterity.federation.history import beside
 from posterity.federation.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.inference.choice import ESTIMATORS
 from posterity.inference.update import LocalUpdate
@@ -69,15 +68,13 @@ class Config:
     until: float | None
     output: Path
     checkpoint: Path
-    every: int
     history: Path | None
     notes: tuple[str, ...]
 
     @property
     def outputs(self) -> list[Path]:
         """All files that it writes."""
-        kept = (self.checkpoint, beside(self.checkpoint))
-        return [file for file in (self.output, *kept, self.history) if file]
+        return [file for file in (self.output, self.checkpoint, self.history) if file]
 
 
 def load_config(path: Path, names: Names | None = None) -> Config:
@@ -128,7 +125,7 @@ def _config(about: schema.Federation, path: Path, wanted: Names) -> Config:
         "update": _update(about.update),
         "key": key,
         "personal": personal,
-        "until": about.schedule.until,
+        "tolerance": about.schedule.until,
         **about.given("sites", "model", "prior", "schedule", "output", "update", "seed"),
     }
     return Config(
@@ -138,7 +135,6 @@ def _config(about: schema.Federation, path: Path, wanted: Names) -> Config:
         until=about.schedule.until,
         output=folder / output.ledger,
         checkpoint=folder / (output.checkpoint or f"{output.ledger}.checkpoint"),
-        every=output.every,
         history=None if output.history is None else folder / output.history,
         notes=columns.notes,
     )

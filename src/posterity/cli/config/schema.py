@@ -97,7 +97,6 @@ class Output(Table):
     ledger: str
     checkpoint: str | None = None
     history: str | None = None
-    every: Count = 10
 
 
 class Federation(Table):

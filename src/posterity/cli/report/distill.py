@@ -14,7 +14,7 @@ def text(data: dict[str, Any]) -> RenderableType:
     went_on = f", from {data['resumed']:,} on" if data["resumed"] else ""
     split = ", split" if student["split"] else ""
     what = f"{student['network']}, {student['likelihood']}{split}, {student['weights']:,} weights"
-    gap = "an unknown number of" if status["gap"] is None else f"{status['gap']:.2g}"
+    gap = "an unknown number of" if status["left"] is None else f"{status['left']:.2g}"
     told = f"The student has {status['state']}: {gap} nats from its teacher, "
     lines = [f"{told}{status['tolerance']:.2g} allowed.", *map(_sentence, status["reasons"])]
     found = Text("\n".join(lines), style="" if status["state"] == "converged" else "red")

@@ -19,7 +19,7 @@ def text(data: dict[str, Any]) -> RenderableType:
         table.add_row(printable(site), *counts, residual)
     went_on = f", from {data['resumed']} on" if data["resumed"] else ""
     status = data["status"]
-    left = "an unknown amount" if status["change"] is None else f"{status['change']:.2g} nats"
+    left = "an unknown amount" if status["left"] is None else f"{status['left']:.2g} nats"
     told = f"The posterior has {status['state']}: {left} left to change, {status['tolerance']:.2g} "
     lines = [told + "allowed.", *map(printable, status["reasons"])]
     lines += [data["warning"]] if data["warning"] else []

@@ -79,14 +79,14 @@ def _sureness(plate: dict[str, Any]) -> list[RenderableType]:
     """The runner-up among numbers of components, and the matches that hang on little."""
     # Here, so that what lists commands and renders other results imports no array library.
     from posterity.fusion.alignment import NO_SCALE
-    from posterity.fusion.confidence import DOUBTFUL
+    from posterity.fusion.confidence import AMBIGUOUS
 
     lines: list[RenderableType] = []
     others = {int(g): n for g, n in plate["components_evidence"].items()}
     others.pop(plate["components"], None)
     if others:
         number = min(others, key=others.__getitem__)
-        nats, style = others[number], "red" if others[number] < DOUBTFUL else ""
+        nats, style = others[number], "red" if others[number] < AMBIGUOUS else ""
         lines.append(Text(f"Next best: {number} components, {short(nats)} nats worse.", style))
     if not plate["identified"]:
         lines.append(Text(f"Not identified: {NO_SCALE}.", "red"))

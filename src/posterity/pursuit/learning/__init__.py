@@ -4,7 +4,6 @@ from posterity.pursuit.learning.base import Learner
 from posterity.pursuit.learning.conjugate import ConjugateLearner, learner
 from posterity.pursuit.learning.features import (
     Features,
-    ImageFeatures,
     OwnFeatures,
     VectorFeatures,
 )
@@ -12,7 +11,6 @@ from posterity.pursuit.learning.features import (
 __all__ = [
     "ConjugateLearner",
     "Features",
-    "ImageFeatures",
     "Learner",
     "OwnFeatures",
     "VectorFeatures",

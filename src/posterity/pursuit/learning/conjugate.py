@@ -69,7 +69,7 @@ class ConjugateLearner(Learner):
         if self.features is not None and not isinstance(self.features, Features):
             raise UsageError(
                 found=f"features={self.features!r}",
-                expected="ImageFeatures, VectorFeatures or OwnFeatures",
+                expected="VectorFeatures or OwnFeatures",
                 fix="Wrap a function: OwnFeatures(function, size, name).",
             )
         if self.features is None and self.ledger is not None:

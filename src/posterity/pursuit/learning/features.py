@@ -20,14 +20,9 @@ from jaxtyping import Float
 
 from posterity.arguments import COUNT, NATURAL
 from posterity.errors import ParameterError, ScaleWarning, StructureError, UsageError
-from posterity.pursuit.learning.gradients import oriented_gradients
 
 Array = np.ndarray
 
-CELLS = 7
-DIRECTIONS = 12
-IMAGE_WIDTH = 1500
-"""Random units of images: with 12,000 of MNIST 700 leave 2.1 % of errors, 1,500 leave 1.3 %."""
 VECTOR_WIDTH = 300
 LARGE = 10.0
 """Root mean square of a column above which units are said not to fit."""
@@ -100,80 +95,6 @@ class Features(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ImageFeatures(Features):
-    """Random rectified units of oriented gradients; the default of images.
-
-    Args:
-        shape: of an image, ``(height, width)`` or ``(height, width, channels)``; intensities from
-            0 to 1. Contrast and brightness hardly matter.
-        cells: places along each side where gradients are counted.
-        directions: how many are told apart.
-        width: random units; 0 for the gradients alone.
-        seed: of the random units.
-
-    Source: dalal2005, rahimi2008.
-
-    >>> ImageFeatures((28, 28))(np.zeros((2, 28, 28))).shape
-    (2, 1500)
-    """
-
-    shape: tuple[int, ...]
-    cells: int = CELLS
-    directions: int = DIRECTIONS
-    width: int = IMAGE_WIDTH
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        COUNT.check(cells=self.cells, directions=self.directions)
-        NATURAL.check(width=self.width, seed=self.seed)
-        if len(self.shape) not in (2, 3) or min(self.shape[:2]) < self.cells:
-            raise UsageError(
-                found=f"images of shape {self.shape} in {self.cells} cells a side",
-                expected="(height, width) or (height, width, channels), a pixel a cell at least",
-                fix="Ask for fewer cells, or for VectorFeatures.",
-            )
-
-    @property
-    def gradients(self) -> int:
-        """Oriented gradients of an image."""
-        return self.cells**2 * self.directions * math.prod(self.shape[2:])
-
-    @property
-    def size(self) -> int:
-        """Of random units, or of gradients where there are none."""
-        return self.width or self.gradients
-
-    @property
-    def digest(self) -> str:
-        """Of the arguments."""
-        return _digest("images", dataclasses.astuple(self))
-
-    def of(self, x: Array) -> Float[Array, "n size"]:
-        """Gradients channel by channel, then random units of them."""
-        planes = x.reshape(*x.shape[:3], -1)
-        found = np.concatenate(
-            [
-                oriented_gradients(planes[..., channel], self.cells, self.directions)
-                for channel in range(planes.shape[-1])
-            ],
-            1,
-        )
-        return rectified(found, self.width, self.seed, slope=2.0, offset=0.5)
-
-    def warn_of_scale(self, x: Array) -> None:
-        """Warn of intensities that are not from 0 to 1."""
-        largest = float(np.abs(x).max(initial=0))
-        if largest > LARGE or 0 < largest < SMALL:
-            warnings.warn(
-                f"found images with intensities up to {largest:.3g}; expected them from 0 to 1, "
-                "for which it is told what is flat. Divide bytes by 255, at all sites.",
-                ScaleWarning,
-                stacklevel=4,
-            )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class VectorFeatures(Features):
     """The columns themselves, and random rectified units of them; the default of vectors.
 
@@ -239,7 +160,7 @@ class VectorFeatures(Features):
     def digest(self) -> str:
         """Of the arguments."""
         own = (self.columns, self.shift.tolist(), self.scale.tolist(), self.width, self.seed)
-        return _digest("vectors", own)
+        return digest_of("vectors", own)
 
     def of(self, x: Array) -> Float[Array, "n size"]:
         """Columns in their units, and random units of them."""
@@ -309,8 +230,8 @@ class OwnFeatures(Features):
             given = self.function
             arrays = [np.asarray(leaf).tobytes().hex() for leaf in leaves(dict(given.parameters))]
             own: Any = (self.name, given.name, sorted(given.options.items()), arrays)
-            return _digest("architecture", own)
-        return _digest("own", (self.name, self.size))
+            return digest_of("architecture", own)
+        return digest_of("own", (self.name, self.size))
 
     @functools.cached_property
     def _call(self) -> Callable[[Array], Any]:
@@ -326,9 +247,7 @@ class OwnFeatures(Features):
 
 
 def default_features(x: Any) -> Features:
-    """Those of images for inputs (n, h, w) or (n, h, w, c), those of vectors for (n, d).
-
-    Their shape says which, never their values: nothing of the data is in them.
+    """Those of vectors, for inputs (n, d): nothing of the data but their shape is in them.
 
     Raises:
         StructureError: for inputs of other axes.
@@ -336,12 +255,11 @@ def default_features(x: Any) -> Features:
     shape: tuple[int, ...] = np.shape(x)[1:]
     if len(shape) == 1 and shape[0]:
         return VectorFeatures(shape[0])
-    if len(shape) in (2, 3) and min(shape) and math.prod(shape[2:]) <= 4:
-        return ImageFeatures(shape, cells=min(CELLS, *shape[:2]))
     raise StructureError(
         found=f"inputs of shape {np.shape(x)}",
-        expected="vectors (n, d), or images (n, height, width) or (n, height, width, channels)",
-        fix="For other inputs pass features=OwnFeatures(function, size, name).",
+        expected="vectors (n, d)",
+        fix="Pass x.reshape(len(x), -1), or features=OwnFeatures(function, size, name); for images "
+        "experiments/pursuit/image_features.py has oriented gradients.",
     )
 
 
@@ -362,7 +280,8 @@ def _units(inputs: int, width: int, seed: int) -> tuple[Array, Array]:
     return weights.astype(np.float32), rng.standard_normal(width).astype(np.float32)
 
 
-def _digest(kind: str, values: Any) -> str:
+def digest_of(kind: str, values: Any) -> str:
+    """Of a kind of features and its options."""
     return hashlib.sha256(repr((kind, values)).encode()).hexdigest()
 
 

@@ -1,0 +1,75 @@
+"""The driver that has all sites in this process, and carries messages to them."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+import jax
+
+from posterity.entries import Entry
+from posterity.errors import SiteError
+from posterity.federation.messages import Failure, Message
+from posterity.federation.schedules import Done, Machine, Turn
+from posterity.federation.site import Site
+from posterity.federation.state import State
+from posterity.federation.visit import Agreement, Visit, failure_of
+from posterity.models import Records
+
+
+@dataclasses.dataclass(frozen=True)
+class Federation:
+    """What all know, and the sites; ``begun`` are entries of a ledger that it went on from."""
+
+    agreement: Agreement
+    sites: Mapping[str, Site]
+    begun: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+
+    @property
+    def data(self) -> dict[str, Records]:
+        """The records of the sites, for who sets a computation up within this process."""
+        return {name: site.records for name, site in self.sites.items()}
+
+    @functools.cached_property
+    def records(self) -> dict[str, int]:
+        """How many records each site has."""
+        return {name: site.records.size for name, site in self.sites.items()}
+
+    def ask(self, question: Message) -> Message:
+        """The answer of the site that a question is for.
+
+        Raises:
+            SiteError: if the site fails, unless the federation passes over such sites: then the
+                answer is a :class:`~posterity.federation.messages.Failure`.
+        """
+        try:
+            return self.demand(question)
+        except SiteError as failure:
+            if self.agreement.on_error == "raise":
+                raise
+            return Failure(question.site, str(failure))
+
+    def demand(self, question: Message) -> Message:
+        """The answer to a question that nobody can be passed over for; a SiteError if it fails."""
+        try:
+            return self.answered(question)
+        except Exception as error:
+            raise failure_of(error, question.site) from error
+
+    def answered(self, question: Message) -> Message:
+        """The site's own answer; a driver with sites elsewhere overrides this."""
+        return self.sites[question.site].answer(question)
+
+    def step(
+        self, machine: Machine, state: State, *, key: jax.Array, site: str | None = None
+    ) -> tuple[State, tuple[Visit, ...]]:
+        """One step of a schedule, and what happened in it; errors as of ``receive`` and ``ask``."""
+        visits: tuple[Visit, ...] = ()
+        state, sent = machine.receive(state, Turn(key, site))
+        while sent:
+            message, *sent = sent
+            if isinstance(message, Done):
+                visits = message.visits
+                continue
+            state, more = machine.receive(state, self.ask(message))  # pyright: ignore[reportArgumentType]
+            sent = [*sent, *more]
+        return state, visits

@@ -1,0 +1,249 @@
+"""Messages: bytes and back, and the same bits with each site in a process of its own."""
+
+import dataclasses
+import multiprocessing
+import pickle
+import re
+
+import jax
+import numpy as np
+import pytest
+from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
+
+from posterity.arrays.tree_sums import TreeSum
+from posterity.errors import ArtifactError, LedgerError, SiteError
+from posterity.families import Beta, DiagonalGaussian, Gaussian
+from posterity.federation import Federation, Gossip, Machine, Site, certify, forget
+from posterity.federation.federate import start
+from posterity.federation.messages import (
+    KINDS,
+    Curvature,
+    DescribeOwn,
+    Failure,
+    Gradient,
+    Improve,
+    Improvement,
+    MeasureCurvature,
+    MeasureGradient,
+    OwnParameters,
+    Token,
+    dumps,
+    loads,
+)
+from posterity.federation.schedules import Done, Turn
+from posterity.graphs import ring
+from posterity.models import LogisticRegression
+
+KEY = jax.random.fold_in(jax.random.key(7), 3)
+Q = Gaussian(np.array([0.1, -2.0]), np.array([[2.0, 0.3], [0.3, 1.0]]))
+SUM = TreeSum.of([Q, Q * 1e-17, Q * 1e9])
+MESSAGES = [
+    Improve("north \u2603/1", Q.named(["age", "dose"]), Q * -1.0, 7, KEY),
+    Improvement("a", Q.zero(), 3, 0.1, 1e-300),
+    Improvement("a", Q),
+    MeasureGradient("a", Q, Q, 64, jax.random.key(0)),
+    Gradient("a", Q, 0.25),
+    Gradient("a", None),
+    MeasureCurvature("a", DiagonalGaussian([0.1], [2.0]), True),
+    Curvature("a", -1.5, DiagonalGaussian([0.1], [2.0]), np.array([0.5]), np.array([[2.0]])),
+    Curvature("a", -1.5, DiagonalGaussian([0.1], [2.0]), np.array([0.5])),
+    Curvature("a"),
+    DescribeOwn("a", Q),
+    OwnParameters("a", np.ones((3, 2)), np.ones((3, 2, 2))),
+    Failure("a", 'out of "memory"'),
+    Token(2, 5, SUM, "a"),
+    Token(0, 0, TreeSum.of([Beta(1.0, 2.0)])),
+]
+
+
+def plain(message):
+    """A message's parts, to be compared bit by bit."""
+    parts = {}
+    for field in dataclasses.fields(message):
+        value = getattr(message, field.name)
+        if isinstance(value, jax.Array):
+            value = str(jax.random.key_impl(value)), jax.random.key_data(value)
+        leaves, tree = jax.tree.flatten(value)
+        names = getattr(value, "names", None) if field.name == "view" else None
+        parts[field.name] = [np.asarray(leaf).tobytes() for leaf in leaves], str(tree), str(names)
+    return type(message), parts
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_messages_come_back_bit_for_bit(message):
+    content = dumps(message)
+    assert plain(loads(content)) == plain(message)
+    assert dumps(loads(content)) == content
+
+
+def test_every_kind_is_tried():
+    assert {type(message) for message in MESSAGES} == set(KINDS.values())
+
+
+def test_what_is_no_message_is_refused():
+    content = dumps(MESSAGES[0])
+    with pytest.raises(ArtifactError, match="at most 100"):
+        loads(content, most=100)
+    for wrong in (b"", b"{}", content[:-1], content + b"x", pickle.dumps(MESSAGES[0])):
+        with pytest.raises(ArtifactError):
+            loads(wrong)
+    from posterity.artifact.artifact import to_bytes
+
+    heads = [
+        '{"kind": "Improvement"}',
+        '{"kind": "Nothing", "site": "a"}',
+        '{"kind": "Failure", "site": "a", "error": 3}',
+        '{"kind": "Failure", "site": "a", "error": "b", "more": "c"}',
+        "[1]",
+    ]
+    for head in heads:
+        with pytest.raises(ArtifactError, match="cannot be read"):
+            loads(to_bytes({"head": head}))
+    layers = list(SUM.layers)
+    about = '{"epoch": 0, "kind": "Token", "sender": null, "sequence": 0}'
+    assert loads(to_bytes({"head": about, "exact_sum": layers})).exact_sum == SUM
+    with pytest.raises(ArtifactError, match="another form"):
+        loads(to_bytes({"head": about, "exact_sum": [layers[0], layers[0]]}))
+
+
+def test_any_byte_that_changed_is_noticed():
+    content = dumps(MESSAGES[1])
+    for place in range(0, len(content), 7):
+        altered = bytearray(content)
+        altered[place] ^= 1
+        with pytest.raises(ArtifactError):
+            loads(bytes(altered))
+
+
+# --- the machine ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_schedule_knows_no_records(schedule):
+    run = start(logistic_sites(), LogisticRegression(), NORMAL, schedule=SCHEDULES[schedule])
+    run = run.advance(3)
+    held = pickle.dumps((Machine(run.agreement, run.schedule), run.state))
+    for site in run.federation.sites.values():
+        for leaf in jax.tree.leaves(site.records.data):
+            assert np.asarray(leaf).tobytes() not in held
+
+
+def test_answers_that_nobody_waits_for_are_refused():
+    model, prior, data = CONJUGATE["Beta"]
+    run = start(data, model, prior)
+    machine = Machine(run.agreement, run.schedule)
+    with pytest.raises(LedgerError, match="nobody waits for"):
+        machine.receive(run.state, Improvement("ash", prior))
+    state, (question,) = machine.receive(run.state, Turn(run.key))
+    assert question.site == "ash" and state.pending.waiting == NAMES
+    with pytest.raises(LedgerError, match="'elm' that nobody waits for"):
+        machine.receive(state, Improvement("elm", prior))
+    answer = run.federation.ask(question)
+    state, (following,) = machine.receive(state, answer)
+    assert following.site == "elm"
+    with pytest.raises(LedgerError, match="'ash' that nobody waits for"):
+        machine.receive(state, answer)
+
+
+def test_a_round_takes_answers_in_any_order():
+    model, prior, data = CONJUGATE["Gaussian"]
+    run = start(data, model, prior, schedule=SCHEDULES["synchronous"])
+    machine, ends = Machine(run.agreement, run.schedule), []
+    for order in (1, -1):
+        state, questions = machine.receive(run.state, Turn(run.key))
+        for question in questions[::order]:
+            state, sent = machine.receive(state, run.federation.ask(question))
+        (done,) = sent
+        assert isinstance(done, Done) and [v.site for v in done.visits] == list(NAMES)
+        ends.append((state, done))
+    assert ends[0] == ends[1]
+
+
+# --- each site in a process of its own -----------------------------------------------------------
+
+
+def serve(pipe):
+    """A site's process: its records come first, then questions."""
+    sites = {}
+    while True:
+        label, content = pipe.recv()
+        if isinstance(content, Site):
+            sites[label, content.name] = content
+            continue
+        question = loads(content)
+        site = sites[label, question.site]
+        try:
+            pipe.send_bytes(dumps(site.answer(question)))
+        except Exception as error:
+            pipe.send_bytes(dumps(Failure(site.name, f"{type(error).__name__}: {error}")))
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """A pipe to a process for each name: two processes serve two sites each."""
+    spawn, pipes, started = multiprocessing.get_context("spawn"), [], []
+    for _ in range(2):
+        here, there = spawn.Pipe()
+        pipes.append(here)
+        started.append(spawn.Process(target=serve, args=(there,), daemon=True))
+        started[-1].start()
+    yield {name: pipes[n % 2] for n, name in enumerate(NAMES)}
+    for process in started:
+        process.kill()
+
+
+class Elsewhere(Federation):
+    """A driver that sends bytes to processes; ``label`` is what they call this federation."""
+
+    def answered(self, question):
+        pipe = self.pipes[question.site]
+        pipe.send((self.label, dumps(question)))
+        answer = loads(pipe.recv_bytes())
+        if isinstance(answer, Failure):
+            raise RuntimeError(answer.error)
+        return answer
+
+
+def elsewhere(run, processes, label):
+    """The run with the same sites, each in its process, and no records here."""
+    there = Elsewhere(run.agreement, {}, run.federation.begun)
+    for name, site in run.federation.sites.items():
+        processes[name].send((label, site))
+    object.__setattr__(there, "pipes", processes)
+    object.__setattr__(there, "label", label)
+    return dataclasses.replace(run, federation=there)
+
+
+@pytest.mark.parametrize("kind", ["conjugate", "logistic"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_gives_the_same_bits_with_sites_elsewhere(schedule, kind, processes):
+    model, prior, data = CONJUGATE["NormalWishart"]
+    if kind == "logistic":
+        model, prior, data = LogisticRegression(), NORMAL, logistic_sites()
+    run = start(data, model, prior, schedule=SCHEDULES[schedule], key=KEY)
+    here, there = (r.advance(6) for r in (run, elsewhere(run, processes, kind)))
+    assert snapshot(there) == snapshot(here)
+    assert there.trace == here.trace
+    assert there.status == here.status
+
+
+def test_questions_about_a_run_are_messages_too(processes):
+    shifted = {name: (x + np.array([0.0, 8.0]), y) for name, (x, y) in logistic_sites().items()}
+    prior = DiagonalGaussian.from_standard(np.zeros(2), 4 * np.ones(2))
+    run = start(shifted, LogisticRegression(), prior, key=KEY)
+    here, there = (r.converge() for r in (run, elsewhere(run, processes, "shifted")))
+    assert snapshot(there) == snapshot(here) and there.status == here.status
+    assert certify(there) == certify(here)
+    gone = [forget(r, "oak", sweeps=2, allow_unconverged=True) for r in (here, there)]
+    assert gone[0].ledger == gone[1].ledger and gone[0].distance == gone[1].distance
+
+
+def test_a_site_that_fails_elsewhere_is_named(processes):
+    model, prior, data = CONJUGATE["Beta"]
+    wrong = start({**data, "elm": np.ones(2)}, model, prior, schedule=Gossip(ring(list(NAMES))))
+    there = elsewhere(wrong, processes, "wrong")
+    elm = dataclasses.replace(wrong.federation.sites["elm"])
+    object.__setattr__(elm, "records", None)
+    processes["elm"].send(("wrong", elm))
+    with pytest.raises(SiteError, match=re.escape("update of site 'elm'")):
+        there.advance(20)
