@@ -135,9 +135,7 @@ def fit(settings: Settings) -> Data:
 
 def _posterior(posterior: Any) -> Data:
     """Coefficients of a regression, or components of a mixture."""
-    from posterity.families.gaussian import AnyGaussian
-
-    if isinstance(posterior, AnyGaussian):
+    if posterior.gaussian:
         moments = zip(posterior.names, posterior.mean, posterior.marginal_variance, strict=True)
         rows = [{"name": name, "mean": float(m), "sd": float(v) ** 0.5} for name, m, v in moments]
         return {"parameters": rows, "components": []}

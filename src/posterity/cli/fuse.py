@@ -121,14 +121,14 @@ def _doubts(plate: Data) -> Iterator[Any]:
     """The runner-up among numbers of components, and the matches that hang on little."""
     # Here, so that what lists commands and renders other results imports no array library.
     from posterity.fusion.alignment import NO_SCALE
-    from posterity.fusion.confidence import DOUBTFUL
+    from posterity.fusion.confidence import AMBIGUOUS
 
     others = {int(g): n for g, n in plate["components_evidence"].items()}
     others.pop(plate["components"], None)
     if others:
         best = min(others, key=others.__getitem__)
         told = f"Next best: {best} components, {short(others[best])} nats worse."
-        yield alarming(told, others[best] < DOUBTFUL)
+        yield alarming(told, others[best] < AMBIGUOUS)
     if not plate["identified"]:
         yield alarming(f"Not identified: {NO_SCALE}.", True)
     if plate["doubtful"]:
@@ -348,7 +348,7 @@ def _plate(plate: Any) -> Data:
         margins = {site: [*map(number, plate.margins[site])] for site in listed}
         doubtful = [
             {"site": site, "component": component, "margin": number(margin)}
-            for site, component, margin in plate.doubtful()
+            for site, component, margin in plate.ambiguous()
         ]
     return {
         "components": plate.components,

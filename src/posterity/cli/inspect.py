@@ -86,12 +86,10 @@ def _facts(found: Any) -> Data:
 
 def _coefficients(posterior: Any) -> list[Data]:
     """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
-    from posterity.families import Network
-    from posterity.families.gaussian import AnyGaussian
     from posterity.families.names import joined, parts_of
 
     def rows(law: Any, path: str) -> Any:
-        told = isinstance(law, AnyGaussian) and not law.batch_shape and not isinstance(law, Network)
+        told = law.gaussian and not law.batch_shape and law.network_layers is None
         if told and (law.names or law.own_size <= MOST_UNNAMED):
             yield from _marginals(law, path, law.names or [None] * law.own_size)
         for name, part in parts_of(law).items():
