@@ -104,7 +104,7 @@ def test_other_schedules_take_the_same_shares(shared: Ledger) -> None:
 def test_a_sites_weight_is_its_likelihoods(shared: Ledger) -> None:
     muted = begun(shared, weights={"high": 0.0}).advance(1)
     assert muted.ledger.sites == ("low",)
-    assert begun(shared, weights={"high": 2.0}).federation.site("high").share > 0.45
+    assert begun(shared, weights={"high": 2.0}).federation.sites["high"].share > 0.45
 
 
 def test_a_network_learns_by_variational_online_newton_too() -> None:
