@@ -91,7 +91,7 @@ def test_it_goes_on_from_a_checkpoint(shared: Ledger, tmp_path: Path) -> None:
     again = load_checkpoint(begun(shared), tmp_path / "run")
     assert again.posterior == once.posterior
     assert again.advance(1).posterior == once.advance(1).posterior
-    with pytest.raises(posterity.PosterityError, match="another federation"):
+    with pytest.raises(posterity.PosterityError, match="another computation"):
         load_checkpoint(begun(shared.posterior), tmp_path / "run")
 
 
