@@ -182,12 +182,12 @@ def _offered(size: int, reservoir: Any, draws: Any, step: jax.Array, key: jax.Ar
     )
 
 
-def _looked(plan: Plan, constants: Constants, state: State, size: jax.Array) -> State:
+def _looked(plan: Plan, constants: Constants, state: State, size: Array) -> State:
     """With the teacher's expectations at the probe averaged into one half of the run."""
     draws = constants.teacher.draws(state.teacher)
     now = _expectations(plan, constants.teacher, draws, constants.probe)
     half = (2 * state.step > constants.steps).astype(jnp.int32)
-    counted = (size > 0).astype(jnp.int32)
+    counted = jnp.asarray(size > 0, jnp.int32)
     so_far = jax.tree.map(lambda leaf: leaf[half], state.expectations)
     count = state.counts[half]
     both = merge(so_far, now, (count, 1))

@@ -1,7 +1,7 @@
 """One block of the posteriors of more sites than are matched in memory, as a table of rows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -231,6 +231,14 @@ def group_totals(
         sums.add(found, own)
     assert sums is not None  # there are at least two sites
     return sums.totals
+
+
+def keys_of_sites(blocks: Mapping[str, Block | BlockTable]) -> Num[Array, " sites"]:
+    """64 bits of all that each site holds in the tables of its blocks."""
+    keys: Any = np.uint64(0)
+    for block in blocks.values():
+        keys = keys * np.uint64(3) + block.keys  # pyright: ignore[reportAttributeAccessIssue]
+    return keys
 
 
 # --- samples of sites ----------------------------------------------------------------------------

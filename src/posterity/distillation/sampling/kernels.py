@@ -14,6 +14,7 @@ which multiplies the step size entry by entry and leaves the posterior what it i
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +23,7 @@ import jax.numpy as jnp
 from posterity.arguments import POSITIVE, SHARE, Constraint
 from posterity.distillation.pytrees import leaves
 from posterity.distillation.sampling import noise as noises
-from posterity.distillation.sampling import schedules
-from posterity.distillation.sampling.schedules import NONNEGATIVE, StepSize, size_at
+from posterity.distillation.sampling.schedules import STEP_SIZE, TEMPERATURE, StepSize, size_at
 from posterity.errors import StructureError
 
 BELOW_ONE = Constraint("a number in [0, 1)", lambda x: 0 <= float(x) < 1)
@@ -231,11 +231,8 @@ Kernel = SGLD | PreconditionedSGLD | SGHMC
 
 def _check(kernel: Kernel) -> None:
     noises.KINDS.check(noise=kernel.noise)
-    schedules.check(kernel.step_size)
-    if callable(kernel.temperature):
-        schedules.check(kernel.temperature, "temperature")
-    else:
-        NONNEGATIVE.check(temperature=kernel.temperature)
+    STEP_SIZE.check(step_size=kernel.step_size)
+    TEMPERATURE.check(temperature=kernel.temperature)
 
 
 def _started(position: Any, scale: Any, memory: Any) -> State:
@@ -298,30 +295,39 @@ def _times(scale: Any, other: Any) -> Any:
 
 def _same(position: Any, gradient: Any) -> None:
     """Raise unless two trees have the same structure and shapes."""
-    _structure(position, gradient)
-    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(gradient), strict=True):
-        if own.shape != jnp.shape(leaf):
-            raise _misfit(f"an array of shape {jnp.shape(leaf)}", f"the position's, {own.shape}")
+    _check_leaves(
+        position, gradient, "a gradient", "an array", "the position's",
+        lambda shape, whole: shape == whole,
+    )  # fmt: skip
 
 
 def _broadcasts(position: Any, scale: Any) -> None:
     """Raise unless a scale has one number for each entry, or for several of them."""
-    _structure(position, scale)
-    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(scale), strict=True):
-        ending = own.shape[len(own.shape) - jnp.ndim(leaf) :]
-        sizes = zip(jnp.shape(leaf), ending, strict=False)
-        if jnp.ndim(leaf) > len(own.shape) or any(size not in (1, whole) for size, whole in sizes):
-            raise _misfit(
-                f"a scale of shape {jnp.shape(leaf)}", f"one that broadcasts to {own.shape}"
-            )
+
+    def fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+        sizes = zip(shape[::-1], whole[::-1], strict=False)
+        return len(shape) <= len(whole) and all(size in (1, wide) for size, wide in sizes)
+
+    _check_leaves(position, scale, "a scale", "a scale", "one that broadcasts to", fits)
 
 
-def _structure(position: Any, other: Any) -> None:
+def _check_leaves(
+    position: Any,
+    other: Any,
+    what: str,
+    each: str,
+    expected: str,
+    fits: Callable[[tuple[int, ...], tuple[int, ...]], bool],
+) -> None:
+    fix = "Take the gradient with respect to the position, as jax.grad gives it."
     ours, theirs = jax.tree.structure(position), jax.tree.structure(other)
     if ours != theirs:
-        raise _misfit(f"a gradient or scale of structure {theirs}", f"the position's, {ours}")
-
-
-def _misfit(found: str, expected: str) -> StructureError:
-    fix = "Take the gradient with respect to the position, as jax.grad gives it."
-    return StructureError(found=found, expected=expected, fix=fix)
+        raise StructureError(
+            found=f"{what} of structure {theirs}", expected=f"the position's, {ours}", fix=fix
+        )
+    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(other), strict=True):
+        if not fits(jnp.shape(leaf), own.shape):
+            raise StructureError(
+                found=f"{each} of shape {jnp.shape(leaf)}", expected=f"{expected} {own.shape}",
+                fix=fix,
+            )  # fmt: skip

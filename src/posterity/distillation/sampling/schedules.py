@@ -19,8 +19,21 @@ from posterity.errors import UsageError
 StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A size, or a function from the number of the step to it."""
 
+
+def _is_schedule(value: Any) -> bool:
+    return callable(value) and getattr(type(value), "__hash__", None) is not None
+
+
+SCHEDULE = "a hashable function of the number of the step, as optax's or a frozen dataclass"
+STEP_SIZE = Constraint(
+    f"a positive number, or {SCHEDULE}", lambda x: _is_schedule(x) or POSITIVE.allows(x)
+).or_none()
 NONNEGATIVE = Constraint(
     "a number, not negative", lambda x: not isinstance(x, bool) and 0 <= float(x) < float("inf")
+)
+TEMPERATURE = Constraint(
+    f"a number that is not negative, or {SCHEDULE}",
+    lambda x: _is_schedule(x) or NONNEGATIVE.allows(x),
 )
 
 
@@ -105,13 +118,8 @@ class Cyclical:
     def __post_init__(self) -> None:
         POSITIVE.check(size=self.size)
         COUNT.check(period=self.period)
-        NONNEGATIVE.check(least=self.least)
-        if self.least > self.size:
-            raise UsageError(
-                found=f"least={self.least!r} above size={self.size!r}",
-                expected="a least size that is at most the largest",
-                fix="Exchange them.",
-            )
+        between = lambda least: NONNEGATIVE.allows(least) and least <= self.size
+        Constraint(f"a number from 0 to the size, {self.size!r}", between).check(least=self.least)
 
     def __call__(self, step: Any) -> jax.Array:
         """The size of step ``step``."""
@@ -150,36 +158,15 @@ def size_at(step_size: StepSize | None, step: Any) -> jax.Array:
             expected="a size, or a schedule",
             fix="Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin.",
         )
-    found = step_size(step) if callable(step_size) else step_size
-    found = jnp.asarray(found).astype(jnp.float32)
-    if found.shape:
+    size = step_size(step) if callable(step_size) else step_size
+    size = jnp.asarray(size).astype(jnp.float32)
+    if size.shape:
         raise UsageError(
-            found=f"a schedule that gives an array of shape {found.shape}",
+            found=f"a schedule that gives an array of shape {size.shape}",
             expected="one number",
             fix="Give parameters sizes of their own by `scale` of the kernel's init.",
         )
-    return found
-
-
-def check(step_size: Any, name: str = "step_size") -> None:
-    """Raise unless it is a positive number, a hashable schedule, or None.
-
-    Raises:
-        UsageError: which names the argument.
-    """
-    if step_size is None:
-        return
-    if not callable(step_size):
-        POSITIVE.check(**{name: step_size})
-        return
-    try:
-        hash(step_size)
-    except TypeError:
-        raise UsageError(
-            found=f"a schedule that is not hashable: {step_size!r}",
-            expected="one that is: kernels are keys of compiled programs",
-            fix="Use a function or a frozen dataclass.",
-        ) from None
+    return size
 
 
 def _number(step: Any) -> jax.Array:

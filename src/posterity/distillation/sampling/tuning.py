@@ -22,8 +22,9 @@ from posterity.distillation.sampling.target import Target
 RATE = 1e-2
 CHUNK = 250
 """Steps of a climb in one compiled call, after which it can be interrupted."""
-WARMTH = 0.05
-"""How much warmer than it should be a chain may be in its worst direction, for either reason."""
+EXCESS = 0.05
+"""By how much a chain's temperature may exceed what it should be in its worst direction, for
+either reason."""
 POWERS = 24
 """Products with the curvature from which its largest value is found."""
 GRADIENTS = 64
@@ -96,7 +97,7 @@ def tuned(target: Target, positions: Any, chains: int, *, scaled: bool, key: jax
             _spread(target, positions, chains, third), root,
         )  # fmt: skip
         heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
-    return Tuned(scale, float(4 * WARMTH / max(curvature, heat, 1e-30)))
+    return Tuned(scale, float(4 * EXCESS / max(curvature, heat, 1e-30)))
 
 
 def _words(key: jax.Array, count: int) -> np.ndarray:
