@@ -14,7 +14,7 @@ from posterity.checks import check_prior
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array
 from posterity.errors import StructureError, UsageError
-from posterity.families import Distribution, Network
+from posterity.families import Distribution
 from posterity.families.layers import Layers
 from posterity.models import Model, NeuralNetwork
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merge
@@ -258,8 +258,8 @@ def as_teacher(value: Any, model: Model | None) -> Teacher:
             "a ledger, a fusion, or the path of a file with one",
             fix="Pass what posterity.fuse or posterity.federate returned, or its `.posterior`.",
         )
-    if model is None and isinstance(posterior, Network) and posterior.layers.outputs > 1:
-        model = NeuralNetwork.of_layers(posterior.layers)
+    if model is None and posterior.network_layers and posterior.network_layers.outputs > 1:
+        model = NeuralNetwork.of_layers(posterior.network_layers)
     if model is None:
         raise UsageError(
             found=f"a posterior {posterior!r} without a model",

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.arguments import at_least
-from posterity.families import ExponentialFamily, Product
-from posterity.families.gaussian import AnyGaussian
+from posterity.families import ExponentialFamily
 from posterity.inference.estimators import NODES_LIMIT, Evaluator, Expectation
 from posterity.models import Records
 from posterity.models.cubature import normal_pairs
@@ -40,7 +39,7 @@ class Cubature(Evaluator):
         at_least(8).check(nodes=self.nodes)
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        gaussians = all(isinstance(part, AnyGaussian) for part in _parts(q))
+        gaussians = all(part.gaussian for part in _parts(q))
         return gaussians and all(part.batch_shape == () for part in _parts(q))
 
     def evaluate(
@@ -56,7 +55,7 @@ class Cubature(Evaluator):
 
         def value(noise: list[Any]) -> Any:
             events = [part.at_noise(own) for part, own in zip(parts, noise, strict=True)]
-            z = q.join_event(events) if isinstance(q, Product) else events[0]
+            z = q.join_event(events) if q.independent_blocks() else events[0]
             return model.total(z, records)
 
         # Each value of a joint model is an optimum of its own, found by factorisations, which
@@ -68,7 +67,7 @@ class Cubature(Evaluator):
         # Jumps have no slope: nodes on their sides differ, and nothing would follow from it.
         flat = (values.std() > 0) & jnp.stack([(slope == 0).all() for slope in slopes]).all()
         values = jnp.where(flat, jnp.nan, values)
-        gradient = q.rebuild(factors) if isinstance(q, Product) else factors[0]
+        gradient = q.rebuild(factors) if q.independent_blocks() else factors[0]
         return Expectation(values.mean(), gradient)
 
     def number(self, size: int) -> int:
@@ -81,4 +80,4 @@ class Cubature(Evaluator):
 
 
 def _parts(q: Any) -> list[Any]:
-    return list(q.parts()) if isinstance(q, Product) else [q]
+    return list(q.independent_blocks().values()) or [q]

@@ -20,12 +20,10 @@ from jaxtyping import Bool, Float, Int, Key
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.families.gaussian import AnyGaussian
 from posterity.inference.choice import (
     ESTIMATORS,
     best_estimator,
     check_estimator,
-    coordinates,
 )
 from posterity.inference.descent import NARROWER, descend, where
 from posterity.inference.estimators import Estimator, Evaluator, Exact
@@ -153,7 +151,7 @@ class LocalUpdate(eqx.Module):
         check_estimator(estimator, model, q)
         domain = self.domain or estimator.domain
         _require(
-            domain == "halve" or isinstance(q, AnyGaussian),
+            domain == "halve" or q.gaussian,
             f"domain={domain!r} and a posterior of {type(q).__name__}",
             "a Gaussian posterior for it",
         )
@@ -229,7 +227,7 @@ class LocalUpdate(eqx.Module):
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
         trusted = self.noisy and not retract
-        reach = self.trust + coordinates(q) if trusted and self.trust is not None else None
+        reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
         def step(index: Any, carry: Any) -> Any:
             q, factor, _, info = carry
