@@ -33,7 +33,6 @@ from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
 from posterity.federation.tables import in_order
 from posterity.federation.visit import Agreement
-from posterity.inference.choice import coordinates
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
@@ -332,7 +331,7 @@ def _check_cost(
     estimator = update.estimator
     if not model.joint or not isinstance(estimator, Cubature):
         return
-    size, records = coordinates(prior), sum(held.size for held in sites.values())
+    size, records = prior.event_size, sum(held.size for held in sites.values())
     nodes = (estimator.finer() or estimator).number(size)
     if (work := nodes * size * records) > MOST_WORK:
         raise UsageError(

@@ -22,7 +22,6 @@ from posterity.federation.newton import applies, newton
 from posterity.federation.schedules import Schedule
 from posterity.federation.state import State
 from posterity.federation.visit import Agreement, Visit, distance
-from posterity.inference.choice import coordinates
 from posterity.inference.step import fisher_length
 from posterity.ledger import Ledger
 from posterity.status import Status
@@ -117,7 +116,7 @@ def is_final(status: Status) -> bool:
 def _allowed(run: Position) -> float:
     """The tolerance; for each coordinate where noise is what keeps a posterior from settling."""
     noisy = run.agreement.update.noisy
-    return run.tolerance * (coordinates(run.state.prior) if noisy else 1)
+    return run.tolerance * (run.state.prior.event_size if noisy else 1)
 
 
 def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool]:

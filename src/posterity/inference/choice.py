@@ -1,10 +1,7 @@
 """Which estimator serves a model and a family best."""
 
-import math
-
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.families.composite import Composite
 from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
     BonnetPrice,
@@ -54,7 +51,7 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     reparameterisation where draws can be differentiated, and REINFORCE with a leave-one-out
     baseline where not.
     """
-    size, diagonal = coordinates(q), VariationalOnlineNewton().fits(model, q)
+    size, diagonal = q.event_size, VariationalOnlineNewton().fits(model, q)
     # Where a log likelihood is a search of its own, thousands of nodes are too many.
     cubature = Cubature(most=SEARCHES) if model.joint else Cubature()
     spread = [cubature] * (size <= (FEW if diagonal else SOME))
@@ -63,13 +60,6 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     exact = (Exact(), ClosedForm(), PredictorQuadrature(), Quadrature(), Enumeration())
     noisy = (VariationalOnlineNewton(), *fitted, Reparameterization(), Reinforce())
     return next(kind for kind in (*exact, *spread, *noisy) if kind.fits(model, q))
-
-
-def coordinates(q: ExponentialFamily) -> int:
-    """How many numbers an event has, those of plates counted each."""
-    if not isinstance(q, Composite):
-        return q.own_size
-    return sum(math.prod(part.batch_shape) * coordinates(part) for part in q.parts())
 
 
 def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:

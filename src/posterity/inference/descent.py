@@ -16,8 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from posterity.arrays.search import CLOSE, Point, judged
 from posterity.arrays.typing import Real
-from posterity.families import ExponentialFamily, Product
-from posterity.families.gaussian import AnyGaussian
+from posterity.families import ExponentialFamily
 from posterity.inference.step import dtype_of
 from posterity.models.cubature import normal_pairs
 
@@ -140,8 +139,8 @@ def _look(
 
 def _starts(q: Any) -> Callable[[Any], Any]:
     """The member itself, narrower ones about its mean, then very narrow ones about other places."""
-    parts: list[Any] = list(q.parts()) if isinstance(q, Product) else [q]
-    if not all(isinstance(part, AnyGaussian) and part.batch_shape == () for part in parts):
+    parts = list(q.parts())
+    if not all(part.gaussian and part.batch_shape == () for part in parts):
         return lambda number: q * NARROWER ** jnp.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]
     enough = max(PLACES, 2 * sum(sizes))  # fewer would lie in a plane
@@ -156,7 +155,7 @@ def _starts(q: Any) -> Callable[[Any], Any]:
             part.translate(there * (part.at_noise(jnp.asarray(own)[about // 2]) - part.mean))
             for part, own in zip(parts, scattered, strict=True)
         ]
-        return (q.rebuild(moved) if isinstance(q, Product) else moved[0]) * NARROWER**level
+        return q.rebuild(moved) * NARROWER**level
 
     return start
 

@@ -17,7 +17,6 @@ from jaxtyping import Float, Key
 
 from posterity.arguments import COUNT, Constraint, at_least
 from posterity.families import Categorical, ExponentialFamily
-from posterity.families.gaussian import AnyGaussian
 from posterity.inference.quadrature import TAIL, expectation_nodes
 from posterity.inference.step import dtype_of
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
@@ -202,7 +201,7 @@ class PredictorQuadrature(Nodal):
     models: ClassVar[type[Model]] = PredictorModel
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        return isinstance(q, AnyGaussian)
+        return q.gaussian
 
     def evaluate(
         self, model: Any, q: Any, records: Records, *, otherwise: Any = False
@@ -316,7 +315,7 @@ class BonnetPrice(Estimator):
         at_least(2).check(samples=self.samples)
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        return isinstance(q, AnyGaussian)
+        return q.gaussian
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``-E[∇²f]``, and ``E[∇f]`` about the mean."""
@@ -345,7 +344,7 @@ class VariationalOnlineNewton(Estimator):
         at_least(2).check(samples=self.samples)
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        return isinstance(q, AnyGaussian) and q.diagonal
+        return q.gaussian and q.diagonal  # type: ignore[attr-defined]
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``-E[∇f (z - m)] / v``, and ``E[∇f]`` about the mean."""

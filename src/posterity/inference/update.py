@@ -25,7 +25,6 @@ from posterity.inference.choice import (
     ESTIMATORS,
     best_estimator,
     check_estimator,
-    coordinates,
 )
 from posterity.inference.descent import NARROWER, descend, where
 from posterity.inference.estimators import Estimator, Evaluator, Exact
@@ -229,7 +228,7 @@ class LocalUpdate(eqx.Module):
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
         trusted = self.noisy and not retract
-        reach = self.trust + coordinates(q) if trusted and self.trust is not None else None
+        reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
         def step(index: Any, carry: Any) -> Any:
             q, factor, _, info = carry

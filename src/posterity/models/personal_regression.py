@@ -12,7 +12,6 @@ from posterity.arguments import POSITIVE, Constraint
 from posterity.arrays.typing import Real
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, Gaussian, Product
-from posterity.families.gaussian import AnyGaussian
 from posterity.models.base import Model, PredictorModel
 from posterity.models.conjugate import LinearRegression
 from posterity.models.cubature import hermite, log_normal_mean, normal_nodes
@@ -151,9 +150,10 @@ def hierarchical(
     array([0.5])
     """
     REGRESSION.check(model=model)
-    given = prior.blocks if isinstance(prior, Product) else {"coefficients": prior}
+    given = prior.independent_blocks() or {"coefficients": prior}
     coefficients, spread = given.get("coefficients"), given.get("log_spread")
-    if not isinstance(coefficients, AnyGaussian) or set(given) - {"coefficients", "log_spread"}:
+    strange = set(given) - {"coefficients", "log_spread"}
+    if coefficients is None or not coefficients.gaussian or strange:
         raise UsageError(
             found=f"a prior {prior!r}",
             expected="a Gaussian of the coefficients, or a Product of `coefficients` and "
@@ -165,7 +165,7 @@ def hierarchical(
     spread = _spread_prior(coefficients, columns, personal) if spread is None else spread
     if coefficients.names and len(columns) == getattr(spread, "own_size", 0) and not spread.names:
         spread = spread.named([coefficients.names[j] for j in columns])
-    if not isinstance(spread, AnyGaussian) or spread.own_size != len(columns):
+    if not spread.gaussian or spread.own_size != len(columns):
         raise UsageError(
             found=f"log_spread {spread!r} for {len(columns)} coefficients of a site's own",
             expected="a Gaussian of one dimension each",
