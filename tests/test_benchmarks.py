@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from pictures import shows_data
 
 from benchmarks import fusion, goals, peers, plan, stream
 from benchmarks.growth import at_most, exponent
@@ -67,9 +68,16 @@ def test_quick_run_judges_goals_and_draws(quick):
     result, output = quick
     judged = {part: len(own["goals"]) for part, own in result.items()}
     assert judged == {"peers": 2, "targets": 5, "series": 2}
-    met = [goal["met"] for part in result.values() for goal in part["goals"]]
-    assert all(value in (True, False, None) for value in met)
-    assert output.with_suffix(".png").stat().st_size > 10_000
+    for goal in (goal for part in result.values() for goal in part["goals"]):
+        sign, limit = re.findall(r"at (least|most) ([\d.]+)", goal["goal"])[-1]
+        number = goal.get("measured", goal.get("wall", goal.get("exponent")))
+        if number is None:  # a peer is absent, or a point did not finish
+            assert goal["met"] in (None, False), goal
+        else:
+            slack = goal["standard_error"] if "within a standard error" in goal["goal"] else 0.0
+            met = number >= float(limit) if sign == "least" else number - slack <= float(limit)
+            assert goal["met"] is met, goal
+    assert shows_data(output.with_suffix(".png"))
 
 
 def test_parts_that_are_not_asked_for_stay_as_they_are(tmp_path, monkeypatch):

@@ -17,7 +17,10 @@ from posterity.arrays.tree_sums import TreeSum
 from posterity.entries import Entry
 from posterity.errors import LedgerError, ParameterError, PosterityError, StructureError
 from posterity.families import DiagonalGaussian, Gamma, Gaussian, Plate, Product
+from posterity.federation import federate, forget
 from posterity.ledger import Ledger
+from posterity.models import GammaPoisson
+from posterity.receipt import verify
 from tests.laws.table import identical
 
 SITES = ["north", "south", "east", "west", "a/b"]
@@ -498,3 +501,51 @@ def test_every_error_says_what_to_do(ledger: Ledger) -> None:
     assert error.found and error.expected and error.fix
     assert error.exit_code == LedgerError.exit_code == 6
     assert str(error).startswith("found no factor of site 'west'; expected ")
+
+
+LOOK_ALIKE = ["north ", "North", "n\u043erth", "no\u200brth", "\uff4eorth", "NORTH"]
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKE)
+def test_names_that_look_alike_are_refused(name: str) -> None:
+    prior = Gamma.from_standard(1.0, 1.0)
+    one, other = (Ledger(prior).update(site, Gamma(3.0, 2.0)) for site in ("north", name))
+    entries = {**one.entries, **other.entries}
+    for make in (
+        lambda: one.update(name, Gamma(3.0, 2.0)),
+        lambda: one.extend({name: Gamma(3.0, 2.0)}),
+        lambda: one.merge(other),
+        lambda: Ledger(prior, entries),
+        lambda: one.forget("north").update(name, Gamma(3.0, 2.0)),
+        lambda: federate({"north": [1], name: [0]}, GammaPoisson(), prior),
+    ):
+        with pytest.raises(LedgerError, match="look alike"):
+            make()
+
+
+def test_names_that_differ_are_not_refused() -> None:
+    names = [
+        "north",
+        "south",
+        "site 1",
+        "site 11",
+        "S\u00f8r",
+        "\u0441\u0435\u0432\u0435\u0440",
+        "\u6771",
+        "a",
+        "b",
+        "1",
+        "l",
+    ]
+    ledger = Ledger(Gamma.from_standard(1.0, 1.0))
+    assert len(ledger.extend(dict.fromkeys(names, Gamma(3.0, 2.0))).sites) == len(names)
+
+
+def test_a_receipt_is_not_borne_out_where_a_look_alike_stays() -> None:
+    factor = Gamma(3.0, 2.0)
+    ledger = Ledger(Gamma.from_standard(1.0, 1.0)).update("north", factor, independent=True)
+    done = forget(ledger, "north")
+    for name in LOOK_ALIKE:
+        after = done.ledger.compact().update(name, factor, independent=True)
+        broken = verify(done.receipt, ledger, after).broken
+        assert any("looks like" in claim for claim in broken)

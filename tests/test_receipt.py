@@ -158,6 +158,7 @@ AFTER = "the ledger after is the one that the receipt names"
 PRIOR_SAME = "the prior is the same"
 CONTRIBUTED = "sites are named, each of which contributed before"
 GONE = "none of the sites contributes after"
+LOOKS = "no site that stays has a name that looks like theirs"
 BARRED = "each of the sites is barred, at the version that it had"
 LEFT = "nobody else left"
 CAME_BACK = "nobody came back"
@@ -212,6 +213,12 @@ FORGERIES = {
     "handed on": ("subtracted", TOGETHER_LEFT.update("b", b + a), {}, {SAME}),
     "another name, exactly": (
         "exact", ALONE_LEFT.update("fir", a, independent=True), {}, {SAME},
+    ),
+    "a name that looks alike": (
+        "exact",
+        ALONE_LEFT.compact().update("A ", a, independent=True),
+        {},
+        {LOOKS, BARRED, CAME_BACK, VERSIONS, SAME},
     ),
     "another name": ("subtracted", TOGETHER_LEFT.update("fir", a), {}, {SAME}),
     "a bit": (

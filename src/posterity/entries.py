@@ -1,6 +1,7 @@
 """What sites last said: versions of factors, checked, at rest, and how two copies join."""
 
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,6 +12,13 @@ from posterity.arrays.stacks import blocks, columns, rows
 from posterity.checks import check_finite, check_same_structure
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
+
+SAME_SHAPE = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u043a\u043c\u0442\u0432\u043d"
+    "\u03b1\u03bf\u03c1\u03bd\u03b9\u03ba\u03c5\u03c7\u03c4",
+    "aeopcyxijskmtbhaopvikyxt",
+)
+"""Small Cyrillic and Greek letters, and the Latin ones that they, or their capitals, look like."""
 
 
 class Entry(NamedTuple):
@@ -64,6 +72,34 @@ def by_site(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
     names = list(entries)
     ordered = sorted(names)
     return MappingProxyType(dict(entries) if names == ordered else {s: entries[s] for s in ordered})
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise a LedgerError if two names of sites look alike, as "north" and "north " do.
+
+    They do if they are equal once compatibility characters, case and spaces are normalised (NFKC)
+    and Cyrillic and Greek letters are replaced by the Latin ones of the same shape.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(appearance(name), name)) != name:
+            raise LedgerError(
+                found=f"sites {other!a} and {name!a}, whose names look alike",
+                expected="names that cannot be mistaken for each other",
+                fix="Rename one of them, or give both the same name if they are one site.",
+            )
+
+
+def appearance(name: str) -> str:
+    """What a name looks like: equal for names that can be mistaken for each other.
+
+    >>> appearance("North ") == appearance("n\u043erth")
+    True
+    """
+    if not name.isascii():
+        name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+        name = "".join(c for c in name.translate(SAME_SHAPE) if unicodedata.category(c) != "Cf")
+    return " ".join(name.casefold().split())
 
 
 def checked(site: str, entry: Entry) -> Entry:

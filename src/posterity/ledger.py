@@ -12,7 +12,15 @@ import numpy as np
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_adds, check_proper, check_same_structure
-from posterity.entries import Entry, all_at_rest, by_site, checked, merge_entries, stale
+from posterity.entries import (
+    Entry,
+    all_at_rest,
+    by_site,
+    check_names,
+    checked,
+    merge_entries,
+    stale,
+)
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.description import posterior_line
@@ -44,6 +52,7 @@ class Ledger:
     def __post_init__(self) -> None:
         check_adds(self.prior, "the prior")
         check_proper(self.prior, "the prior")
+        check_names(self.entries)
         object.__setattr__(self, "prior", at_rest(_called(self.prior, self.entries)))
         object.__setattr__(self, "entries", by_site(self._rested(self.entries)))
 
@@ -219,7 +228,9 @@ class Ledger:
                 fix="Give both one prior, Ledger(prior, ledger.entries): factors hold none. "
                 "posterity.fuse with rule='product' does, and matches components.",
             )
-        return self._with(merge_entries(self.entries, other.entries))
+        merged = merge_entries(self.entries, other.entries)
+        check_names(merged)
+        return self._with(merged)
 
     __or__ = merge
 
@@ -279,6 +290,8 @@ class Ledger:
         ledger = self._under(_called(self.prior, new))
         if ledger is not self and (held := [site for site in self.sites if site not in new]):
             warn_of_order(f"the factors of {some(held)}", ledger.prior)
+        if new.keys() - self.entries.keys():
+            check_names({**self.entries, **new})
         return ledger._with({**self.entries, **ledger._rested(new)})
 
     def _under(self, prior: Any) -> "Ledger":

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from posterity.artifact import digest
+from posterity.entries import appearance
 from posterity.errors import ArtifactError, PosterityError
 from posterity.files import write_file
 from posterity.ledger import Ledger
@@ -303,6 +304,11 @@ def _of_who_left(receipt: Receipt, before: Ledger, after: Ledger) -> dict[str, b
             bool(receipt.sites) and set(receipt.sites) <= set(before.sites)
         ),
         "none of the sites contributes after": set(receipt.sites).isdisjoint(after.sites),
+        "no site that stays has a name that looks like theirs": (
+            {*map(appearance, receipt.sites)}.isdisjoint(
+                appearance(site) for site in after.sites if site not in receipt.sites
+            )
+        ),
         "each of the sites is barred, at the version that it had": all(map(barred, receipt.sites)),
     }
 

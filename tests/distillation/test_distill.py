@@ -11,7 +11,9 @@ import optax
 import pytest
 import scipy.stats
 
+import posterity
 from posterity.distillation import (
+    SGLD,
     Adversarial,
     Box,
     Draws,
@@ -21,7 +23,8 @@ from posterity.distillation import (
     distill,
 )
 from posterity.distillation.distill import LEAST, PROBE, Distillation, set_up
-from posterity.distillation.online import _offered
+from posterity.distillation.online import _offered, chunk
+from posterity.distillation.sampling.langevin import _kept, _several
 from posterity.errors import (
     ArtifactError,
     ConvergenceWarning,
@@ -245,6 +248,52 @@ def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path) -> None:
     assert path.read_text() == "mine"
     with pytest.raises(ArtifactError):
         distill(POSTERIOR, key=KEY, inputs=BOX, steps=20, checkpoint=tmp_path / "no" / "folder")
+
+
+# --- programs ------------------------------------------------------------------------------------
+
+
+def test_numbers_are_no_programs() -> None:
+    """Another rate, tolerance, number of steps, step size or temperature compiles nothing anew."""
+    _quiet(LEAST)
+    programs = chunk._cache_size()
+    _quiet(LEAST + 7, learning_rate=1e-2, tolerance=0.5)
+    assert chunk._cache_size() == programs
+    data, prior, _ = line()
+
+    def drawn(kernel: SGLD, burn_in: int) -> np.ndarray:
+        teacher = Langevin(LINE, prior, data, kernel=kernel, chains=2, burn_in=burn_in)
+        return np.asarray(teacher.sample(3).stack)
+
+    first = drawn(SGLD(0.01), 250)
+    programs = _several._cache_size(), _kept._cache_size()
+    assert not np.array_equal(first, drawn(SGLD(0.02, temperature=0.5), 500))
+    assert programs == (_several._cache_size(), _kept._cache_size())
+
+
+# --- the surface ---------------------------------------------------------------------------------
+
+
+def test_a_teacher_may_be_a_file_and_its_posterior_comes_back(tmp_path) -> None:
+    path = tmp_path / "posterior.safetensors"
+    posterity.save(POSTERIOR, path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        of_file = distill(path, inputs=BOX, steps=10)
+    assert of_file.posterior == POSTERIOR
+    np.testing.assert_array_equal(of_file.student.parameters, _quiet(10).student.parameters)
+    stored = Draws(NET, np.zeros((3, LAYERS.size)))
+    assert getattr(stored, "posterior", None) is None
+
+
+def test_old_names_of_arguments_name_the_new() -> None:
+    for old, new in (("batch", "batch_size"), ("watch", "progress")):
+        with pytest.raises(UsageError, match=new):
+            distill(POSTERIOR, **{old: 3})
+    with pytest.raises(UsageError, match="samples"):
+        Draws(NET, np.zeros((3, LAYERS.size)), together=2)
+    with pytest.raises(UsageError, match="batch_size"):
+        network_teacher(batch=3)
 
 
 # --- bad input -----------------------------------------------------------------------------------

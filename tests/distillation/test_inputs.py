@@ -78,7 +78,7 @@ def test_what_is_taken_for_inputs() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: Perturbed(X, noise=-1.0), ParameterError),
+        (lambda: Perturbed(X, noise=-1.0), UsageError),
         (lambda: Perturbed(X, noise=[1.0, 1.0, 1.0]), PosterityError),
         (lambda: Perturbed(X * np.nan), ParameterError),
         (lambda: Perturbed(X[:, 0]), StructureError),
@@ -109,5 +109,5 @@ def test_sizes_and_noise_of_another_shape() -> None:
         moved.harder(jnp.zeros((4, 2)), lambda x: x.sum(1))
     with pytest.raises(UsageError):
         Adversarial(Pool(X), np.zeros(0))
-    with pytest.raises(ParameterError):
+    with pytest.raises(UsageError):
         Perturbed(X, noise=np.zeros(0))

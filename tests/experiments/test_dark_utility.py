@@ -6,6 +6,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
+from pictures import shows_data
 
 from experiments.dark_knowledge import utility, utility_report
 from experiments.dark_knowledge import utility_bandit as bandit
@@ -68,7 +69,7 @@ def test_a_few_rounds_run_and_are_kept(tmp_path, monkeypatch):
         warnings.simplefilter("error")
         found = utility.run(utility.QUICK, tmp_path, tmp_path)
     assert json.loads((tmp_path / "utility.json").read_text())["goals"] == found["goals"]
-    assert (tmp_path / "utility.png").stat().st_size > 10_000
+    assert shows_data(tmp_path / "utility.png")
     asks, decides = found["active learning"], found["bandit"]
     assert asks["labels"] == [20, 30, 40]
     first = [own["mean"][0] for own in asks["accuracy"].values()]

@@ -26,8 +26,7 @@ from posterity.errors import ParameterError
 from posterity.families import stack
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.combine import add
-from posterity.fusion.sites import read_sites
-from posterity.fusion.sources import items
+from posterity.fusion.plan import Plan, read_planned
 from tests.fusion.made import conjugate_site, gamma_ledger
 
 SEEDS = st.integers(0, 10**6)
@@ -277,7 +276,7 @@ def test_halves_of_a_component_at_one_site_add_up() -> None:
         "a": learnt("a", start(rng, 3, Dirichlet), thirds),
         "b": learnt("b", start(rng, 2, Dirichlet), data),
     }
-    blocks = read_sites(items(sites)).blocks
+    blocks = read_planned(sites, Plan.of()).blocks
     together = Alignment({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}, 2, 0.0, ())
     found = add(sites["a"].posterior, list(sites), blocks, {"": together}, prior)
     close(

@@ -12,6 +12,7 @@ from posterity.families import (
     NormalGamma,
     NormalWishart,
     Plate,
+    Wishart,
     stack,
 )
 from posterity.fusion.geometry import Divergence
@@ -160,10 +161,24 @@ def test_where_it_cannot_be_said_it_is_not():
     assert bare.residual == pytest.approx(bare.cost / 2)
     sites = list(gaussian_sites(np.random.default_rng(0), (5, 5)))
     assert "only KL" in fused(sites, "jeffreys").scale.why
-    rates = [(Gamma.from_standard(1.0, 1.0), Gamma(float(n), 2.0)) for n in (3, 4)]
-    assert fused(rates).scale.expected is not None  # about a Gaussian
+    words = Wishart.from_standard(np.eye(2), 5.0)
+    unsaid = [(words, Wishart(n, np.eye(2))) for n in (3.0, 4.0)]
+    assert "Wishart does not say" in fused(unsaid).scale.why
     streamed = fuse({"a": plate, "b": other}, matching="identity", budget=8)
     assert "matched in passes" in streamed.scale.why
+
+
+def test_a_law_over_one_number_has_a_scale_to_leading_order():
+    """Rates of Poisson counts: the mean cost of sites that saw one rate is what is expected."""
+    rng, prior, costs, expected = np.random.default_rng(4), Gamma.from_standard(2.0, 1.0), [], []
+    for _ in range(400):
+        counts = rng.poisson(rng.gamma(2.0) * np.array([20.0, 30.0, 40.0]))
+        members = prior + Gamma(counts.astype(float), np.array([20.0, 30.0, 40.0]))
+        middle = members[0].with_natural_parameters(members.natural_parameters.mean(0))
+        costs.append(float(middle.kl(members).sum()))
+        expected.append(expected_cost(prior, members, Divergence.REVERSE, rng)[0])
+    error = np.std(costs) / 20
+    assert abs(np.mean(costs) - np.mean(expected)) < 4 * error + 0.1 * np.mean(expected)
 
 
 def test_nothing_matched():

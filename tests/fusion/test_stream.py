@@ -228,7 +228,7 @@ def test_groups_that_are_not_needed_are_dropped():
 
 def passes_of(sites: list[Plate]) -> passes.Passes:
     """The one plate of some sites, ready to be gone through."""
-    plan = Plan.of("barycenter", "reverse", "evidence", None, None, None, TABLES, None)
+    plan = Plan.of(budget=TABLES)
     read = read_planned(sites, plan)
     table = read.blocks[""]
     assert isinstance(table, BlockTable)

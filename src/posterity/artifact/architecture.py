@@ -8,7 +8,7 @@ from typing import Any
 
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.tree import identical
-from posterity.artifact.registry import check_names, check_parameters, enrol
+from posterity.artifact.registry import check_names, check_parameters, enrol_data
 from posterity.errors import ArtifactError, UsageError
 
 _BUILDERS: dict[str, Callable[..., Any]] = {}
@@ -102,18 +102,10 @@ def _owned(parameters: Any) -> Any:
     return as_leaf(parameters)
 
 
-def _fields(architecture: Architecture) -> dict[str, Any]:
-    return {f.name: getattr(architecture, f.name) for f in dataclasses.fields(architecture)}
-
-
-def _check(fields: dict[str, Any]) -> None:
+def _checked(fields: dict[str, Any]) -> None:
+    """Check what a file says, whether or not the name is registered here."""
     check_names("Architecture", fields, ["name", "options", "parameters"])
     check_parameters(Architecture, {"parameters": fields["parameters"]})
 
 
-def _build(fields: dict[str, Any]) -> Architecture:
-    _check(fields)
-    return Architecture(**fields)
-
-
-enrol(Architecture, _fields, _build, _check)
+enrol_data(Architecture, arrays=["parameters"], check=_checked)

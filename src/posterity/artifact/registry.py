@@ -1,7 +1,8 @@
 """What files can hold, by name: types come from here, never from pickle or an import path."""
 
+import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -33,7 +34,7 @@ class Codec(NamedTuple):
 
 CODECS: dict[str, Codec] = {}
 HOMES: dict[str, str] = {
-    **dict.fromkeys(("Head", "Scaling", "Student"), "posterity.artifact.students"),
+    **dict.fromkeys(("Head", "Scaling", "Student"), "posterity.distillation.files"),
     **dict.fromkeys(
         ("ConjugateLearner", "OwnFeatures", "VectorFeatures"),
         "posterity.pursuit.learning.files",
@@ -49,20 +50,57 @@ def codec_of(name: str) -> Codec | None:
     return CODECS.get(name)
 
 
-def made(kind: type, fields: dict[str, Any], described: str) -> Any:
-    """One of ``kind``, which checks its own fields; ``described`` is what was to be in the file.
+def enrol_data(
+    kind: type,
+    *,
+    types: Mapping[str, Any] | None = None,
+    arrays: Sequence[str] = (),
+    write: Callable[[Any], dict[str, Any]] | None = None,
+    read: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    check: Callable[[dict[str, Any]], Any] | None = None,
+    whole: bool = False,
+) -> None:
+    """Let artifacts hold a dataclass, field by field; its constructor checks what a file says.
+
+    Args:
+        kind: the dataclass; tuples among its fields are lists in files.
+        types: what fields must be, as ``isinstance`` takes it.
+        arrays: fields that are arrays of floats, or nothing, or dictionaries of them.
+        write: the fields that a file holds, where they are not those of the dataclass.
+        read: the fields of the dataclass, from those that a file holds.
+        check: as ``build`` of :class:`Codec`, where that takes less time.
+        whole: whether a file can be of it alone.
 
     Raises:
-        ArtifactError: if the fields make none.
+        ArtifactError: if another type already has the name.
     """
-    try:
-        return kind(**fields)
-    except (PosterityError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            found=f"a {kind.__name__} that is none: {error}",
-            expected=described,
-            fix="Read it with the release of posterity that wrote it.",
-        ) from error
+    names = [field.name for field in dataclasses.fields(kind)]
+
+    def fields_of(value: Any) -> dict[str, Any]:
+        found = {n: getattr(value, n) for n in names} if write is None else write(value)
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in found.items()}
+
+    def build(fields: dict[str, Any]) -> Any:
+        fields = fields if read is None else read(fields)
+        check_names(kind.__name__, fields, names)
+        check_parameters(kind, {n: fields[n] for n in arrays if fields[n] is not None})
+        for name, wanted in (types or {}).items():
+            if not isinstance(fields[name], wanted):
+                raise _unfit(kind, f"{name} is a {type(fields[name]).__name__}")
+        try:
+            return kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
+        except (PosterityError, TypeError, ValueError, AttributeError) as error:
+            raise _unfit(kind, str(error)) from error
+
+    enrol(kind, fields_of, build, check, whole)
+
+
+def _unfit(kind: type, why: str) -> ArtifactError:
+    return ArtifactError(
+        found=f"a {kind.__name__} that is none: {why}",
+        expected="one as this release of posterity describes it",
+        fix="Read it with the release of posterity that wrote it.",
+    )
 
 
 def register(kind: Kind) -> Kind:

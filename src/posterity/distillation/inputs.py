@@ -52,17 +52,15 @@ class Perturbed(Inputs):
     noise: Any
 
     def __init__(self, x: Any, noise: Any = None):
-        """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
+        """Raises a StructureError for what are no inputs, a ParameterError unless all is finite, a
+        UsageError for a noise that is negative.
+        """
         x = real_numbers(x, "the inputs")
         if noise is None:
             noise = SPREAD * x.std(0, dtype=np.float64)
         noise = real_numbers(noise, "the noise", records=False)
-        if (noise < 0).any() or noise.shape not in ((), (1,), x.shape[1:]):
-            raise ParameterError(
-                found=f"noise {noise} of shape {noise.shape}",
-                expected=f"a standard deviation, or one a column: shape {x.shape[1:]}",
-                fix="Leave it out for a tenth of each column's own.",
-            )
+        NONNEGATIVE.check(noise=float(noise.min(initial=np.inf)))
+        _check_columns(noise, "the noise", x)
         self.x, self.noise = _single(x), _single(noise)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
@@ -190,12 +188,7 @@ class Adversarial(Inputs):
         Raises:
             StructureError: for a size that is neither one number nor one a column.
         """
-        if self.size.shape not in ((), (1,), x.shape[1:]):
-            raise StructureError(
-                found=f"a size of shape {self.size.shape}",
-                expected=f"one number, or one a column: shape {x.shape[1:]}",
-                fix="Pass Adversarial(inputs, 0.1).",
-            )
+        _check_columns(self.size, "the size", x)
         slope = jnp.sign(jax.grad(lambda x: gap(x).sum())(x))
         moved = jnp.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1)) % 2 == 0
         return jnp.where(moved & jnp.isfinite(slope), x + self.size * slope, x)
@@ -219,6 +212,15 @@ def as_inputs(value: Any) -> Inputs:
         "key and a number",
         fix="Say where the student is to listen to its teacher.",
     )
+
+
+def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | jax.Array) -> None:
+    if values.shape not in ((), (1,), x.shape[1:]):
+        raise StructureError(
+            found=f"{what} of shape {values.shape}",
+            expected=f"one number, or one a column: shape {x.shape[1:]}",
+            fix="Pass one number for all columns, as 0.1.",
+        )
 
 
 def _single(array: np.ndarray) -> jax.Array:

@@ -61,6 +61,7 @@ class Categorical(ExponentialFamily):
         """``K`` labels."""
         return Labels(count=self.own_size + 1)
 
+    over_labels: ClassVar[bool] = True
     quantities: ClassVar[tuple[str, ...]] = ("probability",)
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:

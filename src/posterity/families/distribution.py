@@ -110,6 +110,8 @@ class Distribution(Node, abc.ABC):
     """What to put where parameters must add, in place of a law whose parameters do not."""
     emits_symbols: ClassVar[bool] = False
     """Whether it is a posterior over the parameters of symbols 0, 1, ..."""
+    over_labels: ClassVar[bool] = False
+    """Whether an event is one of the labels 0, 1, ..."""
     is_plate: ClassVar[bool] = False
     """Whether it is a ``Plate``: exchangeable copies of one family."""
     is_tied: ClassVar[bool] = False
@@ -120,6 +122,9 @@ class Distribution(Node, abc.ABC):
     """Whether it is made of independent parts, such as blocks or the members of a plate."""
     gaussian: ClassVar[bool] = False
     """Whether it is a Gaussian in information form, with the methods of ``AnyGaussian``."""
+
+    diagonal: ClassVar[bool] = False
+    """Of a Gaussian: whether its coordinates are independent."""
 
     quantities: ClassVar[tuple[str, ...]] = ("",)
     """What :meth:`marginals` are of, in words: ``""`` is the coordinates of an event themselves."""

@@ -88,7 +88,7 @@ def fingerprint(run: Run) -> dict[str, str]:
         "local rule (update)": agreement.update,
         "key": run.key,
         **({"ledger": dict(federation.begun)} if federation.begun else {}),
-        **{DATA.format(name): site.records for name, site in federation.sites.items()},
+        **{DATA.format(name): records for name, records in federation.data.items()},
     }
     return digests(parts)
 

@@ -13,6 +13,7 @@ from posterity.federation.schedules import Done, Machine, Turn
 from posterity.federation.site import Site
 from posterity.federation.state import State
 from posterity.federation.visit import Agreement, Visit, failure_of
+from posterity.models import Records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,11 @@ class Federation:
     agreement: Agreement
     sites: Mapping[str, Site]
     begun: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+
+    @property
+    def data(self) -> dict[str, Records]:
+        """The records of the sites, for who sets a computation up within this process."""
+        return {name: site.records for name, site in self.sites.items()}
 
     @functools.cached_property
     def records(self) -> dict[str, int]:

@@ -15,6 +15,7 @@ from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
 from posterity.arrays.tree import structure
 from posterity.artifact import loaded
 from posterity.checks import check_proper
+from posterity.entries import check_names
 from posterity.errors import (
     ConvergenceWarning,
     PosterityError,
@@ -120,6 +121,7 @@ def federate(
 
     Raises:
         UsageError: if arguments make no sense together, or a checkpoint is beyond ``steps``.
+        LedgerError: if names of two sites look alike.
         StructureError: if graph, sites or data do not fit together.
         ParameterError: if data or prior hold NaN, infinity or what the model cannot produce.
         SiteError: if a site raises, or its update is not finite; ``error.run`` is the run up to
@@ -186,6 +188,7 @@ def start(
     ON_ERROR.check(on_error=on_error)
     POSITIVE.or_none().check(tolerance=tolerance)
     SITES.check(sites=list(sites))
+    check_names(sites)
     given: Any = loaded(prior)
     model = model if isinstance(model, Model) else FunctionModel(model)
     sites, given = in_order(sites, given)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.entries import Entry
-from posterity.families.gaussian import AnyGaussian
 from posterity.federation.driver import Federation
 from posterity.federation.messages import Curvature, MeasureCurvature
 from posterity.federation.state import State
@@ -33,7 +32,7 @@ class Newton(NamedTuple):
 def applies(federation: Federation, state: State) -> bool:
     """Whether the posterior is diagonal, and sites can say how their slopes hang together."""
     q = state.prior
-    few = isinstance(q, AnyGaussian) and q.diagonal and 1 < q.own_size <= FEW
+    few = q.gaussian and q.diagonal and 1 < q.own_size <= FEW
     return few and federation.agreement.update.searches
 
 

@@ -124,8 +124,9 @@ class Site:
             return self._gradient(*_gradient(update, self.model, posterior, factor, records, keys))
 
     def _gradient(self, direction: Any, variance: Any) -> Gradient:
+        direction = at_rest(direction)
         finite = np.isfinite(direction.natural_parameters).all() and np.isfinite(variance)
-        return Gradient(self.name, at_rest(direction) if finite else None, float(variance))
+        return Gradient(self.name, direction if finite else None, float(variance))
 
     def curvature(self, posterior: ExponentialFamily, curvature: bool) -> Curvature:
         """How the expected log likelihood bends in the mean, by as many nodes as it takes."""
@@ -140,12 +141,11 @@ class Site:
             if finer is None or float(error) <= ERROR:
                 break
             update = finer
-        value, factor, slope, bend = found
+        (value, slope, bend), factor = map(np.asarray, found[:3]), at_rest(found[3])
         parts = [value, factor.natural_parameters, slope, bend]
-        if not all(np.isfinite(np.asarray(part)).all() for part in parts):
+        if not all(np.isfinite(part).all() for part in parts):
             return Curvature(self.name)
-        bend = np.asarray(bend) if curvature else None
-        return Curvature(self.name, float(value), at_rest(factor), np.asarray(slope), bend)
+        return Curvature(self.name, float(value), factor, slope, bend if curvature else None)
 
 
 def not_finite() -> ParameterError:
@@ -216,7 +216,7 @@ def _gradient(
 
 @eqx.filter_jit
 def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -> tuple[Any, Any]:
-    """Value, factor, slope and curvature, and the error of too few nodes in nats."""
+    """Value, slope, curvature and factor, and the error of too few nodes in nats."""
     records = records.widened()
 
     def at(mean: Any, otherwise: Any = False) -> tuple[Any, Any]:
@@ -238,4 +238,4 @@ def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -
         step = one / jnp.sqrt(q.precision) / 2
         return (at(mean + step)[0] - at(mean - step)[0]) / (2 * step.sum())
 
-    return (value, factor, slope, -jax.lax.map(along, unit)), error
+    return (value, slope, -jax.lax.map(along, unit), factor), error

@@ -15,7 +15,7 @@ from posterity.families import ExponentialFamily, Plate, stack
 from posterity.fusion import paths
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.block_table import BlockTable, group_totals
+from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
 from posterity.fusion.blocks import Block, TiedBlock, one_member
 from posterity.fusion.common_prior import common_prior, common_total, part_of
 from posterity.fusion.divergences.discrepancy import Discrepancy
@@ -163,7 +163,7 @@ def add(
             f"a factor for each of {len(names)} sites would take {size:,} bytes, beyond the "
             f"budget: the ledger holds one for all, {name!r}, and no single site can be forgotten; "
             "pass a larger budget= to keep them apart",
-            stacklevel=4,
+            stacklevel=5,
         )
         factors = {name: assembled(like, {path: own.all() for path, own in terms.items()})}
     else:
@@ -177,9 +177,7 @@ def add(
 
 def _all_sites(names: Sequence[str], blocks: Blocks) -> str:
     """What one factor of all these sites goes by: their number, and a digest of their contents."""
-    keys = np.zeros(len(names), np.uint64)
-    for block in blocks.values():
-        keys = keys * np.uint64(3) + block.keys  # pyright: ignore[reportAttributeAccessIssue]
+    keys = keys_of_sites(blocks)
     return f"{len(names)} sites {int(keys.sum(dtype=np.uint64)):016x}"
 
 

@@ -13,17 +13,16 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float
-from posterity.families import ExponentialFamily, Product
-from posterity.families.gaussian import AnyGaussian
+from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, polish, refine
 from posterity.fusion.moves import Moves
 from posterity.fusion.search import drop, split
 
 Array = np.ndarray
-DOUBTFUL = 3.0
-"""Nats below which a match, or a number of components, is doubtful: odds of twenty to one."""
+AMBIGUOUS = 3.0
+"""Nats below which a match, or a number of components, is ambiguous: odds of twenty to one."""
 AT_ONCE = 2**20
-"""Pairs of a component and a group up to which doubts are looked for unasked."""
+"""Pairs of a component and a group up to which ambiguous matches are looked for unasked."""
 NUMBERS = 2**27
 """Numbers in all such pairs up to which they are."""
 CHANCE = 0.999
@@ -105,11 +104,11 @@ class Confidence:
         """
         if _large(self.clustering):
             return False
-        close = self.runner_up is not None and self.runner_up[1] < DOUBTFUL
+        close = self.runner_up is not None and self.runner_up[1] < AMBIGUOUS
         if close or not self.identified:
             return True
         least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
-        return min(least) < 2 * DOUBTFUL
+        return min(least) < 2 * AMBIGUOUS
 
     @functools.cached_property
     def identified(self) -> bool:
@@ -151,6 +150,5 @@ def _large(clustering: Clustering) -> bool:
 
 def _scale_free(family: ExponentialFamily) -> bool:
     """Whether location and precision are free of each other, with no count that binds them."""
-    if isinstance(family, Product):
-        return all(map(_scale_free, family.blocks.values()))
-    return isinstance(family, AnyGaussian)
+    blocks = family.independent_blocks()
+    return all(map(_scale_free, blocks.values())) if blocks else family.gaussian

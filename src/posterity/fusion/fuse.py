@@ -3,7 +3,7 @@
 import functools
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -137,95 +137,112 @@ def fuse(
     importance = _weights(sites.names, weights, plan.rule)
     if plan.rule is Rule.PRODUCT:
         sites.check_counted_once()
-    if sites.networks:
-        return _networks(sites, plan, importance)
-    aligned, names = _match(sites, plan, importance, progress)
-    return _combined(sites, plan, importance, aligned, {**sites.coordinates, **names})
+    kind = _Networks if sites.networks else _Plates
+    return kind(sites, plan, importance).fused(progress)
 
 
-def _networks(sites: Sites, plan: Plan, importance: Float[Array, " sites"]) -> Fusion:
-    if plan.labels is not None:
-        raise UsageError(
-            found="a matching by site for networks, which have one a layer",
-            expected="posteriors with one plate",
-            fix="Leave matching out, or choose one by name.",
+class _Problem(NamedTuple):
+    """Sites to be fused, by a plan, each with its weight."""
+
+    sites: Sites
+    plan: Plan
+    importance: Float[Array, " sites"]
+
+
+class _Networks(_Problem):
+    """Networks, whose units are matched layer by layer."""
+
+    def fused(self, progress: ProgressCallback | None) -> Fusion:
+        """The fused network."""
+        del progress
+        sites, plan, importance = self
+        if plan.labels is not None:
+            raise UsageError(
+                found="a matching by site for networks, which have one a layer",
+                expected="posteriors with one plate",
+                fix="Leave matching out, or choose one by name.",
+            )
+        return fuse_networks(
+            sites.held,
+            components=plan.components,
+            rule=plan.rule,
+            divergence=plan.divergence,
+            matching=plan.matching,
+            prior=sites.prior,
+            importance=importance,
+            absorb=plan.absorb,
+            budget=plan.budget,
+            options=plan.networks,
         )
-    return fuse_networks(
-        sites.held,
-        components=plan.components,
-        rule=plan.rule,
-        divergence=plan.divergence,
-        matching=plan.matching,
-        prior=sites.prior,
-        importance=importance,
-        absorb=plan.absorb,
-        budget=plan.budget,
-        options=plan.networks,
-    )
 
 
-def _match(
-    sites: Sites, plan: Plan, importance: Float[Array, " sites"], progress: ProgressCallback | None
-) -> tuple[Alignments, Names]:
-    """The matching of each plate, and what its components are called where sites named theirs."""
-    side, how, labels, aligned = plan.divergence, plan.matching, plan.labels, Alignments()
-    laws = {path: block.like for path, block in sites.blocks.items()}
-    plates = [block for block in sites.blocks.values() if block.plate]
-    number = without_networks(laws.values(), plan.networks, plan.components)
-    check_has_plates(number, sites.like, bool(plates))
-    if isinstance(side, Discrepancy):
-        paths = laws if plan.rule is Rule.BARYCENTER else [plate.path for plate in plates]
-        check_defined(side, [(path, laws[path]) for path in paths])
-    by_name = None
-    if labels is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
-        by_name = matching_by_name(sites.labels, sites.names, [plate.path for plate in plates])
-        labels, how = by_name, how if by_name is None else Matching.IDENTITY
-    elif sites.labels:
-        warn_of_names(f"matching={how.value!r} goes by what members say")
-    given = None if labels is None else given_labels(labels, plates, number)
-    absorb, room = plan.absorb is not False, plan.bytes
-    for plate in plates:
-        found = align(plate, how, side, number, importance, absorb, given, room)
-        aligned[plate.path] = found
-        if progress is not None:
-            progress(Progress(len(aligned), len(plates), found.trace[-1]))
-    if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
-        _warn_of_doubts(plates, aligned)
-    if by_name is None:
-        return aligned, {}
-    ((path, found),) = aligned.items()
-    return aligned, names_of_components(sites.labels, path, found.matching)
+class _Plates(_Problem):
+    """Posteriors whose plates are matched, and whose other blocks mean the same everywhere."""
+
+    def fused(self, progress: ProgressCallback | None) -> Fusion:
+        """Match, then combine."""
+        aligned, names = self._matched(progress)
+        return self._combined(aligned, {**self.sites.coordinates, **names})
+
+    def _matched(self, progress: ProgressCallback | None) -> tuple[Alignments, Names]:
+        """The matching of each plate, and the names of its components where sites give some."""
+        sites, plan, importance = self
+        side, how, labels, aligned = plan.divergence, plan.matching, plan.labels, Alignments()
+        laws = {path: block.like for path, block in sites.blocks.items()}
+        plates = [block for block in sites.blocks.values() if block.plate]
+        number = without_networks(laws.values(), plan.networks, plan.components)
+        check_has_plates(number, sites.like, bool(plates))
+        if isinstance(side, Discrepancy):
+            paths = laws if plan.rule is Rule.BARYCENTER else [plate.path for plate in plates]
+            check_defined(side, [(path, laws[path]) for path in paths])
+        by_name = None
+        if labels is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
+            by_name = matching_by_name(sites.labels, sites.names, [plate.path for plate in plates])
+            labels, how = by_name, how if by_name is None else Matching.IDENTITY
+        elif sites.labels:
+            warn_of_names(f"matching={how.value!r} goes by what members say")
+        given = None if labels is None else given_labels(labels, plates, number)
+        absorb, room = plan.absorb is not False, plan.bytes
+        for plate in plates:
+            found = align(plate, how, side, number, importance, absorb, given, room)
+            aligned[plate.path] = found
+            if progress is not None:
+                progress(Progress(len(aligned), len(plates), found.trace[-1]))
+        if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
+            _warn_of_ambiguity(plates, aligned)
+        if by_name is None:
+            return aligned, {}
+        ((path, found),) = aligned.items()
+        return aligned, names_of_components(sites.labels, path, found.matching)
+
+    def _combined(self, aligned: Alignments, names: Names) -> Fusion:
+        """One posterior, by the rule; of products with a ledger."""
+        sites, plan, importance = self
+        by, side, blocks = plan.rule, plan.divergence, sites.blocks
+        sampling = functools.partial(scales_of, blocks, aligned, side)
+        if by is Rule.BARYCENTER:
+            fused = average(sites.like, blocks, aligned, side, importance)
+            check_proper(fused, "the fused posterior")
+            return Fusion(named(fused, names), None, aligned, by, side, sampling=sampling)
+        room = np.inf if sites.in_memory else plan.bytes // 2
+        ledger, rebased, part = add(sites.like, sites.names, blocks, aligned, sites.prior, room)
+        if rebased and sites.prior is None:
+            warn_of_priors(rebased, part, stacklevel=5)
+        ledger = kept_apart(ledger, sites.held, aligned)
+        pooled = named(pooled_posterior(ledger, rebased), names)
+        return Fusion(pooled, named(ledger, names), aligned, by, side, rebased, sampling)
 
 
-def _combined(
-    sites: Sites, plan: Plan, importance: Float[Array, " sites"], aligned: Alignments, names: Names
-) -> Fusion:
-    """One posterior, by the rule; of products with a ledger."""
-    by, side, blocks = plan.rule, plan.divergence, sites.blocks
-    sampling = functools.partial(scales_of, blocks, aligned, side)
-    if by is Rule.BARYCENTER:
-        fused = average(sites.like, blocks, aligned, side, importance)
-        check_proper(fused, "the fused posterior")
-        return Fusion(named(fused, names), None, aligned, by, side, sampling=sampling)
-    room = np.inf if sites.in_memory else plan.bytes // 2
-    ledger, rebased, part = add(sites.like, sites.names, blocks, aligned, sites.prior, room)
-    if rebased and sites.prior is None:
-        warn_of_priors(rebased, part, stacklevel=4)
-    ledger = kept_apart(ledger, sites.held, aligned)
-    pooled = named(pooled_posterior(ledger, rebased), names)
-    return Fusion(pooled, named(ledger, names), aligned, by, side, rebased, sampling)
-
-
-def _warn_of_doubts(plates: list[Block | BlockTable], aligned: Alignments) -> None:
+def _warn_of_ambiguity(plates: list[Block | BlockTable], aligned: Alignments) -> None:
     for plate in plates:
         alignment = aligned[plate.path]
         suspect = alignment.confidence is not None and alignment.confidence.suspect
-        if suspect and (doubts := alignment.doubts()):
+        if suspect and (reasons := alignment.reasons()):
             warnings.warn(
-                f"The matching{plate.place} hangs on little: {'; '.join(doubts)}. All is in "
+                f"The matching{plate.place} hangs on little: {'; '.join(reasons)}. All is in "
                 ".margins and .components_evidence.",
                 IdentificationWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from posterity.arguments import COUNT
 from posterity.artifact import open_artifact
 from posterity.errors import UsageError
-from posterity.families import ExponentialFamily, Tied
+from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.divergences.names import divergence_of
@@ -22,7 +22,7 @@ from posterity.fusion.paths import blocks
 from posterity.fusion.refusals import PRIOR, beyond_memory, check_together
 from posterity.fusion.rows import MemoryBudget
 from posterity.fusion.rules import Rule
-from posterity.fusion.sites import Sites, TableOf, read_sites
+from posterity.fusion.sites import Sites, SitesInMemory, SitesInTables, TableOf
 from posterity.fusion.sources import BUDGET, SHARE, items, within
 from posterity.ledger import Ledger
 
@@ -46,14 +46,14 @@ class Plan:
     @classmethod
     def of(
         cls,
-        rule: Any,
-        divergence: Any,
-        matching: Any,
-        components: Any,
-        prior: Any,
-        absorb: Any,
-        budget: Any,
-        networks: Any,
+        rule: Any = Rule.BARYCENTER,
+        divergence: Any = Divergence.REVERSE,
+        matching: Any = Matching.EVIDENCE,
+        components: Any = None,
+        prior: Any = None,
+        absorb: Any = None,
+        budget: Any = None,
+        networks: Any = None,
     ) -> "Plan":
         """From what a user passes; errors as of :func:`posterity.fuse`."""
         COUNT.or_none().check(budget=budget)
@@ -61,12 +61,9 @@ class Plan:
         labels = matching if isinstance(matching, Mapping) else None
         how = _choice(Matching, "identity" if labels is not None else matching, "matching")
         side = divergence_of(divergence)
-        plan = cls(
-            _choice(Rule, rule, "rule"), side, how, labels, components, prior, absorb, budget,
-            networks,
-        )  # fmt: skip
+        by = _choice(Rule, rule, "rule")
         check_together(how, side, components, absorb)
-        return plan
+        return cls(by, side, how, labels, components, prior, absorb, budget, networks)
 
     @property
     def bytes(self) -> int:
@@ -94,7 +91,7 @@ class Plan:
         value = getattr(value, "value", getattr(value, "posterior", value))
         law = value.prior if isinstance(value, Ledger) else value
         tied = isinstance(law, ExponentialFamily) and any(
-            isinstance(block, Tied) for block in blocks(law).values()
+            block.is_tied for block in blocks(law).values()
         )
         return "posteriors whose blocks share labels" * tied or "networks" * is_network(law)
 
@@ -108,7 +105,9 @@ def read_planned(posteriors: Any, plan: Plan) -> Sites:
         if what and plan.budget is not None:
             raise beyond_memory(what, plan.budget)
         fits = bool(what)
-    return read_sites(come, plan.prior, None if fits else plan.tables())
+    sites = SitesInMemory(plan.prior) if fits else SitesInTables(plan.prior, plan.tables())
+    sites.read(come)
+    return sites
 
 
 def _choice(kind: type[Choice], value: Any, argument: str) -> Choice:

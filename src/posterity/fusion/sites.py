@@ -1,11 +1,12 @@
 """Sites as they come: named, checked, in one order of coordinates, and laid side by side."""
 
+import abc
 import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.names import Names
-from posterity.fusion.block_table import BlockTable
+from posterity.fusion.block_table import BlockTable, keys_of_sites
 from posterity.fusion.blocks import Block, side_by_side
 from posterity.fusion.networks.intake import has_units
 from posterity.fusion.paths import blocks
@@ -57,7 +58,7 @@ class Site(NamedTuple):
     ledger: Ledger | None = None
 
 
-class Sites:
+class Sites(abc.ABC):
     """All sites, checked; without names of coordinates, which all have in one order.
 
     Attributes:
@@ -70,7 +71,10 @@ class Sites:
         labels: the names of members of plates, by site and path, of sites that give some.
     """
 
-    def __init__(self, prior: ExponentialFamily | None, table: TableOf | None):
+    in_memory: ClassVar[bool]
+    """Whether all sites are matched in memory."""
+
+    def __init__(self, prior: ExponentialFamily | None = None):
         self.names: list[str] = []
         self.like: Any = None
         self.blocks: dict[str, Block | BlockTable] = {}
@@ -78,7 +82,7 @@ class Sites:
         self.prior = prior
         self.coordinates: Names = {}
         self.labels: dict[str, dict[str, tuple[str, ...]]] = {}
-        self._table, self._first = table, ""
+        self._first = ""
         self._known: set[str] = set()
         self._recipe: dict[str, Mapping[str, str]] = {}
         self._without_prior: list[str] = []
@@ -87,14 +91,27 @@ class Sites:
         self._ledgers: set[str] = set()
 
     @property
-    def in_memory(self) -> bool:
-        """Whether all sites are matched in memory."""
-        return self._table is None
-
-    @property
     def networks(self) -> bool:
         """Whether sites are networks with hidden units, whose layers are matched."""
         return has_units(self.like)
+
+    @abc.abstractmethod
+    def read(self, posteriors: Iterable[Item]) -> None:
+        """Take all sites as they come.
+
+        Coordinates that have names are put in one order, topics over one vocabulary.
+
+        Raises:
+            UsageError, StructureError, ParameterError, ArtifactError: as :func:`posterity.fuse`.
+        """
+
+    @abc.abstractmethod
+    def _lay(self, names: list[str], found: Mapping[str, Block]) -> None:
+        """Append blocks to those of the sites before."""
+
+    @abc.abstractmethod
+    def _copies(self) -> Iterator[tuple[str, str]]:
+        """Pairs of sites that hold the same, to the last bit."""
 
     # --- what comes ------------------------------------------------------------------------------
 
@@ -121,8 +138,7 @@ class Sites:
         self._without_prior += [name for name, site in sites.items() if site.prior is None][:SOME]
         for name, site in sites.items():
             self._own(name, site.contributors)
-        if self.in_memory:
-            self.held = sites
+        self._hold(sites)
         posteriors, priors, *_ = map(list, zip(*sites.values(), strict=True))
         apart = {} if self.networks else side_by_side(list(sites), posteriors, priors)
         self._lay(list(sites), apart)
@@ -171,7 +187,7 @@ class Sites:
             own = {n: named(value, coordinates_in(value)) for n, value in opened.items()}
             found = {n: ordered(value, wanted, repr(n), self._first) for n, value in own.items()}
         for line in unnamed(opened, self.coordinates):
-            warnings.warn(line, stacklevel=5)
+            warnings.warn(line, stacklevel=6)
         return found
 
     def _checked(self, opened: Mapping[str, Any]) -> dict[str, Site]:
@@ -207,17 +223,9 @@ class Sites:
             if owner != name and self._shared is None:
                 self._shared = contributor, owner, name
 
-    def _lay(self, names: list[str], found: Mapping[str, Block]) -> None:
-        """Append blocks to those of the sites before."""
-        for path, block in found.items():
-            if self._table is None:
-                self.blocks[path] = block
-                continue
-            if path not in self.blocks:
-                self.blocks[path] = self._table(path, block.like, self.names, bool(self.labels))
-            table: Any = self.blocks[path]
-            table.append(block)
-        self.names += names
+    def _hold(self, sites: Mapping[str, Site]) -> None:
+        """Keep the sites themselves, where there is room; else nothing."""
+        del sites
 
     # --- when all have come ----------------------------------------------------------------------
 
@@ -243,78 +251,87 @@ class Sites:
                 raise counted_twice("the same posterior", first, second)
             warn_of_copies(first, second)
 
+
+class SitesInMemory(Sites):
+    """Sites that are matched all at once; in the order of their names."""
+
+    in_memory = True
+
+    def read(self, posteriors: Iterable[Item]) -> None:
+        """Take all sites together."""
+        opened: dict[str, Any] = {}
+        for name, value in one_by_one(posteriors):
+            provenance: Mapping[str, str] = {}
+            if isinstance(value, str | os.PathLike):
+                stem, (value, told) = Path(value).stem, open_artifact(value)
+                provenance = told.provenance
+                single = not (isinstance(value, Ledger) and value.sites)
+                name = stem if name is None and single else name
+            elif isinstance(value, Alone):
+                name, value, _, provenance = value
+            opened[self.enrol(name, value, provenance)] = value
+        self.take(dict(sorted(opened.items())))
+        self.close()
+
+    def _hold(self, sites: Mapping[str, Site]) -> None:
+        self.held = dict(sites)
+
+    def _lay(self, names: list[str], found: Mapping[str, Block]) -> None:
+        self.blocks |= found
+        self.names += names
+
     def _copies(self) -> Iterator[tuple[str, str]]:
-        """Pairs of sites that hold the same, to the last bit."""
-        if self.in_memory:
-            seen: dict[bytes, str] = {}
-            for name, site in self.held.items():
-                content = b"".join(np.asarray(leaf).tobytes() for leaf in leaves(site.posterior))
-                if (twin := seen.setdefault(content, name)) != name:
-                    yield twin, name
-            return
-        keys = np.zeros(len(self.names), np.uint64)
-        for block in self.blocks.values():
-            keys = keys * np.uint64(3) + block.keys  # pyright: ignore[reportAttributeAccessIssue]
+        seen: dict[bytes, str] = {}
+        for name, site in self.held.items():
+            content = b"".join(np.asarray(leaf).tobytes() for leaf in leaves(site.posterior))
+            if (twin := seen.setdefault(content, name)) != name:
+                yield twin, name
+
+
+class SitesInTables(Sites):
+    """Sites that are laid down as rows of tables, in the order in which they come."""
+
+    in_memory = False
+
+    def __init__(self, prior: ExponentialFamily | None, table: TableOf):
+        super().__init__(prior)
+        self._table = table
+
+    def read(self, posteriors: Iterable[Item]) -> None:
+        """Take single sites many at a time, those that come as a batch as they are."""
+        waiting: dict[str, Any] = {}
+        for name, value in _opened_together(posteriors):
+            batch = isinstance(value, Several) or (name is None and is_batch(value))
+            if batch or len(waiting) == TOGETHER:
+                self.take(waiting)
+                waiting = {}
+            if isinstance(value, Several):
+                names = [self.enrol(own, None, value.provenance) for own in value.names]
+                self.take_batch(names, value.posterior, value.prior)
+            elif batch:
+                names = [self.enrol(None, None, {}) for _ in range(value.batch_shape[0])]
+                self.take_batch(names, value, None)
+            elif isinstance(value, Alone):
+                waiting[self.enrol(value.name, value.value, value.provenance)] = value.value
+            else:
+                waiting[self.enrol(name, value, {})] = value
+        self.take(waiting)
+        self.close()
+
+    def _lay(self, names: list[str], found: Mapping[str, Block]) -> None:
+        for path, block in found.items():
+            if path not in self.blocks:
+                self.blocks[path] = self._table(path, block.like, self.names, bool(self.labels))
+            table: Any = self.blocks[path]
+            table.append(block)
+        self.names += names
+
+    def _copies(self) -> Iterator[tuple[str, str]]:
+        keys = keys_of_sites(self.blocks)
         order = np.argsort(keys, kind="stable")
         for at in np.flatnonzero(keys[order][1:] == keys[order][:-1]).tolist():
             first, second = sorted((self.names[order[at]], self.names[order[at + 1]]))
             yield first, second
-
-
-def read_sites(
-    posteriors: Iterable[Item], prior: ExponentialFamily | None = None, table: TableOf | None = None
-) -> Sites:
-    """All sites: in memory, or laid down as tables that ``table`` makes.
-
-    Coordinates that have names are put in one order, topics over one vocabulary; ``prior`` is of
-    those who bring none.
-
-    Raises:
-        UsageError, StructureError, ParameterError, ArtifactError: as :func:`posterity.fuse`.
-    """
-    sites = Sites(prior, table)
-    if sites.in_memory:
-        _read_all(sites, one_by_one(posteriors))
-    else:
-        _read_on(sites, posteriors)
-    sites.close()
-    return sites
-
-
-def _read_all(sites: Sites, posteriors: Iterable[Item]) -> None:
-    opened: dict[str, Any] = {}
-    for name, value in posteriors:
-        provenance: Mapping[str, str] = {}
-        if isinstance(value, str | os.PathLike):
-            stem, (value, told) = Path(value).stem, open_artifact(value)
-            provenance = told.provenance
-            single = not (isinstance(value, Ledger) and value.sites)
-            name = stem if name is None and single else name
-        elif isinstance(value, Alone):
-            name, value, _, provenance = value
-        opened[sites.enrol(name, value, provenance)] = value
-    sites.take(dict(sorted(opened.items())))
-
-
-def _read_on(sites: Sites, posteriors: Iterable[Item]) -> None:
-    """Single sites many at a time, those that come as a batch as they are."""
-    waiting: dict[str, Any] = {}
-    for name, value in _opened_together(posteriors):
-        batch = isinstance(value, Several) or (name is None and is_batch(value))
-        if batch or len(waiting) == TOGETHER:
-            sites.take(waiting)
-            waiting = {}
-        if isinstance(value, Several):
-            names = [sites.enrol(own, None, value.provenance) for own in value.names]
-            sites.take_batch(names, value.posterior, value.prior)
-        elif batch:
-            names = [sites.enrol(None, None, {}) for _ in range(value.batch_shape[0])]
-            sites.take_batch(names, value, None)
-        elif isinstance(value, Alone):
-            waiting[sites.enrol(value.name, value.value, value.provenance)] = value.value
-        else:
-            waiting[sites.enrol(name, value, {})] = value
-    sites.take(waiting)
 
 
 def _opened_together(posteriors: Iterable[Item]) -> Iterator[Item]:

@@ -67,16 +67,17 @@ def matching_by_name(
         return None
     (path, *others), bare = plates or [""], sorted(set(sites) - set(labels))
     if others or bare or any(set(own) != {path} for own in labels.values()):
-        warn_of_names(f"there are none at {some(bare)}" if bare else f"there are plates {plates}")
+        told = f"there are none at {some(bare)}" if bare else f"there are plates {plates}"
+        warn_of_names(told, stacklevel=6)
         return None
     union = dict.fromkeys(name for site in sorted(labels) for name in labels[site][path])
     place = {name: index for index, name in enumerate(union)}
     return {site: np.array([place[name] for name in own[path]]) for site, own in labels.items()}
 
 
-def warn_of_names(why: str) -> None:
+def warn_of_names(why: str, stacklevel: int = 5) -> None:
     """That members are not matched by their names."""
-    warnings.warn(f"Names of members are not used, and lost: {why}.", stacklevel=4)
+    warnings.warn(f"Names of members are not used, and lost: {why}.", stacklevel=stacklevel)
 
 
 def names_of_components(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key
 
 from posterity.arguments import COUNT, Constraint, at_least
-from posterity.families import Categorical, ExponentialFamily
+from posterity.families import ExponentialFamily
 from posterity.inference.quadrature import TAIL, expectation_nodes
 from posterity.inference.step import dtype_of
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
@@ -129,7 +129,7 @@ class Enumeration(Evaluator):
     fitting: ClassVar[str] = "Categorical posteriors"
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        return isinstance(q, Categorical) and not q.batch_shape
+        return q.over_labels and not q.batch_shape
 
     def evaluate(
         self, model: Any, q: Any, records: Records, *, otherwise: Any = False
@@ -344,7 +344,7 @@ class VariationalOnlineNewton(Estimator):
         at_least(2).check(samples=self.samples)
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        return q.gaussian and q.diagonal  # type: ignore[attr-defined]
+        return q.gaussian and q.diagonal
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
         """``-E[∇f (z - m)] / v``, and ``E[∇f]`` about the mean."""

@@ -82,8 +82,17 @@ class Refinement(TrainedApart):
         assert isinstance(model, NeuralNetwork) and self.batch_size is not None
         # A loss that counts w times is, up to a factor, a divergence that counts 1/w times.
         temperature = self.temperature / float(records.weights[0])
-        return fit(
-            view.layers, records.data, key=key, prior=view, likelihood=model.likelihood,
-            noise_variance=model.noise_variance, temperature=temperature, steps=self.steps,
-            batch_size=self.batch_size, learning_rate=self.learning_rate, start=view,
-        ).posterior  # fmt: skip
+        trained = fit(
+            view.layers,
+            records.data,
+            key=key,
+            prior=view,
+            likelihood=model.likelihood,
+            noise_variance=model.noise_variance,
+            temperature=temperature,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            start=view,
+        )
+        return trained.posterior

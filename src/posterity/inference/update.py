@@ -20,7 +20,6 @@ from jaxtyping import Bool, Float, Int, Key
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.families.gaussian import AnyGaussian
 from posterity.inference.choice import (
     ESTIMATORS,
     best_estimator,
@@ -152,7 +151,7 @@ class LocalUpdate(eqx.Module):
         check_estimator(estimator, model, q)
         domain = self.domain or estimator.domain
         _require(
-            domain == "halve" or isinstance(q, AnyGaussian),
+            domain == "halve" or q.gaussian,
             f"domain={domain!r} and a posterior of {type(q).__name__}",
             "a Gaussian posterior for it",
         )

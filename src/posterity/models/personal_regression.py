@@ -150,10 +150,10 @@ def hierarchical(
     array([0.5])
     """
     REGRESSION.check(model=model)
-    given = prior.independent_blocks() or {"coefficients": prior}
+    given = dict(prior.independent_blocks()) or {"coefficients": prior}
     coefficients, spread = given.get("coefficients"), given.get("log_spread")
-    strange = set(given) - {"coefficients", "log_spread"}
-    if coefficients is None or not coefficients.gaussian or strange:
+    unknown = set(given) - {"coefficients", "log_spread"}
+    if coefficients is None or not coefficients.gaussian or unknown:
         raise UsageError(
             found=f"a prior {prior!r}",
             expected="a Gaussian of the coefficients, or a Product of `coefficients` and "

@@ -54,8 +54,8 @@ class Bound(eqx.Module):
         deviation = jax.tree.map(jnp.exp, own["log_deviation"])
         keys = jax.random.split(key, 2)
         scales = None if self.scales is None else self._scales(own, len(x), keys[0])
-        found = outputs(self.layers, mean, deviation, scales, x, key=keys[1])
-        fit = log_likelihood(found, y, self.likelihood, self.noise_variance).mean()
+        out = outputs(self.layers, mean, deviation, scales, x, key=keys[1])
+        fit = log_likelihood(out, y, self.likelihood, self.noise_variance).mean()
         return fit - self.temperature * self.divergence(own, prior) / count
 
     def divergence(self, own: Parameters, prior: Any) -> Float[Real, ""]:
@@ -72,15 +72,15 @@ class Bound(eqx.Module):
     def _scales(self, own: Parameters, records: int, key: Any) -> list[Any]:
         """Scales of the hidden units, drawn for each record."""
         assert self.scales is not None
-        found = []
+        drawn = []
         for index, unit in enumerate(own["scale"]):
             each = jax.random.fold_in(key, index)
             log = _draw(unit, (records, unit["mean"].size), each)
             if self.scales.layer_scale is not None:
                 common = own["layer_scale"][index]
                 log = log + _draw(common, (records, 1), jax.random.fold_in(each, 1))
-            found.append(regularised(log, self.scales.slab))
-        return found
+            drawn.append(regularised(log, self.scales.slab))
+        return drawn
 
 
 def regularised(log_scale: Any, slab: Any) -> Any:
@@ -143,10 +143,10 @@ def started(bound: Bound, start: Network | None, *, key: Any) -> Parameters:
     else:
         mean = layers.unravel(_single(start.mean))
         log = layers.unravel(_single(np.log(start.variance) / 2))
-    found: Parameters = {"mean": mean, "log_deviation": log}
+    parameters: Parameters = {"mean": mean, "log_deviation": log}
     if bound.scales is not None:
-        found |= _with_scales(bound.scales, layers, found, count)
-    return found
+        parameters |= _with_scales(bound.scales, layers, parameters, count)
+    return parameters
 
 
 def _with_scales(prior: Scales, layers: Layers, own: Parameters, count: int) -> Parameters:
@@ -160,10 +160,10 @@ def _with_scales(prior: Scales, layers: Layers, own: Parameters, count: int) -> 
         logs[index] = {name: array - np.log(size) for name, array in logs[index].items()}
         raw = -0.5 * np.log(1 / size**2 - 1 / prior.slab**2)  # undoes `regularised`
         scales.append(_law(raw))
-    found: Parameters = {"mean": means, "log_deviation": logs, "scale": scales}
+    parameters: Parameters = {"mean": means, "log_deviation": logs, "scale": scales}
     if prior.layer_scale is not None:
-        found["layer_scale"] = [_law(np.zeros(1)) for _ in range(count)]
-    return found
+        parameters["layer_scale"] = [_law(np.zeros(1)) for _ in range(count)]
+    return parameters
 
 
 def _law(mean: Any) -> dict[str, np.ndarray]:

@@ -17,8 +17,16 @@ from posterity.errors import StructureError
 from posterity.families.layers import Conv, Dense, Layers
 from posterity.families.network import Network
 from posterity.models.forward import outputs
-from posterity.networks.order import LAYOUT, Tree, described, ordered, to_ours
-from posterity.networks.parts import is_array, leaves_of, parts_of
+from posterity.networks.trees import (
+    LAYOUT,
+    Tree,
+    described,
+    is_array,
+    leaves_of,
+    ordered,
+    parts_of,
+    to_ours,
+)
 
 RECORDS = 16
 TOLERANCE = 1e-3
@@ -61,8 +69,8 @@ def from_pytree(
     known = described(mean, layers, activation, layout, order)
     if isinstance(variance, Real):
         spread = float(variance)
-        variance = jax.tree.map(lambda leaf: np.full(np.shape(leaf), spread) if is_array(leaf)
-                                else leaf, mean)  # fmt: skip
+        full = lambda leaf: np.full(np.shape(leaf), spread) if is_array(leaf) else leaf
+        variance = jax.tree.map(full, mean)
     paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
     if paths(mean) != paths(variance):
         raise StructureError(
@@ -71,10 +79,10 @@ def from_pytree(
             fix="Make both trees by one function.",
         )
     ours = lambda tree: known.layers.ravel(_arrays(known, tree))
-    found = Network.from_standard(ours(mean), ours(variance), known.layers)
+    network = Network.from_standard(ours(mean), ours(variance), known.layers)
     if apply is not None:
-        _check(known, found, mean, apply)
-    return found
+        _check(known, network, mean, apply)
+    return network
 
 
 def to_pytree(
@@ -102,13 +110,13 @@ def to_pytree(
     LAYOUT.check(layout=layout)
     chosen, layouts = ordered(parts, layers, layout, order, widths=False)
     known, (leaves, structure) = Tree(chosen, layouts, layers), jax.tree.flatten(like)
-    found = []
+    trees = []
     for values in (network.mean, network.variance):
         new = list(leaves)
         for place, array in _placed(known, np.asarray(values)):
             new[place] = array.astype(leaves[place].dtype)
-        found.append(jax.tree.unflatten(structure, new))
-    return found[0], found[1]
+        trees.append(jax.tree.unflatten(structure, new))
+    return trees[0], trees[1]
 
 
 # --- their arrays and ours -----------------------------------------------------------------------
@@ -130,7 +138,7 @@ def _flattened(layers: Layers, index: int) -> tuple[int, ...] | None:
 def _arrays(known: Tree, tree: Any) -> list[dict[str, Any]]:
     """Ours from theirs."""
     leaves = [leaf for _, leaf in leaves_of(tree)]
-    found = []
+    arrays = []
     for index, (part, layout) in enumerate(zip(known.parts, known.layouts, strict=True)):
         kernel = to_ours(np.asarray(leaves[part.kernel], np.float64), layout)
         image = _flattened(known.layers, index)
@@ -141,8 +149,8 @@ def _arrays(known: Tree, tree: Any) -> list[dict[str, Any]]:
         own = {"kernel": kernel}
         if part.bias is not None:
             own["bias"] = np.asarray(leaves[part.bias], np.float64).reshape(-1)
-        found.append(own)
-    return found
+        arrays.append(own)
+    return arrays
 
 
 def _placed(known: Tree, z: np.ndarray) -> Any:
@@ -172,13 +180,13 @@ def _check(known: Tree, network: Network, mean: Any, apply: Callable[[Any, Any],
     x = rng.normal(size=(RECORDS, *image)).astype(np.float32)
     theirs = x.transpose(0, 3, 1, 2) if len(image) == 3 and known.layouts[0] == "first" else x
     ours = np.asarray(outputs(network.layers, np.asarray(network.mean, np.float32), x))
-    found = np.asarray(apply(mean, theirs))
+    other = np.asarray(apply(mean, theirs))
     off = np.inf
-    if found.size == ours.size and np.isfinite(found).all():
-        off = np.abs(found.reshape(ours.shape) - ours).max() / max(np.abs(ours).max(), 1e-9)
+    if other.size == ours.size and np.isfinite(other).all():
+        off = np.abs(other.reshape(ours.shape) - ours).max() / max(np.abs(ours).max(), 1e-9)
     if not off <= TOLERANCE:
         raise StructureError(
-            found=f"outputs of `apply`, of shape {found.shape}, that differ from those of "
+            found=f"outputs of `apply`, of shape {other.shape}, that differ from those of "
             f"{network.layers.summary} on random inputs, by {off:.2g} of their size",
             expected="one function: dense and convolutional layers, one after the other, and no "
             "softmax at the end",

@@ -119,7 +119,7 @@ def test_what_makes_no_sense_is_said():
         noise.normal(key, jnp.zeros(2, jnp.int32))
     with pytest.raises(UsageError, match="typed key"):
         noise.normal(jax.random.key_data(key), jnp.zeros(2))
-    with pytest.raises(UsageError, match="at least 1"):
+    with pytest.raises(UsageError, match="from 1 to"):
         noise.indices(key, (2,), 0)
-    with pytest.raises(UsageError, match="int32"):
+    with pytest.raises(UsageError, match="from 1 to"):
         noise.indices(key, (2,), 2**31)

@@ -7,10 +7,10 @@ import optax
 import pytest
 
 from posterity.distillation.sampling.schedules import (
+    STEP_SIZE,
     Cyclical,
     Halving,
     Polynomial,
-    check,
     size_at,
 )
 from posterity.errors import UsageError
@@ -60,8 +60,8 @@ def test_schedules_of_the_same_numbers_are_one_key_of_a_cache():
         lambda: Cyclical(1.0, 0),
         lambda: Cyclical(1.0, 10, least=-0.1),
         lambda: Cyclical(1.0, 10, least=2.0),
-        lambda: check(float("nan")),
-        lambda: check(-1.0),
+        lambda: STEP_SIZE.check(step_size=float("nan")),
+        lambda: STEP_SIZE.check(step_size=-1.0),
     ],
 )
 def test_schedules_that_make_no_sense_are_refused(make):
@@ -70,7 +70,7 @@ def test_schedules_that_make_no_sense_are_refused(make):
 
 
 def test_a_size_that_is_still_to_be_found():
-    check(None)
+    STEP_SIZE.check(step_size=None)
     with pytest.raises(UsageError, match="still to be found"):
         size_at(None, 0)
 
@@ -85,5 +85,5 @@ def test_a_schedule_gives_one_number_and_has_a_hash():
         def __call__(self, step):
             return 0.1
 
-    with pytest.raises(UsageError, match="not hashable"):
-        check(Loose())
+    with pytest.raises(UsageError, match="hashable"):
+        STEP_SIZE.check(step_size=Loose())

@@ -14,16 +14,17 @@ which multiplies the step size entry by entry and leaves the posterior what it i
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from posterity.arguments import POSITIVE, SHARE, Constraint
 from posterity.distillation.pytrees import leaves
 from posterity.distillation.sampling import noise as noises
-from posterity.distillation.sampling import schedules
-from posterity.distillation.sampling.schedules import NONNEGATIVE, StepSize, size_at
+from posterity.distillation.sampling.schedules import STEP_SIZE, TEMPERATURE, StepSize, size_at
 from posterity.errors import StructureError
 
 BELOW_ONE = Constraint("a number in [0, 1)", lambda x: 0 <= float(x) < 1)
@@ -87,11 +88,11 @@ class SGLD:
     def __post_init__(self) -> None:
         _check(self)
 
-    def init(self, position: Any, scale: Any = None) -> State:
+    def init(self, position: PyTree, scale: PyTree = None) -> State:
         """Where a chain starts; ``scale`` multiplies the step size entry by entry."""
         return _started(position, scale, None)
 
-    def step(self, state: State, gradient: Any, *, key: jax.Array) -> tuple[State, Info]:
+    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
         return _langevin(self, state, gradient, state.scale, None, key)
 
@@ -145,11 +146,11 @@ class PreconditionedSGLD:
         BELOW_ONE.check(decay=self.decay)
         POSITIVE.check(floor=self.floor, records=self.records)
 
-    def init(self, position: Any, scale: Any = None) -> State:
+    def init(self, position: PyTree, scale: PyTree = None) -> State:
         """Where a chain starts; ``scale`` multiplies the step size entry by entry."""
         return _started(position, scale, jax.tree.map(jnp.zeros_like, position))
 
-    def step(self, state: State, gradient: Any, *, key: jax.Array) -> tuple[State, Info]:
+    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
         _same(state.position, gradient)
         decay, over = float(self.decay), 1 / float(self.records)
@@ -211,11 +212,11 @@ class SGHMC:
         _check(self)
         SHARE.check(friction=self.friction)
 
-    def init(self, position: Any, scale: Any = None) -> State:
+    def init(self, position: PyTree, scale: PyTree = None) -> State:
         """Where a chain starts, at rest; ``scale`` multiplies the step size entry by entry."""
         return _started(position, scale, jax.tree.map(jnp.zeros_like, position))
 
-    def step(self, state: State, gradient: Any, *, key: jax.Array) -> tuple[State, Info]:
+    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
         friction = float(self.friction)
         size, move = _moves(self, state, gradient, state.scale, key)
@@ -231,14 +232,11 @@ Kernel = SGLD | PreconditionedSGLD | SGHMC
 
 def _check(kernel: Kernel) -> None:
     noises.KINDS.check(noise=kernel.noise)
-    schedules.check(kernel.step_size)
-    if callable(kernel.temperature):
-        schedules.check(kernel.temperature, "temperature")
-    else:
-        NONNEGATIVE.check(temperature=kernel.temperature)
+    STEP_SIZE.check(step_size=kernel.step_size)
+    TEMPERATURE.check(temperature=kernel.temperature)
 
 
-def _started(position: Any, scale: Any, memory: Any) -> State:
+def _started(position: PyTree, scale: PyTree, memory: PyTree) -> State:
     position = jax.tree.map(jnp.asarray, position)
     if scale is not None:
         _broadcasts(position, scale)
@@ -247,7 +245,7 @@ def _started(position: Any, scale: Any, memory: Any) -> State:
 
 
 def _langevin(
-    kernel: Kernel, state: State, gradient: Any, scale: Any, memory: Any, key: jax.Array
+    kernel: Kernel, state: State, gradient: PyTree, scale: PyTree, memory: PyTree, key: jax.Array
 ) -> tuple[State, Info]:
     """Langevin's step with a preconditioner; and the state that has this memory."""
     size, move = _moves(kernel, state, gradient, scale, key)
@@ -257,7 +255,7 @@ def _langevin(
 
 
 def _moves(
-    kernel: Kernel, state: State, gradient: Any, scale: Any, key: jax.Array
+    kernel: Kernel, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
 ) -> tuple[jax.Array, Any]:
     """The step size, and what Langevin's step adds to the position."""
     _same(state.position, gradient)
@@ -275,13 +273,13 @@ def _moves(
     return size, jax.tree.map(scaled, gradient, noise, scale)
 
 
-def _info(size: jax.Array, gradient: Any, scale: Any, move: Any, variance: float) -> Info:
+def _info(size: jax.Array, gradient: PyTree, scale: PyTree, move: PyTree, variance: float) -> Info:
     """``variance`` is the momentum's that the noise alone gives it, over ``size`` times scale."""
     drift = size / 4 * _mean_square(gradient, scale, invert=False)
     return Info(size, drift, _mean_square(move, scale, invert=True) / (size * variance))
 
 
-def _mean_square(tree: Any, scale: Any, *, invert: bool) -> jax.Array:
+def _mean_square(tree: PyTree, scale: PyTree, *, invert: bool) -> jax.Array:
     parts = jax.tree.leaves(tree)
     if scale is None:
         total = sum(jnp.sum(leaf**2) for leaf in parts)
@@ -292,36 +290,45 @@ def _mean_square(tree: Any, scale: Any, *, invert: bool) -> jax.Array:
     return jnp.asarray(total / max(sum(leaf.size for leaf in parts), 1))
 
 
-def _times(scale: Any, other: Any) -> Any:
+def _times(scale: PyTree, other: PyTree) -> Any:
     return other if scale is None else jax.tree.map(jnp.multiply, scale, other)
 
 
-def _same(position: Any, gradient: Any) -> None:
+def _same(position: PyTree, gradient: PyTree) -> None:
     """Raise unless two trees have the same structure and shapes."""
-    _structure(position, gradient)
-    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(gradient), strict=True):
-        if own.shape != jnp.shape(leaf):
-            raise _misfit(f"an array of shape {jnp.shape(leaf)}", f"the position's, {own.shape}")
+    _check_leaves(
+        position, gradient, "a gradient", "an array", "the position's",
+        lambda shape, whole: shape == whole,
+    )  # fmt: skip
 
 
-def _broadcasts(position: Any, scale: Any) -> None:
+def _broadcasts(position: PyTree, scale: PyTree) -> None:
     """Raise unless a scale has one number for each entry, or for several of them."""
-    _structure(position, scale)
-    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(scale), strict=True):
-        ending = own.shape[len(own.shape) - jnp.ndim(leaf) :]
-        sizes = zip(jnp.shape(leaf), ending, strict=False)
-        if jnp.ndim(leaf) > len(own.shape) or any(size not in (1, whole) for size, whole in sizes):
-            raise _misfit(
-                f"a scale of shape {jnp.shape(leaf)}", f"one that broadcasts to {own.shape}"
-            )
+
+    def fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+        sizes = zip(shape[::-1], whole[::-1], strict=False)
+        return len(shape) <= len(whole) and all(size in (1, wide) for size, wide in sizes)
+
+    _check_leaves(position, scale, "a scale", "a scale", "one that broadcasts to", fits)
 
 
-def _structure(position: Any, other: Any) -> None:
+def _check_leaves(
+    position: PyTree,
+    other: PyTree,
+    what: str,
+    each: str,
+    expected: str,
+    fits: Callable[[tuple[int, ...], tuple[int, ...]], bool],
+) -> None:
+    fix = "Take the gradient with respect to the position, as jax.grad gives it."
     ours, theirs = jax.tree.structure(position), jax.tree.structure(other)
     if ours != theirs:
-        raise _misfit(f"a gradient or scale of structure {theirs}", f"the position's, {ours}")
-
-
-def _misfit(found: str, expected: str) -> StructureError:
-    fix = "Take the gradient with respect to the position, as jax.grad gives it."
-    return StructureError(found=found, expected=expected, fix=fix)
+        raise StructureError(
+            found=f"{what} of structure {theirs}", expected=f"the position's, {ours}", fix=fix
+        )
+    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(other), strict=True):
+        if not fits(jnp.shape(leaf), own.shape):
+            raise StructureError(
+                found=f"{each} of shape {jnp.shape(leaf)}", expected=f"{expected} {own.shape}",
+                fix=fix,
+            )  # fmt: skip

@@ -19,20 +19,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, one_of
+from posterity.arguments import COUNT, Constraint, one_of
 from posterity.errors import UsageError
 
 KINDS = one_of("binomial", "normal")
 """Where noise comes from: counted bits of a hash, or the normals of :mod:`jax.random`."""
 
+BELOW = Constraint("a whole number from 1 to 2³¹ - 1", lambda n: COUNT.allows(n) and n < 2**31)
 BITS = 32
 # Streams of one key: normals of each leaf have one, places of records another.
 PLACES = 0x51ED270B
 GOLDEN = 0x9E3779B9
 
 
-def normal(key: jax.Array, like: Any, kind: str = "binomial") -> Any:
+def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     """Noise of mean 0, variance 1 and third moment 0, shaped and typed as the leaves of ``like``.
 
     Leaves, entries and keys are independent of each other. The same key gives the same numbers on
@@ -93,12 +95,8 @@ def indices(
     (2, 3)
     """
     KINDS.check(kind=kind)
-    COUNT.check(below=below)
+    BELOW.check(below=below)
     check_key(key)
-    if below > np.iinfo(np.int32).max:
-        raise UsageError(
-            found=f"below={below}", expected="a number that an int32 holds", fix="Take parts."
-        )
     if kind == "normal":
         return jax.random.randint(key, shape, 0, below, jnp.int32)
     return _upper(bits(key, shape, stream=PLACES), int(below)).astype(jnp.int32)

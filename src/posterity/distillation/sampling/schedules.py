@@ -10,17 +10,33 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.typing import ArrayLike
 
 from posterity.arguments import COUNT, POSITIVE, Constraint
 from posterity.distillation.pytrees import leaves
 from posterity.errors import UsageError
 
+Number = float | int | np.number | jax.Array
 StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A size, or a function from the number of the step to it."""
 
+
+def _is_schedule(value: Any) -> bool:
+    return callable(value) and getattr(type(value), "__hash__", None) is not None
+
+
+SCHEDULE = "a hashable function of the number of the step, as optax's or a frozen dataclass"
+STEP_SIZE = Constraint(
+    f"a positive number, or {SCHEDULE}", lambda x: _is_schedule(x) or POSITIVE.allows(x)
+).or_none()
 NONNEGATIVE = Constraint(
     "a number, not negative", lambda x: not isinstance(x, bool) and 0 <= float(x) < float("inf")
+)
+TEMPERATURE = Constraint(
+    f"a number that is not negative, or {SCHEDULE}",
+    lambda x: _is_schedule(x) or NONNEGATIVE.allows(x),
 )
 
 
@@ -49,7 +65,7 @@ class Polynomial:
         POSITIVE.check(a=self.a, b=self.b)
         NONNEGATIVE.check(gamma=self.gamma)
 
-    def __call__(self, step: Any) -> jax.Array:
+    def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         return jnp.float32(self.a) * (jnp.float32(self.b) + _number(step)) ** -float(self.gamma)
 
@@ -75,7 +91,7 @@ class Halving:
         POSITIVE.check(size=self.size)
         COUNT.check(every=self.every)
 
-    def __call__(self, step: Any) -> jax.Array:
+    def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         times = jnp.asarray(step, jnp.int32) // jnp.int32(self.every)
         return jnp.float32(self.size) * jnp.exp2(-times.astype(jnp.float32))
@@ -105,27 +121,22 @@ class Cyclical:
     def __post_init__(self) -> None:
         POSITIVE.check(size=self.size)
         COUNT.check(period=self.period)
-        NONNEGATIVE.check(least=self.least)
-        if self.least > self.size:
-            raise UsageError(
-                found=f"least={self.least!r} above size={self.size!r}",
-                expected="a least size that is at most the largest",
-                fix="Exchange them.",
-            )
+        between = lambda least: NONNEGATIVE.allows(least) and least <= self.size
+        Constraint(f"a number from 0 to the size, {self.size!r}", between).check(least=self.least)
 
-    def __call__(self, step: Any) -> jax.Array:
+    def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         within = (jnp.asarray(step, jnp.int32) % jnp.int32(self.period)).astype(jnp.float32)
         share = (1 + jnp.cos(within * jnp.float32(jnp.pi / self.period))) / 2
         return jnp.float32(self.least) + jnp.float32(self.size - self.least) * share
 
 
-def adam(rate: Any, steady: Any, steps: Any) -> optax.GradientTransformation:
+def adam(rate: Number, steady: Number, steps: Number) -> optax.GradientTransformation:
     """Adam at a rate that stays for ``steady`` of the steps, then falls to zero by half a cosine.
 
     All three may be traced.
     """
-    length = jnp.maximum(steps - steady, 1).astype(jnp.float32)
+    length = jnp.maximum(jnp.asarray(steps - steady), 1).astype(jnp.float32)
 
     def negative(count: Any) -> jax.Array:
         late = jnp.minimum(count - steady, length)
@@ -135,7 +146,7 @@ def adam(rate: Any, steady: Any, steps: Any) -> optax.GradientTransformation:
     return optax.chain(optax.scale_by_adam(), optax.scale_by_schedule(negative))
 
 
-def size_at(step_size: StepSize | None, step: Any) -> jax.Array:
+def size_at(step_size: StepSize | None, step: ArrayLike) -> jax.Array:
     """The size of step ``step``, as float32.
 
     Raises:
@@ -150,37 +161,16 @@ def size_at(step_size: StepSize | None, step: Any) -> jax.Array:
             expected="a size, or a schedule",
             fix="Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin.",
         )
-    found = step_size(step) if callable(step_size) else step_size
-    found = jnp.asarray(found).astype(jnp.float32)
-    if found.shape:
+    size = step_size(step) if callable(step_size) else step_size
+    size = jnp.asarray(size).astype(jnp.float32)
+    if size.shape:
         raise UsageError(
-            found=f"a schedule that gives an array of shape {found.shape}",
+            found=f"a schedule that gives an array of shape {size.shape}",
             expected="one number",
             fix="Give parameters sizes of their own by `scale` of the kernel's init.",
         )
-    return found
+    return size
 
 
-def check(step_size: Any, name: str = "step_size") -> None:
-    """Raise unless it is a positive number, a hashable schedule, or None.
-
-    Raises:
-        UsageError: which names the argument.
-    """
-    if step_size is None:
-        return
-    if not callable(step_size):
-        POSITIVE.check(**{name: step_size})
-        return
-    try:
-        hash(step_size)
-    except TypeError:
-        raise UsageError(
-            found=f"a schedule that is not hashable: {step_size!r}",
-            expected="one that is: kernels are keys of compiled programs",
-            fix="Use a function or a frozen dataclass.",
-        ) from None
-
-
-def _number(step: Any) -> jax.Array:
+def _number(step: ArrayLike) -> jax.Array:
     return jnp.asarray(step).astype(jnp.float32)

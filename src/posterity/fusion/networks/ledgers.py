@@ -35,14 +35,14 @@ def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers)
 
 def rebased(locals_: Sequence[Local], common: Network) -> tuple[str, ...]:
     """The sites whose own prior is not the common one."""
-    found = []
+    names = []
     for local in locals_:
         mine: Any = local.prior
         alike = (_alike([(common.layers, getattr(common, name))], mine.layers) for name in LEAVES)
         pairs = zip(alike, (getattr(mine, name) for name in LEAVES), strict=True)
         if not all(np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max()) for a, b in pairs):
-            found.append(local.name)
-    return tuple(sorted(found))
+            names.append(local.name)
+    return tuple(sorted(names))
 
 
 def _alike(leaves: Sequence[tuple[Layers, Array]], layers: Layers) -> Array:
@@ -124,20 +124,20 @@ def _owned(combined: Combined, index: int) -> Array:
 
 def _gained(combined: Combined, locals_: Sequence[Local]) -> Array:
     """What each site's posterior is surer of than its prior, where its first units went."""
-    layers, found = combined.layers, []
+    layers, gained = combined.layers, []
     _, before, size = layers.by_unit(0)
     for local, labels in zip(locals_, combined.labels[0], strict=True):
         known: Any = local.gained()
         own = local._replace(mean=known)  # placed like means
-        found.append(placed(own, 0, np.arange(before), labels, (before, size)).mean)
-    return np.stack(found)
+        gained.append(placed(own, 0, np.arange(before), labels, (before, size)).mean)
+    return np.stack(gained)
 
 
 def _rows(network: Network, index: int) -> tuple[Array, Array]:
     """Both leaves of a layer as rows of inputs, the bias last."""
-    found = []
+    both = []
     for name in LEAVES:
         own = network.layers.unravel(np.asarray(getattr(network, name)))[index]
         kernel = own["kernel"].reshape(-1, own["kernel"].shape[-1])
-        found.append(np.concatenate([kernel, own["bias"][None]]) if "bias" in own else kernel)
-    return found[0], found[1]
+        both.append(np.concatenate([kernel, own["bias"][None]]) if "bias" in own else kernel)
+    return both[0], both[1]

@@ -98,7 +98,7 @@ def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
 
 
 def _rows(local: Local, index: int, before: Array, size: int) -> tuple[Array, Array]:
-    found = []
+    both = []
     for kind in ("mean", "variance"):
         kernel, bias = local.incoming(index, kind)
         out = np.zeros((len(kernel), size, kernel.shape[2]))
@@ -109,8 +109,8 @@ def _rows(local: Local, index: int, before: Array, size: int) -> tuple[Array, Ar
         if index + 2 == len(local.layers):
             after, _ = local.incoming(index + 1, kind)
             rows.append(np.moveaxis(after, 1, 2).reshape(-1, kernel.shape[2]))
-        found.append(np.concatenate(rows).T)
-    return found[0], found[1]
+        both.append(np.concatenate(rows).T)
+    return both[0], both[1]
 
 
 def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Labels:
@@ -169,12 +169,12 @@ def in_order_of(network: Network, like: Network) -> Network:
 
 def _units(network: Network, index: int) -> tuple[Array, Array]:
     """Means and variances (units, d) of what belongs to each unit and has an order already."""
-    layers, found = network.layers, []
+    layers, both = network.layers, []
     for leaf in (network.mean, network.variance):
         arrays: Any = layers.unravel(np.asarray(leaf))
         own = [np.moveaxis(a, -1, 0).reshape(a.shape[-1], -1) for a in arrays[index].values()]
         if index + 2 == len(layers):
             kernel = arrays[index + 1]["kernel"].reshape(layers.by_unit(index + 1))
             own.append(np.moveaxis(kernel, 1, 0).reshape(kernel.shape[1], -1))
-        found.append(np.concatenate(own, axis=1))
-    return found[0], found[1]
+        both.append(np.concatenate(own, axis=1))
+    return both[0], both[1]
