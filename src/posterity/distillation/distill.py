@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import PyTree
 
 from posterity import checkpoint as checkpoints
 from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint, renamed
@@ -206,7 +207,7 @@ class Run:
     tolerance: float
     key: jax.Array
 
-    def start(self, teacher: Any) -> State:
+    def start(self, teacher: PyTree) -> State:
         """The state before the first step, for a teacher in this state."""
         return online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
 
@@ -226,7 +227,7 @@ class Run:
 
 
 def set_up(
-    teacher: Any,
+    teacher: PyTree,
     student: Any = None,
     *,
     key: jax.Array,
