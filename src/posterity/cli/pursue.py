@@ -21,7 +21,7 @@ from posterity.cli.options import (
     verb,
     words,
 )
-from posterity.cli.report import MOST_ROWS, Data, group, number, status_of, table, told_status
+from posterity.cli.report import MOST_ROWS, Data, group, number, status_of, told_status
 from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
 from posterity.cli.streams import bar
 from posterity.errors import ConvergenceWarning, UsageError
@@ -68,8 +68,10 @@ OPTIONS = (
 
 
 def _report(data: Data) -> Any:
+    from rich.table import Table
+
     trace = data["trace"]
-    rows = table(*COLUMNS, plain=True)
+    rows = Table(*COLUMNS, box=None, padding=(0, 1, 0, 0))  # which fits 80 letters
     for row in trace[-MOST_ROWS:]:
         rows.add_row(
             str(row["components"]),
