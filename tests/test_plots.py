@@ -144,7 +144,7 @@ def test_strength_of_each_match_is_seen():
     assert count == {
         Kind.FIRM: 2,
         Kind.LIKELY: 1,
-        Kind.DOUBTFUL: 1,
+        Kind.AMBIGUOUS: 1,
         Kind.ALONE: 1,
         Kind.ABSENT: 4,
         Kind.UNKNOWN: 0,
@@ -163,7 +163,7 @@ def test_strength_of_each_match_is_seen():
 
 def test_a_doubtful_picture_has_a_broken_frame(images):
     pictures = {site: np.ones((len(own), 2, 2)) for site, own in three().matching.items()}
-    frames = coloured(plot_matching(three(), images=pictures), Kind.DOUBTFUL)
+    frames = coloured(plot_matching(three(), images=pictures), Kind.AMBIGUOUS)
     assert [(frame.get_linestyle(), frame.get_fill()) for frame in frames] == [((0, (2, 1)), False)]
 
 
@@ -179,7 +179,7 @@ def test_two_components_of_a_site_share_a_cell():
     figure = plot_matching(twice)
     assert "0,1" in texts(figure)
     # The weaker of them is seen.
-    assert len(coloured(figure, Kind.DOUBTFUL)) == 1
+    assert len(coloured(figure, Kind.AMBIGUOUS)) == 1
     pictures = {"a": np.ones((2, 3, 3)), "b": np.ones((1, 3, 3))}
     assert len(plot_matching(twice, images=pictures).axes[0].images) == 3
 
@@ -229,9 +229,9 @@ def test_many_sites_are_counted_in_bars_by_strength(sites, lines):
     # Bars stand on one foot, as high as there are sites of their colour.
     height = {name: y for y, name in rows(figure).items()}
     foot, top = height["0 sites"], height[f"all {sites}"]
-    bars = [p for p in coloured(figure, Kind.DOUBTFUL) if p.get_y() < foot]
+    bars = [p for p in coloured(figure, Kind.AMBIGUOUS) if p.get_y() < foot]
     heights = [round(bar.get_height() / (foot - top) * sites) for bar in bars]
-    doubtful = (matches.kinds == Kind.DOUBTFUL).sum(0)
+    doubtful = (matches.kinds == Kind.AMBIGUOUS).sum(0)
     assert sorted(heights) == sorted(doubtful)
     (idle,) = (p for p in figure.axes[0].patches if p.get_x() + 0.4 > 6 and top < p.get_y() < foot)
     assert to_hex(idle.get_fc()) == PALE

@@ -17,7 +17,7 @@ kind = "gossip"
 graph = "ring"
 steps = 30
 [output]
-ledger = "shared.safetensors"
+file = "shared.safetensors"
 history = "history.jsonl"
 """
 COUNTS = {"north": [3, 0, 2], "south": [5, 5], "east": [1, 2, 0, 4]}
@@ -33,7 +33,7 @@ file = "prior.safetensors"
 [schedule]
 steps = 2
 [output]
-ledger = "coupled.safetensors"
+file = "coupled.safetensors"
 """
 NETWORK = LOGISTIC.replace(
     'kind = "logistic-regression"', 'kind = "network"\nwidth = 3\nlikelihood = "bernoulli"'

@@ -23,7 +23,7 @@ sys.argv = ["posterity"]
 try:
     main()
 except SystemExit as end:
-    heavy = {"jax", "numpy", "scipy", "networkx", "msgspec"} & set(sys.modules)
+    heavy = {"jax", "numpy", "scipy", "networkx"} & set(sys.modules)
     print(end.code, sorted(heavy))
 """
 

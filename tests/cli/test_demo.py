@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.commands import document, fail, succeed
+from cli.commands import document, fail
 
 import posterity
-from posterity.adapters.sklearn import to_estimator
-from posterity.cli import digits
+from posterity.cli import demo
 from posterity.families import Dirichlet, NormalWishart, Plate
 from posterity.ledger import Ledger
 
@@ -47,75 +46,64 @@ def reports(tmp_path_factory):
 def test_fusing_files_comes_close_to_pooling_data(reports):
     assert np.mean([report["ratio"] for report in reports]) >= GOAL
     for report in reports:
-        sites, fused, pooled = report["sites"], report["fused"], report["pooled"]
+        sites, fused = report["sites"].values(), report["fused"]
         assert fused["mutual_information"] > 1.2 * max(row["mutual_information"] for row in sites)
-        assert fused["log_density"] > max(row["log_density"] for row in sites) + 2
-        assert fused["log_density"] > pooled["log_density"] - 1
         # The number of components is found: not the union's, and enough for ten digits.
         assert 10 <= fused["components"] < sum(row["components"] for row in sites) / 2
-
-
-@pytest.mark.slow
-def test_no_site_has_seen_all_digits_and_every_digit_is_somewhere(reports):
-    for report in reports:
-        sites = report["sites"]
+        # No site has seen all digits, and every digit is somewhere.
         assert all(4 <= len(row["digits"]) <= 6 for row in sites)
         assert {digit for row in sites for digit in row["digits"]} == set(range(10))
-        assert sum(row["images"] for row in sites) == report["fused"]["images"] == 1347
+        assert sum(row["images"] for row in sites) == fused["images"] == 1347
 
 
 @pytest.mark.slow
 def test_files_are_what_was_fused(reports):
     folder, files = Path(reports[0]["folder"]), reports[0]["files"]
     assert {path.name for path in folder.iterdir()} == set(files)
-    assert {"matching.png", "report.json", "fused.safetensors"} < set(files)
+    assert set(demo.FILES) < set(files)
     assert (folder / "matching.png").read_bytes().startswith(b"\x89PNG")
-
     fused = posterity.load(folder / "fused.safetensors")
     assert list(fused.sites) == [f"site-{letter}" for letter in "abcdef"]
     # Any site can be taken out again.
     assert "site-b" not in fused.forget("site-b").sites
     seen = posterity.inspect(folder / "site-a.safetensors").provenance["digits"]
-    assert seen == " ".join(map(str, reports[0]["sites"][0]["digits"]))
-    data = digits.deal(0, 6)
-    assert to_estimator(fused).predict(data.held_out).shape == data.truth.shape
+    assert seen == " ".join(map(str, reports[0]["sites"]["site-a"]["digits"]))
 
 
 @pytest.mark.slow
-def test_people_programs_and_the_file_are_told_the_same(reports, monkeypatch):
+def test_people_programs_and_the_file_are_told_the_same(reports, capsys):
+    from rich.console import Console
+
     report = reports[0]
     written = json.loads((Path(report["folder"]) / "report.json").read_text())
     assert written.items() <= report.items()
-    monkeypatch.setattr(digits, "run", lambda output, seed: written)
-    page = succeed("demo", COLUMNS="120").stdout
+    Console(width=120).print(demo._report(report))
+    page = capsys.readouterr().out
     assert f"{report['fused']['mutual_information']:.3f}" in page
     assert "site-f" in page and f"{report['ratio']:.0%}" in page
     # Each file is named, and what it is.
-    listed = page.split("Wrote to the folder posterity-demo:\n")[1].splitlines()
-    assert [line.split()[0] for line in listed] == report["files"]
-    assert all(len(line.split()) > 3 for line in listed)
+    listed = page.split("Wrote to the folder")[1].splitlines()[1:]
+    assert sorted(line.split()[0] for line in listed if len(line.split()) > 3) == report["files"]
 
 
 def test_deals_each_image_once():
-    data = digits.deal(0, 4)
-    assert list(data.seen) == ["site-a", "site-b", "site-c", "site-d"]
-    everything = np.concatenate([data.together, data.held_out])
-    again = np.concatenate([digits.deal(1, 3).together, digits.deal(1, 3).held_out])
-    assert everything.shape == again.shape
-    np.testing.assert_array_equal(np.sort(everything, axis=0), np.sort(again, axis=0))
+    data, other = demo.deal(0, 4), demo.deal(1, 3)
+    assert list(data.images) == ["site-a", "site-b", "site-c", "site-d"]
+    both = [np.concatenate([*deal.images.values(), deal.held_out]) for deal in (data, other)]
+    np.testing.assert_array_equal(*(np.sort(images, axis=0) for images in both))
 
 
 def test_a_component_is_drawn_as_the_mean_of_its_images(tmp_path, monkeypatch):
     drawn = {}
-    monkeypatch.setattr(digits, "plot_matching", lambda *_, **options: drawn.update(options))
+    monkeypatch.setattr("posterity.plots.plot_matching", lambda *_, **told: drawn.update(told))
     # Two components far apart, which part the zeros from the sixes.
-    means = [digits.features(picture[None])[0] for picture in PICTURES]
+    means = [demo.features(picture[None])[0] for picture in PICTURES]
     ledgers = {"a": pair("a", means, 3.0), "b": pair("b", means, 4.0)}
     images = {name: np.repeat(PICTURES, 3, 0) for name in ledgers}
     fusion = posterity.fuse(ledgers, rule="product")
-    x = digits.features(np.repeat(PICTURES, 4, 0))
-    data = digits.Deal({"a": [0, 6], "b": [0, 6]}, images, x, np.repeat([0, 6], 4))
-    digits.draw(fusion, ledgers, data, tmp_path / "matching.png")
+    held_out = np.repeat(PICTURES, 4, 0)
+    data = demo.Deal({"a": [0, 6], "b": [0, 6]}, images, held_out, np.repeat([0, 6], 4))
+    demo.draw(fusion, ledgers, data, tmp_path / "matching.png")
     for site, label in fusion.matching.items():
         np.testing.assert_allclose(drawn["images"][site], PICTURES, atol=1e-9)
         np.testing.assert_allclose(drawn["fused_images"][label], PICTURES, atol=1e-9)

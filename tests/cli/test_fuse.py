@@ -117,15 +117,17 @@ def test_sites_without_a_scale_are_told_of(files):
         members = posterity.DiagonalGaussian.from_standard(mean, np.ones(mean.shape))
         posterity.save(Plate(members), f"{name}.safetensors")
     arguments = ("fuse", "a.safetensors", "b.safetensors", "-o", "out.safetensors")
-    assert document(*arguments)["plates"][""]["identified"] is False
-    assert "Not identified" in succeed(*arguments).stdout
+    data = document(*arguments, code=9)
+    assert data["plates"][""]["identified"] is False and data["status"]["reasons"]
+    result = call(*arguments)
+    assert (result.exit_code, "Not identified" in result.stdout) == (9, True)
 
 
 def test_doubtful_matches_are_listed_and_not_warned_of_twice(files):
     posterity.save(ledger("t\x1bhin", 1.5, 5.0), "t.safetensors")
     arguments = ("fuse", "n.safetensors", "s.safetensors", "t.safetensors", "-o", "out.safetensors")
-    result, found = succeed(*arguments), document(*arguments)["plates"][""]
-    assert result.stderr == ""
+    result, found = call(*arguments), document(*arguments, code=9)["plates"][""]
+    assert (result.exit_code, result.stderr) == (9, "")
     doubtful = [row for row in found["doubtful"] if row["site"] == "t\x1bhin"]
     assert [row["component"] for row in doubtful] == [0]
     assert doubtful[0]["margin"] < 3
@@ -191,7 +193,7 @@ def test_help_has_every_choice():
 @pytest.mark.parametrize(
     "arguments, code, words",
     [
-        ("", 2, "missing argument"),
+        ("", 2, "no posteriors"),
         ("n.safetensors", 2, "1 site"),
         ("n.safetensors n.safetensors", 2, "two files of site 'north'"),
         ("plain.safetensors sub/plain.safetensors", 2, "two files of site 'plain'"),
@@ -199,10 +201,10 @@ def test_help_has_every_choice():
         ("n.safetensors s.safetensors --rule other", 2, "'other'"),
         ("n.safetensors s.safetensors --divergence other", 2, "'other'"),
         ("n.safetensors s.safetensors --matching other", 2, "'other'"),
-        ("n.safetensors s.safetensors --weight north", 2, "--weight north; SITE=W"),
-        ("n.safetensors s.safetensors --weight =1", 2, "--weight =1; SITE=W"),
-        ("n.safetensors s.safetensors --weight north=x", 2, "--weight north=x; SITE=W"),
-        ("n.safetensors s.safetensors --weight south=1 --weight south=1", 2, "once a site"),
+        ("n.safetensors s.safetensors --weight north", 2, "--weight north; SITE=X"),
+        ("n.safetensors s.safetensors --weight =1", 2, "--weight =1; SITE=X"),
+        ("n.safetensors s.safetensors --weight north=x", 2, "--weight.north = 'x'; a number"),
+        ("n.safetensors s.safetensors --weight south=1 --weight south=1", 2, "once a name"),
         ("n.safetensors s.safetensors --weight north=1", 2, "south"),
         ("n.safetensors s.safetensors --weight north=nan --weight south=1", 2, "nan"),
         ("n.safetensors s.safetensors --weight north=0 --weight south=1", 2, "0.0"),

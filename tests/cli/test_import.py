@@ -89,10 +89,10 @@ def test_a_covariance_by_name():
         ("import north.csv -o n.safetensors --flat-prior", 2, "--flat-prior without --site"),
         ("import north.csv -o n.safetensors --site n", 2, "--flat-prior; neither a prior"),
         ("import north.csv -o n.safetensors --site ''", 2, "--site"),
-        ("import north.csv -o n.safetensors --family t", 2, "family='t'; north.csv"),
+        ("import north.csv -o n.safetensors --family t", 2, "--family = 't'; 'gamma'"),
         ("import north.csv -o n.safetensors --family gamma", 3, "'bp'; north.csv"),
         ("import north.csv -o n.safetensors --decimal .", 5, "line 2; 'mean'"),
-        ("import north.csv -o n.safetensors --decimal x", 2, "decimal='x'"),
+        ("import north.csv -o n.safetensors --decimal x", 2, "--decimal = 'x'"),
         ("import bad.csv -o n.safetensors", 5, "bad.csv; line 2; column 'sd'"),
         ("export north.safetensors -o n.xlsx", 2, ".csv or .json"),
         ("export north.safetensors -o n.csv --covariance n.csv", 2, "another output too"),
@@ -120,9 +120,9 @@ def test_what_has_no_table_is_refused_and_leaves_nothing_behind():
 
 
 def test_the_report_waits_for_no_numbers():
-    code = "import sys, posterity.cli.report.imports, posterity.cli.report.export as e; "
+    code = "import sys, posterity.cli.imports, posterity.cli.export; "
     done = subprocess.run(
-        [sys.executable, "-c", code + "print({'jax', 'numpy'} & set(sys.modules), e.text)"],
+        [sys.executable, "-c", code + "print({'jax', 'numpy'} & set(sys.modules))"],
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.stdout.startswith("set()"), done.stderr

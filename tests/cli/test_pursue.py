@@ -10,7 +10,9 @@ import pytest
 from cli.commands import call, contents, document, refuse
 
 import posterity
-from posterity.cli.config.pursuit import load_job
+from posterity.cli.jobs import problem_of
+from posterity.cli.options import read
+from posterity.cli.pursue import OPTIONS, arguments_of, target_of
 from posterity.families import Mixture
 from posterity.models import LogisticRegression
 from posterity.pursuit import Best, Fixed, Flatness, Joint
@@ -34,9 +36,15 @@ attempts = 2
 finalists = 1
 samples = 256
 [output]
-posterior = "out.safetensors"
+file = "out.safetensors"
 """
 SHORT = CONFIG.replace("components = 2", "components = 3").replace('"diagonal"', '"full"')
+
+
+def configured():
+    """The target and the arguments that the configuration describes."""
+    settings = read(OPTIONS, {}, Path("pursuit.toml"))
+    return target_of(settings, problem_of(settings)), arguments_of(settings)
 
 
 @pytest.fixture
@@ -55,8 +63,7 @@ def folder(tmp_path):
 def test_pursuing_is_what_the_library_does(folder):
     """And a posterior that is full of correlations is not what two diagonal components can be."""
     data = document("pursue", "pursuit.toml", "--plot", "grown.png", code=9)
-    job = load_job(Path("pursuit.toml"))
-    target, base = job.target, job.base
+    target, base = configured()[0], "diagonal"
     assert isinstance(target, Joint) and isinstance(target.model, LogisticRegression)
     found = posterity.pursue(
         target, base, key=jax.random.key(2), components=2, schedule=Fixed(1.0), polish=None,
@@ -74,7 +81,6 @@ def test_pursuing_is_what_the_library_does(folder):
     assert about.digest == data["digest"]
     assert json.loads(about.provenance["coefficients"]) == ["intercept", "age", "dose"]
     assert about.provenance["status"] == str(found.status)
-    assert not Path("out.partial.safetensors").exists()
     told = document("inspect", "out.safetensors")["family"]
     assert told["components"] == 2 and sum(told["expected_weights"]) == pytest.approx(1)
 
@@ -82,22 +88,24 @@ def test_pursuing_is_what_the_library_does(folder):
 @pytest.mark.slow
 def test_what_people_read(folder):
     Path("pursuit.toml").write_text(SHORT + 'plot = "grown.png"\n')
-    Path("out.partial.safetensors").write_text("of an earlier call")
     result = call("pursue", "pursuit.toml")
     assert result.exit_code == 0, result.stderr
     assert "Pursued the posterior of a logistic-regression by full components" in result.stdout
     assert "components ELBO" in result.stdout and "The mixture has converged" in result.stdout
     assert "Wrote the mixture of " in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert Path("grown.png").exists() and not Path("out.partial.safetensors").exists()
+    assert Path("grown.png").exists()
 
 
-def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
+def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch):
+    document("pursue", "pursuit.toml", code=9)
+    whole, checkpoint = posterity.load("out.safetensors"), Path("out.safetensors.checkpoint")
+    Path("out.safetensors").unlink()
     real = posterity.pursue
 
     def interrupted(*arguments, progress, **options):
         def noted(now):
-            if now.step == 2:
+            if now.step == 1:
                 signal.raise_signal(signal.SIGINT)
             progress(now)
 
@@ -107,15 +115,14 @@ def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
         patch.setattr(posterity, "pursue", interrupted)
         result = call("pursue", "pursuit.toml")
     assert (result.exit_code, result.stdout) == (130, "")
-    assert "2 components that were found are in out.partial.safetensors" in result.stderr
-    assert not Path("out.safetensors").exists()
-    assert posterity.load("out.partial.safetensors").size == 2
-    assert posterity.inspect("out.partial.safetensors").provenance["status"] == "interrupted"
-    assert not list(Path().glob("*.tmp"))
+    assert checkpoint.exists() and not Path("out.safetensors").exists()
+    document("pursue", "pursuit.toml", code=9)
+    assert posterity.load("out.safetensors") == whole
+    assert not checkpoint.exists() and not list(Path().glob("*.tmp"))
 
 
 @pytest.mark.parametrize(
-    "said, schedule",
+    "said, temper",
     [
         ("1.7", Fixed(1.7)),
         ("2", Fixed(2.0)),
@@ -126,39 +133,39 @@ def test_what_an_interrupted_pursuit_found_is_kept(folder, monkeypatch):
         ('{kind = "flatness", share = 0.2}', Flatness(0.2)),
     ],
 )
-def test_rules_by_name(said, schedule, folder):
+def test_rules_by_name(said, temper, folder):
     Path("pursuit.toml").write_text(CONFIG.replace("schedule = 1.0", f"schedule = {said}"))
-    assert load_job(Path("pursuit.toml")).options["schedule"] == schedule
+    assert configured()[1]["schedule"] == temper
 
 
 def test_a_schedule_and_everything_else(folder):
-    rows = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\nweights = "line"'
-    changed = CONFIG.replace("schedule = 1.0", rows).replace('"none"', '"end"')
+    schedule = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\n'
+    schedule += 'weights = "line"'
+    changed = CONFIG.replace("schedule = 1.0", schedule).replace('"none"', '"end"')
     Path("pursuit.toml").write_text(changed)
-    job = load_job(Path("pursuit.toml"))
-    schedule = job.options.pop("schedule")
-    assert [schedule.values(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
+    target, arguments = configured()
+    temper = arguments.pop("schedule")
+    assert [temper.values(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
         (1.0,),
         (0.8,),
         (0.8,),
         (0.8,),
     ]
-    assert job.target.records == 40 and job.target.batch_size == 10
-    assert job.options == {
+    assert target.records == 40 and target.batch_size == 10
+    assert arguments == {
+        "base": "diagonal",
         "components": 2, "weights": "line", "polish": "end", "attempts": 2, "finalists": 1,
         "samples": 256,
     }  # fmt: skip
-    plain = '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nposterior = "a.st"\n'
+    plain = '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nfile = "a.st"\n'
     Path("pursuit.toml").write_text(plain)
-    job = load_job(Path("pursuit.toml"))
-    assert (job.base, job.options) == ("diagonal", {"polish": "each"})
-    assert job.partial.name == "a.partial.st"
+    assert configured()[1] == {"base": "diagonal", "polish": "each"}
 
 
 @pytest.mark.parametrize(
     "old, new, code, words",
     [
-        ("[pursuit]", "[pursue]", 2, "pursue; docs/pursue.md"),
+        ("[pursuit]", "[pursue]", 2, "pursue; nothing is known"),
         ('base = "diagonal"', 'base = "round"', 2, "pursuit.base = 'round'"),
         ("components = 2", "components = 0", 2, "pursuit.components = 0"),
         ("schedule = 1.0", "schedule = -1.0", 2, "pursuit.schedule"),
@@ -171,14 +178,14 @@ def test_a_schedule_and_everything_else(folder):
             2,
             "table [pursuit.schedule]",
         ),
-        ("schedule = 1.0", 'schedule = {kind = "best", share = 1}', 2, "share; docs/pursue.md"),
+        ("schedule = 1.0", 'schedule = {kind = "best", share = 1}', 2, "share; [pursuit.schedule]"),
         ("schedule = 1.0", 'schedule = {kind = "schedule", values = [0]}', 2, "a positive number"),
         ('polish = "none"', 'polish = "often"', 2, "pursuit.polish = 'often'; each"),
         ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; pursuit.toml"),
         ('target = "sick"', 'target = "well"', 4, "'well'; model.target"),
         ("variance = 4.0", "", 2, "prior.variance"),
-        ('posterior = "out.safetensors"', 'posterior = "sick.csv"', 2, "one of the inputs"),
-        ('posterior = "out.safetensors"', "", 2, "output.posterior"),
+        ('file = "out.safetensors"', 'file = "sick.csv"', 2, "one of the inputs"),
+        ('file = "out.safetensors"', "", 2, "output.file"),
         ("[output]", '[output]\nplot = "grown.gif"', 2, "grown.gif; .png"),
     ],
 )

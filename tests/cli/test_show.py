@@ -80,7 +80,7 @@ def test_csv(shown):
     posterity.save(named, "named.safetensors")
     text = succeed("show", "named.safetensors", "--csv").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert [row["name"] for row in rows] == ['a "b", c', "=d\nnext"]
+    assert [row["name"] for row in rows] == ['a "b", c', "'=d\nnext"], "no formula"
     assert float(rows[0]["mean"]) == shown.posterior.mean[0]
     pulls = list(csv.DictReader(io.StringIO(
         succeed("show", "ledger.safetensors", "--site", "north", "--csv").stdout)))  # fmt: skip

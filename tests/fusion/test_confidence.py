@@ -114,7 +114,7 @@ def test_confidence_does_not_depend_on_order_and_names(seed: int) -> None:
 def test_the_component_between_two_others_is_the_doubtful_one() -> None:
     sites = {name: plate(0.0, 1.0) for name in "abcd"} | {"e": plate(3.0, 0.45)}
     fused = fuse(sites)
-    assert fused.plate.doubtful() == [("e", 1, fused.margins["e"][1])]
+    assert fused.plate.ambiguous() == [("e", 1, fused.margins["e"][1])]
     (words,) = said(sites)
     assert "are 1 of 10 matches, component 1 of 'e'" in words
 
@@ -146,7 +146,7 @@ def test_an_alignment_that_kept_no_components_knows_no_margins() -> None:
     streamed = Alignment(labels, components=2, cost=0.0, trace=(0.0,))
     assert all(np.isnan(margins).all() for margins in streamed.margins.values())
     assert streamed.components_evidence == {} and streamed.left == np.inf
-    assert streamed.doubts() == ["how sure the matches are was not looked for"]
+    assert streamed.reasons() == ["how sure the matches are was not looked for"]
 
 
 # --- the number of components --------------------------------------------------------------------
@@ -233,5 +233,5 @@ def test_the_status_says_what_hangs_on_little():
     with pytest.warns(IdentificationWarning):
         unsure = fuse([plate(0.0), plate(0.3)])
     assert unsure.status.state == "not converged"
-    assert unsure.status.reasons == tuple(unsure.plate.doubts())
+    assert unsure.status.reasons == tuple(unsure.plate.reasons())
     assert unsure.status.reasons

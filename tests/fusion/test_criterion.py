@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from posterity import NormalWishart
+from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import Clustering, LocalComponents, polish, refine
 from posterity.fusion.criterion import Criterion, buffet
 from posterity.fusion.geometry import Points
-from posterity.fusion.search import agglomerate, drop, search, split
+from posterity.fusion.search import drop, search, split
 
 
 def local_components(

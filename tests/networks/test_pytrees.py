@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -145,6 +146,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[PosterityError], str]] = {
         StructureError, "count",
     ),
     "a bare array": (lambda: np.ones((2, 2)), StructureError, "the whole tree"),
+    "tensors": (
+        lambda: {"0.weight": SimpleNamespace(shape=(2, 2), dtype="torch.float32")},
+        StructureError, r"torch\.float32 of shape .*\.numpy\(\)",
+    ),
     "a strange bias": (
         lambda: {"a": {"kernel": np.ones((2, 3)), "bias": np.ones(4)}}, StructureError, "a/bias",
     ),

@@ -21,7 +21,7 @@ from posterity.fusion.networks.fuse import Search, widths_wanted
 from posterity.fusion.networks.locals import Labels, in_order
 from posterity.fusion.networks.targets import Targets
 from posterity.fusion.rules import Rule
-from posterity.fusion.sites import read_sites
+from posterity.fusion.sites import Site
 from posterity.ledger import Ledger
 
 NEW = 1e-9
@@ -120,8 +120,8 @@ def fused_by(
     matching: Matching = Matching.EVIDENCE,
 ) -> Network:
     """The barycenter at this width, or of the width that the matching finds."""
-    read = read_sites(sites)
-    locals_ = in_order(read, np.ones(len(read)))
+    held = {name: Site(ledger.posterior, ledger.prior) for name, ledger in sites.items()}
+    locals_ = in_order(held, np.ones(len(held)))
     search = kind(locals_, Options(refit=refit), Divergence.REVERSE, matching)
     combined = search.build(None if width is None else widths_wanted(width, locals_))
     return search.result(combined, {}, Rule.BARYCENTER, None).posterior

@@ -32,7 +32,7 @@ SMALL = 1e-3
 """hmmlearn's default scale of the prior."""
 GAUSSIAN = ("means", "beta", "dof", "scale")
 """hmmlearn's names of what :class:`Gaussians` holds."""
-DETERMINED = ("n_components", "n_features")
+DETERMINED = ("n_components", "n_features", "covariance_type")
 """Constructor arguments that a posterior and its prior settle, beside those of the prior."""
 
 
@@ -127,7 +127,6 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     check_undetermined(parameters, (*DETERMINED, *priors))
     own, kind = _parts(q), categorical
     if not isinstance(members, Dirichlet):
-        check_undetermined(parameters, ("covariance_type",))
         kind, full = gaussian, isinstance(members, NormalWishart)
         parameters["covariance_type"] = "full" if full else "diag"
     start = _default_prior(q, own) if prior is None else _parts(at_rest(prior))

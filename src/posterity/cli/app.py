@@ -43,7 +43,7 @@ Exit codes:
   6    a change that a ledger's history forbids
   7    an optional dependency that is not installed
   8    a site that could not do its part of a federation
-  9    a posterior or student that has not converged: written, or no receipt is given of it
+  9    a result that has not converged: written, or no receipt is given of it
   1    any other error that posterity raises on purpose
   70   an unexpected error; set POSTERITY_DEBUG=1 to see the traceback
   130  interrupted

@@ -1,5 +1,6 @@
 """``posterity diff``: how far two files are from each other."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,11 +8,16 @@ import typer
 
 from posterity.cli import files
 from posterity.cli.app import app, example
-from posterity.cli.report.numbers import number
+from posterity.cli.failures import printable
+from posterity.cli.report import MOST_ROWS, Data, group, number, short, table
 from posterity.cli.streams import Json, present
 
 if TYPE_CHECKING:
     from posterity.fusion.diff import BlockDiff, Divergences, PlateDiff
+
+
+MOST_SHIFTS = 5
+"""Coordinates whose shift is told."""
 
 
 @app.command(epilog=example("posterity diff before.safetensors after.safetensors"))
@@ -21,10 +27,10 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Compare two files: KL divergence in nats, block by block, components matched."""
-    present(lambda: _diff(a, b), "diff", as_json)
+    present(lambda: _diff(a, b), _report, as_json)
 
 
-def _diff(a: Path, b: Path) -> dict[str, Any]:
+def _diff(a: Path, b: Path) -> Data:
     from posterity.artifact.aligned import aligned, listed, unnamed
     from posterity.fusion.diff import diff
 
@@ -43,15 +49,15 @@ def _diff(a: Path, b: Path) -> dict[str, Any]:
     }
 
 
-def _block(block: "BlockDiff") -> dict[str, Any]:
+def _block(block: "BlockDiff") -> Data:
     plate = {} if block.plate is None else _plate(block.plate)
-    shifts = {} if block.shifts is None else {
-        "shifts": {name: number(value) for name, value in block.shifts.items()}
-    }  # fmt: skip
-    return {"family": block.family, **_both(block.kl), **plate, **shifts}
+    data = {"family": block.family, **_both(block.kl), **plate}
+    if block.shifts is not None:
+        data["shifts"] = {name: number(value) for name, value in block.shifts.items()}
+    return data
 
 
-def _plate(plate: "PlateDiff") -> dict[str, Any]:
+def _plate(plate: "PlateDiff") -> Data:
     return {
         "components": [{"a": pair.a, "b": pair.b, **_both(pair.kl)} for pair in plate.pairs],
         "weights": None if plate.weights is None else _both(plate.weights),
@@ -60,9 +66,69 @@ def _plate(plate: "PlateDiff") -> dict[str, Any]:
     }
 
 
-def _alone(weights: dict[int, float]) -> list[dict[str, Any]]:
+def _alone(weights: dict[int, float]) -> list[Data]:
     return [{"component": k, "expected_weight": number(w)} for k, w in weights.items()]
 
 
 def _both(kl: "Divergences") -> dict[str, float | None]:
     return {"kl_ab": number(kl.ab), "kl_ba": number(kl.ba)}
+
+
+# --- what people are told ------------------------------------------------------------------------
+
+
+MOST_SHIFTS = 5
+"""Coordinates whose shift is told."""
+
+
+def _report(data: Data) -> Any:
+    """One table, and whose data went into which."""
+    rows = table("block", "in a", "in b", "KL(a || b)", "KL(b || a)")
+    for path, block in data["blocks"].items():
+        rows.add_row(printable(path) or block["family"], "", "", *_cells(block))
+        for row in _plate_rows(block):
+            rows.add_row("", *row)
+    rows.add_section()
+    rows.add_row("total, in nats", "", "", *_cells(data))
+    if data["standard_errors"]:
+        rows.add_row("standard error", "", "", *_cells(data["standard_errors"]))
+    sites = [(name, data[f"sites_{name}"]) for name in "ab" if data[f"sites_{name}"] is not None]
+    lines = [f"sites of {name}: {', '.join(found) or 'none'}" for name, found in sites]
+    moved = {path: block.get("shifts") for path, block in data["blocks"].items()}
+    lines += [_moved(path, shifts) for path, shifts in moved.items() if shifts]
+    return group(rows, *map(printable, lines))
+
+
+def _moved(path: str, shifts: dict[str, float | None]) -> str:
+    """The coordinates whose means moved most, in standard deviations of a."""
+    far = lambda name: -math.inf if shifts[name] is None else -abs(shifts[name] or 0.0)
+    most = sorted(shifts, key=far)[:MOST_SHIFTS]
+    told = ", ".join(f"{name} {short(shifts[name])}" for name in most)
+    more = f", and {len(shifts) - len(most)} more" if len(shifts) > len(most) else ""
+    return f"means{f' of {path}' if path else ''} from a to b, in sd of a: {told}{more}"
+
+
+def _plate_rows(block: Data) -> list[tuple[str, ...]]:
+    pairs, only_a, only_b = (block.get(n, []) for n in ("components", "only_in_a", "only_in_b"))
+    rows = [(str(pair["a"]), str(pair["b"]), *_cells(pair)) for pair in _farthest(pairs)]
+    if block.get("weights"):
+        rows.append(("weights", "weights", *_cells(block["weights"])))
+    rows += [(_weighted(lone), "-", "only in a", "") for lone in only_a[:MOST_ROWS]]
+    rows += [("-", _weighted(lone), "only in b", "") for lone in only_b[:MOST_ROWS]]
+    hidden = sum(max(0, len(found) - MOST_ROWS) for found in (pairs, only_a, only_b))
+    return [*rows, (f"and {hidden} more", "", "", "")] if hidden else rows
+
+
+def _farthest(pairs: list[Data]) -> list[Data]:
+    """The pairs that differ most, in their order; what overflowed differs most of all."""
+    size = lambda pair: sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
+    kept = sorted(range(len(pairs)), key=lambda i: -size(pairs[i]))[:MOST_ROWS]
+    return [pairs[i] for i in sorted(kept)]
+
+
+def _weighted(lone: Data) -> str:
+    return f"{lone['component']} (weight {short(lone['expected_weight'])})"
+
+
+def _cells(data: Data) -> tuple[str, str]:
+    return short(data["kl_ab"]), short(data["kl_ba"])

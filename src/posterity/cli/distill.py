@@ -1,185 +1,175 @@
 """``posterity distill``: one small network that predicts as a posterior does."""
 
-import functools
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
-from posterity.cli.failures import stopped
-from posterity.cli.networks import Likelihood
-from posterity.cli.report.numbers import number
-from posterity.cli.streams import Json, bar, present
-from posterity.errors import ConvergenceError, ConvergenceWarning, UsageError
-from posterity.interrupts import Watch, deferred
+from posterity.cli.failures import printable
+from posterity.cli.options import (
+    COUNT,
+    FILE,
+    FLAG,
+    NATURAL,
+    NUMBERS,
+    POSITIVE,
+    TABLE,
+    TEXT,
+    WEIGHT,
+    Option,
+    Settings,
+    either,
+    list_of,
+    verb,
+    words,
+)
+from posterity.cli.report import Data, alarming, group, number, sentence, status_of
+from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
+from posterity.cli.streams import bar
+from posterity.errors import ConvergenceWarning
+from posterity.interrupts import deferred
 
 if TYPE_CHECKING:
-    from posterity.cli.jobs import Job, Options
+    from posterity.cli.jobs import Distilled
     from posterity.distillation import Distillation
     from posterity.status import Progress
 
-CONFIG = ".toml"
-"""How the name of a configuration ends."""
+OPTIONS = (
+    DATA,
+    *NETWORK,
+    Option("sampler.kernel", words("sgld", "preconditioned-sgld", "sghmc"), "Of the chains.",
+           default="sgld"),
+    Option("sampler.step_size", either(POSITIVE, TABLE), "A number, or a schedule by its kind."),
+    Option("sampler.noise", TEXT, "How a kernel draws it.", "--sampler-noise"),
+    Option("sampler.friction", POSITIVE, "Of sghmc."),
+    Option("sampler.decay", WEIGHT, "Of preconditioned-sgld."),
+    Option("sampler.floor", POSITIVE, "Of preconditioned-sgld."),
+    Option("sampler.chains", COUNT, "Side by side."),
+    Option("sampler.batch_size", COUNT, "Records a step of a chain.", "--sampler-batch-size"),
+    Option("sampler.thin", COUNT, "Steps from one draw to the next."),
+    Option("sampler.climb", NATURAL, "Steps of optimisation before the chains begin."),
+    Option("sampler.burn_in", NATURAL, "Steps whose draws are not used."),
+    Option("inputs.kind", words("perturbed", "box", "mixup", "pool"), "How inputs are made.",
+           "--inputs-kind"),
+    Option("inputs.file", FILE, "Unlabelled inputs to listen at: .csv, .npz or .npy.", "--inputs"),
+    Option("inputs.array", TEXT, "Which array of an .npz, if several."),
+    Option("inputs.noise", WEIGHT, "Perturb the inputs by so much, in their units."),
+    Option("inputs.low", NUMBERS, "Inputs anywhere from here, without a file."),
+    Option("inputs.high", NUMBERS, "Inputs anywhere up to here."),
+    Option("inputs.concentration", POSITIVE, "Of mixup: how far pairs are mixed."),
+    Option("student.hidden", list_of(COUNT), "Its units; as the teacher's if left out."),
+    Option("student.split", FLAG, "Keep apart what more data would tell."),
+    Option("student.steps", COUNT, "Of the student; 20,000 if left out."),
+    Option("student.batch_size", COUNT, "Inputs a step."),
+    Option("student.learning_rate", POSITIVE, "Of Adam."),
+    Option("student.reservoir", NATURAL, "Draws that are kept to learn from again."),
+    Option("student.tolerance", POSITIVE, "Nats that it may be from its teacher."),
+    RANDOM,
+    OUTPUT,
+    CHECKPOINT,
+    PLOT,
+)  # fmt: skip
 
 
-@app.command(
-    epilog=example(
+def _report(data: Data) -> Any:
+    student, status = data["student"], data["status"]
+    went_on = f", from {data['resumed']:,} on" if data["resumed"] else ""
+    split = ", split" if student["split"] else ""
+    gap = "an unknown number of" if status["left"] is None else f"{status['left']:.2g}"
+    lines = [
+        f"The student has {status['state']}: {gap} nats from its teacher, "
+        f"{status['tolerance']:.2g} allowed.",
+        *map(sentence, status["reasons"]),
+    ]
+    parts = [
+        f"Distilled {printable(data['teacher'])} in {data['steps']:,} steps{went_on}.",
+        f"Student: {student['network']}, {student['likelihood']}{split}, "
+        f"{student['weights']:,} weights.",
+        alarming("\n".join(lines), status["state"] != "converged"),
+    ]
+    if status["temperature"] is not None:
+        parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
+    if data["plot"] is not None:
+        parts.append(f"Drew how it closed in, in {printable(data['plot'])}")
+    return group(*parts, f"Wrote the student to {printable(data['output'])}")
+
+
+@verb(
+    *OPTIONS,
+    files="A posterior or ledger of a network or regression, if there is one; a TOML file that "
+    "says what flags do not.",
+    report=_report,
+    examples=[
         "posterity distill both.safetensors -o student.safetensors --inputs pool.csv --split",
-        "posterity distill both.safetensors -o student.safetensors --box -6 6 --hidden 100,50",
-        "posterity distill coefficients.safetensors -o student.safetensors --model logistic "
-        "--inputs pool.csv",
+        "posterity distill both.safetensors -o student.safetensors --low -6 --high 6 "
+        "--hidden 100,50",
+        "posterity distill coefficients.safetensors -o student.safetensors "
+        "--model logistic-regression --inputs pool.csv",
         "posterity distill distillation.toml",
-    )
-)
-def distill(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="A posterior or ledger of a network or regression; or a TOML file that names "
-            "data, model, sampler and student, and then everything else.",
-        ),
     ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the student goes.")
-    ] = None,
-    inputs: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Unlabelled inputs to listen at: .csv, .npz or .npy."),
-    ] = None,
-    array: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which array of an .npz, if several.")
-    ] = None,
-    noise: Annotated[
-        float | None,
-        typer.Option(metavar="S", min=0.0, help="Perturb the inputs by so much, in their units."),
-    ] = None,
-    box: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="Inputs anywhere between these, without a file."),
-    ] = None,
-    mixup: Annotated[bool, typer.Option("--mixup", help="Mix pairs of the inputs.")] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="[logistic|linear]", help="The regression that a Gaussian is of."),
-    ] = None,
-    likelihood: Likelihood = None,
-    noise_variance: Annotated[
-        float | None,
-        typer.Option(metavar="V", help="Of what is observed about its mean, for values."),
-    ] = None,
-    hidden: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N", help="The student's hidden units; as the teacher's if left out."
-        ),
-    ] = None,
-    split: Annotated[
-        bool,
-        typer.Option("--split", help="Keep apart what more data would tell."),
-    ] = False,
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Of the student; 20,000 if left out.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Of all that is random; 0 if left out.")
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where to draw how it closed in: .png, .pdf or .svg."),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where the run is kept; beside the output if left out."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Train one small network to predict as a posterior does, without its data.
+)
+def distill(settings: Settings) -> Data:
+    """Train one small network to predict as a posterior does.
 
-    A checkpoint is kept beside the output until the student is written: a distillation that was
-    interrupted goes on where it was when the command is run again. Ctrl-C ends it after the steps
-    that it is at, twice at once. A student that is not as close to its teacher as the tolerance is
-    written, said to be so, and the exit code is 9.
+    The posterior is in a file, and no data are needed; or it is sampled by chains, given data,
+    model and prior. A checkpoint is kept beside the output until the student is written: a
+    distillation that was interrupted goes on where it was when the command is run again. Ctrl-C
+    ends it after the steps that it is at, twice at once. A student that is not as close to its
+    teacher as the tolerance is written, said to be so, and the exit code is 9.
     """
-    stop, settled = functools.partial(stopped, as_json=as_json), []
-    given = {
-        "output": output, "pool": inputs, "array": array, "noise": noise, "box": box,
-        "mixup": mixup or None, "model": model, "likelihood": likelihood,
-        "noise_variance": noise_variance, "hidden": _hidden(hidden), "split": split or None,
-        "steps": steps, "seed": seed, "plot": plot, "checkpoint": checkpoint,
-    }  # fmt: skip
-    given = {name: value for name, value in given.items() if value is not None}
-    present(lambda: _distill(file, given, stop, settled.append), "distill", as_json)
-    if not all(settled):
-        raise typer.Exit(ConvergenceError.exit_code)
+    with deferred() as interrupts:
+        from posterity.cli.jobs import distillation_of
+        from posterity.plots import check_format
 
-
-def _distill(
-    file: Path, given: dict[str, Any], stop: Watch, settled: Callable[[bool], None]
-) -> dict[str, Any]:
-    with deferred(stop) as interrupts:
-        job = _job(file, given)
+        output, plot = Path(settings.need("output.file")), settings.path("output.plot")
+        checkpoint = settings.path("output.checkpoint") or Path(f"{output}.checkpoint")
+        outputs = [output, checkpoint, *([plot] if plot else [])]
+        named = [*settings.files, settings.file, settings.path("inputs.file")]
+        files.check_outputs(outputs, [path for path in named if path])  # before all is read
+        job = distillation_of(settings)
+        files.check_outputs(outputs, job.reads)
+        if plot is not None:
+            check_format(plot)
         interrupts.check()
-        found, resumed = _run(job)
-        settled(found.status.converged)
+        found, resumed = _run(settings, job, checkpoint)
         interrupts.check()
-        told = _written(job, found) | {"resumed": resumed} | _data(found)
+        data = _written(settings, job, found) | {"resumed": resumed} | _data(found)
     interrupts.check()  # here, where those that come later are not deferred any more
-    job.checkpoint.unlink(missing_ok=True)  # a call with other steps is another distillation
-    return told
+    checkpoint.unlink(missing_ok=True)  # a call with other steps is another distillation
+    return data
 
 
-def _job(file: Path, given: dict[str, Any]) -> "Job":
-    """All that is read, checked before any work."""
-    from posterity.plots import check_format
-
-    if file.suffix == CONFIG:
-        from posterity.cli.config.distillation import load_job
-
-        if given:
-            names = ", ".join("--" + name.replace("_", "-") for name in given)
-            raise UsageError(
-                found=f"{names} beside the configuration {str(file)!r}".replace("pool", "inputs"),
-                expected="everything in the configuration",
-                fix="Say it there: see docs/distill.md for a complete file.",
-            )
-        job = load_job(file)
-    else:
-        from posterity.cli.jobs import Options, of_posterior
-
-        if "output" not in given:
-            raise UsageError(
-                found="no --output", expected="where the student goes", fix="Pass -o FILE."
-            )
-        _check_files(Options(**given), file)
-        job = of_posterior(file, Options(**given))
-    files.check_outputs(job.outputs, job.reads)
-    if job.plot is not None:
-        check_format(job.plot)
-    return job
+# --- the run and its files -----------------------------------------------------------------------
 
 
-def _check_files(options: "Options", file: Path) -> None:
-    """Before anything is read, which may take a while."""
-    outputs = [path for path in (options.output, options.plot, options.checkpoint) if path]
-    files.check_outputs(outputs, [path for path in (file, options.pool) if path])
+def _student(settings: Settings, job: "Distilled", key: Any) -> Any:
+    """A student of the hidden units that were asked for; None for the library's own."""
+    import jax
+
+    from posterity.distillation import Head
+    from posterity.networks import Layers
+
+    hidden = settings["student.hidden"]
+    if hidden is None:
+        return None
+    with jax.enable_x64(False):
+        x: Any = job.inputs.sample(2, key=key)
+        said = job.teacher.head(x[:2])
+        split = bool(settings["student.split"])
+        head = Head(said.likelihood, said.targets, split, said.noise_variance)
+        return Layers.dense(x[0].size, *hidden, head.size)
 
 
-def _run(job: "Job") -> "tuple[Distillation, int]":
-    """What came of it, and the step that an earlier call had come to."""
+def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Distillation, int]":
+    """The distillation, and the step that an earlier call had come to."""
     import jax
 
     from posterity.distillation import distill
     from posterity.distillation.distill import STEPS
 
-    key, seen = jax.random.key(job.seed), []
-    with jax.enable_x64(False):
-        student = job.student(job.teacher, job.inputs.sample(2, key=key))
-    with bar("Distilling", job.options.get("steps", STEPS)) as moved, warnings.catch_warnings():
+    key, seen = jax.random.key(settings["seed"]), []
+    student, options = _student(settings, job, key), settings.table("student", "hidden")
+    with bar("Distilling", options.get("steps", STEPS)) as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
         def progress(now: "Progress") -> None:
@@ -187,33 +177,44 @@ def _run(job: "Job") -> "tuple[Distillation, int]":
             moved(now.step, f"Distilling: {now.left:.2g} nats to go")
 
         found = distill(
-            job.teacher, student, key=key, inputs=job.inputs, checkpoint=job.checkpoint,
-            progress=progress, **job.options,
-        )  # fmt: skip
+            job.teacher,
+            student,
+            key=key,
+            inputs=job.inputs,
+            checkpoint=checkpoint,
+            progress=progress,
+            **options,
+        )
     before = found.trace[: len(found.trace) - len(seen)]
     return found, before[-1].step if before else 0
 
 
-def _written(job: "Job", found: "Distillation") -> dict[str, Any]:
+def _written(settings: Settings, job: "Distilled", found: "Distillation") -> Data:
     from posterity.artifact.columns import as_provenance
     from posterity.plots import plot_distillation
 
-    if job.plot is not None:  # before the student: a picture that cannot be drawn leaves nothing
-        plot_distillation(found, job.plot)
-    told = {**job.about, "seed": str(job.seed), "steps": str(found.steps),
-            "status": str(found.status)}  # fmt: skip
-    written = files.write(found.student, job.output, "distill", told | as_provenance(job.columns))
+    plot = settings.path("output.plot")
+    if plot is not None:  # before the student: a picture that cannot be drawn leaves nothing
+        plot_distillation(found, plot)
+    record = {
+        **job.record,
+        "seed": str(settings["seed"]),
+        "steps": str(found.steps),
+        "status": str(found.status),
+        **as_provenance(job.names),
+    }
+    written = files.write(found.student, Path(settings["output.file"]), "distill", record)
     return {
         "output": written.path,
         "digest": written.digest,
-        "plot": None if job.plot is None else str(job.plot),
-        "teacher": job.about["teacher"],
-        "columns": list(job.columns),
+        "plot": None if plot is None else str(plot),
+        "teacher": job.record["teacher"],
+        "columns": list(job.names),
         "notes": list(job.notes),
     }
 
 
-def _data(found: "Distillation") -> dict[str, Any]:
+def _data(found: "Distillation") -> Data:
     student, status = found.student, found.status
     return {
         "student": {
@@ -224,29 +225,7 @@ def _data(found: "Distillation") -> dict[str, Any]:
             "split": student.head.split,
         },
         "steps": found.steps,
-        "status": {
-            "state": status.state,
-            "left": number(status.left),
-            "tolerance": status.tolerance,
-            "drift": number(found.drift),
-            "temperature": number(found.temperature),
-            "reasons": list(status.reasons),
-        },
+        "status": status_of(
+            status, drift=number(found.drift), temperature=number(found.temperature)
+        ),
     }
-
-
-def _hidden(text: str | None) -> tuple[int, ...] | None:
-    """Numbers of units, one a layer."""
-    if text is None:
-        return None
-    try:
-        units = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        units = ()
-    if not units or min(units) < 1:
-        raise UsageError(
-            found=f"--hidden {text}",
-            expected="whole numbers, at least 1, with commas between them",
-            fix="Write for example --hidden 150, or --hidden 100,50.",
-        )
-    return units

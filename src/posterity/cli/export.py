@@ -1,53 +1,49 @@
 """``posterity export``: a posterior's means and standard deviations, as a table."""
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
 
 from posterity.cli import files
-from posterity.cli.app import app, example
-from posterity.cli.streams import Json, present
+from posterity.cli.failures import printable
+from posterity.cli.options import FILE, Option, Settings, verb
+from posterity.cli.report import Data
+from posterity.cli.schema import OUTPUT
 from posterity.errors import UsageError
 
 SUFFIXES = (".csv", ".json")
 
 
-@app.command(
-    epilog=example(
+def _report(data: Data) -> str:
+    lines = [f"Wrote {data['parameters']} parameters to {printable(data['output'])}"]
+    if data["covariance"] is not None:
+        lines.append(f"Wrote their covariance to {printable(data['covariance'])}")
+    return "\n".join(lines)
+
+
+@verb(
+    Option("posterior", FILE, "The posterior, in place of the argument."),
+    Option("covariance", FILE, "Where to write the covariance beside a .csv."),
+    OUTPUT,
+    files="A posterior, or a ledger of one.",
+    report=_report,
+    examples=[
         "posterity export both.safetensors -o table.csv",
         "posterity export both.safetensors -o table.csv --covariance covariance.csv",
         "posterity export both.safetensors -o table.json",
-    )
+    ],
 )
-def export(
-    posterior: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A posterior, or a ledger of one.")
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write: .csv or .json.")
-    ],
-    covariance: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where to write the covariance beside a .csv."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def export(settings: Settings) -> Data:
     """Write a posterior's means and standard deviations as a table, which `import` reads again."""
-    outputs = [output] if covariance is None else [output, covariance]
-    files.check_outputs(outputs, [posterior])
+    from posterity.adapters.tables import to_table, write
+
+    path, output = files.single(settings, "posterior"), Path(settings.need("output.file"))
+    covariance = settings.path("covariance")
+    files.check_outputs([output, *([covariance] if covariance else [])], [path])
     if output.suffix.lower() not in SUFFIXES:
         raise UsageError(
             found=f"output {str(output)!r}",
             expected="a file that ends in .csv or .json",
             fix="Choose another output.",
         )
-    present(lambda: _export(posterior, output, covariance), "export", as_json)
-
-
-def _export(path: Path, output: Path, covariance: Path | None) -> dict[str, Any]:
-    from posterity.adapters.tables import to_table, write
-
     law, _ = files.read(path)
     table = to_table(law)
     write(law, output, covariance=covariance)

@@ -1,94 +1,156 @@
-"""``posterity federate``: a federation simulated from a configuration."""
+"""``posterity federate``: a federation simulated in one process."""
 
 import dataclasses
-import functools
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
-from posterity.cli.failures import stopped
-from posterity.cli.report.numbers import number
-from posterity.cli.streams import Json, bar, present
-from posterity.errors import ConvergenceError
-from posterity.interrupts import Watch, deferred
-from posterity.status import Progress
+from posterity.cli.failures import printable
+from posterity.cli.options import (
+    COUNT,
+    FILE,
+    NATURAL,
+    PAIR,
+    POSITIVE,
+    SHARE,
+    TEXT,
+    WEIGHT,
+    Option,
+    Settings,
+    by_name,
+    list_of,
+    verb,
+)
+from posterity.cli.report import Data, alarming, group, number, status_of, table, told_status
+from posterity.cli.schema import CHECKPOINT, FEDERATED, OUTPUT, RANDOM
+from posterity.cli.streams import bar
+from posterity.interrupts import deferred
 
 if TYPE_CHECKING:
-    from posterity.cli.config.federation import Config
+    from posterity.cli.jobs import Federated
     from posterity.federation import Run
+    from posterity.status import Progress
+
+OPTIONS = (
+    Option("sites", by_name(FILE, "SITE"), "Each site's records.", "--site"),
+    *FEDERATED,
+    Option("schedule.kind", TEXT, "sequential, synchronous, asynchronous or gossip.",
+           "--schedule", default="sequential"),
+    Option("schedule.steps", NATURAL, "Of the schedule; until it converges if left out."),
+    Option("schedule.tolerance", POSITIVE, "Nats that may be left to change."),
+    Option("schedule.damping", SHARE, "Part of each update that is made."),
+    Option("schedule.speeds", by_name(POSITIVE, "SITE"), "Of an asynchronous schedule.",
+           "--speed"),
+    Option("schedule.graph", TEXT, "Of gossip: complete, ring or star."),
+    Option("schedule.links", list_of(PAIR), "Of gossip: pairs of sites, as [[A, B]]."),
+    Option("schedule.walk", TEXT, "metropolis-hastings, non-backtracking or weighted."),
+    Option("schedule.weights", by_name(POSITIVE, "SITE"), "Of a weighted walk.",
+           "--walk-weight"),
+    Option("schedule.start", TEXT, "The site where a walk begins."),
+    Option("update.estimator", TEXT, "Of natural gradients."),
+    Option("update.samples", COUNT, "Draws of an estimator."),
+    Option("update.steps", COUNT, "Of a site's own improvement.", "--update-steps"),
+    Option("update.rate", SHARE, "Step size of natural gradients."),
+    Option("update.temperature", POSITIVE, "Of generalised Bayes."),
+    Option("update.domain", TEXT, "Where factors may lie."),
+    Option("update.batch_size", COUNT, "Records a step."),
+    Option("update.trust", POSITIVE, "Nats that one step may move."),
+    Option("update.dtype", TEXT, "Of what is computed."),
+    Option("weights", by_name(WEIGHT, "SITE"), "How much each site's records count.",
+           "--weight"),
+    RANDOM,
+    OUTPUT,
+    CHECKPOINT,
+    Option("output.history", FILE, "Where to write each visit, as a line of JSON."),
+)  # fmt: skip
 
 
-@app.command(epilog=example("posterity federate federation.toml"))
-def federate(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file.")],
-    as_json: Json = False,
-) -> None:
+def _report(data: Data) -> Any:
+    rows = table("site", "records", "updates", "failures", "residual", plain=True)
+    for site, told in data["sites"].items():
+        residual = "" if told["residual"] is None else f"{told['residual']:.1e}"
+        counts = (str(told[name]) for name in ("records", "updates", "failures"))
+        rows.add_row(printable(site), *counts, residual)
+    went_on = f", from {data['resumed']} on" if data["resumed"] else ""
+    return group(
+        f"Federated {len(data['sites'])} sites: {data['steps']} {data['unit']}{went_on}.",
+        f"Each site: {data['rule']}.",
+        rows,
+        told_status("The posterior", data["status"]),
+        *([alarming(data["warning"], True)] if data["warning"] else []),
+        f"Wrote the ledger to {printable(data['output'])}",
+    )
+
+
+@verb(
+    *OPTIONS,
+    files="A TOML file that says what flags do not.",
+    report=_report,
+    examples=[
+        "posterity federate federation.toml",
+        "posterity federate --site north=north.csv --site south=south.csv --target ill "
+        "--model logistic-regression --intercept --prior prior.safetensors -o shared.safetensors",
+    ],
+)
+def federate(settings: Settings) -> Data:
     """Simulate a federation: sites improve one posterior, step by step.
 
-    The configuration names each site's data, the model, the prior, and who updates when. A
+    Say by flags or in a TOML file each site's data, the model, the prior, and who updates when. A
     checkpoint is kept beside the output: a federation that was interrupted goes on where it was
     when the command is run again. Ctrl-C ends it after the step that it is at, twice at once. A
     posterior that has not converged is written, said to be so, and the exit code is 9.
     """
-    stop, settled = functools.partial(stopped, as_json=as_json), []
-    present(lambda: _federate(config, stop, settled.append), "federate", as_json)
-    if not all(settled):
-        raise typer.Exit(ConvergenceError.exit_code)
-
-
-def _federate(path: Path, stop: Watch, settled: Callable[[bool], None]) -> dict[str, Any]:
-    with deferred(stop) as interrupts:
-        from posterity.cli.config.federation import load_config
+    with deferred() as interrupts:
+        from posterity.cli.jobs import federation_of
         from posterity.federation.federate import proceed
 
-        config = load_config(path)
-        files.check_outputs(config.outputs, config.inputs)
+        output = Path(settings.need("output.file"))
+        checkpoint = settings.path("output.checkpoint") or Path(f"{output}.checkpoint")
+        history = settings.path("output.history")
+        job = federation_of(settings)
+        files.check_outputs([output, checkpoint, *([history] if history else [])], job.inputs)
         interrupts.check()
-        run, steps = config.start(), []
-        converge = config.steps is None or config.until is not None
-        with bar(f"Federating: {run.rule}", None if converge else config.steps) as moved:
+        run, steps = job.start(), []
+        converge = job.steps is None or job.arguments["tolerance"] is not None
+        with bar(f"Federating: {run.rule}", None if converge else job.steps) as moved:
 
-            def report(progress: Progress) -> None:
+            def report(progress: "Progress") -> None:
                 steps.append(progress.step)
                 moved(progress.step)
 
-            checkpoint = config.checkpoint
-            run = proceed(run, config.steps, converge, progress=report, checkpoint=checkpoint)
-        settled(run.status.converged or config.steps == 0)
+            run = proceed(run, job.steps, converge, progress=report, checkpoint=checkpoint)
         interrupts.check()
         resumed = steps[0] - 1 if steps else run.state.step
-        told = _written(config, run) | {"resumed": resumed} | _data(run, config.steps)
+        data = _written(output, history, job, run) | _data(run, job.steps) | {"resumed": resumed}
     interrupts.check()  # here, where those that come later are not deferred any more
-    return told
+    return data
 
 
-def _written(config: "Config", run: "Run") -> dict[str, Any]:
+def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -> Data:
     from posterity.artifact.aligned import listed, names_in
     from posterity.files import write_file
 
-    written = files.write(run.ledger, config.output, "federate", _provenance(run))
-    if config.history is not None:
-        lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
-        write_file(config.history, "".join(lines).encode())
-    named = {"columns": list(listed(names_in(run.ledger))), "notes": list(config.notes)}
-    return {"output": written.path, "digest": written.digest} | named
-
-
-def _provenance(run: "Run") -> dict[str, str]:
-    return {
+    record = {
         "schedule": type(run.schedule).__name__,
         "steps": str(run.state.step),
         "status": str(run.status),
     }
+    written = files.write(run.ledger, output, "federate", record)
+    if history is not None:
+        lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
+        write_file(history, "".join(lines).encode())
+    columns = list(listed(names_in(run.ledger)))
+    return {
+        "output": written.path,
+        "digest": written.digest,
+        "columns": columns,
+        "notes": list(job.notes),
+    }
 
 
-def _data(run: "Run", steps: int | None) -> dict[str, Any]:
+def _data(run: "Run", steps: int | None) -> Data:
     from posterity.federation.federate import too_few_hops
 
     outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)
@@ -100,12 +162,7 @@ def _data(run: "Run", steps: int | None) -> dict[str, Any]:
         "exact": run.exact,
         "rule": run.rule,
         "warning": too_few_hops(run, steps),
-        "status": {
-            "state": run.status.state,
-            "left": number(run.status.left),
-            "tolerance": run.status.tolerance,
-            "reasons": list(run.status.reasons),
-        },
+        "status": status_of(run.status),
         "sites": {
             site: {
                 "records": records,

@@ -9,6 +9,7 @@ from posterity.errors import ArtifactError, StructureError, UsageError
 
 if TYPE_CHECKING:
     from posterity.artifact import Inspection, Posterior
+    from posterity.cli.options import Settings
     from posterity.distillation import Student
     from posterity.families import ExponentialFamily
     from posterity.ledger import Ledger
@@ -92,6 +93,27 @@ def write(
 
     save(posterior, path, provenance={"made by": f"posterity {__version__} {verb}", **provenance})
     return inspect(path)
+
+
+def single(settings: "Settings", place: str) -> Path:
+    """The one file that is named, at the shell or at this place of a configuration."""
+    named = [*settings.files, *([Path(settings[place])] if settings[place] else [])]
+    if len(named) != 1:
+        raise UsageError(
+            found=f"{len(named)} files where one is taken" if named else f"no {place}",
+            expected="one file",
+            fix="Name it as the argument.",
+        )
+    return named[0]
+
+
+def no_likelihood(path: Path) -> UsageError:
+    """For a network whose one output may mean two things."""
+    return UsageError(
+        found=f"a network of one output in {str(path)!r}, and no --likelihood",
+        expected="bernoulli for labels in {0, 1}, or gaussian (with its --noise-variance)",
+        fix="Pass the likelihood that it was trained with.",
+    )
 
 
 def check_regular(path: Path) -> None:

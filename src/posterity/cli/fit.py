@@ -1,196 +1,121 @@
 """``posterity fit``: a table of records, made a site's file without a line of Python."""
 
 import csv
+import dataclasses
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
-from posterity.cli.report.numbers import number
-from posterity.cli.streams import Json, bar, present
+from posterity.cli.failures import printable
+from posterity.cli.options import (
+    COUNT,
+    FILE,
+    FLAG,
+    NAMES,
+    NATURAL,
+    NUMBER,
+    POSITIVE,
+    TEXT,
+    Option,
+    Settings,
+    by_name,
+    either,
+    verb,
+    words,
+)
+from posterity.cli.report import Data, first, group, number, parameters, short, table
+from posterity.cli.schema import INTERCEPT, OUTPUT, TARGET
+from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, UsageError
 
-MODELS = ("linear", "logistic", "poisson", "mixture")
+
+def _report(data: Data) -> Any:
+    of = "" if data["target"] is None else f" of {printable(data['target'])}"
+    lines = [f"Fitted a {data['model']} model{of} to {data['records']} records."]
+    if data["noise_variance"] is not None:
+        lines.append(f"Noise variance {short(data['noise_variance'])}.")
+    if data["parameters"]:
+        rows = parameters(data["parameters"])
+    else:  # the heaviest first
+        rows = table("weight", *(printable(name) for name in data["columns"]))
+        ranked = sorted(data["components"], key=lambda part: -(part["weight"] or 0))
+        first(ranked, rows, lambda part: (short(part["weight"]), *map(short, part["mean"])))
+    end = f"Wrote Ledger of site {printable(data['site'])} to {printable(data['output'])}"
+    return group(*lines, "", rows, "", end)
 
 
-@app.command(
-    epilog=example(
+@verb(
+    Option("data.file", FILE, "The table, in place of the argument.", "--data"),
+    Option("model.kind", words("linear", "logistic", "poisson", "mixture"),
+           "A regression of --target on all other columns, or a mixture of Gaussians.", "--model"),
+    TARGET,
+    Option("data.columns", NAMES, "The columns to use; all others if left out."),
+    Option("data.without", NAMES, "Columns not to use."),
+    Option("data.category", by_name(either(TEXT, NAMES)),
+           "A column of texts by its levels A,B,..., the first of which is the reference; of a "
+           "logistic target the level that is 0, and the one that is 1."),
+    Option("data.center", by_name(NUMBER), "What to take off a column."),
+    Option("data.scale", by_name(POSITIVE), "What to divide it by after that."),
+    Option("data.units", FILE, "The same from a .toml or .json that sites share."),
+    dataclasses.replace(INTERCEPT, default=True),
+    Option("model.exposure", TEXT, "The column of how long, or how much, was counted."),
+    Option("prior.sd", dataclasses.replace(by_name(POSITIVE), bare=True),
+           "Of the coefficients' prior about 0, or of one, as NAME=S; if left out 10 (of an "
+           "intercept 1000), or 1e6 if linear.", "--prior-sd"),
+    Option("prior.file", FILE, "A Gaussian with names, in place of that.", "--prior"),
+    Option("model.noise_variance", either(POSITIVE, words("estimate")),
+           "Of a linear model; the site's own estimate if left out."),
+    Option("model.family", words("gaussian", "diagonal"), "Of a regression's posterior.",
+           default="gaussian"),
+    Option("model.components", COUNT, "Of a mixture."),
+    Option("model.component_sd", POSITIVE, "About how wide a mixture's components are; 1."),
+    Option("site", TEXT, "The site; the file's name if left out."),
+    Option("data.drop_missing", FLAG, "Leave records out of which a value is missing."),
+    Option("data.decimal", words(".", ","), "The decimal mark, if numbers do not say it."),
+    Option("seed", NATURAL, "Of a mixture's starts.", default=0),
+    OUTPUT,
+    files="The site's records: a .csv with a header; a TOML file that says what flags do not.",
+    report=_report,
+    examples=[
         "posterity fit north.csv --target ill --model logistic -o north.safetensors",
         "posterity fit north.csv --target bp --model linear --center age=60 --scale age=10 "
         "-o north.safetensors",
         "posterity fit north.csv --model mixture --components 3 -o north.safetensors",
-    )
-)
-def fit(
-    table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="The site's records: a .csv with a header.")
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the ledger.")
-    ],
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="[linear|logistic|poisson|mixture]",
-            help="A regression of --target on all other columns, or a mixture of Gaussians.",
-            autocompletion=lambda: list(MODELS),
-        ),
-    ],
-    target: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The column to predict.")
-    ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A,B", help="The columns to use; all others if left out."),
-    ] = None,
-    without: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Columns not to use.")
-    ] = None,
-    category: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=A,B",
-            help="A column of texts by its levels, the first of which is the reference; of a "
-            "logistic target the level that is 0, and the one that is 1.",
-        ),
-    ] = None,
-    center: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=V", help="What to take off a column.")
-    ] = None,
-    scale: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=V", help="What to divide it by after that.")
-    ] = None,
-    units: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The same from a .toml or .json that sites share."),
-    ] = None,
-    intercept: Annotated[bool, typer.Option(help="Whether there is a column of ones.")] = True,
-    exposure: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The column of how long, or how much, was counted."),
-    ] = None,
-    prior_sd: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="S or NAME=S",
-            help="Of the coefficients' prior about 0; if left out 10 (of an intercept 1000), or "
-            "1e6 if linear.",
-        ),
-    ] = None,
-    prior: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A Gaussian with names, in place of that.")
-    ] = None,
-    noise_variance: Annotated[
-        str | None,
-        typer.Option(metavar="V", help="Of a linear model; the site's own estimate if left out."),
-    ] = None,
-    family: Annotated[
-        str,
-        typer.Option(
-            metavar="[gaussian|diagonal]",
-            help="Of a regression's posterior.",
-            autocompletion=lambda: ["gaussian", "diagonal"],
-        ),
-    ] = "gaussian",
-    components: Annotated[
-        int | None, typer.Option(metavar="K", min=1, help="Of a mixture.")
-    ] = None,
-    component_sd: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="About how wide a mixture's components are; 1."),
-    ] = None,
-    site: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The site; the file's name if left out.")
-    ] = None,
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave records out of which a value is missing.")
-    ] = False,
-    decimal: Annotated[
-        str | None,
-        typer.Option(metavar="[.|,]", help="The decimal mark, if numbers do not say it."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of a mixture's starts.")] = 0,
-    as_json: Json = False,
-) -> None:
+)  # fmt: skip
+def fit(settings: Settings) -> Data:
     """Fit a regression or a mixture to a site's records, and write its ledger.
 
     Give the same flags at every site: they are kept in the file, and fuse refuses files whose
     flags differ. Nothing is standardised by a site's own data: --center and --scale, or --units,
     say in which units coefficients and priors are.
     """
-    inputs = [path for path in (table, units, prior) if path is not None]
-    files.check_outputs([output], inputs)
-    if decimal not in (None, ".", ","):
-        raise UsageError(
-            found=f"--decimal {decimal}", expected="--decimal . or --decimal ,", fix="Give one."
-        )
-    if site == "":
+    from posterity.fitting import Recipe
+    from posterity.fitting import fit as fit_table
+
+    path, output = files.single(settings, "data.file"), Path(settings.need("output.file"))
+    units, prior = settings.path("data.units"), settings.path("prior.file")
+    files.check_outputs([output], [each for each in (path, units, prior) if each])
+    if settings["site"] == "":
         raise UsageError(found="--site ''", expected="a name", fix="Name the site.")
-    told = {
-        "center": _pairs(center, "--center"),
-        "scale": _pairs(scale, "--scale"),
-    }
-    _add_units(told, units)
-    options = {
-        "model": model,
-        "target": _clean(target),
-        "columns": _names(columns) if columns else None,
-        "without": _names(without),
-        "categories": _levels(category),
-        **told,
-        "intercept": intercept,
-        "exposure": _clean(exposure),
-        "prior_sd": _pairs(prior_sd, "--prior-sd", bare=True),
-        "noise_variance": noise_variance
-        if noise_variance in (None, "estimate")
-        else _number(noise_variance, "--noise-variance"),
-        "family": family,
-        "components": components,
-        "component_sd": component_sd,
-    }
-    how = {"drop_missing": drop_missing, "decimal": decimal, "seed": seed}
-    present(lambda: _fit(table, output, options, prior, _clean(site), how), "fit", as_json)
-
-
-def _fit(
-    table: Path, output: Path, options: dict[str, Any], prior: Path | None, site: str | None,
-    how: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-
-    from posterity.fitting import Recipe, fit
-
-    before = None
+    options, before = _recipe(settings, units), None
     if prior is not None:
         before, inspection = files.read_prior(prior)
-        options = options | {"prior": inspection.digest}
-    with bar(f"Fitting {table}"):
-        found = fit(table, Recipe(**options), site, prior=before, **how)
+        options["prior"] = inspection.digest
+    how = {
+        "drop_missing": bool(settings["data.drop_missing"]),
+        "decimal": settings["data.decimal"],
+        "seed": settings["seed"],
+    }
+    with bar(f"Fitting {path}"):
+        found = fit_table(path, Recipe(**options), _clean(settings["site"]), prior=before, **how)
     record = found.provenance | {"records": str(found.records)}
     if found.dropped:
-        record |= {"dropped": str(found.dropped)}
+        record["dropped"] = str(found.dropped)
     if found.noise_variance is not None:
-        record |= {"noise variance": repr(found.noise_variance)}
+        record["noise variance"] = repr(found.noise_variance)
     written = files.write(found.ledger, output, "fit", record)
-    posterior: Any = found.ledger.posterior
-    rows, weights = [], []
-    if posterior.gaussian:
-        rows = [
-            {"name": name, "mean": float(mean), "sd": float(v) ** 0.5}
-            for name, mean, v in zip(
-                posterior.names, posterior.mean, posterior.marginal_variance, strict=True
-            )
-        ]
-    else:
-        weights = [
-            {"weight": number(weight), "mean": [number(value) for value in mean]}
-            for weight, mean in zip(
-                posterior.weights.mean_weights(), posterior.members.mean, strict=True
-            )
-        ]
     return {
         "output": written.path,
         "digest": written.digest,
@@ -201,15 +126,55 @@ def _fit(
         "dropped": found.dropped,
         "steps": found.steps,
         "noise_variance": found.noise_variance,
-        "parameters": rows,
+        **_posterior(found.ledger.posterior),
         "columns": list(found.recipe.columns or ()),
-        "components": weights,
         "recipe": json.loads(found.recipe.canonical()),
         "notes": list(found.notes),
     }
 
 
-# --- flags ---------------------------------------------------------------------------------------
+def _posterior(posterior: Any) -> Data:
+    """Coefficients of a regression, or components of a mixture."""
+    if posterior.gaussian:
+        moments = zip(posterior.names, posterior.mean, posterior.marginal_variance, strict=True)
+        rows = [{"name": name, "mean": float(m), "sd": float(v) ** 0.5} for name, m, v in moments]
+        return {"parameters": rows, "components": []}
+    parts = zip(posterior.weights.mean_weights(), posterior.members.mean, strict=True)
+    rows = [{"weight": number(weight), "mean": [*map(number, mean)]} for weight, mean in parts]
+    return {"parameters": [], "components": rows}
+
+
+# --- the recipe ----------------------------------------------------------------------------------
+
+
+def _recipe(settings: Settings, units: Path | None) -> dict[str, Any]:
+    """What the files of all sites are to agree on."""
+    told = {key: dict(settings[f"data.{key}"] or {}) for key in ("center", "scale")}
+    for name, unit in _unit_file(units).items():
+        for key, value in unit.items():
+            if name in told[key]:
+                raise UsageError(
+                    found=f"--{key} {name} beside {str(units)!r}, which has one too",
+                    expected="one of them",
+                    fix="Leave one out.",
+                )
+            told[key][name] = float(value)
+    columns, without = settings["data.columns"], settings["data.without"]
+    return {
+        "model": settings.need("model.kind"),
+        "target": _clean(settings["model.target"]),
+        "columns": None if columns is None else tuple(map(_clean, columns)),
+        "without": tuple(map(_clean, without or ())),
+        "categories": _levels(settings["data.category"] or {}),
+        **told,
+        "intercept": settings["model.intercept"],
+        "exposure": _clean(settings["model.exposure"]),
+        "prior_sd": settings["prior.sd"] or {},
+        "noise_variance": settings["model.noise_variance"],
+        "family": settings["model.family"],
+        "components": settings["model.components"],
+        "component_sd": settings["model.component_sd"],
+    }
 
 
 def _clean(name: str | None) -> str | None:
@@ -218,67 +183,24 @@ def _clean(name: str | None) -> str | None:
     return None if name is None else clean(name)
 
 
-def _names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """Names parted by commas; in quotes one may hold a comma."""
-    return tuple(str(_clean(name)) for row in csv.reader(given or []) for name in row)
-
-
-def _pairs(given: Sequence[str] | None, flag: str, bare: bool = False) -> dict[str, float]:
-    """Numbers by name; a bare one, where it is allowed, goes by an empty name."""
-    found: dict[str, float] = {}
-    for text in given or []:
-        name, equals, value = text.rpartition("=")
-        if not (equals and name.strip()) and not (bare and not equals):
+def _levels(said: dict[str, Any]) -> dict[str, tuple[str | None, ...]]:
+    """By column its levels, which a text has between commas; in quotes one may hold a comma."""
+    found = {}
+    for name, value in said.items():
+        rows = [value] if isinstance(value, list) else list(csv.reader([value]))
+        levels = tuple(_clean(level) for row in rows for level in row)
+        if len(levels) < 2 or len(set(levels)) < len(levels):
             raise UsageError(
-                found=f"{flag} {text}", expected=f"{flag} NAME=VALUE", fix="Name a column."
-            )
-        key = str(_clean(name))
-        if key in found:
-            raise UsageError(
-                found=f"{flag} twice for {key!r}", expected="it once", fix="Leave one out."
-            )
-        found[key] = _number(value, f"{flag} {text}")
-    return found
-
-
-def _number(text: str, flag: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise UsageError(
-            found=f"{flag}: {text!r}", expected="a number with a decimal point", fix="Mend it."
-        ) from error
-
-
-def _levels(given: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for text in given or []:
-        name, _, rest = text.partition("=")
-        levels, key = _names([rest]) if rest else (), str(_clean(name))
-        if not key or key in found or len(levels) < 2 or len(set(levels)) < len(levels):
-            raise UsageError(
-                found=f"--category {text}",
+                found=f"--category {name}={value}",
                 expected="--category NAME=A,B of two different levels at least, once a column",
                 fix="Name the reference first.",
             )
-        found[key] = levels
+        found[_clean(name)] = levels
     return found
 
 
-def _add_units(told: Mapping[str, dict[str, float]], path: Path | None) -> None:
-    """Center and scale by column, from a file of ``{"age": {"center": 60, "scale": 10}}``."""
-    for name, unit in _unit_file(path).items():
-        for key, value in unit.items():
-            if name in told[key]:
-                raise UsageError(
-                    found=f"--{key} {name} beside {str(path)!r}, which has one too",
-                    expected="one of them",
-                    fix="Leave one out.",
-                )
-            told[key][name] = float(value)
-
-
 def _unit_file(path: Path | None) -> dict[str, dict[str, float | int]]:
+    """Centers and scales by column, of a file like ``{"age": {"center": 60, "scale": 10}}``."""
     if path is None:
         return {}
     import tomllib
@@ -297,6 +219,6 @@ def _unit_file(path: Path | None) -> dict[str, dict[str, float | int]]:
         raise ArtifactError(
             found=f"units {str(path)!r} that cannot be read ({error})",
             expected='a .toml or .json of columns, as {"age": {"center": 60, "scale": 10}}',
-            fix="Mend the file.",
+            fix="Compare with docs/fit.md.",
         ) from error
     return found

@@ -1,16 +1,15 @@
 """``posterity forget``: taking sites out of a ledger, with a receipt."""
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
-from posterity.cli.report.numbers import number
-from posterity.cli.streams import Json, bar, present
+from posterity.cli.failures import printable
+from posterity.cli.options import FILE, FLAG, NAMES, NATURAL, Option, Settings, read, verb
+from posterity.cli.report import Data, number
+from posterity.cli.schema import OUTPUT
+from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, UsageError
 from posterity.files import alongside
 
@@ -18,72 +17,66 @@ if TYPE_CHECKING:
     from posterity.ledger import Ledger
 
 
-@app.command(
-    epilog=example(
+def _report(data: Data) -> str:
+    if data["exact"]:
+        how = "Exact: the posterior is, to the last bit, that of a ledger that never saw them."
+    elif not data["refined"]:
+        how = "Not exact: the factors that stay were fitted in their company. Refine by --config."
+    elif data["distance"] is None:
+        how = "Not exact: by how much going on would change it is not known."
+    else:
+        how = f"Not exact: going on would change it by about {data['distance']:.2g} nats."
+    return (
+        f"Forgot {', '.join(map(printable, data['sites']))}; {len(data['left'])} sites are left.\n"
+        f"{how}\nWrote the ledger to {printable(data['output'])}, "
+        f"the receipt to {printable(data['receipt'])}"
+    )
+
+
+@verb(
+    Option("ledger", FILE, "The ledger, in place of the argument."),
+    Option("sites", NAMES, "Who leaves; may be repeated.", "--site"),
+    Option("output.receipt", FILE, "Where to write the receipt, as JSON."),
+    Option("config", FILE, "The federation that made it (a TOML file), to refine what is left."),
+    Option("sweeps", NATURAL, "Passes of refinement; else as many as it takes."),
+    Option("allow_unconverged", FLAG, "Also where what is left has not converged."),
+    OUTPUT,
+    files="A ledger; a TOML file that says what flags do not.",
+    report=_report,
+    examples=[
         "posterity forget shared.safetensors --site north -o without.safetensors "
         "--receipt receipt.json",
         "posterity forget shared.safetensors --site north -o without.safetensors "
         "--receipt receipt.json --config federation.toml",
-    )
+    ],
 )
-def forget(
-    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="A ledger.")],
-    site: Annotated[list[str], typer.Option(metavar="NAME", help="Who leaves; may be repeated.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write what is left.")
-    ],
-    receipt: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where to write the receipt, as JSON.")
-    ],
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="CONFIG", help="The federation that made it, to refine what is left."),
-    ] = None,
-    sweeps: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Passes of refinement; else as many as it takes."),
-    ] = None,
-    allow_unconverged: Annotated[
-        bool, typer.Option("--allow-unconverged", help="Also where what is left has not converged.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+def forget(settings: Settings) -> Data:
     """Take sites out of a ledger.
 
     Exact, to the last bit, where every other factor was found from its own site's data alone.
     Otherwise the others were fitted in the company of those who left: then the result says that
     it is not exact, and with --config the sites that stay refine it.
     """
-    files.check_outputs([output, receipt], [ledger])
-    if sweeps is not None and config is None:
+    from posterity.artifact.recipes import check_same
+
+    path = files.single(settings, "ledger")
+    sites = tuple(dict.fromkeys(settings.need("sites")))
+    output, receipt = Path(settings.need("output.file")), Path(settings.need("output.receipt"))
+    files.check_outputs([output, receipt], [path])
+    if settings["sweeps"] is not None and settings["config"] is None:
         raise UsageError(
-            found=f"--sweeps {sweeps} without --config",
+            found=f"--sweeps {settings['sweeps']} without --config",
             expected="a configuration, by which the sites that stay can be asked",
             fix="Leave --sweeps out, or give the --config that the ledger was federated with.",
         )
-    outputs, sites = (output, receipt), tuple(dict.fromkeys(site))
-    options = {"sweeps": sweeps, "allow_unconverged": allow_unconverged}
-    present(lambda: _forget(ledger, sites, outputs, config, options), "forget", as_json)
-
-
-def _forget(
-    path: Path,
-    sites: tuple[str, ...],
-    outputs: tuple[Path, Path],
-    config: Path | None,
-    options: dict[str, Any],
-) -> dict[str, Any]:
-    from posterity.artifact.recipes import check_same
-
-    output, receipt = outputs
     ledger, found = files.read_ledger(path)
     _check_new(receipt, sites, ledger)
     with bar("Forgetting"):
-        if config is None:
+        if settings["config"] is None:
             left, issued = _subtracted(ledger, sites)
             distance = 0.0 if issued.exact else None
         else:
-            left, issued, distance = _refined(ledger, sites, config, outputs, options)
+            left, issued, distance = _refined(settings, ledger, sites, [output, receipt])
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
     record = {"before": issued.before, **check_same({"": found.provenance})}
     with alongside(receipt, issued.to_json().encode()):
@@ -118,7 +111,7 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
         )
 
 
-def _subtracted(before: Any, sites: tuple[str, ...]) -> Any:
+def _subtracted(before: "Ledger", sites: tuple[str, ...]) -> Any:
     """All that can be done where no site can be asked: arithmetic, which needs no JAX."""
     from posterity.checks import check_proper
     from posterity.receipt import issue
@@ -129,17 +122,18 @@ def _subtracted(before: Any, sites: tuple[str, ...]) -> Any:
 
 
 def _refined(
-    before: Any,
-    sites: tuple[str, ...],
-    config: Path,
-    outputs: Sequence[Path],
-    options: dict[str, Any],
+    settings: Settings, before: "Ledger", sites: tuple[str, ...], outputs: list[Path]
 ) -> Any:
     from posterity.artifact.aligned import names_in
-    from posterity.cli.config.federation import load_config
+    from posterity.cli.federate import OPTIONS
+    from posterity.cli.jobs import federation_of
     from posterity.federation.forget import forget
 
-    federation = load_config(config, names_in(before))
-    files.check_outputs(outputs, federation.inputs)
-    done = forget(federation.start().with_ledger(before), *sites, **options)
+    job = federation_of(read(OPTIONS, {}, Path(settings["config"])), names_in(before))
+    files.check_outputs(outputs, job.inputs)
+    options = {
+        "sweeps": settings["sweeps"],
+        "allow_unconverged": bool(settings["allow_unconverged"]),
+    }
+    done = forget(job.start().with_ledger(before), *sites, **options)
     return done.ledger, done.receipt, done.distance

@@ -1,75 +1,59 @@
 """``posterity import``: a table of means and standard deviations, as a file of a posterior."""
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
-from posterity.cli.streams import Json, present
+from posterity.cli.failures import printable
+from posterity.cli.options import FILE, FLAG, TEXT, Option, Settings, verb, words
+from posterity.cli.report import Data, group, parameters
+from posterity.cli.schema import OUTPUT
 from posterity.errors import UsageError
 
 
-@app.command(
-    name="import",
-    epilog=example(
+def _report(data: Data) -> Any:
+    headline = f"Read {len(data['parameters'])} parameters ({data['family']})."
+    of = "" if data["site"] is None else f" of site {printable(data['site'])}"
+    wrote = f"Wrote {data['kind']}{of} to {printable(data['output'])}"
+    return group(headline, "", parameters(data["parameters"]), "", wrote)
+
+
+@verb(
+    Option("table", FILE, "The table, in place of the argument."),
+    Option("covariance", FILE, "A .csv with the names on its rows and its columns."),
+    Option("family", words("diagonal", "gaussian", "gamma", "beta"),
+           "Of the posterior; diagonal, or gaussian with a covariance, if left out."),
+    Option("decimal", words(".", ","), "The decimal mark, where the numbers do not say it."),
+    Option("site", TEXT, "Write a ledger, in which this site contributed."),
+    Option("prior.file", FILE, "What the site started from.", "--prior"),
+    Option("flat_prior", FLAG,
+           "The table owes nothing to a prior, as a maximum likelihood estimate: it is what the "
+           "site contributes."),
+    OUTPUT,
+    files="A .csv with a row a parameter (name, mean, sd, as regression tables have them), or a "
+    ".json.",
+    report=_report,
+    examples=[
         "posterity import coefficients.csv -o north.safetensors",
         "posterity import coefficients.csv --covariance vcov.csv -o north.safetensors",
         "posterity import coefficients.csv -o north.safetensors --site north --flat-prior",
-    ),
-)
-def import_(
-    table: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TABLE",
-            help="A .csv with a row a parameter (name, mean, sd, as regression tables have them), "
-            "or a .json.",
-        ),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the posterior.")
-    ],
-    covariance: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A .csv with the names on its rows and its columns."),
-    ] = None,
-    family: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[diagonal|gaussian|gamma|beta]",
-            help="Of the posterior; diagonal, or gaussian with a covariance, if left out.",
-        ),
-    ] = None,
-    decimal: Annotated[
-        str | None,
-        typer.Option(metavar="[.|,]", help="The decimal mark, where the numbers do not say it."),
-    ] = None,
-    site: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Write a ledger, in which this site contributed."),
-    ] = None,
-    prior: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What the site started from.")
-    ] = None,
-    flat_prior: Annotated[
-        bool,
-        typer.Option(
-            "--flat-prior",
-            help="The table owes nothing to a prior, as a maximum likelihood estimate: it is what "
-            "the site contributes.",
-        ),
-    ] = False,
-    as_json: Json = False,
-) -> None:
+    name="import",
+)  # fmt: skip
+def import_(settings: Settings) -> Data:
     """Make a posterior's file of a table of means and standard deviations, or of a covariance.
 
     Without --site the file holds the posterior alone. With it, it holds a ledger, which `fuse
     --rule product` adds to others: say --prior, or --flat-prior.
     """
-    inputs = [path for path in (table, covariance, prior) if path is not None]
-    files.check_outputs([output], inputs)
+    from posterity.adapters.tables import to_ledger, to_table
+    from posterity.adapters.tables.files import law_of, read_moments
+    from posterity.families import names
+
+    table, output = files.single(settings, "table"), Path(settings.need("output.file"))
+    covariance, prior = settings.path("covariance"), settings.path("prior.file")
+    site, flat_prior = settings["site"], bool(settings["flat_prior"])
+    files.check_outputs([output], [path for path in (table, covariance, prior) if path])
     if site is None and (prior is not None or flat_prior):
         raise UsageError(
             found=f"{'--prior' if prior else '--flat-prior'} without --site",
@@ -78,21 +62,8 @@ def import_(
         )
     if site == "":
         raise UsageError(found="--site ''", expected="a name", fix="Name the site.")
-    about = {"covariance": covariance, "decimal": decimal}
-    make = lambda: _import(table, output, about, family, site, prior, flat_prior)
-    present(make, "imports", as_json)
-
-
-def _import(
-    table: Path, output: Path, about: dict[str, Any], family: str | None, site: str | None,
-    prior: Path | None, flat_prior: bool,
-) -> dict[str, Any]:  # fmt: skip
-    from posterity.adapters.tables import to_ledger, to_table
-    from posterity.adapters.tables.files import law_of, read_moments
-    from posterity.families import names
-
-    moments = read_moments(table, **about)
-    law = law_of(moments, table, family)
+    moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
+    law = law_of(moments, table, settings["family"])
     told = to_table(law)
     record = {"table": table.name}
     result: Any = law

@@ -10,7 +10,8 @@ import typer
 
 from posterity.cli import files
 from posterity.cli.app import app, example
-from posterity.cli.report.numbers import number
+from posterity.cli.failures import printable
+from posterity.cli.report import MOST_ROWS, Data, first, group, number, short, table
 from posterity.cli.streams import Json, present
 from posterity.errors import ArtifactError, ParameterError, StructureError
 
@@ -30,10 +31,10 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Check a file and say what is in it; of Gaussian coefficients, mean, sd and 95 % interval."""
-    present(lambda: inspected(file), "inspect", as_json)
+    present(lambda: inspected(file), report, as_json)
 
 
-def inspected(file: Path) -> dict[str, Any]:
+def inspected(file: Path) -> Data:
     """What a file holds, as data; errors as of :func:`posterity.load`."""
     from posterity.artifact import artifact
     from posterity.ledger import Ledger
@@ -58,7 +59,7 @@ def inspected(file: Path) -> dict[str, Any]:
     return data | {"proper": proper, "family": _outline(posterior), "coefficients": told}
 
 
-def _student(student: Any, found: Any) -> dict[str, Any]:
+def _student(student: Any, found: Any) -> Data:
     """What it predicts, by what, and which columns it takes."""
     from posterity.families.layers import Layers
 
@@ -78,12 +79,12 @@ def _student(student: Any, found: Any) -> dict[str, Any]:
     return {"student": told, "family": _outline(layers), "inputs": list(names)}
 
 
-def _facts(found: Any) -> dict[str, Any]:
+def _facts(found: Any) -> Data:
     facts = ("path", "kind", "format", "bytes", "digest", "provenance")
     return {name: getattr(found, name) for name in facts}
 
 
-def _coefficients(posterior: Any) -> list[dict[str, Any]]:
+def _coefficients(posterior: Any) -> list[Data]:
     """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
     from posterity.families.names import joined, parts_of
 
@@ -97,7 +98,7 @@ def _coefficients(posterior: Any) -> list[dict[str, Any]]:
     return list(rows(posterior, ""))
 
 
-def _marginals(q: Any, block: str, names: Sequence[str | None]) -> list[dict[str, Any]]:
+def _marginals(q: Any, block: str, names: Sequence[str | None]) -> list[Data]:
     (law,) = q.marginals()
     columns = (law.mean.tolist(), law.sd.tolist(), *(end.tolist() for end in law.interval(MASS)))
     return [
@@ -121,7 +122,7 @@ def _described(node: Any, depth: int = 0) -> Any:
     return {"type": node["type"], "parameters": fields}
 
 
-def _sites(ledger: Any) -> dict[str, Any]:
+def _sites(ledger: Any) -> Data:
     return {
         site: {"epoch": entry.epoch, "sequence": entry.sequence, "forgotten": entry.factor is None}
         for site, entry in ledger.entries.items()
@@ -169,7 +170,7 @@ def _lies(tree: Any) -> Any:
     return tree and {"type": type(tree).__name__, "parameters": {"shape": list(tree.shape)}}
 
 
-def _summary(value: Any) -> dict[str, Any]:
+def _summary(value: Any) -> Data:
     from posterity.families import Distribution, Mixture, Plate
 
     if isinstance(value, Plate) and not value.batch_shape:
@@ -182,3 +183,95 @@ def _summary(value: Any) -> dict[str, Any]:
         return {}
     told = {} if weights is None else {"expected_weights": list(map(number, weights))}
     return {"components": size, **told}
+
+
+# --- what people are told ------------------------------------------------------------------------
+
+MOST_NUMBERS = 8
+"""Weights that a person is shown."""
+MOST_CHARACTERS = 60
+"""Of a plain value."""
+
+
+def report(data: Data) -> Any:
+    """Facts first."""
+    from rich.table import Table
+
+    facts = Table.grid("", "", padding=(0, 2))
+    facts.columns[1].overflow = "fold"
+    for name in ("path", "kind", "format", "bytes", "digest", "prior_digest", "proper"):
+        if name in data:
+            facts.add_row(name, printable(data[name]))
+    for name, value in data["provenance"].items():
+        if name != "columns":  # which are told with their coefficients
+            facts.add_row("provenance", printable(f"{name}: {value}"))
+    for name, value in data.get("student", {}).items():
+        if isinstance(value, dict):
+            value = ", ".join(part for part, is_so in value.items() if is_so) or None
+        if value is not None:
+            facts.add_row(name.replace("_", " "), printable(value))
+    if data.get("inputs"):
+        facts.add_row("columns", printable(_few(data["inputs"])))
+    parts = [_tree(data["content"] if "content" in data else data["family"])]
+    parts += [_sites_table(data["sites"])] if "sites" in data else []
+    parts += [_coefficients_table(data["coefficients"])] if data.get("coefficients") else []
+    return group(facts, *(part for one in parts for part in ("", one)))
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - MOST_ROWS
+    return ", ".join(names[:MOST_ROWS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _coefficients_table(rows: list[Data]) -> Any:
+    def cells(place: int) -> tuple[str, ...]:
+        row = rows[place]
+        name = str(place) if row["name"] is None else row["name"]
+        block = f"{row['block']}: " if row["block"] else ""
+        interval = " to ".join(map(short, row["interval"]))
+        return printable(block + name), short(row["mean"]), short(row["sd"]), interval
+
+    return first(range(len(rows)), table("coefficient", "mean", "sd", "95 % interval"), cells)
+
+
+def _sites_table(sites: Data) -> Any:
+    rows = table("site", "epoch", "sequence", "contributes")
+    for site, entry in sites.items():
+        contributes = "no (forgotten)" if entry["forgotten"] else "yes"
+        rows.add_row(printable(site), str(entry["epoch"]), str(entry["sequence"]), contributes)
+    return rows
+
+
+def _tree(node: Data, name: str = "") -> Any:
+    from rich.tree import Tree
+
+    tree = Tree(f"{printable(name)}: {_label(node)}" if name else _label(node))
+    for key, child in _children(node).items():
+        if isinstance(child, dict):
+            tree.add(_tree(child, key))
+        elif isinstance(child, str):
+            tree.add(printable(f"{key}: {child[:MOST_CHARACTERS]}"))
+        elif child is not None:
+            tree.add(f"{printable(key)} {tuple(child)}")
+    return tree
+
+
+def _children(node: Data) -> Data:
+    children = dict(node["parameters"])
+    blocks = children.get("blocks")
+    if not isinstance(blocks, dict) or isinstance(blocks.get("type"), str):
+        return children
+    return {**children.pop("blocks"), **children}  # of a product, whatever its name
+
+
+def _label(node: Data) -> str:
+    label = printable(node["type"])
+    if "components" in node:
+        label += f" of {node['components']} components"
+    if "batch" in node:
+        label += f", batch {tuple(node['batch'])}"
+    if "expected_weights" in node:
+        weights = node["expected_weights"]
+        more = " ..." if len(weights) > MOST_NUMBERS else ""
+        label += f", expected weights {' '.join(map(short, weights[:MOST_NUMBERS]))}{more}"
+    return label

@@ -1,173 +1,349 @@
-"""Distillations that are ready to start: of a posterior in a file, or of a configuration."""
+"""What verbs start from, as it was asked: federations, models with their records, teachers."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from posterity.artifact.aligned import listed, names_in
+from posterity import distillation, models
+from posterity.adapters.tables.reader import clean
+from posterity.artifact.aligned import listed, names_in, ordered
 from posterity.artifact.columns import unnamed
 from posterity.cli import files
-from posterity.cli.input_files import in_order, read_inputs
+from posterity.cli.options import Settings
+from posterity.cli.records import Table, in_one_order, read_inputs, read_sites, reordered
+from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian, Network
+from posterity.families.names import Names, some
+from posterity.federation import Run, specification
+from posterity.federation.federate import start
+from posterity.federation.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.ledger import Ledger
+from posterity.models import NeuralNetwork
+from posterity.models.likelihoods import check_outputs
 
-if TYPE_CHECKING:
-    from posterity.distillation import Inputs, Teacher
+WITH_INTERCEPT = ("function", "linear-regression", "logistic-regression")
+"""Models that see a column of ones."""
+KERNEL_OPTIONS = ("step_size", "noise", "friction", "decay", "floor")
 
-MODELS = ("linear", "logistic")
-"""Of posteriors that do not say what they are a law of."""
+
+# --- federations ---------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
-    """A teacher, where and how a student listens to it, and the files about both.
+class Federated:
+    """A federation that is ready to start: arguments of :func:`posterity.federate`, and files."""
 
-    ``student`` is given a teacher and some of the inputs; ``options`` are those of
-    :func:`posterity.distill`; ``about`` is what is to be told of the teacher, by key.
+    arguments: dict[str, Any]
+    steps: int | None
+    inputs: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+    def start(self) -> Run:
+        """The run before its first step."""
+        return start(**self.arguments)
+
+
+def federation_of(settings: Settings, names: Names | None = None) -> Federated:
+    """The federation that was asked for.
+
+    The records' columns are put in the order of the ``names`` of a ledger's coordinates, of the
+    prior's file, or of the first site that has names, whichever there is first.
+
+    Raises:
+        UsageError: for what makes no sense together.
+        ArtifactError: if a file cannot be read.
+        StructureError: if sites have columns of other names.
+    """
+    with settings.named():
+        return _federation(settings, names or {})
+
+
+def _federation(settings: Settings, wanted: Names) -> Federated:
+    kind = specification.full_name(settings.need("model.kind"))
+    intercept = bool(settings["model.intercept"])
+    target, key = settings["model.target"], jax.random.key(settings["seed"])
+    paths = {site: Path(path) for site, path in settings.need("sites").items()}
+    if intercept and kind not in WITH_INTERCEPT:
+        raise UsageError(
+            found=f"model.intercept = true beside model.kind = {kind!r}",
+            expected=f"one of {list(WITH_INTERCEPT)}, which see a column of ones",
+            fix="Leave model.intercept out.",
+        )
+    tables = read_sites(paths, target, intercept)
+    bare = [site for site, found in tables.items() if found.y is None]
+    if intercept and kind == "function" and bare:
+        raise StructureError(
+            found=f"model.intercept = true, and no target at {some(bare)}",
+            expected="x and y, of which x gets a column of ones",
+            fix="Leave model.intercept out, or name the target in model.target.",
+        )
+    options = settings.table("model", "kind", "target", "intercept", "personal")
+    data = {site: found.data for site, found in tables.items()}
+    model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
+    prior, before = _prior(settings, model, key)
+    regression = isinstance(model, models.LinearRegression | models.LogisticRegression)
+    named = next((own for path, own in wanted.items() if path != SPREAD), ())
+    columns = in_one_order(tables, named or columns_of(prior), target, regression)
+    _check_dimension(prior, columns.names, regression)
+    order = dict.fromkeys(by_column(prior, len(columns.names)), columns.names)
+    prior = with_columns(ordered(prior, order, "the prior", "the records"), columns.names)
+    personal = _personal(settings["model.personal"], columns.names)
+    if SPREAD in names_in(prior):
+        called = _called(personal, columns.names)
+        prior = ordered(prior, {SPREAD: called}, "the prior", "model.personal")
+    schedule = settings.table("schedule", "kind", "steps", "tolerance")
+    arguments = {
+        "sites": columns.data,
+        "model": model,
+        "prior": prior,
+        "schedule": specification.make_schedule(settings["schedule.kind"], schedule, sorted(paths)),
+        "update": specification.make_update(settings.table("update")),
+        "weights": settings["weights"],
+        "personal": personal,
+        "tolerance": settings["schedule.tolerance"],
+        "key": key,
+    }
+    reads = [settings.file, *paths.values(), before]
+    inputs = tuple(path for path in reads if path is not None)
+    return Federated(arguments, settings["schedule.steps"], inputs, columns.notes)
+
+
+def _prior(settings: Settings, model: Any, key: Any) -> tuple[Any, Path | None]:
+    """The prior, and the file that it was read from, if any."""
+    path, options = settings.path("prior.file"), settings.table("prior", "file")
+    if path is None:
+        return specification.make_prior(options, model, key), None
+    if options:
+        raise UsageError(
+            found=f"prior.file beside prior.{next(iter(options))}",
+            expected="one prior",
+            fix="Leave one out.",
+        )
+    return files.read_prior(path)[0], path
+
+
+def _check_dimension(prior: Any, names: tuple[str, ...], regression: bool) -> None:
+    """What the library checks too, which does not know the names of columns."""
+    size = getattr(prior, "own_size", 0)
+    if regression and names and size != len(names) and not by_column(prior, len(names)):
+        raise StructureError(
+            found=f"a prior of {size} dimensions for {len(names)} columns {some(names)}",
+            expected="a coefficient for each column, in this order",
+            fix="Give the prior as many dimensions; set model.target if one is no input.",
+        )
+
+
+def _personal(personal: Any, names: tuple[str, ...]) -> Any:
+    """As :func:`posterity.federate` takes it, columns by their numbers in place of their names."""
+    if personal is None or isinstance(personal, bool):
+        return bool(personal)
+    places = [_place(str(column), names) for column in personal]
+    if len(set(places)) < len(places):
+        raise UsageError(
+            found=f"model.personal with a column named twice: {some(list(map(str, personal)))}",
+            expected="each column once, by its name or its number",
+            fix="Leave one out.",
+        )
+    return (
+        dict(zip(places, personal.values(), strict=True)) if isinstance(personal, dict) else places
+    )
+
+
+def _called(personal: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that differ between sites, in the order of their spreads."""
+    if isinstance(personal, bool):
+        return names if personal else ()
+    return tuple(name for place, name in enumerate(names) if place in personal)
+
+
+def _place(column: str, names: tuple[str, ...]) -> int:
+    if clean(column) in names:
+        return names.index(clean(column))
+    if column.isdecimal():
+        return int(column)
+    raise UsageError(
+        found=f"model.personal for a column {column!r}",
+        expected=f"columns among {some(names)}, or their numbers, from 0",
+        fix="Name them as the tables do.",
+    )
+
+
+# --- a model and its records ---------------------------------------------------------------------
+
+
+class Problem(NamedTuple):
+    """A ``model`` of the ``kind`` that was named, its ``prior``, and its ``data`` (x, y).
+
+    ``names`` are those of the columns of x; ``reads`` the files that it was read from.
     """
 
-    teacher: "Teacher"
-    inputs: "Inputs"
-    student: Callable[["Teacher", Any], Any]
-    options: dict[str, Any]
-    seed: int
-    reads: tuple[Path, ...]
-    output: Path
-    checkpoint: Path
-    plot: Path | None
-    columns: tuple[str, ...]
+    kind: str
+    model: Any
+    prior: Any
+    data: tuple[np.ndarray, np.ndarray]
+    names: tuple[str, ...]
     notes: tuple[str, ...]
-    about: dict[str, str]
+    reads: tuple[Path, ...]
 
-    @property
-    def outputs(self) -> list[Path]:
-        """All files that it writes."""
-        return [file for file in (self.output, self.checkpoint, self.plot) if file]
+
+def problem_of(settings: Settings) -> Problem:
+    """What the options of :data:`~posterity.cli.schema.NETWORK` and a file of records say.
+
+    Raises:
+        UsageError: for options that make no sense together.
+        ArtifactError: if a file cannot be read.
+        StructureError, ParameterError: for data that the model cannot take.
+    """
+    with settings.named():
+        return _problem(settings)
+
+
+def _problem(settings: Settings) -> Problem:
+    path = Path(settings.need("data.file"))
+    kind = specification.full_name(settings["model.kind"] or "network")
+    intercept, target = bool(settings["model.intercept"]), settings["model.target"]
+    if intercept and kind == "network":
+        raise UsageError(
+            found="model.intercept = true beside a network",
+            expected="linear-regression or logistic-regression, which see a column of ones",
+            fix="Leave model.intercept out: layers have biases.",
+        )
+    tables = read_sites({path.stem: path}, target, intercept)
+    columns = in_one_order(tables, (), target, kind != "network")
+    data: Any = next(iter(columns.data.values()))
+    if not isinstance(data, tuple):
+        raise StructureError(
+            found=f"data {str(path)!r} without labels",
+            expected="x and y, or a column that model.target names",
+            fix="Name the column that is predicted in model.target.",
+        )
+    options = settings.table("model", "kind", "target", "intercept")
+    variance = settings["prior.variance"]
+    model, prior = specification.make_model_and_prior(kind, options, variance, *data)
+    reads = (path,) if settings.file is None else (settings.file, path)
+    return Problem(kind, model, prior, data, columns.names, columns.notes, reads)
+
+
+# --- teachers and where students listen ----------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """What the command line says of the distillation of a posterior."""
+class Distilled:
+    """A teacher, the inputs at which a student listens to it, and the files about both.
 
-    output: Path
-    pool: Path | None = None
-    array: str | None = None
-    noise: float | None = None
-    box: tuple[float, float] | None = None
-    mixup: bool = False
-    model: str | None = None
-    likelihood: str | None = None
-    noise_variance: float | None = None
-    hidden: tuple[int, ...] | None = None
-    split: bool = False
-    steps: int | None = None
-    seed: int = 0
-    plot: Path | None = None
-    checkpoint: Path | None = None
+    ``names`` are those of the columns of inputs; ``record`` is what the student's file says of its
+    teacher.
+    """
+
+    teacher: Teacher
+    inputs: Inputs
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+    reads: tuple[Path, ...]
+    record: dict[str, str]
 
 
-def of_posterior(path: Path, options: Options) -> Job:
-    """The distillation of what is in a file.
+def distillation_of(settings: Settings) -> Distilled:
+    """The distillation of the posterior in a file, or of one that is sampled.
 
     Raises:
         UsageError: for a posterior whose model is not known, and options that do not go together.
         StructureError: for inputs that the model cannot take.
         ArtifactError: if a file cannot be read.
     """
-    from posterity.distillation import Independent
+    if not settings.files:
+        return _of_data(settings)
+    path, *others = settings.files
+    if others:
+        raise UsageError(
+            found=f"{len(others) + 1} posteriors", expected="one", fix="Fuse them first."
+        )
+    apart = [place for place in settings.values if place.startswith(("data.", "sampler."))]
+    if apart:
+        raise UsageError(
+            found=f"{apart[0]} beside the posterior {str(path)!r}",
+            expected="a posterior, or data to sample one from",
+            fix="Leave one of both out.",
+        )
+    return _of_posterior(settings, path)
+
+
+def _of_posterior(settings: Settings, path: Path) -> Distilled:
 
     found, inspection = files.read(path)
     posterior: Any = found.posterior if isinstance(found, Ledger) else found
-    model = _model(posterior, path, options)
+    model = _model(settings, posterior, path)
     network = isinstance(posterior, Network)
     size = posterior.layers.inputs if network else posterior.own_size
     names = () if network else listed(names_in(posterior))
-    x, names, notes = _pool(options, names, size, path)
-    given = {"split": options.split, "steps": options.steps}
-    return Job(
+    pool, x = _pool(settings, names, size, str(path))
+    named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
+    notes = unnamed(named, names) if names else []
+    return Distilled(
         teacher=Independent(posterior, model, x=x),
-        inputs=inputs_of(options, x, size),
-        student=perceptron(options.hidden, options.split),
-        options={key: value for key, value in given.items() if value is not None},
-        seed=options.seed,
-        reads=(path, *([options.pool] if options.pool else [])),
-        output=options.output,
-        checkpoint=options.checkpoint or Path(f"{options.output}.checkpoint"),
-        plot=options.plot,
-        columns=names,
-        notes=notes,
-        about={"teacher": repr(posterior), "teacher digest": inspection.digest},
+        inputs=_inputs(settings, x, (size,)),
+        names=names or (pool.names if pool else ()),
+        notes=tuple(notes),
+        reads=tuple(each for each in (path, settings.path("inputs.file"), settings.file) if each),
+        record={"teacher": repr(posterior), "teacher digest": inspection.digest},
     )
 
 
-def perceptron(hidden: Sequence[int] | None, split: bool) -> Callable[["Teacher", Any], Any]:
-    """Makes a student of these hidden units, given its teacher; the library's own for None."""
-    from posterity.distillation import Head
-    from posterity.networks import Layers
+def _of_data(settings: Settings) -> Distilled:
 
-    def student(teacher: "Teacher", x: Any) -> Any:
-        if hidden is None:
-            return None
-        told = teacher.head(x[:2])
-        head = Head(told.likelihood, told.targets, split, told.noise_variance)
-        return Layers.dense(x[0].size, *hidden, head.size)
+    problem = problem_of(settings)
+    x, place = problem.data[0], settings.path("inputs.file")
+    teacher = _sampler(settings, problem)
+    kernel = settings["sampler.kernel"]
+    pool = None
+    if place is not None:
+        _, pool = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data")
+    return Distilled(
+        teacher=teacher,
+        inputs=_inputs(settings, x if pool is None else pool, x.shape[1:]),
+        names=problem.names,
+        notes=problem.notes,
+        reads=(*problem.reads, *([place] if place else [])),
+        record={"teacher": f"{teacher.chains} chains of {problem.kind} by {kernel}"},
+    )
 
-    return student
+
+# --- teachers ------------------------------------------------------------------------------------
 
 
-# --- of what the posterior is ---------------------------------------------------------------------
-
-
-def _model(posterior: Any, path: Path, options: Options) -> Any:
-    from posterity.models import LinearRegression, LogisticRegression, NeuralNetwork
-    from posterity.models.likelihoods import check_outputs
-
-    kind, noise = options.likelihood, options.noise_variance
+def _model(settings: Settings, posterior: Any, path: Path) -> Any:
+    """What a posterior in a file is a law of."""
+    kind, likelihood = settings["model.kind"], settings["model.likelihood"]
+    kind = None if kind is None else specification.full_name(kind)
+    noise = settings["model.noise_variance"]
+    known = {} if noise is None else {"noise_variance": noise}
     if isinstance(posterior, Network):
-        if options.model is not None:
-            raise _unfit(f"--model {options.model} for the network", path, "Leave --model out.")
-        if kind is None and posterior.layers.outputs == 1:
-            raise UsageError(
-                found=f"a network of one output in {str(path)!r}, and no --likelihood",
-                expected="bernoulli for labels in {0, 1}, or gaussian with a --noise-variance",
-                fix="Pass the likelihood that it was trained with.",
-            )
-        kind = kind or "categorical"
-        _check_noise(kind == "gaussian", noise)
-        given = {} if noise is None else {"noise_variance": noise}
-        model = NeuralNetwork.of_layers(posterior.layers, likelihood=kind, **given)
-        check_outputs(posterior.layers, kind)
+        if kind not in (None, "network"):
+            raise _unfit(f"--model {kind} for the network", path, "Leave --model out.")
+        if likelihood is None and posterior.layers.outputs == 1:
+            raise files.no_likelihood(path)
+        likelihood = likelihood or "categorical"
+        specification.check_noise(likelihood == "gaussian", noise)
+        model = NeuralNetwork.of_layers(posterior.layers, likelihood=likelihood, **known)
+        check_outputs(posterior.layers, likelihood)
         return model
-    if kind is not None:
-        raise _unfit(f"--likelihood {kind} for {posterior!r}", path, "Pass --model instead.")
-    if options.model is None or not isinstance(posterior, Gaussian):
-        what = "" if options.model is None else f"--model {options.model} for "
+    if likelihood is not None:
+        raise _unfit(f"--likelihood {likelihood} for {posterior!r}", path, "Pass --model instead.")
+    if kind not in specification.REGRESSIONS or not isinstance(posterior, Gaussian):
         raise UsageError(
-            found=f"{what}{posterior!r} in {str(path)!r}",
-            expected="a network, or a Gaussian over coefficients and --model "
-            + " or ".join(MODELS),
+            found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
+            expected=f"a network, or a Gaussian over coefficients and --model "
+            f"{' or '.join(specification.REGRESSIONS)}",
             fix="Name the regression that it was fitted with; of other models call "
             "posterity.distill in Python.",
         )
-    if options.model not in MODELS:
-        raise UsageError(
-            found=f"--model {options.model}", expected=" or ".join(MODELS), fix="Name one of them."
-        )
-    _check_noise(options.model == "linear", noise)
-    return LogisticRegression() if noise is None else LinearRegression(noise_variance=noise)
-
-
-def _check_noise(gaussian: bool, noise: float | None) -> None:
-    if gaussian != (noise is not None):
-        raise UsageError(
-            found="no --noise-variance" if gaussian else f"--noise-variance {noise} of labels",
-            expected="the variance of what is observed about a mean, and of that alone",
-            fix="Pass it as in training." if gaussian else "Leave it out.",
-        )
+    specification.check_noise(kind == "linear-regression", noise)
+    return specification.MODELS[kind](**known)
 
 
 def _unfit(what: str, path: Path, fix: str) -> UsageError:
@@ -178,62 +354,80 @@ def _unfit(what: str, path: Path, fix: str) -> UsageError:
     )
 
 
-# --- where the student listens --------------------------------------------------------------------
+def _sampler(settings: Settings, problem: Any) -> Any:
+    """Chains of the kernel that was named."""
+    kernels = {
+        "sgld": distillation.SGLD,
+        "preconditioned-sgld": distillation.PreconditionedSGLD,
+        "sghmc": distillation.SGHMC,
+    }
+    schedules = {
+        "polynomial": distillation.Polynomial,
+        "halving": distillation.Halving,
+        "cyclical": distillation.Cyclical,
+    }
+    said = settings.table("sampler", "kernel")
+    options = {key: said.pop(key) for key in KERNEL_OPTIONS if key in said}
+    if isinstance(options.get("step_size"), dict):
+        given = dict(options["step_size"])
+        schedule = specification.one_of(
+            schedules, given.pop("kind", None), "sampler.step_size.kind"
+        )
+        options["step_size"] = specification.build(schedule, given, "sampler.step_size")
+    kernel = specification.build(kernels[settings["sampler.kernel"]], options, "sampler")
+    run = functools.partial(
+        distillation.Langevin, problem.model, problem.prior, problem.data, kernel=kernel
+    )
+    return specification.build(run, said, "sampler")
+
+
+# --- where the student listens -------------------------------------------------------------------
 
 
 def _pool(
-    options: Options, names: tuple[str, ...], size: int, path: Path
-) -> tuple[np.ndarray | None, tuple[str, ...], tuple[str, ...]]:
-    """Inputs, the names of their columns, and what is to be said of them."""
-    if options.pool is None:
-        return None, names, ()
-    found = read_inputs(options.pool, options.array)
-    x = in_order(found, names, str(options.pool), str(path))
-    check_width(x, size, options.pool)
-    missing = {str(options.pool): found.names, str(path): names}
-    return x, names or found.names, tuple(unnamed(missing, names) if names else ())
-
-
-def check_width(x: np.ndarray, size: int, place: Path) -> None:
-    """Raise a StructureError unless there are so many numbers an input."""
+    settings: Settings, names: tuple[str, ...], size: int, of: str
+) -> tuple[Table | None, np.ndarray | None]:
+    """The file of inputs as it is, and its inputs in the order of the names."""
+    path = settings.path("inputs.file")
+    if path is None:
+        return None, None
+    pool = read_inputs(path, settings["inputs.array"])
+    x = reordered(pool, names, str(path), of)
     if (wide := x[0].size) != size:
         raise StructureError(
-            found=f"inputs of {wide} numbers in {str(place)!r}",
+            found=f"inputs of {wide} numbers in {str(path)!r}",
             expected=f"{size}, as the network or regression takes",
             fix="Give the columns that it was trained on, without labels.",
         )
+    return pool, x
 
 
-def inputs_of(options: Any, x: np.ndarray | None, size: int) -> "Inputs":
-    """The law of inputs: the pool's, perturbed, mixed, or those of a box.
-
-    Raises:
-        UsageError: unless they are said once.
-    """
-    from posterity.distillation import Box, Mixup, Perturbed, Pool
-
-    named = {"--noise": options.noise is not None, "--box": options.box is not None,
-             "--mixup": options.mixup}  # fmt: skip
-    if sum(named.values()) > 1:
+def _inputs(settings: Settings, x: np.ndarray | None, shape: tuple[int, ...]) -> Inputs:
+    """The law of inputs: those of a pool, perturbed or mixed, or all of a box."""
+    said = settings.table("inputs", "kind", "file", "array")
+    boxed = "low" in said or "high" in said
+    kind = settings["inputs.kind"] or (
+        "box" if boxed else "perturbed" if "noise" in said or not settings.files else "pool"
+    )
+    if x is None and kind != "box":
         raise UsageError(
-            found=" and ".join(name for name, said in named.items() if said),
-            expected="one way to make inputs",
-            fix="Leave the others out.",
-        )
-    if (x is None) != (options.box is not None):
-        raise UsageError(
-            found="neither --inputs nor --box" if x is None else "--box beside --inputs",
-            expected="a file of inputs like those that will come, or --box LOW HIGH",
+            found="no inputs to listen at",
+            expected="a file of inputs like those that will come (--inputs), or --low and --high",
             fix="Unlabelled records will do: the teacher says what they are.",
         )
-    if x is None:
-        low, high = options.box
-        return Box(np.full(size, low), np.full(size, high))
-    if options.mixup:
-        return Mixup(x)
-    return Pool(x) if options.noise is None else Perturbed(x, apart(x, options.noise))
+    if kind == "box" and settings["inputs.file"] is not None:
+        raise UsageError(
+            found="a box beside a file of inputs", expected="one of both", fix="Leave one out."
+        )
 
+    def box(*, low: Any, high: Any) -> Box:
+        return Box(*(np.broadcast_to(np.asarray(end, float), shape) for end in (low, high)))
 
-def apart(x: np.ndarray, noise: float) -> np.ndarray:
-    """Noise of this size on each column that is not constant, as an intercept is."""
-    return np.where(x.std(0) > 0, noise, 0.0)
+    def perturbed(*, noise: float | None = None) -> Perturbed:
+        """Not of columns that are constant, as an intercept is."""
+        assert x is not None
+        return Perturbed(x) if noise is None else Perturbed(x, np.where(x.std(0) > 0, noise, 0.0))
+
+    mixed, plain = functools.partial(Mixup, x), functools.partial(Pool, x)
+    kinds = {"box": box, "perturbed": perturbed, "mixup": mixed, "pool": plain}
+    return specification.build(kinds[kind], said, "inputs")

@@ -4,14 +4,14 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
-from posterity.cli.networks import Likelihood
-from posterity.cli.streams import Json, bar, present
+from posterity.cli.failures import printable
+from posterity.cli.options import NATURAL, SEED, TEXT, Option, Settings, verb
+from posterity.cli.report import Data, short
+from posterity.cli.schema import LIKELIHOOD, OUTPUT
+from posterity.cli.streams import bar
 from posterity.errors import StructureError, UsageError
 
 if TYPE_CHECKING:
@@ -20,45 +20,37 @@ if TYPE_CHECKING:
 FORMATS = (".csv", ".npz", ".json")
 PARTS = ("entropy", "mutual_information", "variance", "noise_variance")
 """What is told beside the mean or the probabilities, where it is known."""
+UNITS = {"entropy": " nats", "mutual_information": " nats"}
 
 
-@app.command(
-    epilog=example(
+def _report(data: Data) -> str:
+    what = f"{data['kind']} in {printable(data['file'])}"
+    means = (
+        f"  mean {name.replace('_', ' ')}: {short(value)}{UNITS.get(name, '')}"
+        for name, value in data["means"].items()
+    )
+    names = data["columns"]  # not all of a hundred classes
+    names = names if len(names) <= 12 else [*names[:4], "...", *names[-4:]]
+    wrote = f"Wrote {', '.join(names)} to {printable(data['output'])}"
+    return "\n".join([f"Predicted {data['records']:,} records by the {what}.", *means, wrote])
+
+
+@verb(
+    LIKELIHOOD,
+    Option("model.target", TEXT, "The column of INPUTS that is predicted: left out."),
+    Option("inputs.array", TEXT, "Which array of an .npz, if several."),
+    Option("samples", NATURAL, "Draws of a network's weights; 100 if left out, 0: its mean."),
+    Option("seed", SEED, "Of the draws; 0 if left out."),
+    OUTPUT,
+    files="A student, or a posterior or ledger of a network; then INPUTS, records as .csv with a "
+    "header, .npz or .npy.",
+    report=_report,
+    examples=[
         "posterity predict student.safetensors new.csv -o predictions.csv",
         "posterity predict network.safetensors new.npz -o predictions.npz --samples 200",
-    )
+    ],
 )
-def predict(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="A student, or a posterior or ledger of a network."),
-    ],
-    inputs: Annotated[
-        Path, typer.Argument(metavar="INPUTS", help="Records: .csv with a header, .npz or .npy.")
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write: .csv, .npz or .json."),
-    ],
-    array: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which array of an .npz, if several.")
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The column of INPUTS that is predicted: left out."),
-    ] = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=0, help="Draws of a network's weights; 100 if left out, 0: its mean."
-        ),
-    ] = None,
-    likelihood: Likelihood = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Of the draws; 0 if left out.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def predict(settings: Settings) -> Data:
     """Predict, and say how unsure of what: a row a record.
 
     Columns of the output: p0, p1, ... are probabilities of the classes, p that of the label 1,
@@ -66,24 +58,25 @@ def predict(
     that more data would take away, in nats; variance is that of the mean, noise_variance that of
     what is observed about it.
     """
+    from posterity.artifact.columns import unnamed
+    from posterity.cli.records import read_inputs, reordered
+
+    if len(settings.files) != 2:
+        raise UsageError(
+            found=f"{len(settings.files)} files",
+            expected="two: a student or network, and a file of inputs",
+            fix="Name both, in this order.",
+        )
+    (file, inputs), output = settings.files, Path(settings.need("output.file"))
     files.check_outputs([output], [file, inputs])
     _check_format(output)
-    asked = {"samples": samples, "likelihood": likelihood, "seed": seed}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    present(lambda: _predict(file, inputs, output, array, target, asked), "predict", as_json)
-
-
-def _predict(
-    file: Path, inputs: Path, output: Path, array: str | None, target: str | None,
-    asked: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-    from posterity.artifact.columns import unnamed
-    from posterity.cli.input_files import apart, in_order, read_inputs
-
+    places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
+    said = {name: settings[place] for name, place in places.items()}
+    asked = {name: value for name, value in said.items() if value is not None}
     with bar("Predicting"):
         predictor, names, kind = _predictor(file, asked)
-        found = apart(read_inputs(inputs, array), target, inputs)
-        x = in_order(found, names, str(inputs), str(file))
+        found = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
+        x = reordered(found, names, str(inputs), str(file))
         try:
             prediction = predictor(x)
         except StructureError as error:
@@ -104,7 +97,7 @@ def _predict(
     }
 
 
-def _predictor(file: Path, asked: dict[str, Any]) -> tuple[Any, tuple[str, ...], str]:
+def _predictor(file: Path, asked: Data) -> tuple[Any, tuple[str, ...], str]:
     """What predicts, the names of the columns that it takes, and what it is."""
     from posterity.distillation import Student
     from posterity.families import Network
@@ -129,17 +122,13 @@ def _predictor(file: Path, asked: dict[str, Any]) -> tuple[Any, tuple[str, ...],
     return _described(network, asked, file), (), inspection.kind
 
 
-def _described(network: Any, asked: dict[str, Any], file: Path) -> Any:
+def _described(network: Any, asked: Data, file: Path) -> Any:
     import jax
 
     from posterity.networks import describe
 
     if "likelihood" not in asked and network.layers.outputs == 1:
-        raise UsageError(
-            found=f"a network of one output in {str(file)!r}, and no --likelihood",
-            expected="bernoulli for labels in {0, 1}, or gaussian",
-            fix="Pass the likelihood that it was trained with.",
-        )
+        raise files.no_likelihood(file)
     options = {key: asked[key] for key in ("samples", "likelihood") if key in asked}
     return lambda x: describe(network, x, key=jax.random.key(asked.get("seed", 0)), **options)
 

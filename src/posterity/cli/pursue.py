@@ -2,85 +2,175 @@
 
 import functools
 import json
+import math
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
-from posterity.cli.failures import printable, stopped
-from posterity.cli.report.numbers import number
-from posterity.cli.streams import Json, bar, present
-from posterity.errors import ConvergenceError, ConvergenceWarning
-from posterity.interrupts import Interrupts, Watch, deferred
+from posterity.cli.failures import printable
+from posterity.cli.options import (
+    COUNT,
+    POSITIVE,
+    TABLE,
+    TEXT,
+    Option,
+    Settings,
+    either,
+    verb,
+    words,
+)
+from posterity.cli.report import MOST_ROWS, Data, group, number, status_of, table, told_status
+from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
+from posterity.cli.streams import bar
+from posterity.errors import ConvergenceWarning, UsageError
+from posterity.interrupts import Interrupts, deferred
 
 if TYPE_CHECKING:
-    from posterity.cli.config.pursuit import Job
-    from posterity.families import Mixture
-    from posterity.pursuit import Pursuit
+    from posterity.cli.jobs import Problem
+    from posterity.pursuit import Joint, Pursuit
     from posterity.status import Progress
 
+POLISH = {"each": "each", "end": "end", "none": None}
+COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
 
-@app.command(epilog=example("posterity pursue pursuit.toml"))
-def pursue(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file.")],
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where to draw how it grew: .png, .pdf or .svg."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+
+OPTIONS = (
+    DATA,
+    *NETWORK,
+    Option("pursuit.base", words("diagonal", "full", "low-rank"), "The kind of components.",
+           default="diagonal"),
+    Option("pursuit.components", COUNT, "At most."),
+    Option("pursuit.schedule", either(POSITIVE, TEXT, TABLE),
+           "The rule for λ: best, fixed, schedule or flatness, or a number that stays."),
+    Option("pursuit.weights", words("corrective", "line", "harmonic"), "The rule for weights."),
+    Option("pursuit.polish", words(*POLISH), "When all components are improved.", default="each"),
+    Option("pursuit.batch_size", COUNT, "Records a gradient; all of them if left out."),
+    Option("pursuit.attempts", COUNT, "Starts of a search for a component."),
+    Option("pursuit.finalists", COUNT, "Of them, those that are followed to the end."),
+    Option("pursuit.samples", COUNT, "Draws of an estimate."),
+    Option("pursuit.nodes", COUNT, "Of an expectation over a component."),
+    Option("pursuit.iterations", COUNT, "Of the optimiser, a component."),
+    Option("pursuit.tolerance", POSITIVE, "Nats that may be left to gain."),
+    RANDOM,
+    OUTPUT,
+    CHECKPOINT,
+    PLOT,
+)  # fmt: skip
+
+
+def _report(data: Data) -> Any:
+    trace = data["trace"]
+    rows = table(*COLUMNS, plain=True)
+    for row in trace[-MOST_ROWS:]:
+        rows.add_row(
+            str(row["components"]),
+            _estimate(row["elbo"], row["standard_error"]),
+            "" if row is trace[0] else _estimate(row["gain"], row["gain_error"]),
+            "polish" if row["alpha"] is None else _shown(row["alpha"], ".3f"),
+            "" if row["alpha"] is None else _shown(row["lam"], ".2f"),
+            _shown(row["effective"], ".2f"),
+            f"{row['evaluations']:,}",
+        )
+    hidden, count = len(trace) - MOST_ROWS, data["components"]
+    what = f"{count} component{'s' if count > 1 else ''}"
+    return group(
+        f"Pursued the posterior of a {data['model']} by {data['base']} components.",
+        *([f"{hidden} rows before these are in --json."] if hidden > 0 else []),
+        rows,
+        *(
+            printable(f"Component {refused['number']} was refused: {refused['reason']}.")
+            for refused in data["refused"]
+        ),
+        told_status("The mixture", data["status"]),
+        *([f"Drew how it grew, in {printable(data['plot'])}"] if data["plot"] else []),
+        f"Wrote the mixture of {what} to {printable(data['output'])}",
+    )
+
+
+def _estimate(value: float | None, error: float | None) -> str:
+    """To two digits of the error."""
+    places = 4 if not error else min(max(1 - math.floor(math.log10(error)), 0), 6)
+    return f"{_shown(value, f'.{places}f')} ± {_shown(error, f'.{places}f')}"
+
+
+def _shown(value: float | None, shape: str) -> str:
+    return "unknown" if value is None else format(value, shape)
+
+
+@verb(
+    *OPTIONS,
+    files="A TOML file that says what flags do not.",
+    report=_report,
+    examples=[
+        "posterity pursue pursuit.toml",
+        "posterity pursue --data sick.csv --target sick --model logistic-regression --intercept "
+        "--prior-variance 4 --base full -o posterior.safetensors",
+    ],
+)
+def pursue(settings: Settings) -> Data:
     """Find a posterior as a mixture, which grows until another component adds nothing.
 
-    The configuration names data, model, prior and the kind of the components. Ctrl-C ends it after
-    the component that it is at, twice at once; the mixture so far is then kept beside the output,
-    as NAME.partial.ENDING. A posterior that has not converged is written, said to be so, and the
-    exit code is 9.
+    Say by flags or in a TOML file the data, the model, the prior and the kind of the components.
+    A checkpoint is kept beside the output until it is written: a pursuit that was interrupted goes
+    on where it was when the command is run again. Ctrl-C ends it after the component that it is at,
+    twice at once. A posterior that has not converged is written, said to be so, and the exit code
+    is 9.
     """
-    stop, settled = functools.partial(stopped, as_json=as_json), []
-    present(lambda: _pursue(config, plot, stop, settled.append, as_json), "pursue", as_json)
-    if not all(settled):
-        raise typer.Exit(ConvergenceError.exit_code)
+    with deferred() as interrupts:
+        from posterity.cli.jobs import problem_of
+        from posterity.plots import check_format, plot_pursuit
 
-
-def _pursue(
-    file: Path, plot: Path | None, stop: Watch, settled: Callable[[bool], None], as_json: bool
-) -> dict[str, Any]:
-    with deferred(stop) as interrupts:
-        job, plot = _job(file, plot)
+        output, plot = Path(settings.need("output.file")), settings.path("output.plot")
+        problem, options = problem_of(settings), arguments_of(settings)
+        checkpoint = settings.path("output.checkpoint") or Path(f"{output}.checkpoint")
+        outputs = [output, checkpoint, *([plot] if plot else [])]
+        files.check_outputs(outputs, problem.reads)
+        if plot is not None:
+            check_format(plot)
         interrupts.check()
-        found = _run(job, interrupts, as_json)
-        settled(found.status.converged)
-        told = _written(job, plot, found) | _data(found)
+        found = _run(settings, problem, options | {"checkpoint": checkpoint}, interrupts)
+        if plot is not None:  # before the posterior: a picture that cannot be drawn leaves nothing
+            plot_pursuit(found, plot)
+        data = _written(settings, problem, found, output) | _data(found)
     interrupts.check()  # here, where those that come later are not deferred any more
-    return told
+    checkpoint.unlink(missing_ok=True)
+    return data | {"plot": None if plot is None else str(plot)}
 
 
-def _job(file: Path, plot: Path | None) -> "tuple[Job, Path | None]":
-    """All that is read, checked before any work, and where the picture goes."""
-    from posterity.cli.config.pursuit import load_job
-    from posterity.plots import check_format
-
-    job = load_job(file)
-    plot = job.plot if plot is None else plot
-    outputs = [path for path in (job.output, job.partial, plot) if path]
-    files.check_outputs(outputs, job.reads)
-    if plot is not None:
-        check_format(plot)
-    return job, plot
+def arguments_of(settings: Settings) -> dict[str, Any]:
+    """Arguments of :func:`posterity.pursue` but for its target and key."""
+    options = settings.table("pursuit", "batch_size", "schedule", "polish")
+    options["base"] = settings["pursuit.base"]
+    options["polish"] = POLISH[settings["pursuit.polish"]]
+    if settings["pursuit.schedule"] is not None:
+        options["schedule"] = _lambdas(settings["pursuit.schedule"])
+    return options
 
 
-def _run(job: "Job", interrupts: Interrupts, as_json: bool) -> "Pursuit":
-    """The pursuit; what it has found when it is interrupted is kept."""
+def target_of(settings: Settings, problem: "Problem") -> "Joint":
+    """The joint density of parameters and records, all of them or a minibatch."""
+    from posterity.federation.specification import build
+    from posterity.pursuit import Joint
+
+    joint = functools.partial(Joint, problem.model, problem.prior, problem.data)
+    return build(joint, {"batch_size": settings["pursuit.batch_size"]}, "pursuit")
+
+
+def _run(
+    settings: Settings,
+    problem: "Problem",
+    options: dict[str, Any],
+    interrupts: Interrupts,
+) -> "Pursuit":
+    """The pursuit, which an interrupt ends after a component, when its checkpoint is written."""
     import jax
 
     import posterity
 
-    total = job.options.get("components")
+    target = target_of(settings, problem)
+    total = options.get("components")
     with bar("Pursuing: the first component", total) as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
@@ -88,64 +178,38 @@ def _run(job: "Job", interrupts: Interrupts, as_json: bool) -> "Pursuit":
             if sys.stderr.isatty():
                 print(now.result.trace[-1], file=sys.stderr)  # above the bar
             moved(now.step, f"Pursuing: {now.step} components")
-            interrupts.rescue = functools.partial(_kept, job, now, as_json)
-            if interrupts.came:
-                interrupts.rescue()
-                interrupts.rescue = lambda: None
-                interrupts.check()
+            interrupts.rescue = lambda: None  # nothing is lost: it is in the checkpoint
+            interrupts.check()
 
-        found = posterity.pursue(
-            job.target, job.base, key=jax.random.key(job.seed), progress=progress, **job.options
-        )
-    interrupts.rescue = lambda: None  # nothing is lost: it is written next
-    return found
+        key = jax.random.key(settings["seed"])
+        return posterity.pursue(target, key=key, progress=progress, **options)
 
 
-def _kept(job: "Job", now: "Progress", as_json: bool) -> None:
-    """Write the mixture so far beside the output, and say so to people."""
-    so_far = now.result
-    told = {"status": "interrupted", "elbo": f"{so_far.elbo} ± {so_far.standard_error}"}
-    _write(job, so_far.posterior, job.partial, told)
-    if not as_json:
-        what = f"{now.step} components that were found are in {job.partial}"
-        print(printable(what), file=sys.stderr)
-
-
-def _write(job: "Job", posterior: "Mixture", path: Path, told: dict[str, str]) -> Any:
-    named = {}
-    if job.columns:  # of coefficients, or of the inputs of a network
-        key = "inputs" if job.about["model"] == "network" else "coefficients"
-        named[key] = json.dumps(list(job.columns))
-    return files.write(
-        posterior, path, "pursue", {**job.about, "seed": str(job.seed), **told, **named}
-    )
-
-
-def _written(job: "Job", plot: Path | None, found: "Pursuit") -> dict[str, Any]:
-    from posterity.plots import plot_pursuit
-
-    if plot is not None:  # before the posterior: a picture that cannot be drawn leaves nothing
-        plot_pursuit(found, plot)
-    told = {
+def _written(settings: Settings, problem: "Problem", found: "Pursuit", output: Path) -> Data:
+    record = {
+        "model": problem.kind,
+        "records": str(len(problem.data[0])),
+        "base": settings["pursuit.base"],
+        "seed": str(settings["seed"]),
         "elbo": f"{found.elbo} ± {found.standard_error}",
         "evaluations": str(found.trace[-1].evaluations),
         "status": str(found.status),
     }
-    written = _write(job, found.posterior, job.output, told)
-    job.partial.unlink(missing_ok=True)  # of an earlier call, which was interrupted
+    if problem.names:  # of coefficients, or of the inputs of a network
+        key = "inputs" if problem.kind == "network" else "coefficients"
+        record[key] = json.dumps(list(problem.names))
+    written = files.write(found.posterior, output, "pursue", record)
     return {
         "output": written.path,
         "digest": written.digest,
-        "plot": None if plot is None else str(plot),
-        "model": job.about["model"],
-        "base": job.base,
-        "columns": list(job.columns),
-        "notes": list(job.notes),
+        "model": problem.kind,
+        "base": settings["pursuit.base"],
+        "columns": list(problem.names),
+        "notes": list(problem.notes),
     }
 
 
-def _data(found: "Pursuit") -> dict[str, Any]:
-    status = found.status
+def _data(found: "Pursuit") -> Data:
     return {
         "components": found.posterior.size,
         "elbo": number(found.elbo),
@@ -158,12 +222,32 @@ def _data(found: "Pursuit") -> dict[str, Any]:
             for row in found.trace
         ],
         "refused": [{"number": place, "reason": reason} for place, reason in found.refused],
-        "status": {
-            "state": status.state,
-            "left": number(status.left),
-            "tolerance": number(status.tolerance),
-            "gap": number(found.gap),
-            "effective": number(found.effective),
-            "reasons": list(status.reasons),
-        },
+        "status": status_of(found.status, gap=number(found.gap), effective=number(found.effective)),
     }
+
+
+def _lambdas(said: str | float | dict[str, Any]) -> Any:
+    """A rule for λ by its name, with its options in a table; a number is a λ that stays."""
+    from posterity.federation.specification import build, one_of
+    from posterity.pursuit import Best, Fixed, Flatness, Schedule
+    from posterity.pursuit.schedules import SEVERAL
+
+    def best(*, values: list[Any] | None = None) -> Best:
+        return Best() if values is None else Best(tuple(values))
+
+    def schedule(*, values: list[Any]) -> Schedule:
+        """Of the first component, the second …, and the last of them for all that follow."""
+        if not SEVERAL.allows(values):
+            raise UsageError(
+                found=f"values = {values}",
+                expected="a positive number for each component, the last for all that follow",
+                fix="Write for example values = [1.0, 0.8, 0.5].",
+            )
+        return Schedule(lambda number: values[min(number, len(values)) - 1])
+
+    if isinstance(said, float | int):
+        return Fixed(said)
+    rules = {"best": best, "fixed": Fixed, "schedule": schedule, "flatness": Flatness}
+    options = dict(said) if isinstance(said, dict) else {"kind": said}
+    make = one_of(rules, options.pop("kind", None), "pursuit.schedule.kind")
+    return build(make, options, "pursuit.schedule")

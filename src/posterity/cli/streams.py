@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -16,8 +15,10 @@ from posterity.interrupts import deferred, heed
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and only that.")]
 
 
-def present(compute: Callable[[], dict[str, Any]], verb: str, as_json: bool) -> None:
-    """Print what ``compute`` found, as JSON or by the report of ``verb``.
+def present(
+    compute: Callable[[], dict[str, Any]], report: Callable[[dict[str, Any]], Any], as_json: bool
+) -> None:
+    """Print the data that ``compute`` gives as JSON, or what ``report`` makes of them.
 
     Standard output belongs to the JSON document: all else goes to standard error, and so do the
     ``notes`` of what was found where people read it.
@@ -36,7 +37,7 @@ def present(compute: Callable[[], dict[str, Any]], verb: str, as_json: bool) -> 
 
     console = Console(markup=False, highlight=False, emoji=False)
     console.width = console.width or 80  # COLUMNS=0 would print nothing
-    console.print(importlib.import_module(f"posterity.cli.report.{verb}").text(data))
+    console.print(report(data))
 
 
 @contextlib.contextmanager

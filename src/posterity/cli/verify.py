@@ -1,12 +1,14 @@
 """``posterity verify``: whether a receipt holds."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from posterity.cli import files
 from posterity.cli.app import app, example
+from posterity.cli.failures import printable
+from posterity.cli.report import Data
 from posterity.cli.streams import Json, present
 from posterity.errors import LedgerError
 
@@ -19,10 +21,10 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check a receipt against the ledgers before and after; fails if a claim does not hold."""
-    present(lambda: _verify(receipt, before, after), "verify", as_json)
+    present(lambda: _verify(receipt, before, after), _report, as_json)
 
 
-def _verify(path: Path, before: Path, after: Path) -> dict[str, Any]:
+def _verify(path: Path, before: Path, after: Path) -> Data:
     from posterity.receipt import Receipt, verify
 
     files.check_regular(path)
@@ -42,3 +44,15 @@ def _verify(path: Path, before: Path, after: Path) -> dict[str, Any]:
         "statement": receipt.statement,
         "claims": dict(verification.claims),
     }
+
+
+# --- what people are told ------------------------------------------------------------------------
+
+
+def _report(data: Data) -> str:
+    """What the receipt shows, in words, and a line a claim."""
+    names = ", ".join(map(printable, data["sites"]))
+    kind = "exactly" if data["exact"] else "not exactly"
+    headline = f"The receipt holds: {names} forgotten {kind}, {printable(data['time'])}."
+    claims = (f"  {claim}" for claim in data["claims"])
+    return "\n".join([headline, "", printable(data["statement"]), "", *claims])

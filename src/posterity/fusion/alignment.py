@@ -11,7 +11,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.fusion.absorb import Absorbing, first_of_site
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block
-from posterity.fusion.confidence import DOUBTFUL, Confidence
+from posterity.fusion.confidence import AMBIGUOUS, Confidence
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, Whole, absorbed
@@ -113,16 +113,16 @@ class Alignment:
             return np.inf
         return max(0.0, -float(self.confidence.margins.min(initial=0.0)))
 
-    def doubtful(self) -> list[tuple[str, int, float]]:
+    def ambiguous(self) -> list[tuple[str, int, float]]:
         """Site, local component and margin of each match below 3 nats, the least sure first."""
         rows = [
             (site, int(k), float(own[k]))
             for site, own in self.margins.items()
-            for k in np.flatnonzero(own < DOUBTFUL)
+            for k in np.flatnonzero(own < AMBIGUOUS)
         ]
         return sorted(rows, key=lambda row: row[2])
 
-    def doubts(self) -> list[str]:
+    def reasons(self) -> list[str]:
         """In words, what the matching hangs on by less than 3 nats; nothing if it was given."""
         if self.known:
             return []
@@ -130,12 +130,12 @@ class Alignment:
             return ["how sure the matches are was not looked for"]
         said = [] if self.identified else [NO_SCALE]
         other = self.confidence.runner_up
-        if other and other[1] < DOUBTFUL:
+        if other and other[1] < AMBIGUOUS:
             said.append(f"{other[0]} components are only {other[1]:.1f} nats worse")
-        if doubtful := self.doubtful():
-            (site, component, margin), matched = doubtful[0], (self.labels >= 0).sum()
+        if unsure := self.ambiguous():
+            (site, component, margin), matched = unsure[0], (self.labels >= 0).sum()
             said.append(
-                f"less than {DOUBTFUL:g} nats better than the next best are {len(doubtful)} of "
+                f"less than {AMBIGUOUS:g} nats better than the next best are {len(unsure)} of "
                 f"{matched} matches, component {component} of {site!r} the least ({margin:.1f})"
             )
         return said

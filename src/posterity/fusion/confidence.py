@@ -20,10 +20,10 @@ from posterity.fusion.moves import Moves
 from posterity.fusion.search import drop, split
 
 Array = np.ndarray
-DOUBTFUL = 3.0
-"""Nats below which a match, or a number of components, is doubtful: odds of twenty to one."""
+AMBIGUOUS = 3.0
+"""Nats below which a match, or a number of components, is ambiguous: odds of twenty to one."""
 AT_ONCE = 2**20
-"""Pairs of a component and a group up to which doubts are looked for unasked."""
+"""Pairs of a component and a group up to which ambiguous matches are looked for unasked."""
 NUMBERS = 2**27
 """Numbers in all such pairs up to which they are."""
 CHANCE = 0.999
@@ -105,11 +105,11 @@ class Confidence:
         """
         if _large(self.clustering):
             return False
-        close = self.runner_up is not None and self.runner_up[1] < DOUBTFUL
+        close = self.runner_up is not None and self.runner_up[1] < AMBIGUOUS
         if close or not self.identified:
             return True
         least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
-        return min(least) < 2 * DOUBTFUL
+        return min(least) < 2 * AMBIGUOUS
 
     @functools.cached_property
     def identified(self) -> bool:

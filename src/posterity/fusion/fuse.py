@@ -209,7 +209,7 @@ class _Plates(_Problem):
             if progress is not None:
                 progress(Progress(len(aligned), len(plates), found.trace[-1]))
         if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
-            _warn_of_doubts(plates, aligned)
+            _warn_of_ambiguity(plates, aligned)
         if by_name is None:
             return aligned, {}
         ((path, found),) = aligned.items()
@@ -233,13 +233,13 @@ class _Plates(_Problem):
         return Fusion(pooled, named(ledger, names), aligned, by, side, rebased, sampling)
 
 
-def _warn_of_doubts(plates: list[Block | BlockTable], aligned: Alignments) -> None:
+def _warn_of_ambiguity(plates: list[Block | BlockTable], aligned: Alignments) -> None:
     for plate in plates:
         alignment = aligned[plate.path]
         suspect = alignment.confidence is not None and alignment.confidence.suspect
-        if suspect and (doubts := alignment.doubts()):
+        if suspect and (reasons := alignment.reasons()):
             warnings.warn(
-                f"The matching{plate.place} hangs on little: {'; '.join(doubts)}. All is in "
+                f"The matching{plate.place} hangs on little: {'; '.join(reasons)}. All is in "
                 ".margins and .components_evidence.",
                 IdentificationWarning,
                 stacklevel=5,

@@ -158,12 +158,12 @@ class Fusion:
 
         ``left`` is the number of nats by which the description would be shorter if one component
         were elsewhere, zero where no such move helps and infinite where that is not known; the
-        reasons are those of :meth:`Alignment.doubts`, plate by plate.
+        reasons are those of :meth:`Alignment.reasons`, plate by plate.
         """
         left = max((plate.left for plate in self.plates.values()), default=0.0)
         reasons = [
             f"{path}: {reason}" if path else reason
             for path, plate in self.plates.items()
-            for reason in plate.doubts()
+            for reason in plate.reasons()
         ]
         return Status.of(left, LEFT, tuple(reasons))

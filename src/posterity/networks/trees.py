@@ -59,8 +59,9 @@ def parts_of(tree: Any) -> list[Part]:
     for place, (path, leaf) in enumerate(leaves_of(tree)):
         if not is_array(leaf):  # activations, and numbers that a module was made with
             continue
-        if not np.issubdtype(leaf.dtype, np.floating) or not path:
-            raise _strange(path, leaf, "an array of floats in a layer")
+        numeric = isinstance(leaf.dtype, np.dtype)  # tensors of PyTorch have types of their own
+        if not numeric or not np.issubdtype(leaf.dtype, np.floating) or not path:
+            raise _strange(path, leaf, "an array of floats of NumPy or JAX in a layer")
         groups.setdefault(path[:-1], {})[path[-1]] = (place, leaf)
     if not groups:
         raise StructureError(
@@ -97,10 +98,10 @@ def _ends(shape: tuple[int, ...]) -> tuple[int, int]:
 def _strange(path: tuple[str, ...], leaf: Any, expected: str) -> StructureError:
     return StructureError(
         found=f"leaf {'/'.join(path) or '(the whole tree)'!r}, "
-        f"an array of {leaf.dtype} of shape {np.shape(leaf)}",
+        f"an array of {leaf.dtype} of shape {tuple(leaf.shape)}",
         expected=f"dense and convolutional layers alone: {expected}",
         fix="Normalisation, embeddings, recurrence and the like are no layers of a Network; of a "
-        "linen module pass the `params` alone.",
+        "linen module pass the `params` alone; of tensors their .numpy().",
     )
 
 

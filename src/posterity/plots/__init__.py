@@ -10,7 +10,7 @@ import numpy as np
 from posterity.arrays.typing import Float
 from posterity.errors import UsageError
 from posterity.fusion import Fusion
-from posterity.fusion.confidence import DOUBTFUL
+from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.paths import blocks
 from posterity.plots import cells, convergence, prevalence
 from posterity.plots import pursuit as pursuit_trace
@@ -314,5 +314,5 @@ def _evidence(matches: Matches) -> str:
     if not found:
         return ""
     number, nats = min(found.items(), key=lambda other: other[1])
-    doubt = ": doubtful" if nats < DOUBTFUL else ""
+    doubt = ": doubtful" if nats < AMBIGUOUS else ""
     return f"The next best number of components, {number}, is {nats:.3g} nats worse{doubt}."

@@ -27,13 +27,13 @@ COLOURS = {
     Kind.UNKNOWN: "#5f7f9f",
     Kind.FIRM: "#1b4f8f",
     Kind.LIKELY: "#86b3de",
-    Kind.DOUBTFUL: "#ee7d11",
+    Kind.AMBIGUOUS: "#ee7d11",
 }
 """Told apart without red and green, and in print by their lightness."""
 MEANING = {
     Kind.FIRM: "firm: 10 nats or more",
     Kind.LIKELY: "likely: 3 to 10 nats",
-    Kind.DOUBTFUL: "doubtful: below 3 nats",
+    Kind.AMBIGUOUS: "doubtful: below 3 nats",
     Kind.UNKNOWN: "matched; strength not known",
     Kind.ALONE: "no other site has it",
     Kind.ABSENT: "the site has none",
@@ -155,7 +155,7 @@ class Canvas:
         from matplotlib.patches import Patch
 
         found = set(np.unique(self.matches.kinds))
-        measured = found & {Kind.FIRM, Kind.LIKELY, Kind.DOUBTFUL}
+        measured = found & {Kind.FIRM, Kind.LIKELY, Kind.AMBIGUOUS}
         self.ax.legend(
             handles=[Patch(color=COLOURS[k], label=MEANING[k]) for k in MEANING if k in found],
             title="Strength of a match: what the next best one would cost" if measured else None,

@@ -66,14 +66,14 @@ def grey(pictures: Any) -> dict[str, float]:
 
 
 def _cell(canvas: Canvas, x: float, y: float, kind: Kind, *, filled: bool) -> None:
-    weight = {Kind.DOUBTFUL: 2.6, Kind.FIRM: 1.8}.get(kind, 1.4)
+    weight = {Kind.AMBIGUOUS: 2.6, Kind.FIRM: 1.8}.get(kind, 1.4)
     style = (
         {"facecolor": COLOURS[kind], "linewidth": 0}
         if filled
         else {
             "edgecolor": COLOURS[kind],
             "linewidth": weight,
-            "linestyle": (0, (2, 1)) if kind is Kind.DOUBTFUL else "solid",
+            "linestyle": (0, (2, 1)) if kind is Kind.AMBIGUOUS else "solid",
             "zorder": 3,
         }
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.confidence import DOUBTFUL
+from posterity.fusion.confidence import AMBIGUOUS
 
 Array = np.ndarray
 FIRM = 10.0
@@ -23,7 +23,7 @@ class Kind(enum.IntEnum):
     UNKNOWN = 2
     FIRM = 3
     LIKELY = 4
-    DOUBTFUL = 5
+    AMBIGUOUS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +84,6 @@ def _margins(alignment: Alignment) -> Float[Array, " n"]:
 
 
 def _kind(margin: Float[Array, " n"]) -> Int[Array, " n"]:
-    weak = np.where(margin < DOUBTFUL, Kind.DOUBTFUL, Kind.LIKELY)
+    weak = np.where(margin < AMBIGUOUS, Kind.AMBIGUOUS, Kind.LIKELY)
     known = np.where(margin >= FIRM, Kind.FIRM, weak)
     return np.where(np.isnan(margin), Kind.UNKNOWN, known)

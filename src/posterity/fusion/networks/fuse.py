@@ -120,7 +120,7 @@ def fuse_networks(
             f"concatenation of all sites, more than the tolerance {options.tolerance:g}. "
             + ("Raise `most` or" if options.most else "Raise")
             + " the tolerance of Options.",
-            stacklevel=3,
+            stacklevel=4,
         )
     return search.result(search.build(widths), tried, rule, prior)
 

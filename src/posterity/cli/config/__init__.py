@@ -1,1 +1,0 @@
-"""Configurations of the command line: TOML files, and files of records."""

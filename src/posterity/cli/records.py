@@ -1,0 +1,305 @@
+"""Records and inputs of models, as commands read them: ``.csv`` with a header, ``.npz``, ``.npy``.
+
+A table of records is in the order of its own file; :func:`in_one_order` puts the columns of all
+sites in one.
+"""
+
+import contextlib
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.adapters.tables.reader import clean, read_numbers
+from posterity.artifact.columns import unnamed
+from posterity.cli.files import check_regular
+from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
+from posterity.families.names import order, some, unfit
+
+TARGET = "y"
+"""The column that is the label, unless another one is named."""
+INTERCEPT = "intercept"
+"""The name of the column of ones."""
+COLUMNS = "columns"
+"""The array of an ``.npz`` that names the columns of the others."""
+
+
+class Table(NamedTuple):
+    """Records: ``x`` (n, ...), the label ``y`` (n,) if there is one, and the names of the columns
+    of ``x``, none where the file has none.
+    """
+
+    x: np.ndarray
+    y: np.ndarray | None
+    names: tuple[str, ...]
+
+    @property
+    def data(self) -> Any:
+        """What models take: a pair, or ``x`` alone."""
+        return self.x if self.y is None else (self.x, self.y)
+
+
+class Columns(NamedTuple):
+    """Data by site, the names of the columns of ``x`` if any has, and notes for the user."""
+
+    data: dict[str, Any]
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def read_records(path: Path, target: str | None = None) -> Table:
+    """The records of an ``.npz`` with ``x`` or ``x`` and ``y``, or of a ``.csv`` with a header.
+
+    Of a table, the column ``target`` is the label (by default ``y``, if it is there) and all
+    others are ``x``; one column alone is a vector. An ``.npz`` may name the columns of ``x`` by an
+    array ``columns`` of texts.
+
+    Raises:
+        ArtifactError: if the file cannot be read or holds something else.
+        StructureError: if there is no such ``target``.
+    """
+    if path.suffix == ".npz":
+        arrays = _read_arrays(path, "an .npz file with x (and y), or a .csv file of numbers")
+        with _refused(path):
+            if not {"x"} <= arrays.keys() <= {"x", "y", COLUMNS}:
+                raise ValueError(f"arrays {some(sorted(arrays))}, where there should be x (and y)")
+            return Table(arrays["x"], arrays.get("y"), _names_of(arrays, "x"))
+    names, values = read_numbers(path)
+    label = TARGET if target is None else target
+    if label in names:
+        return Table(*_without(names, values, label))
+    if target is None:
+        return Table(values[:, 0] if len(names) == 1 else values, None, names)
+    raise StructureError(
+        found=f"no column {target!r} among {some(names)} in {str(path)!r}",
+        expected="the target, a column of every table",
+        fix="Name it by model.target or --target as the tables do.",
+    )
+
+
+def read_inputs(path: Path, array: str | None = None, target: str | None = None) -> Table:
+    """Inputs without labels: finite numbers, a record at least.
+
+    Args:
+        path: a ``.csv`` with a header, an ``.npy``, or an ``.npz`` of one array, or with one ``x``
+            among others; there an array ``columns`` of texts may name the columns.
+        array: the name of the array in an ``.npz``.
+        target: a column of the table that is no input.
+
+    Raises:
+        ArtifactError: if the file cannot be read or holds something else.
+        StructureError: for what has no axis of records, or no records; for a missing ``target``.
+        ParameterError: for NaN or infinity.
+        UsageError: for an ``array`` of what is no ``.npz``.
+    """
+    if array is not None and path.suffix != ".npz":
+        raise UsageError(
+            found=f"--array {array} beside {str(path)!r}",
+            expected="the name of an array in an .npz file",
+            fix="Leave --array out.",
+        )
+    found = _inputs(path, array)
+    _check_inputs(path, found.x)
+    if target is None:
+        return found
+    if clean(target) not in found.names or len(found.names) == 1:
+        raise StructureError(
+            found=f"columns {some(found.names)} in {str(path)!r}",
+            expected=f"the target {target!r} among them, and others to predict it from",
+            fix="Name it by --target as the table does, or leave --target out.",
+        )
+    x, _, names = _without(found.names, found.x, clean(target))
+    return Table(x, None, names)
+
+
+def reordered(found: Table, wanted: Sequence[str], place: str, of: str) -> np.ndarray:
+    """The inputs with their columns in the order that is ``wanted``, if both have names.
+
+    A column of ones is added where the ``intercept`` alone is missing.
+
+    Raises:
+        StructureError: if they are other columns; it says which are missing and which unknown.
+    """
+    if not wanted or not found.names:
+        return found.x
+    x, names = found.x, found.names
+    if INTERCEPT in wanted and INTERCEPT not in names:
+        x, names = np.column_stack([np.ones(len(x)), x]), (INTERCEPT, *names)
+    return x[:, order(names, wanted, place, of)]
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _refused(path: Path, expected: str = "arrays as their names say") -> Iterator[None]:
+    """Whatever reading raises (zipfile, zlib and NumPy each have their own) as an ArtifactError."""
+    check_regular(path)
+    try:
+        yield
+    except Exception as error:
+        raise ArtifactError(
+            found=f"data {str(path)!r} that cannot be read ({error})",
+            expected=expected,
+            fix="Check the path and the file.",
+        ) from error
+
+
+def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
+    with _refused(path, expected):
+        with path.open("rb") as raw:
+            if not zipfile.is_zipfile(raw):
+                raise ValueError("not a whole archive of numpy.savez")
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
+
+def _inputs(path: Path, array: str | None) -> Table:
+    expected = "a .csv of numbers with a header, an .npy, or an .npz with one array or x"
+    if path.suffix == ".npz":
+        arrays = _read_arrays(path, expected)
+        with _refused(path, f"{expected}; or name the array by --array"):
+            others = [name for name in arrays if name != COLUMNS]
+            name = array or (others[0] if len(others) == 1 else "x")
+            if name not in arrays:
+                raise ValueError(f"arrays {some(sorted(arrays))}, of which none is {name!r}")
+            return Table(arrays[name], None, () if name == COLUMNS else _names_of(arrays, name))
+    if path.suffix == ".npy":
+        with _refused(path, expected):
+            return Table(np.load(path, allow_pickle=False), None, ())
+    names, values = read_numbers(path)
+    return Table(values, None, names)
+
+
+def _names_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[str, ...]:
+    """What the array of names says of the columns of another; a ValueError if it does not fit."""
+    shape = np.shape(arrays[name])
+    names = tuple(clean(str(one)) for one in arrays.get(COLUMNS, np.array([])).ravel())
+    if names and (shape[1:] != (len(names),) or unfit(names)):
+        why = unfit(names) or f"{name} has shape {shape}"
+        raise ValueError(f"columns {some(names)}, which do not name those of {name}: {why}")
+    return names
+
+
+def _without(
+    names: tuple[str, ...], values: np.ndarray, label: str
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    place = names.index(label)
+    others = (*names[:place], *names[place + 1 :])
+    return np.delete(values, place, axis=1), values[:, place], others
+
+
+def _check_inputs(path: Path, x: np.ndarray) -> None:
+    if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
+        raise StructureError(
+            found=f"inputs of shape {x.shape} and type {x.dtype} in {str(path)!r}",
+            expected="numbers: an axis of records, one at least, before those of one input",
+            fix="Save x of shape (n, d), x[:, None] for a single column.",
+        )
+    if not np.isfinite(x).all():
+        row = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
+        raise ParameterError(
+            found=f"NaN or infinity in record {row} (from 0) of {str(path)!r}",
+            expected="finite numbers",
+            fix="Impute or drop missing values.",
+        )
+
+
+# --- sites ---------------------------------------------------------------------------------------
+
+
+def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -> dict[str, Table]:
+    """Every site's records, each with the columns and the order of its own file.
+
+    Raises:
+        ArtifactError: if a file cannot be read, has no header, or holds something else.
+        StructureError: if a table lacks the ``target``, or has nothing beside it.
+    """
+    target, tables = target and clean(target), {}
+    for site, path in paths.items():
+        try:
+            table = read_records(path, target)
+            table = _with_intercept(table) if intercept else table
+            if table.y is not None:
+                _check_target([target or TARGET], table.names, "x")
+                if np.shape(table.x)[1:] == (0,):
+                    raise StructureError(
+                        found=f"the column {target or TARGET!r} alone, which is the target",
+                        expected="columns to predict it from, or model.intercept = true",
+                        fix="Add columns, or name another target.",
+                    )
+        except StructureError as error:
+            raise error.at(f"data {str(path)!r} of site {site!r}") from error
+        tables[site] = table
+    return tables
+
+
+def in_one_order(
+    tables: Mapping[str, Table], wanted: Sequence[str], target: str | None, regression: bool
+) -> Columns:
+    """All in the order that is ``wanted``, or else that of the first site whose columns have names.
+
+    Raises:
+        StructureError: that names a site with other columns.
+    """
+    named = {site: table for site, table in tables.items() if table.names}
+    first = next(iter(named), "")
+    of = "the prior or ledger" if wanted else f"site {first!r}"
+    names = tuple(wanted) or (tables[first].names if named else ())
+    label = ()
+    if any(table.y is not None for table in named.values()):
+        label = (clean(target) if target else TARGET,)
+    _check_target(label, names, of)
+    ordered = dict(tables)
+    for site, table in named.items():
+        mine = (*table.names, *(label if table.y is not None else ()))
+        places = order(mine, (*names, *label), f"site {site!r}", of)[: len(names)]
+        ordered[site] = table._replace(x=table.x[..., places] if table.x.ndim > 1 else table.x)
+    notes = unnamed({site: table.names for site, table in tables.items()}, names)
+    if regression:
+        notes += oddities([table.x for table in ordered.values()], names)
+    return Columns({site: table.data for site, table in ordered.items()}, names, tuple(notes))
+
+
+def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str]:
+    """Notes on a regression's inputs, one array (n, d) a site: which columns are constant."""
+    filled = [x for x in inputs if len(x) and x.ndim == 2 and x.dtype.kind in "biuf"]
+    if sum(map(len, filled)) < 2 or len({x.shape[1] for x in filled}) > 1:
+        return
+    low, high = np.min([x.min(0) for x in filled], 0), np.max([x.max(0) for x in filled], 0)
+    called = names if len(names) == len(low) else [str(index) for index in range(len(low))]
+    value = {called[n]: float(low[n]) for n in np.flatnonzero(low == high).tolist()}
+    zero = [name for name in value if value[name] == 0]
+    level = [name for name in value if value[name] != 0]
+    if zero:
+        yield f"0 in every record: {some(zero)}; the prior alone speaks of the coefficients"
+    if not level:
+        yield "no intercept: set intercept = true in [model] unless that is what you want"
+    elif [value[name] for name in level] != [1.0]:
+        yield f"the same in every record: {some(level)}, which an intercept is too"
+
+
+def _check_target(label: Sequence[str], names: Sequence[str], of: str) -> None:
+    """Raise a StructureError if the target's name is one of the inputs' too."""
+    if both := set(label) & set(names):
+        raise StructureError(
+            found=f"the target {both.pop()!r} among the columns of {of}",
+            expected="one that is not predicted from itself",
+            fix="Name another one in model.target, or rename a column.",
+        )
+
+
+def _with_intercept(table: Table) -> Table:
+    """With a column of ones in front."""
+    if INTERCEPT in table.names:
+        raise StructureError(
+            found=f"a column {INTERCEPT!r}, and model.intercept = true",
+            expected="one of them",
+            fix="Leave model.intercept out, or rename the column.",
+        )
+    if table.y is None or np.ndim(table.x) != 2:
+        return table  # what is wrong with it the model says
+    names = (INTERCEPT, *table.names) if table.names or not table.x.shape[1] else ()
+    return Table(np.column_stack([np.ones(len(table.x)), table.x]), table.y, names)

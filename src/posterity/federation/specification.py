@@ -1,0 +1,286 @@
+"""Models, priors, schedules and updates from their names and options, as configurations have them.
+
+Every function takes plain values, as TOML or JSON holds them, and names the place (``model.kind``)
+of what it refuses.
+"""
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import networkx
+import numpy as np
+
+from posterity import families, graphs, models
+from posterity.arguments import POSITIVE
+from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.families import ExponentialFamily, Gaussian
+from posterity.federation.gossip import Gossip
+from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
+from posterity.inference.choice import ESTIMATORS
+from posterity.inference.update import LocalUpdate
+from posterity.networks import GaussianPrior, Layers
+
+Options = Mapping[str, Any]
+MODELS: dict[str, Callable[..., Any]] = {
+    "beta-bernoulli": models.BetaBernoulli,
+    "beta-exponential": models.BetaExponential,
+    "dirichlet-categorical": models.DirichletCategorical,
+    "gamma-poisson": models.GammaPoisson,
+    "gaussian-mean": models.GaussianMean,
+    "gaussian-mean-covariance": models.GaussianMeanCovariance,
+    "linear-regression": models.LinearRegression,
+    "logistic-regression": models.LogisticRegression,
+}
+REGRESSIONS = ("linear-regression", "logistic-regression")
+FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}
+"""Those whose standard parameters are numbers."""
+SCHEDULES: dict[str, Callable[..., Any]] = {
+    "sequential": Sequential,
+    "synchronous": Synchronous,
+    "asynchronous": Asynchronous,
+}
+GRAPHS = {"complete": graphs.complete, "ring": graphs.ring, "star": graphs.star}
+WALKS: dict[str, Callable[..., Any]] = {
+    "metropolis-hastings": graphs.MetropolisHastings,
+    "non-backtracking": graphs.NonBacktracking,
+    "weighted": graphs.WeightedMetropolisHastings,
+}
+HIDDEN_UNITS = (50,)
+"""Of a network whose layers are not named."""
+
+
+def full_name(kind: str) -> str:
+    """A regression's name may be given as ``linear`` or ``logistic``."""
+    return f"{kind}-regression" if f"{kind}-regression" in REGRESSIONS else kind
+
+
+def one_of(choices: Mapping[str, Any], name: Any, place: str) -> Any:
+    """The choice of this name; a UsageError that names its ``place`` if there is none."""
+    if not isinstance(name, str) or name not in choices:
+        raise UsageError(
+            found=f"no {place}" if name is None else f"{place} = {name!r}",
+            expected=f"one of {list(choices)}",
+            fix="Name one of them.",
+        )
+    return choices[name]
+
+
+def build(make: Callable[..., Any], options: Options, place: str) -> Any:
+    """``make(**options)``; what it raises becomes a PosterityError about the table ``place``."""
+    try:
+        return make(**options)
+    except PosterityError as error:
+        raise error.at(f"table [{place}]") from error
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise UsageError(
+            found=f"{sorted(options)} in table [{place}] ({error})",
+            expected="the options that it takes, of the right type",
+            fix="Compare with a complete file in the documentation.",
+        ) from error
+
+
+# --- models and priors of a federation -----------------------------------------------------------
+
+
+def make_model(
+    kind: str, options: Options, data: Mapping[str, Any], *, folder: Path, key: jax.Array
+) -> Any:
+    """A model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``.
+
+    ``data`` are the records by site, whose inputs a network's first layer fits; modules are found
+    in ``folder`` too; ``key`` draws a network's first weights, which only give shapes.
+    """
+    network = functools.partial(_perceptron, data, key)
+    kinds = MODELS | {"function": functools.partial(_function, folder), "network": network}
+    return build(one_of(kinds, kind, "model.kind"), options, "model")
+
+
+def make_prior(options: Options, model: Any, key: jax.Array) -> ExponentialFamily:
+    """A ``family`` with its standard parameters, or a network's with independent weights."""
+    if isinstance(model, models.NeuralNetwork):
+        _check_keys(options, ["variance"], "prior")
+        variance = options.get("variance", 1.0)
+        POSITIVE.check(**{"prior.variance": variance})
+        return model.prior(variance=float(variance), key=key)
+    options = dict(options)
+    name = options.pop("family", None)
+    family = one_of(FAMILIES, name, "prior.family")
+    parameters = list(inspect.signature(family.from_standard).parameters)
+    _check_keys(options, parameters, "prior")
+    if missing := [name for name in parameters if name not in options]:
+        raise UsageError(
+            found=f"no prior.{missing[0]}", expected="a value for it", fix=f"A {name} takes it."
+        )
+
+    def standard(**values: Any) -> ExponentialFamily:
+        return family.from_standard(**{k: np.asarray(v, float) for k, v in values.items()})
+
+    return build(standard, options, "prior")
+
+
+def _check_keys(options: Options, known: Sequence[str], place: str) -> None:
+    if unknown := [name for name in options if name not in known]:
+        raise UsageError(
+            found=f"{place}.{unknown[0]}, of which nothing is known",
+            expected=f"one of {list(known)}",
+            fix="Leave it out, or spell it as it is.",
+        )
+
+
+def _perceptron(
+    data: Mapping[str, Any],
+    key: jax.Array,
+    *,
+    outputs: int = 1,
+    width: int = 16,
+    depth: int = 1,
+    **options: Any,
+) -> models.NeuralNetwork:
+    """A perceptron with tanh units, for the inputs of the first site that has any."""
+    x = next((found[0] for found in data.values() if isinstance(found, tuple)), np.zeros((0, 1)))
+    if x.ndim != 2:
+        raise StructureError(
+            found=f"inputs x of shape {x.shape}",
+            expected="one row a record, as the layers of a network of this kind need",
+            fix="Save x of shape (n, d).",
+        )
+    tanh = jax.numpy.tanh
+    perceptron = eqx.nn.MLP(x.shape[1], outputs, width, depth, activation=tanh, key=key)
+    return models.NeuralNetwork.from_equinox(perceptron, **options)
+
+
+def _function(folder: Path, *, function: str) -> models.FunctionModel:
+    module, _, attribute = function.partition(":")
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+        if not callable(found):
+            raise TypeError(f"a {type(found).__name__}")
+        return models.FunctionModel(found)
+    except (Exception, SystemExit) as error:  # whatever the module does while it is imported
+        raise UsageError(
+            found=f"function {function!r} that cannot be imported ({error!r})",
+            expected="'module:function', the log likelihood of a batch",
+            fix="Put the module beside the configuration, or install it.",
+        ) from error
+    finally:
+        sys.path.pop(0)
+
+
+# --- a model of one table, and its prior ---------------------------------------------------------
+
+
+def make_model_and_prior(
+    kind: str, options: Options, variance: Any, x: np.ndarray, y: np.ndarray
+) -> tuple[Any, Any]:
+    """A ``network`` of dense layers or one of the regressions, for inputs ``x`` (n, ...) and
+    labels ``y`` (n, ...), and independent Gaussians of mean zero as its prior.
+
+    ``variance`` is that of a coefficient; of a network one for all weights, or one a layer.
+    """
+    kinds = {"network": _network} | {name: _regression for name in REGRESSIONS}
+    return one_of(kinds, kind, "model.kind")(kind, options, variance, x, y)
+
+
+def _network(
+    kind: str, options: Options, variance: Any, x: np.ndarray, y: np.ndarray
+) -> tuple[Any, Any]:
+    likelihood = options.get("likelihood") or "categorical"
+    classes, noise = options.get("classes"), options.get("noise_variance")
+    if classes is not None and likelihood != "categorical":
+        raise UsageError(
+            found=f"model.classes = {classes} beside the likelihood {likelihood!r}",
+            expected="a categorical likelihood, or no number of classes",
+            fix="Leave model.classes out.",
+        )
+    check_noise(likelihood == "gaussian", noise)
+    if likelihood == "categorical":
+        known = y.dtype.kind in "biuf" and y.size and np.isfinite(y).all()
+        outputs = classes or (max(int(y.max()) + 1, 2) if known else 2)
+    else:
+        outputs = y.shape[1] if likelihood == "gaussian" and y.ndim == 2 else 1
+    sizes = (int(np.prod(x.shape[1:])), *options.get("hidden", HIDDEN_UNITS), outputs)
+    shape = {name: options[name] for name in ("activation",) if name in options}
+    layers = build(functools.partial(Layers.dense, *sizes), shape, "model")
+    of_layers = functools.partial(models.NeuralNetwork.of_layers, layers)
+    apart = ("hidden", "activation", "classes", "likelihood")
+    rest = {name: value for name, value in options.items() if name not in apart}
+    model = build(of_layers, {"likelihood": likelihood, **rest}, "model")
+    variances = tuple(variance) if isinstance(variance, list) else variance
+    prior = build(lambda: GaussianPrior(variance=variances).network(layers), {}, "prior")
+    return model, prior
+
+
+def _regression(
+    kind: str, options: Options, variance: Any, x: np.ndarray, y: np.ndarray
+) -> tuple[Any, Any]:
+    _check_keys(options, ["noise_variance"], "model")
+    if not isinstance(variance, float):
+        raise UsageError(
+            found=f"prior.variance = {variance}",
+            expected="the variance of a coefficient before any data",
+            fix="Give it: variance = 1.0 suits columns of a scale near one.",
+        )
+    size = int(np.prod(x.shape[1:]))
+    prior = Gaussian.from_standard(np.zeros(size), variance * np.eye(size))
+    return build(MODELS[kind], options, "model"), prior
+
+
+def check_noise(gaussian: bool, noise: float | None) -> None:
+    """Raise a UsageError unless the noise of a Gaussian likelihood is known, and of no other."""
+    if gaussian != (noise is not None):
+        raise UsageError(
+            found="no noise variance" if gaussian else f"a noise variance {noise} of labels",
+            expected="the variance of what is observed about a mean, and of that alone",
+            fix="Give the one of training." if gaussian else "Leave it out.",
+        )
+
+
+# --- who updates when, and how -------------------------------------------------------------------
+
+
+def make_schedule(kind: str, options: Options, sites: Sequence[str]) -> Schedule:
+    """A schedule of :data:`SCHEDULES`, or ``gossip`` over a ``graph`` or ``links`` of sites."""
+    kinds = SCHEDULES | {"gossip": functools.partial(_gossip, sites)}
+    return build(one_of(kinds, kind, "schedule.kind"), options, "schedule")
+
+
+def _gossip(
+    sites: Sequence[str],
+    *,
+    graph: str | None = None,
+    links: Sequence[Sequence[str]] = (),
+    walk: str = "metropolis-hastings",
+    start: str | None = None,
+    **options: Any,
+) -> Gossip:
+    if (graph is None) == (not links):
+        raise UsageError(
+            found=f"schedule.graph = {graph!r} and {len(links)} links",
+            expected="a graph by its name, or links",
+            fix=f"Name one of {list(GRAPHS)}, or list pairs of sites.",
+        )
+    linked = networkx.Graph()
+    for one, other in links:
+        linked.add_edge(one, other)
+    linked.add_nodes_from(sites)
+    network = linked if graph is None else one_of(GRAPHS, graph, "schedule.graph")(sites)
+    route = one_of(WALKS, walk, "schedule.walk")(**options)
+    return Gossip(network, walk=route, start=start)
+
+
+def make_update(options: Options) -> LocalUpdate:
+    """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``."""
+    options = dict(options)
+    if {"estimator", "samples"} & set(options):
+        kind = one_of(ESTIMATORS, options.pop("estimator", None), "update.estimator")
+        samples = {name: options.pop(name) for name in ("samples",) if name in options}
+        options["estimator"] = build(kind, samples, "update")
+    return build(LocalUpdate, options, "update")

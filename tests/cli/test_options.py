@@ -1,0 +1,105 @@
+"""What is asked by flags is what a file asks: both are made of the same declarations."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import call, document, refuse
+from cli.configurations import CONJUGATE
+
+import posterity
+from posterity.cli import distill, federate, options, pursue
+from posterity.cli.options import read
+
+
+@pytest.mark.parametrize("verb", [distill, federate, pursue])
+def test_every_option_has_a_place_and_a_flag_of_its_own(verb):
+    places = [option.place for option in verb.OPTIONS]
+    flags = [option.name for option in verb.OPTIONS]
+    assert len({*places}) == len(places) and len({*flags}) == len(flags)
+    for one, other in itertools.permutations(places, 2):
+        assert not other.startswith(f"{one}."), "no value where there is a table"
+
+
+SAID = [
+    ("schedule.steps", "--steps", "30", "30"),
+    ("schedule.tolerance", "--tolerance", "1", "1"),
+    ("schedule.damping", "--damping", ".5", "0.5"),
+    ("model.intercept", "--intercept", None, "true"),
+    ("model.covariance", "--model-covariance", "[[1, 0], [0, 1.5]]", "[[1, 0], [0, 1.5]]"),
+    ("prior.mean", "--prior-mean", "0,1.5", "[0, 1.5]"),
+    ("weights", "--weight", ["a=2", "b=.5"], "{a = 2, b = 0.5}"),
+    ("sites", "--site", ["a b=x=1.csv"], '{"a b=x" = "1.csv"}'),
+    ("model.personal", "--personal", "true", "true"),
+    ("model.personal", "--personal", "age,1", '["age", 1]'),
+    ("model.personal", "--personal", ["age=0.5"], "{age = 0.5}"),
+    ("schedule.links", "--links", '[["a", "b"]]', '[["a", "b"]]'),
+    ("model.target", "--target", "3", '"3"'),
+]
+
+
+@pytest.mark.parametrize(("place", "flag", "text", "toml"), SAID)
+def test_a_flag_says_what_a_key_says(place, flag, text, toml, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    option = next(option for option in federate.OPTIONS if option.place == place)
+    assert option.name == flag
+    by_flag = read(federate.OPTIONS, {place: True if text is None else text}, None)
+    table, _, key = place.rpartition(".")
+    Path("f.toml").write_text(f"[{table}]\n{key} = {toml}" if table else f"{key} = {toml}")
+    by_file = read(federate.OPTIONS, {}, Path("f.toml"))
+    assert by_flag[place] == by_file[place]
+    assert repr(by_flag[place]) == repr(by_file[place]), "of one type too"
+
+
+def test_flags_go_before_the_file(folder):
+    document("federate", "gossip.toml")
+    whole = posterity.load("shared.safetensors")
+    Path("gossip.toml").write_text(CONJUGATE.replace("seed = 3", "seed = 9"))
+    line = "federate gossip.toml --seed 3 -o again.safetensors --steps 30"
+    assert document(*line.split())["steps"] == 30
+    assert posterity.load("again.safetensors") == whole
+
+
+def test_a_federation_by_flags_alone(folder):
+    document("federate", "gossip.toml")
+    line = "federate --site east=east.csv --site north=north.npz --site south=south.npz "
+    line += "--model gamma-poisson --family Gamma --prior-shape 2 --prior-rate 1.0 --seed 3 "
+    line += "--schedule gossip --graph ring --steps 30 -o flags.safetensors"
+    document(*line.split())
+    assert posterity.load("flags.safetensors") == posterity.load("shared.safetensors")
+
+
+def test_forgetting_fusing_and_fitting_by_files_alone(files):
+    rows = "\n".join(f"{x},{int(x > 0)}" for x in np.random.default_rng(0).normal(size=20))
+    Path("t.csv").write_text("x,y\n" + rows)
+    pairs = {
+        "fuse n.safetensors s.safetensors --rule product -o OUT": (
+            'posteriors = ["n.safetensors", "s.safetensors"]\nrule = "product"\n'
+            '[output]\nfile = "OUT"'
+        ),
+        "forget n.safetensors --site north -o OUT --receipt OUT.json": (
+            'ledger = "n.safetensors"\nsites = ["north"]\n'
+            '[output]\nfile = "OUT"\nreceipt = "OUT.json"'
+        ),
+        "fit t.csv --model logistic --target y --scale x=2 --prior-sd 3 -o OUT": (
+            '[data]\nfile = "t.csv"\nscale = {x = 2}\n[model]\nkind = "logistic"\ntarget = "y"\n'
+            '[prior]\nsd = 3\n[output]\nfile = "OUT"'
+        ),
+    }
+    for line, text in pairs.items():
+        Path("c.toml").write_text(text.replace("OUT", "file.safetensors"))
+        by_flags = call(*line.replace("OUT", "flags.safetensors").split())
+        by_file = call(line.split()[0], "c.toml")
+        assert by_flags.exit_code == by_file.exit_code == 0, by_flags.stderr + by_file.stderr
+        assert posterity.load("flags.safetensors") == posterity.load("file.safetensors")
+
+
+def test_what_no_flag_and_no_key_takes(files):
+    Path("c.toml").write_text("rule = 3\n")
+    refuse("fuse n.safetensors s.safetensors c.toml -o o.safetensors", 2, "rule = 3; a string")
+    Path("c.toml").write_text("rules = 'product'\n")
+    refuse("fuse n.safetensors s.safetensors c.toml -o o.safetensors", 2, "rules; matching; rule")
+    line = "fuse n.safetensors s.safetensors -o o.safetensors --components 1.5"
+    refuse(line, 2, "--components = 1.5; whole number")
+    assert not options.COUNT.allows(True)
