@@ -71,7 +71,7 @@ def check_same_structure(expected: Distribution, found: Any, place: str) -> None
 
 def _improper_part(law: Any) -> str:
     """Which members of which part fail, for the message."""
-    for part in getattr(law, "parts", list)():
+    for part in law.parts() if law.composed else ():
         proper = np.asarray(part.is_proper())
         if not proper.all():
             index = [int(i) for i in np.argwhere(~proper)[0]]

@@ -33,7 +33,7 @@ def configured(personal):
 def test_a_configuration_says_what_differs_between_sites(folder, personal, columns, spread):
     configured(personal)
     run = federation_of(read(OPTIONS, {}, Path("own.toml"))).start()
-    assert run.federation.model == PersonalRegression(LogisticRegression(), columns)
+    assert run.agreement.model == PersonalRegression(LogisticRegression(), columns)
     np.testing.assert_allclose(np.exp(run.ledger.prior.log_spread.mean), spread)
 
 
@@ -52,7 +52,7 @@ def test_files_name_what_differs_between_sites(folder):
 def test_false_leaves_a_regression_as_it_is(folder):
     configured("false")
     run = federation_of(read(OPTIONS, {}, Path("own.toml"))).start()
-    assert run.federation.model == LogisticRegression()
+    assert run.agreement.model == LogisticRegression()
 
 
 @pytest.mark.parametrize(

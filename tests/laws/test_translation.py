@@ -234,11 +234,7 @@ def test_no_offset_moves_nothing(name: str) -> None:
 
 def leaf_parts(law: Any) -> list[Any]:
     """The families that have no parts of their own."""
-    return (
-        [leaf for part in law.parts() for leaf in leaf_parts(part)]
-        if hasattr(law, "parts")
-        else [law]
-    )
+    return [leaf for part in law.parts() for leaf in leaf_parts(part)] if law.composed else [law]
 
 
 def test_the_generic_formula_fails_where_the_centred_one_holds() -> None:

@@ -91,7 +91,7 @@ def test_it_goes_on_from_a_checkpoint(shared: Ledger, tmp_path: Path) -> None:
     again = load_checkpoint(begun(shared), tmp_path / "run")
     assert again.posterior == once.posterior
     assert again.advance(1).posterior == once.advance(1).posterior
-    with pytest.raises(posterity.PosterityError, match="another federation"):
+    with pytest.raises(posterity.PosterityError, match="another computation"):
         load_checkpoint(begun(shared.posterior), tmp_path / "run")
 
 
@@ -104,7 +104,7 @@ def test_other_schedules_take_the_same_shares(shared: Ledger) -> None:
 def test_a_sites_weight_is_its_likelihoods(shared: Ledger) -> None:
     muted = begun(shared, weights={"high": 0.0}).advance(1)
     assert muted.ledger.sites == ("low",)
-    assert begun(shared, weights={"high": 2.0}).federation.site("high").share > 0.45
+    assert begun(shared, weights={"high": 2.0}).federation.sites["high"].share > 0.45
 
 
 def test_a_network_learns_by_variational_online_newton_too() -> None:

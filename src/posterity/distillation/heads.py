@@ -11,10 +11,12 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, FLAG, POSITIVE
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, Real
+from posterity.distillation.pytrees import Array
 from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.gaussian import LOG_2PI
@@ -28,7 +30,6 @@ from posterity.networks.predictive import (
     log_softmax,
 )
 
-Array = np.ndarray | jax.Array
 FLOOR = 1e-12
 """What is added to variances of a student, in the squared units of its network's outputs.
 
@@ -84,7 +85,7 @@ class Head:
             object.__setattr__(self, "noise_variance", float(self.noise_variance))
 
     @classmethod
-    def of_model(cls, model: Any, z: Any, x: Any) -> Self:
+    def of_model(cls, model: Any, z: PyTree, x: Array) -> Self:
         """The plain head of how a model predicts, from the shapes of its outputs.
 
         Args:
@@ -126,7 +127,7 @@ class Head:
         if not fits[kind] or pair != (kind == "gaussian" and own is None):
             raise StructureError(
                 found=f"outputs of shape {jax.tree.map(lambda leaf: leaf.shape, found)} for "
-                f"{len(x)} inputs",
+                f"{np.shape(x)[0]} inputs",
                 expected="logits (n, K) of classes, (n,) of labels in {0, 1}, or means (n,) or "
                 "(n, k), beside their noise variances where the model knows none",
                 fix="Mend what the model's `outputs` returns, or its likelihood.",

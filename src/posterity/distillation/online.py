@@ -17,15 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import PyTree
 
 from posterity.distillation.heads import Head
 from posterity.distillation.inputs import Inputs
+from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.teachers import Teacher
 from posterity.networks.predictive import Expectations, expectations_of, merge
-
-Array = np.ndarray | jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _optimiser(plan: Plan, constants: Constants) -> optax.GradientTransformation
 
 @functools.partial(jax.jit, static_argnums=0)
 def start(
-    plan: Plan, constants: Constants, parameters: Any, scaling: Scaling, teacher: Any
+    plan: Plan, constants: Constants, parameters: PyTree, scaling: Scaling, teacher: PyTree
 ) -> State:
     """Before the first step, with a teacher that is ready, and the inputs' shift and scale."""
     draws = constants.teacher.draws(teacher)
@@ -96,10 +96,16 @@ def start(
     single = lambda leaf: jnp.asarray(leaf, jnp.float32)
     zeros = lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype)
     return State(
-        jnp.int32(0), teacher, jax.tree.map(single, scaling), parameters,
-        _optimiser(plan, constants).init(parameters), reservoir, jax.tree.map(zeros, expectations),
-        jnp.zeros(2, jnp.int32), jnp.float32(0),
-    )  # fmt: skip
+        jnp.int32(0),
+        teacher,
+        jax.tree.map(single, scaling),
+        parameters,
+        _optimiser(plan, constants).init(parameters),
+        reservoir,
+        jax.tree.map(zeros, expectations),
+        jnp.zeros(2, jnp.int32),
+        jnp.float32(0),
+    )
 
 
 def _units(expectations: Expectations) -> tuple[jax.Array, jax.Array]:
@@ -149,14 +155,17 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
     moves, moments = _optimiser(plan, constants).update(gradient, state.moments, state.parameters)
     parameters = optax.apply_updates(state.parameters, moves)
     state = state._replace(
-        step=state.step + 1, teacher=teacher, parameters=parameters, moments=moments,
+        step=state.step + 1,
+        teacher=teacher,
+        parameters=parameters,
+        moments=moments,
         reservoir=reservoir,
-    )  # fmt: skip
+    )
     return state, value
 
 
 def _expectations(
-    plan: Plan, teacher: Teacher, draws: Any, x: Any, reservoir: Any = None
+    plan: Plan, teacher: Teacher, draws: PyTree, x: Any, reservoir: PyTree = None
 ) -> Expectations:
     """Over the draws of a state, and those of the reservoir if there is one."""
     outputs = teacher.outputs(draws, x)
@@ -164,12 +173,13 @@ def _expectations(
         earlier = jax.vmap(lambda draws: teacher.outputs(draws, x))(reservoir)
         outputs = jax.tree.map(
             lambda now, then: jnp.concatenate([now, then.reshape(-1, *then.shape[2:])]),
-            outputs, earlier,
-        )  # fmt: skip
+            outputs,
+            earlier,
+        )
     return expectations_of(plan.head.likelihood, outputs, plan.head.noise_variance)
 
 
-def _offered(size: int, reservoir: Any, draws: Any, step: jax.Array, key: jax.Array) -> Any:
+def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: jax.Array) -> Any:
     """The reservoir after one more draw: a uniform sample of all so far, without their number."""
     if not size:
         return None
@@ -201,7 +211,7 @@ def _looked(plan: Plan, constants: Constants, state: State, size: Array) -> Stat
 
 @functools.partial(jax.jit, static_argnums=0)
 def gap(
-    plan: Plan, parameters: Any, scaling: Scaling, x: Array, expectations: Expectations
+    plan: Plan, parameters: PyTree, scaling: Scaling, x: Array, expectations: Expectations
 ) -> jax.Array:
     """``KL(teacher's predictive ‖ student's)`` in nats, the mean over inputs."""
     outputs = plan.apply(parameters, scaling.inputs(x))

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
+Array = np.ndarray | jax.Array
 Class = TypeVar("Class", bound=type)
 
 

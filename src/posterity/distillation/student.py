@@ -11,9 +11,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import PyTree
 
 from posterity.artifact.architecture import Architecture
 from posterity.distillation.heads import Head
+from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling.noise import generator
 from posterity.distillation.scaling import Scaling, real_numbers
 from posterity.errors import StructureError, UsageError
@@ -84,7 +87,7 @@ class Student:
         """Number of weights."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.parameters))
 
-    def outputs(self, x: Any) -> np.ndarray:
+    def outputs(self, x: ArrayLike) -> np.ndarray:
         """The outputs of the network at inputs (n, ...): (n, head.size), in its own units.
 
         Raises:
@@ -99,7 +102,7 @@ class Student:
             ]
         return np.concatenate(parts)
 
-    def predict(self, x: Any) -> Prediction:
+    def predict(self, x: ArrayLike) -> Prediction:
         """The predictive and its uncertainty at inputs (n, ...).
 
         Raises:
@@ -108,7 +111,7 @@ class Student:
         """
         return self.head.prediction(self.outputs(x), self.scaling)
 
-    def _inputs(self, x: Any) -> np.ndarray:
+    def _inputs(self, x: ArrayLike) -> np.ndarray:
         x = real_numbers(x, "the inputs", records=False)
         wanted = self.network.inputs if isinstance(self.network, Layers) else None
         if wanted is None and self.scaling.x_shift is not None:
@@ -137,7 +140,7 @@ class Student:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _outputs(apply: Any, parameters: Any, x: Any) -> Any:
+def _outputs(apply: Any, parameters: PyTree, x: Array) -> Any:
     return apply(parameters, x)
 
 
@@ -147,7 +150,7 @@ class Module:
 
     static: Any
 
-    def __call__(self, parameters: Any, x: Any) -> Any:
+    def __call__(self, parameters: PyTree, x: Array) -> Any:
         """The module's outputs for a batch."""
         return jax.vmap(eqx.combine(parameters, self.static))(x)
 
@@ -165,7 +168,7 @@ class Built:
     name: str
     options: str
 
-    def __call__(self, parameters: Any, x: Any) -> Any:
+    def __call__(self, parameters: PyTree, x: Array) -> Any:
         """The architecture's outputs for a batch."""
         return Architecture.made(self.name, parameters, json.loads(self.options))(x)
 
@@ -216,7 +219,7 @@ def start(
     return network, parameters
 
 
-def _check_outputs(apply: Any, parameters: Any, x: Any, head: Head) -> None:
+def _check_outputs(apply: Any, parameters: PyTree, x: Array, head: Head) -> None:
     some = jax.ShapeDtypeStruct((2, *x.shape[1:]), jnp.float32)
     try:
         shape: Any = jax.eval_shape(apply, parameters, some).shape
@@ -256,7 +259,7 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
     return weights
 
 
-def finish(network: Any, parameters: Any, head: Head, scaling: Scaling) -> Student:
+def finish(network: Any, parameters: PyTree, head: Head, scaling: Scaling) -> Student:
     """The student of a tree of trained parameters."""
     arrays = jax.tree.map(np.asarray, parameters)
     if isinstance(network, Layers):

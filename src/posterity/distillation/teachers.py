@@ -7,10 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, renamed
 from posterity.checks import check_prior
 from posterity.distillation.heads import Head
+from posterity.distillation.pytrees import Array
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
@@ -37,7 +39,7 @@ class Teacher(eqx.Module):
     """
 
     @abc.abstractmethod
-    def head(self, x: Any) -> Head:
+    def head(self, x: Array) -> Head:
         """The meaning of its outputs, for inputs like ``x`` (n, ...).
 
         Raises:
@@ -58,18 +60,18 @@ class Teacher(eqx.Module):
         return jax.eval_shape(lambda: self.begin(key=jax.random.key(0)))
 
     @abc.abstractmethod
-    def advance(self, state: Any, *, key: jax.Array) -> Any:
+    def advance(self, state: PyTree, *, key: jax.Array) -> Any:
         """The state of the next draws."""
 
     @abc.abstractmethod
-    def draws(self, state: Any) -> Any:
+    def draws(self, state: PyTree) -> Any:
         """The draws that a state holds: a tree of arrays, of a shape that does not change."""
 
     @abc.abstractmethod
-    def outputs(self, draws: Any, x: Any) -> Any:
+    def outputs(self, draws: PyTree, x: Array) -> Any:
         """Of each draw at inputs (n, ...): (S, n, k), or a pair of these and of noise variances."""
 
-    def health(self, state: Any) -> Health:
+    def health(self, state: PyTree) -> Health:
         """What is to be said of the run that led to a state; asked outside of compiled code."""
         del state
         return Health()
@@ -84,10 +86,10 @@ class _OfModel(Teacher):
     """A teacher whose draws are events that a model takes, the draws first."""
 
     model: Model
-    x: Any
+    x: Array | None
     samples: int = eqx.field(static=True)
 
-    def head(self, x: Any) -> Head:
+    def head(self, x: Array) -> Head:
         """As the model predicts."""
         draws = jax.eval_shape(lambda: self.draws(self.begin(key=jax.random.key(0))))
         one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
@@ -102,12 +104,12 @@ class _OfModel(Teacher):
         """Those that it was given."""
         return self.x
 
-    def outputs(self, draws: Any, x: Any) -> Any:
+    def outputs(self, draws: PyTree, x: Array) -> Any:
         """As the model says, for each draw."""
         return outputs_of(self.model, draws, x)
 
 
-def outputs_of(model: Any, draws: Any, x: Any) -> Any:
+def outputs_of(model: Any, draws: PyTree, x: Array) -> Any:
     """The outputs (S, n, k) of a model for draws (S, ...), or a pair of these."""
     column = lambda leaf: leaf[:, None] if jnp.ndim(leaf) == 1 else leaf
     return jax.vmap(lambda z: jax.tree.map(column, model.outputs(z, x)))(draws)
@@ -134,7 +136,9 @@ class Draws(_OfModel):
     stack: Any
 
     @renamed(together="samples")
-    def __init__(self, model: Model, stack: Any, *, x: Any = None, samples: int = SAMPLES):
+    def __init__(
+        self, model: Model, stack: PyTree, *, x: Array | None = None, samples: int = SAMPLES
+    ):
         COUNT.check(samples=samples)
         self.stack = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, np.float32)), stack)
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.stack)]
@@ -152,7 +156,7 @@ class Draws(_OfModel):
         """How many draws there are."""
         return len(jax.tree.leaves(self.stack)[0])
 
-    def predict(self, x: Any) -> Prediction:
+    def predict(self, x: Array) -> Prediction:
         """The predictive at inputs (n, ...), averaged over all draws.
 
         Raises:
@@ -178,14 +182,14 @@ class Draws(_OfModel):
         """Some of them."""
         return self.advance(None, key=key)
 
-    def advance(self, state: Any, *, key: jax.Array) -> Any:
+    def advance(self, state: PyTree, *, key: jax.Array) -> Any:
         """Some others."""
         del state
         if self.samples == self.count:
             return jnp.arange(self.count)
         return jax.random.choice(key, self.count, (self.samples,), replace=False)
 
-    def draws(self, state: Any) -> Any:
+    def draws(self, state: PyTree) -> Any:
         """Those at these places of the stack."""
         return jax.tree.map(lambda leaf: leaf[state], self.stack)
 
@@ -213,7 +217,12 @@ class Independent(_OfModel):
 
     @renamed(together="samples")
     def __init__(
-        self, posterior: Distribution, model: Model, *, x: Any = None, samples: int = SAMPLES
+        self,
+        posterior: Distribution,
+        model: Model,
+        *,
+        x: Array | None = None,
+        samples: int = SAMPLES,
     ):
         COUNT.check(samples=samples)
         check_prior(posterior, "a teacher")
@@ -223,12 +232,12 @@ class Independent(_OfModel):
         """Some draws."""
         return self.posterior.sample(key, (self.samples,))
 
-    def advance(self, state: Any, *, key: jax.Array) -> Any:
+    def advance(self, state: PyTree, *, key: jax.Array) -> Any:
         """Others."""
         del state
         return self.begin(key=key)
 
-    def draws(self, state: Any) -> Any:
+    def draws(self, state: PyTree) -> Any:
         """These."""
         return state
 

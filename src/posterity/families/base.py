@@ -7,7 +7,7 @@ that does not depend on ``z``.
 
 import abc
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -77,6 +77,22 @@ class ExponentialFamily(VectorSpace):
         """``log h``, in nats."""
 
     # --- what a family may know beside -------------------------------------------------------
+
+    def parts(self) -> Sequence["ExponentialFamily"]:
+        """The independent parts; a law that is not composed is its only one."""
+        return (self,)
+
+    def rebuild(self, parts: Sequence["ExponentialFamily"]) -> Self:
+        """The same made of other :meth:`parts`."""
+        return parts[0]  # type: ignore[return-value]
+
+    def split_event(self, z: Any) -> Sequence[Any]:
+        """The event of each part."""
+        return (z,)
+
+    def join_event(self, events: Sequence[Any]) -> Any:
+        """The event whose parts these are."""
+        return events[0]
 
     @property
     def free_size(self) -> int:

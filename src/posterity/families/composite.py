@@ -22,6 +22,7 @@ class Composite(ExponentialFamily):
     """
 
     coordinates: ClassVar[Coordinates] = {}
+    composed: ClassVar[bool] = True
     standard: ClassVar[Coordinates] = {}
 
     def __post_init__(self) -> None:

@@ -118,6 +118,8 @@ class Distribution(Node, abc.ABC):
     """Whether it is a ``Tied``: a product whose blocks share labels."""
     is_mixture: ClassVar[bool] = False
     """Whether it is a ``Mixture``."""
+    composed: ClassVar[bool] = False
+    """Whether it is made of independent parts, such as blocks or the members of a plate."""
     gaussian: ClassVar[bool] = False
     """Whether it is a Gaussian in information form, with the methods of ``AnyGaussian``."""
 

@@ -20,6 +20,7 @@ from posterity.arrays.stacks import stacked
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
+from posterity.federation.keys import first_key
 from posterity.federation.site import ERROR, not_finite
 from posterity.federation.visit import failure_of, improper_without
 from posterity.graphs.topology import Network, check_sites
@@ -89,7 +90,7 @@ def simulate(
     leave: Leave | None = None,
     first: str | None = None,
     every: int = 1,
-    key: Key[jax.Array, ""],
+    key: Key[jax.Array, ""] | None = None,
 ) -> Simulation:
     """Repeat gossip over one graph and one set of data, each time with a walk of its own.
 
@@ -119,7 +120,7 @@ def simulate(
     run = start(sites, model, prior, update=update, weights=weights)
     COUNT.check(visits=visits, repetitions=repetitions, every=every)
     check_sites(network.names, run.agreement.sites, "nodes for")
-    walk_key, update_key = jax.random.split(key)
+    walk_key, update_key = jax.random.split(first_key() if key is None else key)
     walk, length = walk or MetropolisHastings(), {"hops": visits - 1, "repetitions": repetitions}
     walked = positions(network, walk, **length, start=first, key=walk_key)
     left = _departures(network, walked, leave)

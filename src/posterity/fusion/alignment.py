@@ -206,7 +206,9 @@ def _in_memory(
 
     def matched(parts: Absorbing, rows: Array) -> Matched:
         held = np.bincount(block.site[rows], minlength=len(block.names))
-        check_held([block.names[index] for index in np.flatnonzero(held == 0)], block.place)
+        check_held(
+            [block.names[index] for index in np.flatnonzero(held == 0).tolist()], block.place
+        )
         starts, own = np.cumsum([0, *held]), None if given is None else given[rows]
         counts, members = parts.counts[rows], parts.members[rows]
         return match(members, starts, matching, divergence, components, counts, own)

@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.arrays.canonical import canonical_sums, content_hashes
 from posterity.arrays.typing import Bool, Float, Int, Num
-from posterity.families import ExponentialFamily, Plate, stack
+from posterity.families import ExponentialFamily, stack
 from posterity.fusion.blocks import Block, MemberPriors
 from posterity.fusion.geometry import Divergence, Points, moved
 from posterity.fusion.group_sums import ExactGroupSums
@@ -96,15 +96,16 @@ class BlockTable:
     def __init__(
         self,
         path: str,
-        like: ExponentialFamily,
+        like: Any,
         names: Sequence[str],
         divergence: Divergence,
         budget: MemoryBudget,
         every: bool,
     ):
         self.path, self.like, self.names, self._every = path, like, names, every
-        template = like.members[:1] if isinstance(like, Plate) else stack([like])
-        self.layout, self.origin, self.priors = Layout(template, divergence), None, MemberPriors()
+        template = like.members[:1] if like.is_plate else stack([like])
+        self.layout, self.priors = Layout(template, divergence), MemberPriors()
+        self.origin: Any = None
         self.store = RowStore(self.layout.width, budget)
         self._parts: list[tuple[Array, Array, Array, Array]] = []
 
@@ -114,7 +115,7 @@ class BlockTable:
         """Add further sites; a UsageError unless each has a component that has seen data."""
         used = block.used | self._every
         held = np.bincount(block.site[used], minlength=len(block.sizes))
-        check_held([block.names[index] for index in np.flatnonzero(held == 0)], self.place)
+        check_held([block.names[index] for index in np.flatnonzero(held == 0).tolist()], self.place)
         natural = block.members.natural_parameters[used]
         rows = np.zeros((len(natural), self.layout.width))
         rows[:, : self.layout.dim], rows[:, HASH - 1] = natural, block.counts[used]
@@ -162,7 +163,7 @@ class BlockTable:
         """All rows of these sites, one site after the other."""
         return Block(
             self.path,
-            [self.names[site] for site in sites.tolist()],
+            list(map(self.names.__getitem__, sites.tolist())),
             self.like,
             self.layout.natural(rows),
             self.store.sizes[sites],

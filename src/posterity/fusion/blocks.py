@@ -11,7 +11,7 @@ from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import StructureError
-from posterity.families import ExponentialFamily, Plate, Tied, concatenate, stack
+from posterity.families import ExponentialFamily, Tied, concatenate, stack
 from posterity.families.mixing import MixingWeights
 from posterity.fusion.paths import blocks
 
@@ -38,9 +38,9 @@ class MemberPriors:
                 seen[id(prior)] = self._place(prior)  # pyright: ignore[reportArgumentType]
         self.own: Array = np.array([seen[id(prior)] for prior in priors], np.int32)
 
-    def _place(self, prior: ExponentialFamily) -> int:
+    def _place(self, prior: Any) -> int:
         law = prior
-        if isinstance(prior, Plate):
+        if prior.is_plate:
             law = prior.members[0] if _alike(prior.members) else prior.members
         key = b"".join(np.asarray(leaf).tobytes() for leaf in leaves(law))
         place = self._places.setdefault(key, len(self.laws))
@@ -83,7 +83,7 @@ class MemberPriors:
 
 def one_member(prior: Any) -> ExponentialFamily:
     """The prior of one component of the one that was given for a plate, or for a plain block."""
-    if not isinstance(prior, Plate):
+    if not prior.is_plate:
         return prior
     if not _alike(prior.members):
         raise differing_members("the prior")
@@ -148,8 +148,9 @@ class Block:
         Raises:
             StructureError: a prior over mixing weights that tells components apart.
         """
-        like, many, known = posteriors[0], np.ones(len(names)), MemberPriors(priors)
-        if not isinstance(like, Plate):
+        like: Any = posteriors[0]
+        many, known = np.ones(len(names)), MemberPriors(priors)
+        if not like.is_plate:
             plain = stack(posteriors)
             return cls(path, names, like, plain, many.astype(int), many, many > 0, 0 * many, known)
         plates: Any = posteriors
@@ -170,20 +171,20 @@ class Block:
         cls,
         path: str,
         names: Sequence[str],
-        batch: ExponentialFamily,
+        batch: Any,
         prior: ExponentialFamily | None,
     ) -> Self:
         """From the blocks of sites as a batch (J,), which share a prior where one is known."""
         like, many = batch[0], np.ones(len(names))
         known = MemberPriors([prior] * len(names))
-        if not isinstance(batch, Plate):
+        if not batch.is_plate:
             return cls(path, names, like, batch, many.astype(int), many, many > 0, 0 * many, known)
         members = map_leaves(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch.members)
         sizes, weights = np.full(len(names), batch.size), batch.weights
         counts = np.ones(sizes.sum())
         if weights is None:
             return cls(path, names, like, members, sizes, counts, counts > 0, 0 * many, known)
-        law = prior.weights if isinstance(prior, Plate) else None
+        law = None if prior is None else prior.weights  # pyright: ignore
         counts, shown = weights.counts(law).reshape(-1), weights.shows_prior
         some = unstacked(weights if shown else weights[:1])
         totals = np.array([_total(w, law, name) for w, name in zip(some, names, strict=False)])
@@ -193,12 +194,13 @@ class Block:
     @property
     def plate(self) -> bool:
         """Whether there is something to match."""
-        return isinstance(self.like, Plate)
+        return self.like.is_plate
 
     @property
     def weighted(self) -> bool:
         """Whether there are posteriors over mixing weights."""
-        return isinstance(self.like, Plate) and self.like.weights is not None
+        like: Any = self.like
+        return like.is_plate and like.weights is not None
 
     @functools.cached_property
     def site(self) -> Int[Array, " n"]:
@@ -280,7 +282,7 @@ def side_by_side(
     own = [blocks(posterior) for posterior in posteriors]
     known = [{} if prior is None else blocks(prior) for prior in priors]
     return {
-        path: (TiedBlock if isinstance(like, Tied) else Block).of_sites(
+        path: (TiedBlock if like.is_tied else Block).of_sites(
             path, names, [q[path] for q in own], [p.get(path) for p in known]
         )
         for path, like in own[0].items()

@@ -13,8 +13,7 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float
-from posterity.families import ExponentialFamily, Product
-from posterity.families.gaussian import AnyGaussian
+from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, polish, refine
 from posterity.fusion.moves import Moves
 from posterity.fusion.search import drop, split
@@ -151,6 +150,5 @@ def _large(clustering: Clustering) -> bool:
 
 def _scale_free(family: ExponentialFamily) -> bool:
     """Whether location and precision are free of each other, with no count that binds them."""
-    if isinstance(family, Product):
-        return all(map(_scale_free, family.blocks.values()))
-    return isinstance(family, AnyGaussian)
+    blocks = family.independent_blocks()
+    return all(map(_scale_free, blocks.values())) if blocks else family.gaussian

@@ -17,13 +17,11 @@ from posterity.families import (
     Distribution,
     ExponentialFamily,
     Mixture,
-    Network,
     Plate,
     Tied,
     at_rest,
     stack,
 )
-from posterity.families.gaussian import AnyGaussian
 from posterity.fusion.geometry import kl_matrix
 from posterity.fusion.networks.units import in_order_of
 from posterity.fusion.paths import blocks
@@ -145,7 +143,7 @@ def diff(a: Posterior, b: Posterior, *, key: KeyArray | None = None, samples: in
     names = {**coordinates_in(right), **coordinates_in(left)}
     left = ordered(left, names, "the first posterior", "the second")
     right = ordered(right, names, "the second posterior", "the first")
-    if isinstance(left, Mixture) or isinstance(right, Mixture):
+    if left.is_mixture or right.is_mixture:
         found = [_mixtures(left, right, key, samples)]
     else:
         for law, place in ((left, "the first posterior"), (right, "the second posterior")):
@@ -180,23 +178,24 @@ def _blocks(a: ExponentialFamily, b: ExponentialFamily) -> list[BlockDiff]:
     return [_block(mine[path], theirs[path], path) for path in mine]
 
 
-def _block(a: ExponentialFamily, b: ExponentialFamily, path: str) -> BlockDiff:
-    if isinstance(a, Plate) and isinstance(b, Plate) and not (a.batch_shape or b.batch_shape):
+def _block(a: Any, b: Any, path: str) -> BlockDiff:
+    if a.is_plate and b.is_plate and not (a.batch_shape or b.batch_shape):
         _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
         return _plates(a, b, path)
-    if isinstance(a, Tied) and isinstance(b, Tied) and not (a.batch_shape or b.batch_shape):
+    if a.is_tied and b.is_tied and not (a.batch_shape or b.batch_shape):
         _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
         return _tied(a, b, path)
-    if isinstance(a, Network) and isinstance(b, Network) and not (a.batch_shape or b.batch_shape):
+    networks = a.network_layers is not None and b.network_layers is not None
+    if networks and not (a.batch_shape or b.batch_shape):
         b = in_order_of(b, a)
     # A batch of plates has no one set of labels: it is compared as it stands.
     _check_alike(structure(a) == structure(b), a, b, path)
-    name = f"Plate of {type(a.members).__name__}" if isinstance(a, Plate) else type(a).__name__
+    name = f"Plate of {type(a.members).__name__}" if a.is_plate else type(a).__name__
     return BlockDiff(path, name, Divergences.between(a, b), shifts=_shifts(a, b))
 
 
 def _shifts(a: Any, b: Any) -> dict[str, float] | None:
-    if not (isinstance(a, AnyGaussian) and a.names) or a.batch_shape:
+    if not (a.gaussian and a.names) or a.batch_shape:
         return None
     moved = (b.mean - a.mean) / np.sqrt(a.marginal_variance)
     return dict(zip(a.names, moved.tolist(), strict=True))
@@ -340,7 +339,7 @@ def _mixtures(a: Any, b: Any, key: KeyArray | None, samples: int) -> BlockDiff:
     pair = _at(left, mine.order), _at(right, theirs.order)
     kl, errors = _estimates(*pair, key, samples)
     plate = None
-    if isinstance(a, Mixture) and isinstance(b, Mixture):
+    if a.is_mixture and b.is_mixture:
         rows, columns = _match(mine, theirs)
         weights = _among(mine.shares[rows], theirs.shares[columns])
         plate = _plate_diff(mine, theirs, rows, columns, weights)
@@ -349,7 +348,7 @@ def _mixtures(a: Any, b: Any, key: KeyArray | None, samples: int) -> BlockDiff:
 
 def _mixture(law: Any) -> Mixture:
     """A member of a family is a mixture of one component."""
-    return law if isinstance(law, Mixture) else Mixture(np.zeros(1), stack([law]))
+    return law if law.is_mixture else Mixture(np.zeros(1), stack([law]))
 
 
 def _at(mixture: Mixture, order: Array) -> Mixture:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from posterity.families import ExponentialFamily, Product, Tied
+from posterity.families import ExponentialFamily
 from posterity.families.names import joined
 
 
@@ -35,4 +35,4 @@ def assembled(
 
 def _apart(posterior: ExponentialFamily) -> bool:
     """Whether it is a product whose blocks have nothing to do with each other."""
-    return isinstance(posterior, Product) and not isinstance(posterior, Tied)
+    return bool(posterior.independent_blocks())

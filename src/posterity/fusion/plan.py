@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from posterity.arguments import COUNT
 from posterity.artifact import open_artifact
 from posterity.errors import UsageError
-from posterity.families import ExponentialFamily, Tied
+from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.divergences.names import divergence_of
@@ -91,7 +91,7 @@ class Plan:
         value = getattr(value, "value", getattr(value, "posterior", value))
         law = value.prior if isinstance(value, Ledger) else value
         tied = isinstance(law, ExponentialFamily) and any(
-            isinstance(block, Tied) for block in blocks(law).values()
+            block.is_tied for block in blocks(law).values()
         )
         return "posteriors whose blocks share labels" * tied or "networks" * is_network(law)
 

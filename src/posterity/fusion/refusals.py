@@ -2,11 +2,12 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from posterity.arguments import Constraint
 from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily, Network, Plate
+from posterity.families import ExponentialFamily, Network
 from posterity.families.layers import Dense
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
@@ -56,7 +57,7 @@ def check_structure(
             expected="one posterior a site, or a batch (sites,) of posteriors with plates",
             fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
         )
-    networks = {n: q for n, q in posteriors.items() if isinstance(q, Network)}
+    networks: dict[str, Any] = {n: q for n, q in posteriors.items() if q.network_layers is not None}
     if len(networks) == len(posteriors):
         _check_layers(networks)  # which says of which layer
     outline = like.outline(plates=False)
@@ -174,10 +175,10 @@ def beyond_memory(what: str, budget: int) -> UsageError:
     )
 
 
-def check_defined(divergence: Discrepancy, blocks: Sequence[tuple[str, ExponentialFamily]]) -> None:
+def check_defined(divergence: Discrepancy, blocks: Sequence[tuple[str, Any]]) -> None:
     """Raise a StructureError that names the block for which a divergence is not defined."""
     for path, one in blocks:
         try:
-            divergence.check(one.members if isinstance(one, Plate) else one)
+            divergence.check(one.members if one.is_plate else one)
         except StructureError as error:
             raise error.at(f"block {path!r}") if path else error from error

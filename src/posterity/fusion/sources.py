@@ -11,7 +11,7 @@ from posterity.arrays.tree import leaves
 from posterity.artifact import Posterior
 from posterity.artifact.many import Alone, Several
 from posterity.errors import UsageError
-from posterity.families import Distribution, ExponentialFamily, Plate
+from posterity.families import Distribution, ExponentialFamily
 from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
 
@@ -91,7 +91,7 @@ def within(posteriors: Iterator[Item], limit: int) -> tuple[Iterator[Item], bool
 def is_batch(value: Any) -> bool:
     """Whether it is a batch (sites,) of posteriors with plates, and so stands for as many sites."""
     many = isinstance(value, ExponentialFamily) and len(value.batch_shape) == 1
-    return many and any(isinstance(block, Plate) for block in blocks(value).values())
+    return many and any(block.is_plate for block in blocks(value).values())
 
 
 def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
@@ -100,8 +100,8 @@ def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
         if isinstance(value, Several):
             parts = zip(value.names, unstacked(value.posterior), value.digests, strict=True)
             for own, law, digest in parts:
-                known = value.prior is not None
-                q = Ledger.of_site(own, prior=value.prior, posterior=law) if known else law
+                prior = value.prior
+                q = law if prior is None else Ledger.of_site(own, prior=prior, posterior=law)
                 yield None, Alone(own, q, digest, value.provenance)
         elif name is None and is_batch(value):
             yield from ((None, value[index]) for index in range(value.batch_shape[0]))

@@ -39,14 +39,13 @@ class Cubature(Evaluator):
         at_least(8).check(nodes=self.nodes)
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        gaussians = all(part.gaussian for part in _parts(q))
-        return gaussians and all(part.batch_shape == () for part in _parts(q))
+        return all(part.gaussian and part.batch_shape == () for part in q.parts())
 
     def evaluate(
         self, model: Any, q: Any, records: Records, *, otherwise: Any = False
     ) -> Expectation:
         """The mean over nodes, and its natural gradient; or over as many others."""
-        parts = _parts(q)
+        parts: Any = q.parts()
         sizes = [part.own_size for part in parts]
         pairs = self.number(sum(sizes)) // 2
         nodes, others = (normal_pairs(sum(sizes), pairs, seed) for seed in (0, 1))
@@ -55,8 +54,7 @@ class Cubature(Evaluator):
 
         def value(noise: list[Any]) -> Any:
             events = [part.at_noise(own) for part, own in zip(parts, noise, strict=True)]
-            z = q.join_event(events) if q.independent_blocks() else events[0]
-            return model.total(z, records)
+            return model.total(q.join_event(events), records)
 
         # Each value of a joint model is an optimum of its own, found by factorisations, which
         # side by side can wait for each other for ever in the threads of XLA.
@@ -67,8 +65,7 @@ class Cubature(Evaluator):
         # Jumps have no slope: nodes on their sides differ, and nothing would follow from it.
         flat = (values.std() > 0) & jnp.stack([(slope == 0).all() for slope in slopes]).all()
         values = jnp.where(flat, jnp.nan, values)
-        gradient = q.rebuild(factors) if q.independent_blocks() else factors[0]
-        return Expectation(values.mean(), gradient)
+        return Expectation(values.mean(), q.rebuild(factors))
 
     def number(self, size: int) -> int:
         """Nodes for ``size`` coordinates: more where they have more to span."""
@@ -77,7 +74,3 @@ class Cubature(Evaluator):
     def finer(self) -> "Cubature | None":
         """Four times as many."""
         return None if 4 * self.nodes > self.most else Cubature(4 * self.nodes, self.most)
-
-
-def _parts(q: Any) -> list[Any]:
-    return list(q.independent_blocks().values()) or [q]

@@ -139,7 +139,7 @@ def _look(
 
 def _starts(q: Any) -> Callable[[Any], Any]:
     """The member itself, narrower ones about its mean, then very narrow ones about other places."""
-    parts: list[Any] = list(q.independent_blocks().values()) or [q]
+    parts = list(q.parts())
     if not all(part.gaussian and part.batch_shape == () for part in parts):
         return lambda number: q * NARROWER ** jnp.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]
@@ -155,7 +155,7 @@ def _starts(q: Any) -> Callable[[Any], Any]:
             part.translate(there * (part.at_noise(jnp.asarray(own)[about // 2]) - part.mean))
             for part, own in zip(parts, scattered, strict=True)
         ]
-        return (q.rebuild(moved) if q.independent_blocks() else moved[0]) * NARROWER**level
+        return q.rebuild(moved) * NARROWER**level
 
     return start
 

@@ -167,7 +167,7 @@ class TopicModel(ExpectedModel[Plate]):
     # --- NumPy ----------------------------------------------------------------------------------
 
     def _check_topics(self, q: Any, data: Any) -> None:
-        fits = isinstance(q, Plate) and isinstance(q.members, Dirichlet)
+        fits = q.is_plate and q.members.emits_symbols
         if not fits or q.weights is not None or q.members.own_size != self.vocabulary:
             raise StructureError(
                 found=f"topics {q!r}",

@@ -25,7 +25,6 @@ from posterity.families import (
     Distribution,
     Gaussian,
     LowRankGaussian,
-    Mixture,
     Transformed,
 )
 from posterity.families.free_forms import FreeForm
@@ -273,7 +272,7 @@ def _begun(search: Search, kept: Checkpoint, start: Any, count: int) -> State:
 
 def _of_mixture(search: Search, start: Any) -> tuple[Any, np.ndarray]:
     """Parameters and weights of a mixture of components of the base's kind."""
-    law = start.components if isinstance(start, Mixture) else None
+    law = start.components if getattr(start, "is_mixture", False) else None
     if type(law) is type(search.origin):
         law = law.law if isinstance(law, Transformed) else law
         members = [law[place] for place in range(start.size)]  # type: ignore[index,union-attr]

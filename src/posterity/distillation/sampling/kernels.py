@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from posterity.arguments import POSITIVE, SHARE, Constraint
 from posterity.distillation.pytrees import leaves
@@ -87,11 +88,11 @@ class SGLD:
     def __post_init__(self) -> None:
         _check(self)
 
-    def init(self, position: Any, scale: Any = None) -> State:
+    def init(self, position: PyTree, scale: PyTree = None) -> State:
         """Where a chain starts; ``scale`` multiplies the step size entry by entry."""
         return _started(position, scale, None)
 
-    def step(self, state: State, gradient: Any, *, key: jax.Array) -> tuple[State, Info]:
+    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
         return _langevin(self, state, gradient, state.scale, None, key)
 
@@ -145,11 +146,11 @@ class PreconditionedSGLD:
         BELOW_ONE.check(decay=self.decay)
         POSITIVE.check(floor=self.floor, records=self.records)
 
-    def init(self, position: Any, scale: Any = None) -> State:
+    def init(self, position: PyTree, scale: PyTree = None) -> State:
         """Where a chain starts; ``scale`` multiplies the step size entry by entry."""
         return _started(position, scale, jax.tree.map(jnp.zeros_like, position))
 
-    def step(self, state: State, gradient: Any, *, key: jax.Array) -> tuple[State, Info]:
+    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
         _same(state.position, gradient)
         decay, over = float(self.decay), 1 / float(self.records)
@@ -211,11 +212,11 @@ class SGHMC:
         _check(self)
         SHARE.check(friction=self.friction)
 
-    def init(self, position: Any, scale: Any = None) -> State:
+    def init(self, position: PyTree, scale: PyTree = None) -> State:
         """Where a chain starts, at rest; ``scale`` multiplies the step size entry by entry."""
         return _started(position, scale, jax.tree.map(jnp.zeros_like, position))
 
-    def step(self, state: State, gradient: Any, *, key: jax.Array) -> tuple[State, Info]:
+    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
         friction = float(self.friction)
         size, move = _moves(self, state, gradient, state.scale, key)
@@ -235,7 +236,7 @@ def _check(kernel: Kernel) -> None:
     TEMPERATURE.check(temperature=kernel.temperature)
 
 
-def _started(position: Any, scale: Any, memory: Any) -> State:
+def _started(position: PyTree, scale: PyTree, memory: PyTree) -> State:
     position = jax.tree.map(jnp.asarray, position)
     if scale is not None:
         _broadcasts(position, scale)
@@ -244,7 +245,7 @@ def _started(position: Any, scale: Any, memory: Any) -> State:
 
 
 def _langevin(
-    kernel: Kernel, state: State, gradient: Any, scale: Any, memory: Any, key: jax.Array
+    kernel: Kernel, state: State, gradient: PyTree, scale: PyTree, memory: PyTree, key: jax.Array
 ) -> tuple[State, Info]:
     """Langevin's step with a preconditioner; and the state that has this memory."""
     size, move = _moves(kernel, state, gradient, scale, key)
@@ -254,7 +255,7 @@ def _langevin(
 
 
 def _moves(
-    kernel: Kernel, state: State, gradient: Any, scale: Any, key: jax.Array
+    kernel: Kernel, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
 ) -> tuple[jax.Array, Any]:
     """The step size, and what Langevin's step adds to the position."""
     _same(state.position, gradient)
@@ -272,13 +273,13 @@ def _moves(
     return size, jax.tree.map(scaled, gradient, noise, scale)
 
 
-def _info(size: jax.Array, gradient: Any, scale: Any, move: Any, variance: float) -> Info:
+def _info(size: jax.Array, gradient: PyTree, scale: PyTree, move: PyTree, variance: float) -> Info:
     """``variance`` is the momentum's that the noise alone gives it, over ``size`` times scale."""
     drift = size / 4 * _mean_square(gradient, scale, invert=False)
     return Info(size, drift, _mean_square(move, scale, invert=True) / (size * variance))
 
 
-def _mean_square(tree: Any, scale: Any, *, invert: bool) -> jax.Array:
+def _mean_square(tree: PyTree, scale: PyTree, *, invert: bool) -> jax.Array:
     parts = jax.tree.leaves(tree)
     if scale is None:
         total = sum(jnp.sum(leaf**2) for leaf in parts)
@@ -289,19 +290,23 @@ def _mean_square(tree: Any, scale: Any, *, invert: bool) -> jax.Array:
     return jnp.asarray(total / max(sum(leaf.size for leaf in parts), 1))
 
 
-def _times(scale: Any, other: Any) -> Any:
+def _times(scale: PyTree, other: PyTree) -> Any:
     return other if scale is None else jax.tree.map(jnp.multiply, scale, other)
 
 
-def _same(position: Any, gradient: Any) -> None:
+def _same(position: PyTree, gradient: PyTree) -> None:
     """Raise unless two trees have the same structure and shapes."""
     _check_leaves(
-        position, gradient, "a gradient", "an array", "the position's",
+        position,
+        gradient,
+        "a gradient",
+        "an array",
+        "the position's",
         lambda shape, whole: shape == whole,
-    )  # fmt: skip
+    )
 
 
-def _broadcasts(position: Any, scale: Any) -> None:
+def _broadcasts(position: PyTree, scale: PyTree) -> None:
     """Raise unless a scale has one number for each entry, or for several of them."""
 
     def fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
@@ -312,8 +317,8 @@ def _broadcasts(position: Any, scale: Any) -> None:
 
 
 def _check_leaves(
-    position: Any,
-    other: Any,
+    position: PyTree,
+    other: PyTree,
     what: str,
     each: str,
     expected: str,
@@ -328,6 +333,7 @@ def _check_leaves(
     for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(other), strict=True):
         if not fits(jnp.shape(leaf), own.shape):
             raise StructureError(
-                found=f"{each} of shape {jnp.shape(leaf)}", expected=f"{expected} {own.shape}",
+                found=f"{each} of shape {jnp.shape(leaf)}",
+                expected=f"{expected} {own.shape}",
                 fix=fix,
-            )  # fmt: skip
+            )

@@ -9,10 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, NATURAL, Constraint, renamed
 from posterity.distillation.heads import Head
-from posterity.distillation.pytrees import rebuilt
+from posterity.distillation.pytrees import Array, rebuilt
 from posterity.distillation.sampling import tuning
 from posterity.distillation.sampling.averages import BatchMeans
 from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, PreconditionedSGLD
@@ -108,7 +109,7 @@ class Langevin(Teacher):
         self,
         model: Model,
         prior: Any,
-        data: Any,
+        data: PyTree,
         *,
         kernel: Any = None,
         chains: int | None = None,
@@ -132,7 +133,7 @@ class Langevin(Teacher):
             model, prior, data, batch_size=batch_size, chains=self.chains, noise=self.kernel.noise
         )
 
-    def head(self, x: Any) -> Head:
+    def head(self, x: Array) -> Head:
         """As the model predicts."""
         own = self.target
         at = own.start(1, key=jax.random.key(0))
@@ -175,7 +176,7 @@ class Langevin(Teacher):
     def blank(self) -> State:
         """The shapes of a state: the scale's follow from how it is found."""
 
-        def begun(at: Any) -> State:
+        def begun(at: PyTree) -> State:
             narrow = lambda leaf: jnp.expand_dims(leaf.take(0, self.target.axis), self.target.axis)
             scale = None
             if self.scaled and isinstance(self.target, WeightsTarget):
@@ -186,7 +187,7 @@ class Langevin(Teacher):
 
         return jax.eval_shape(begun, self.target.start(self.chains, key=jax.random.key(0)))
 
-    def _scale(self, positions: Any, *, key: jax.Array) -> tuple[Any, float | None]:
+    def _scale(self, positions: PyTree, *, key: jax.Array) -> tuple[Any, float | None]:
         """What multiplies the step size, with the size in it where that was to be found."""
         sought = self.kernel.step_size is None
         if not (sought or self.scaled):
@@ -242,7 +243,7 @@ class Langevin(Teacher):
         """The positions of the chains."""
         return state.kernel.position
 
-    def outputs(self, draws: Any, x: Any) -> Any:
+    def outputs(self, draws: PyTree, x: Array) -> Any:
         """Of each chain."""
         return self.target.outputs(draws, x)
 
@@ -340,7 +341,7 @@ class Langevin(Teacher):
         return Draws(self.target.model, stack, x=self.inputs())
 
 
-def _ones(tree: Any) -> Any:
+def _ones(tree: PyTree) -> Any:
     """A one for each leaf, with as many axes."""
     return jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), tree)
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
+from jaxtyping import PyTree
 
 from posterity.arrays.search import root_of_inverse
 from posterity.families import Distribution
@@ -25,7 +26,7 @@ WIDEST = 1e3
 the curvature says nothing."""
 
 
-def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
+def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any]:
     """The mode (d,) in unconstrained coordinates, and a factor of the covariance there.
 
     The factor is a triangle (d, d), or a diagonal (d,) where there are many parameters. Directions
@@ -40,7 +41,7 @@ def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
         bijection = unconstrained(wide)
         size = bijection.size
 
-        def energy(u: Any, data: Any) -> Any:
+        def energy(u: Any, data: PyTree) -> Any:
             tree = bijection.unravel(u)
             z = bijection.forward(tree)
             density = wide.log_prob(z) + bijection.log_det(tree)
@@ -55,7 +56,9 @@ def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
         scale = 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
         for _ in range(3):
 
-            def inside(v: np.ndarray, at: Any = at, scale: Any = scale) -> tuple[Any, np.ndarray]:
+            def inside(
+                v: np.ndarray, at: PyTree = at, scale: PyTree = scale
+            ) -> tuple[Any, np.ndarray]:
                 found, slope = value(jnp.asarray(at + scale * v), seen)
                 if not (np.isfinite(found) and np.isfinite(slope).all()):
                     return 1e300, np.zeros_like(v)
@@ -72,7 +75,7 @@ def laplace(model: Model, prior: Distribution, data: Any) -> tuple[Any, Any]:
     return at.astype(np.float32), root_of_inverse(hessian, scale).astype(np.float32)
 
 
-def _products(energy: Any, u: Any, rows: Any, data: Any) -> Any:
+def _products(energy: Any, u: Any, rows: Any, data: PyTree) -> Any:
     """The curvature times each row (k, d): (k, d); one after another where they are long."""
     slope = lambda u: jax.grad(energy)(u, data)
     product = lambda row: jax.jvp(slope, (u,), (row,))[1]

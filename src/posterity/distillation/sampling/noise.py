@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, Constraint, one_of
 from posterity.errors import UsageError
@@ -33,7 +34,7 @@ PLACES = 0x51ED270B
 GOLDEN = 0x9E3779B9
 
 
-def normal(key: jax.Array, like: Any, kind: str = "binomial") -> Any:
+def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     """Noise of mean 0, variance 1 and third moment 0, shaped and typed as the leaves of ``like``.
 
     Leaves, entries and keys are independent of each other. The same key gives the same numbers on

@@ -10,12 +10,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.typing import ArrayLike
 
 from posterity.arguments import COUNT, POSITIVE, Constraint
 from posterity.distillation.pytrees import leaves
 from posterity.errors import UsageError
 
+Number = float | int | np.number | jax.Array
 StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A size, or a function from the number of the step to it."""
 
@@ -62,7 +65,7 @@ class Polynomial:
         POSITIVE.check(a=self.a, b=self.b)
         NONNEGATIVE.check(gamma=self.gamma)
 
-    def __call__(self, step: Any) -> jax.Array:
+    def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         return jnp.float32(self.a) * (jnp.float32(self.b) + _number(step)) ** -float(self.gamma)
 
@@ -88,7 +91,7 @@ class Halving:
         POSITIVE.check(size=self.size)
         COUNT.check(every=self.every)
 
-    def __call__(self, step: Any) -> jax.Array:
+    def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         times = jnp.asarray(step, jnp.int32) // jnp.int32(self.every)
         return jnp.float32(self.size) * jnp.exp2(-times.astype(jnp.float32))
@@ -121,19 +124,19 @@ class Cyclical:
         between = lambda least: NONNEGATIVE.allows(least) and least <= self.size
         Constraint(f"a number from 0 to the size, {self.size!r}", between).check(least=self.least)
 
-    def __call__(self, step: Any) -> jax.Array:
+    def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         within = (jnp.asarray(step, jnp.int32) % jnp.int32(self.period)).astype(jnp.float32)
         share = (1 + jnp.cos(within * jnp.float32(jnp.pi / self.period))) / 2
         return jnp.float32(self.least) + jnp.float32(self.size - self.least) * share
 
 
-def adam(rate: Any, steady: Any, steps: Any) -> optax.GradientTransformation:
+def adam(rate: Number, steady: Number, steps: Number) -> optax.GradientTransformation:
     """Adam at a rate that stays for ``steady`` of the steps, then falls to zero by half a cosine.
 
     All three may be traced.
     """
-    length = jnp.maximum(steps - steady, 1).astype(jnp.float32)
+    length = jnp.maximum(jnp.asarray(steps - steady), 1).astype(jnp.float32)
 
     def negative(count: Any) -> jax.Array:
         late = jnp.minimum(count - steady, length)
@@ -143,7 +146,7 @@ def adam(rate: Any, steady: Any, steps: Any) -> optax.GradientTransformation:
     return optax.chain(optax.scale_by_adam(), optax.scale_by_schedule(negative))
 
 
-def size_at(step_size: StepSize | None, step: Any) -> jax.Array:
+def size_at(step_size: StepSize | None, step: ArrayLike) -> jax.Array:
     """The size of step ``step``, as float32.
 
     Raises:
@@ -169,5 +172,5 @@ def size_at(step_size: StepSize | None, step: Any) -> jax.Array:
     return size
 
 
-def _number(step: Any) -> jax.Array:
+def _number(step: ArrayLike) -> jax.Array:
     return jnp.asarray(step).astype(jnp.float32)

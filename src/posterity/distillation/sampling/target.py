@@ -12,11 +12,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT
 from posterity.arrays.typing import Real
 from posterity.checks import check_prior
+from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.laplace import laplace
 from posterity.distillation.teachers import outputs_of
@@ -54,19 +55,19 @@ class Target(eqx.Module):
         """Positions that lie apart from one another, to begin from."""
 
     @abc.abstractmethod
-    def prior_density(self, positions: Any) -> Float[Real, " c"]:
+    def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
         """``log p(z)`` in the coordinates of positions, in nats."""
 
     @abc.abstractmethod
-    def log_likelihoods(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
+    def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
         """``log p(record | z)`` of each chain's records, in nats."""
 
     @abc.abstractmethod
-    def outputs(self, positions: Any, x: Any) -> Any:
+    def outputs(self, positions: PyTree, x: Array) -> Any:
         """The outputs of each chain's model at inputs (n, ...): (c, n, k), or a pair of these."""
 
     @abc.abstractmethod
-    def constrained(self, positions: Any) -> Any:
+    def constrained(self, positions: PyTree) -> Any:
         """Events of the prior, the chains first."""
 
     def minibatch(self, chains: int, *, key: jax.Array) -> Any:
@@ -78,15 +79,15 @@ class Target(eqx.Module):
         places = noise.indices(key, (self.batch_size, chains), self.count, self.noise)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[places], self.data)
 
-    def log_densities(self, positions: Any, minibatch: Any) -> Float[Real, " c"]:
+    def log_densities(self, positions: PyTree, minibatch: PyTree) -> Float[Real, " c"]:
         """Estimates of the log density at each position, without bias."""
         total = self.log_likelihoods(positions, minibatch).sum(-1)
         return self.prior_density(positions) + total * (self.count / self.batch_size)
 
-    def value_and_gradient(self, positions: Any, minibatch: Any) -> tuple[Any, Any]:
+    def value_and_gradient(self, positions: PyTree, minibatch: PyTree) -> tuple[Any, Any]:
         """The estimates (c,) and their gradients, shaped as the positions."""
 
-        def total(positions: Any) -> Any:
+        def total(positions: PyTree) -> Any:
             values = self.log_densities(positions, minibatch)
             return values.sum(), values
 
@@ -94,7 +95,7 @@ class Target(eqx.Module):
         return values, gradient
 
     @abc.abstractmethod
-    def temperatures(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
+    def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Configurational temperatures of groups of coordinates, of each chain: ``-z · ∇ log p(z)``
         over the number of coordinates.
 
@@ -124,10 +125,10 @@ class WeightsTarget(Target):
 
         return jax.tree.map(one, self.prior[1])
 
-    def prior_density(self, positions: Any) -> Float[Real, " c"]:
+    def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
         """Of Gaussians, summed."""
 
-        def one(at: Any, mean: Any, precision: Any) -> Any:
+        def one(at: PyTree, mean: Any, precision: Any) -> Any:
             mean, precision = (self._beside(jnp.asarray(leaf)) for leaf in (mean, precision))
             value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
             return value.sum([a for a in range(at.ndim) if a != self.axis % at.ndim]) / 2
@@ -137,7 +138,7 @@ class WeightsTarget(Target):
     def _beside(self, leaf: Any) -> Any:
         return leaf[..., None] if self.axis else leaf[None]
 
-    def log_likelihoods(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
+    def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
         """From one batch for each chain, or from all records for every one."""
         shared = self.batch_size == self.count
         x, y = minibatch
@@ -154,7 +155,7 @@ class WeightsTarget(Target):
             return of(own, *((x, y) if shared else (x[:, 0], y[:, 0])))[None]
         return jax.vmap(of, in_axes=(0, records, records))(positions, x, y)
 
-    def outputs(self, positions: Any, x: Any) -> Any:
+    def outputs(self, positions: PyTree, x: Array) -> Any:
         """Logits or means."""
         if self.axis:
             found = jnp.moveaxis(self._along(positions, x), -1, 0)
@@ -164,7 +165,7 @@ class WeightsTarget(Target):
             found = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
         return found.reshape(*found.shape[:2], -1)
 
-    def _along(self, positions: Any, x: Any) -> Any:
+    def _along(self, positions: PyTree, x: Array) -> Any:
         x = x.reshape(len(x), self.model.layers.inputs, *x.shape[1 + self._axes_of_input :])
         return chains_last.outputs(self.model.layers, positions, x)
 
@@ -172,16 +173,16 @@ class WeightsTarget(Target):
     def _axes_of_input(self) -> int:
         return self.data[0].ndim - 1
 
-    def temperatures(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
+    def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Of each array of weights."""
 
-        def one(at: Any, slope: Any) -> Any:
+        def one(at: PyTree, slope: PyTree) -> Any:
             others = [axis for axis in range(at.ndim) if axis != self.axis % at.ndim]
             return -(at * slope).mean(others)
 
         return jnp.stack(jax.tree.leaves(jax.tree.map(one, positions, gradient)))
 
-    def constrained(self, positions: Any) -> Any:
+    def constrained(self, positions: PyTree) -> Any:
         """Flat weights (c, p)."""
         leaves = [jnp.moveaxis(leaf, self.axis, 0) for leaf in jax.tree.leaves(positions)]
         return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
@@ -209,47 +210,47 @@ class ModelTarget(Target):
         draws = noise.generator(key).standard_normal((chains, len(self.centre)))
         return jnp.asarray(draws, jnp.float32)
 
-    def prior_density(self, positions: Any) -> Float[Real, " c"]:
+    def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
         """With the volume that the coordinates take."""
         bijection = unconstrained(self.prior)
 
-        def one(v: Any) -> Any:
+        def one(v: PyTree) -> Any:
             u = bijection.unravel(self._coordinates(v))
             return self.prior.log_prob(bijection.forward(u)) + bijection.log_det(u)
 
         return jax.vmap(one)(positions)
 
-    def log_likelihoods(self, positions: Any, minibatch: Any) -> Float[Real, "c b"]:
+    def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
         """From one batch for each chain, or from all records for every one."""
         of = lambda v, data: self.model.log_likelihood(self.event(v), data)
         records = None if self.batch_size == self.count else 1
         return jax.vmap(of, in_axes=(0, records))(positions, minibatch)
 
-    def outputs(self, positions: Any, x: Any) -> Any:
+    def outputs(self, positions: PyTree, x: Array) -> Any:
         """As the model says."""
         return outputs_of(self.model, self.constrained(positions), x)
 
-    def temperatures(self, positions: Any, gradient: Any) -> Float[Real, "g c"]:
+    def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Of each coordinate; of all together where there are many."""
         each = -(positions * gradient).T
         return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
 
-    def constrained(self, positions: Any) -> Any:
+    def constrained(self, positions: PyTree) -> Any:
         """Events of the prior."""
         return jax.vmap(self.event)(positions)
 
-    def event(self, v: Any) -> Any:
+    def event(self, v: PyTree) -> Any:
         """What the model takes, at one position."""
         bijection = unconstrained(self.prior)
         return bijection.forward(bijection.unravel(self._coordinates(v)))
 
-    def _coordinates(self, v: Any) -> Any:
+    def _coordinates(self, v: PyTree) -> Any:
         factor = jnp.asarray(self.factor)
         return self.centre + (factor @ v if factor.ndim == 2 else factor * v)
 
 
 def target(
-    model: Model, prior: Any, data: Any, *, batch_size: int, chains: int, noise: str
+    model: Model, prior: Any, data: PyTree, *, batch_size: int, chains: int, noise: str
 ) -> Target:
     """The target of a model, a prior and records, as fast as it can be had.
 

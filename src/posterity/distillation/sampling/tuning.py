@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from posterity.distillation.sampling.noise import generator
 from posterity.distillation.sampling.schedules import adam
@@ -43,11 +44,11 @@ class Tuned(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def _gradient(target: Target, positions: Any, key: jax.Array, chains: int) -> Any:
+def _gradient(target: Target, positions: PyTree, key: jax.Array, chains: int) -> Any:
     return target.value_and_gradient(positions, target.minibatch(chains, key=key))[1]
 
 
-def climb(target: Target, positions: Any, chains: int, steps: int, *, key: jax.Array) -> Any:
+def climb(target: Target, positions: PyTree, chains: int, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
     moments = adam(-RATE, 0, steps).init(positions)
     words = _words(key, steps)
@@ -62,11 +63,17 @@ def climb(target: Target, positions: Any, chains: int, steps: int, *, key: jax.A
 
 @functools.partial(jax.jit, static_argnums=6)
 def _climbed(
-    target: Target, positions: Any, moments: Any, words: Any, count: Any, steps: Any, chains: int
+    target: Target,
+    positions: PyTree,
+    moments: PyTree,
+    words: Any,
+    count: Any,
+    steps: Any,
+    chains: int,
 ) -> Any:
     """After the first ``count`` of so many steps, and Adam's moments then."""
 
-    def one(number: Any, carry: Any) -> Any:
+    def one(number: Any, carry: PyTree) -> Any:
         positions, moments = carry
         key = jax.random.wrap_key_data(words[number])
         batch = target.minibatch(chains, key=key)
@@ -77,7 +84,7 @@ def _climbed(
     return jax.lax.fori_loop(0, count, one, (positions, moments))
 
 
-def tuned(target: Target, positions: Any, chains: int, *, scaled: bool, key: jax.Array) -> Tuned:
+def tuned(target: Target, positions: PyTree, chains: int, *, scaled: bool, key: jax.Array) -> Tuned:
     """A scale for each coordinate where one is wanted, and the largest step that is safe."""
     first, second, third = jax.random.split(key, 3)
     scale = None
@@ -94,8 +101,9 @@ def tuned(target: Target, positions: Any, chains: int, *, scaled: bool, key: jax
     if target.batch_size < target.count:
         noise = jax.tree.map(
             lambda v, r: v * r.max(target.axis, keepdims=True) ** 2,
-            _spread(target, positions, chains, third), root,
-        )  # fmt: skip
+            _spread(target, positions, chains, third),
+            root,
+        )
         heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
     return Tuned(scale, float(4 * EXCESS / max(curvature, heat, 1e-30)))
 
@@ -111,11 +119,11 @@ def _keys(key: jax.Array, count: int) -> Iterator[jax.Array]:
         yield jax.random.wrap_key_data(words)
 
 
-def _gradients(target: Target, positions: Any, chains: int, key: jax.Array) -> Any:
+def _gradients(target: Target, positions: PyTree, chains: int, key: jax.Array) -> Any:
     return jax.tree.map(np.asarray, _gradient(target, positions, key, chains))
 
 
-def _spread(target: Target, positions: Any, chains: int, key: jax.Array) -> Any:
+def _spread(target: Target, positions: PyTree, chains: int, key: jax.Array) -> Any:
     """The variance of minibatch gradients of each coordinate, over batches, a mean over chains."""
     total, square = None, None
     for own in _keys(key, GRADIENTS):
@@ -131,20 +139,23 @@ def _spread(target: Target, positions: Any, chains: int, key: jax.Array) -> Any:
     return jax.tree.map(one, total, square)
 
 
-def _scale(target: Target, spread: Any) -> Any:
+def _scale(target: Target, spread: PyTree) -> Any:
     """About the posterior variance of each coordinate: one over the prior's precision and the
     information of the records, which minibatch gradients show (the Fisher information).
     """
     share = target.batch_size / target.count
     variances = jax.tree.map(
         lambda leaf, own: 1 / (np.expand_dims(np.asarray(own), target.axis) + leaf * share),
-        spread, target.prior[1],
-    )  # fmt: skip
+        spread,
+        target.prior[1],
+    )
     middle = np.median(np.concatenate([v.ravel() for v in jax.tree.leaves(variances)]))
     return jax.tree.map(lambda v: np.minimum(v, WIDEST * middle), variances)
 
 
-def _curvature(target: Target, positions: Any, chains: int, root: Any, key: jax.Array) -> float:
+def _curvature(
+    target: Target, positions: PyTree, chains: int, root: PyTree, key: jax.Array
+) -> float:
     """The largest curvature in units of the scale, of the worst chain: by power iteration.
 
     Products are differences of gradients of one batch, as far apart as a chain moves, so that kinks
@@ -171,16 +182,17 @@ def _curvature(target: Target, positions: Any, chains: int, root: Any, key: jax.
     return float((last.mean(0) + 2 * last.std(0) / len(last) ** 0.5).max())
 
 
-def _sums(target: Target, one: Any, other: Any) -> np.ndarray:
+def _sums(target: Target, one: PyTree, other: PyTree) -> np.ndarray:
     """The inner product of two trees, chain by chain."""
     products = jax.tree.map(
         lambda a, b: (np.moveaxis(a * b, target.axis, -1)).reshape(-1, a.shape[target.axis]).sum(0),
-        one, other,
-    )  # fmt: skip
+        one,
+        other,
+    )
     return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
 
 
-def _unit(target: Target, tree: Any) -> Any:
+def _unit(target: Target, tree: PyTree) -> Any:
     """Each chain's direction, of length one."""
     norm = np.maximum(_sums(target, tree, tree), 1e-30) ** 0.5
 
@@ -192,5 +204,5 @@ def _unit(target: Target, tree: Any) -> Any:
     return jax.tree.map(one, tree)
 
 
-def _single(at: Any, by: Any) -> Any:
+def _single(at: PyTree, by: PyTree) -> Any:
     return (at + by).astype(np.float32)
