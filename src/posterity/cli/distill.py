@@ -37,8 +37,12 @@ if TYPE_CHECKING:
 OPTIONS = (
     DATA,
     *NETWORK,
-    Option("sampler.kernel", words("sgld", "preconditioned-sgld", "sghmc"), "Of the chains.",
-           default="sgld"),
+    Option(
+        "sampler.kernel",
+        words("sgld", "preconditioned-sgld", "sghmc"),
+        "Of the chains.",
+        default="sgld",
+    ),
     Option("sampler.step_size", either(POSITIVE, TABLE), "A number, or a schedule by its kind."),
     Option("sampler.noise", TEXT, "How a kernel draws it.", "--sampler-noise"),
     Option("sampler.friction", POSITIVE, "Of sghmc."),
@@ -49,8 +53,12 @@ OPTIONS = (
     Option("sampler.thin", COUNT, "Steps from one draw to the next."),
     Option("sampler.climb", NATURAL, "Steps of optimisation before the chains begin."),
     Option("sampler.burn_in", NATURAL, "Steps whose draws are not used."),
-    Option("inputs.kind", words("perturbed", "box", "mixup", "pool"), "How inputs are made.",
-           "--inputs-kind"),
+    Option(
+        "inputs.kind",
+        words("perturbed", "box", "mixup", "pool"),
+        "How inputs are made.",
+        "--inputs-kind",
+    ),
     Option("inputs.file", FILE, "Unlabelled inputs to listen at: .csv, .npz or .npy.", "--inputs"),
     Option("inputs.array", TEXT, "Which array of an .npz, if several."),
     Option("inputs.noise", WEIGHT, "Perturb the inputs by so much, in their units."),
@@ -68,7 +76,7 @@ OPTIONS = (
     OUTPUT,
     CHECKPOINT,
     PLOT,
-)  # fmt: skip
+)
 
 
 def _report(data: Data) -> Any:

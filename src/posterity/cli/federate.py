@@ -36,18 +36,21 @@ if TYPE_CHECKING:
 OPTIONS = (
     Option("sites", by_name(FILE, "SITE"), "Each site's records.", "--site"),
     *FEDERATED,
-    Option("schedule.kind", TEXT, "sequential, synchronous, asynchronous or gossip.",
-           "--schedule", default="sequential"),
+    Option(
+        "schedule.kind",
+        TEXT,
+        "sequential, synchronous, asynchronous or gossip.",
+        "--schedule",
+        default="sequential",
+    ),
     Option("schedule.steps", NATURAL, "Of the schedule; until it converges if left out."),
     Option("schedule.tolerance", POSITIVE, "Nats that may be left to change."),
     Option("schedule.damping", SHARE, "Part of each update that is made."),
-    Option("schedule.speeds", by_name(POSITIVE, "SITE"), "Of an asynchronous schedule.",
-           "--speed"),
+    Option("schedule.speeds", by_name(POSITIVE, "SITE"), "Of an asynchronous schedule.", "--speed"),
     Option("schedule.graph", TEXT, "Of gossip: complete, ring or star."),
     Option("schedule.links", list_of(PAIR), "Of gossip: pairs of sites, as [[A, B]]."),
     Option("schedule.walk", TEXT, "metropolis-hastings, non-backtracking or weighted."),
-    Option("schedule.weights", by_name(POSITIVE, "SITE"), "Of a weighted walk.",
-           "--walk-weight"),
+    Option("schedule.weights", by_name(POSITIVE, "SITE"), "Of a weighted walk.", "--walk-weight"),
     Option("schedule.start", TEXT, "The site where a walk begins."),
     Option("update.estimator", TEXT, "Of natural gradients."),
     Option("update.samples", COUNT, "Draws of an estimator."),
@@ -58,13 +61,12 @@ OPTIONS = (
     Option("update.batch_size", COUNT, "Records a step."),
     Option("update.trust", POSITIVE, "Nats that one step may move."),
     Option("update.dtype", TEXT, "Of what is computed."),
-    Option("weights", by_name(WEIGHT, "SITE"), "How much each site's records count.",
-           "--weight"),
+    Option("weights", by_name(WEIGHT, "SITE"), "How much each site's records count.", "--weight"),
     RANDOM,
     OUTPUT,
     CHECKPOINT,
     Option("output.history", FILE, "Where to write each visit, as a line of JSON."),
-)  # fmt: skip
+)
 
 
 def _report(data: Data) -> Any:

@@ -47,27 +47,45 @@ def _report(data: Data) -> Any:
 
 @verb(
     Option("data.file", FILE, "The table, in place of the argument.", "--data"),
-    Option("model.kind", words("linear", "logistic", "poisson", "mixture"),
-           "A regression of --target on all other columns, or a mixture of Gaussians.", "--model"),
+    Option(
+        "model.kind",
+        words("linear", "logistic", "poisson", "mixture"),
+        "A regression of --target on all other columns, or a mixture of Gaussians.",
+        "--model",
+    ),
     TARGET,
     Option("data.columns", NAMES, "The columns to use; all others if left out."),
     Option("data.without", NAMES, "Columns not to use."),
-    Option("data.category", by_name(either(TEXT, NAMES)),
-           "A column of texts by its levels A,B,..., the first of which is the reference; of a "
-           "logistic target the level that is 0, and the one that is 1."),
+    Option(
+        "data.category",
+        by_name(either(TEXT, NAMES)),
+        "A column of texts by its levels A,B,..., the first of which is the reference; of a "
+        "logistic target the level that is 0, and the one that is 1.",
+    ),
     Option("data.center", by_name(NUMBER), "What to take off a column."),
     Option("data.scale", by_name(POSITIVE), "What to divide it by after that."),
     Option("data.units", FILE, "The same from a .toml or .json that sites share."),
     dataclasses.replace(INTERCEPT, default=True),
     Option("model.exposure", TEXT, "The column of how long, or how much, was counted."),
-    Option("prior.sd", dataclasses.replace(by_name(POSITIVE), bare=True),
-           "Of the coefficients' prior about 0, or of one, as NAME=S; if left out 10 (of an "
-           "intercept 1000), or 1e6 if linear.", "--prior-sd"),
+    Option(
+        "prior.sd",
+        dataclasses.replace(by_name(POSITIVE), bare=True),
+        "Of the coefficients' prior about 0, or of one, as NAME=S; if left out 10 (of an "
+        "intercept 1000), or 1e6 if linear.",
+        "--prior-sd",
+    ),
     Option("prior.file", FILE, "A Gaussian with names, in place of that.", "--prior"),
-    Option("model.noise_variance", either(POSITIVE, words("estimate")),
-           "Of a linear model; the site's own estimate if left out."),
-    Option("model.family", words("gaussian", "diagonal"), "Of a regression's posterior.",
-           default="gaussian"),
+    Option(
+        "model.noise_variance",
+        either(POSITIVE, words("estimate")),
+        "Of a linear model; the site's own estimate if left out.",
+    ),
+    Option(
+        "model.family",
+        words("gaussian", "diagonal"),
+        "Of a regression's posterior.",
+        default="gaussian",
+    ),
     Option("model.components", COUNT, "Of a mixture."),
     Option("model.component_sd", POSITIVE, "About how wide a mixture's components are; 1."),
     Option("site", TEXT, "The site; the file's name if left out."),
@@ -83,7 +101,7 @@ def _report(data: Data) -> Any:
         "-o north.safetensors",
         "posterity fit north.csv --model mixture --components 3 -o north.safetensors",
     ],
-)  # fmt: skip
+)
 def fit(settings: Settings) -> Data:
     """Fit a regression or a mixture to a site's records, and write its ledger.
 

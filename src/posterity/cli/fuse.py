@@ -146,27 +146,51 @@ def _doubts(plate: Data) -> Iterator[Any]:
 
 @verb(
     Option("posteriors", list_of(FILE), "The files, in place of arguments.", "--posterior"),
-    Option("rule", _word("[barycenter|product]"),
-           "The average of matched posteriors, or the prior once plus every site's data.",
-           default="barycenter"),
-    Option("divergence",
-           _word("[reverse|forward|jeffreys|renyi[:ORDER]]"),
-           "KL(fused || site), KL(site || fused), or what is taken in place of them.",
-           default="reverse"),
-    Option("matching", _word("[evidence|hungarian|kl-fusion|identity]"),
-           "How components are matched.", default="evidence"),
-    Option("components", COUNT,
-           "Fused components, of networks the units of each hidden layer; found if left out."),
-    Option("weights", by_name(WEIGHT, "SITE"),
-           "A site's weight in the average; name every site.", "--weight"),
-    Option("prior.file", FILE,
-           "What sites without a ledger started from; a product counts it.", "--prior"),
+    Option(
+        "rule",
+        _word("[barycenter|product]"),
+        "The average of matched posteriors, or the prior once plus every site's data.",
+        default="barycenter",
+    ),
+    Option(
+        "divergence",
+        _word("[reverse|forward|jeffreys|renyi[:ORDER]]"),
+        "KL(fused || site), KL(site || fused), or what is taken in place of them.",
+        default="reverse",
+    ),
+    Option(
+        "matching",
+        _word("[evidence|hungarian|kl-fusion|identity]"),
+        "How components are matched.",
+        default="evidence",
+    ),
+    Option(
+        "components",
+        COUNT,
+        "Fused components, of networks the units of each hidden layer; found if left out.",
+    ),
+    Option(
+        "weights",
+        by_name(WEIGHT, "SITE"),
+        "A site's weight in the average; name every site.",
+        "--weight",
+    ),
+    Option(
+        "prior.file",
+        FILE,
+        "What sites without a ledger started from; a product counts it.",
+        "--prior",
+    ),
     Option("plate", TEXT, "Which plate to draw, if there are several."),
-    Option("budget", COUNT,
-           "MiB of memory for parameters, beyond which a temporary file holds them; 512 where "
-           "there are many."),
-    Option("absorb", FLAG,
-           "Put components together that a site's own fit split; done if left out."),
+    Option(
+        "budget",
+        COUNT,
+        "MiB of memory for parameters, beyond which a temporary file holds them; 512 where "
+        "there are many.",
+    ),
+    Option(
+        "absorb", FLAG, "Put components together that a site's own fit split; done if left out."
+    ),
     OUTPUT,
     PLOT,
     files="One posterior or ledger a site; or a folder of such files, or a quoted pattern; or a "
@@ -177,7 +201,7 @@ def _doubts(plate: Data) -> Iterator[Any]:
         "posterity fuse site-*.safetensors -o all.safetensors --rule product --json",
         "posterity fuse 'sites/*.safetensors' -o all.safetensors",
     ],
-)  # fmt: skip
+)
 def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file.
 

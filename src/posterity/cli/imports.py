@@ -21,14 +21,20 @@ def _report(data: Data) -> Any:
 @verb(
     Option("table", FILE, "The table, in place of the argument."),
     Option("covariance", FILE, "A .csv with the names on its rows and its columns."),
-    Option("family", words("diagonal", "gaussian", "gamma", "beta"),
-           "Of the posterior; diagonal, or gaussian with a covariance, if left out."),
+    Option(
+        "family",
+        words("diagonal", "gaussian", "gamma", "beta"),
+        "Of the posterior; diagonal, or gaussian with a covariance, if left out.",
+    ),
     Option("decimal", words(".", ","), "The decimal mark, where the numbers do not say it."),
     Option("site", TEXT, "Write a ledger, in which this site contributed."),
     Option("prior.file", FILE, "What the site started from.", "--prior"),
-    Option("flat_prior", FLAG,
-           "The table owes nothing to a prior, as a maximum likelihood estimate: it is what the "
-           "site contributes."),
+    Option(
+        "flat_prior",
+        FLAG,
+        "The table owes nothing to a prior, as a maximum likelihood estimate: it is what the "
+        "site contributes.",
+    ),
     OUTPUT,
     files="A .csv with a row a parameter (name, mean, sd, as regression tables have them), or a "
     ".json.",
@@ -39,7 +45,7 @@ def _report(data: Data) -> Any:
         "posterity import coefficients.csv -o north.safetensors --site north --flat-prior",
     ],
     name="import",
-)  # fmt: skip
+)
 def import_(settings: Settings) -> Data:
     """Make a posterior's file of a table of means and standard deviations, or of a covariance.
 

@@ -72,9 +72,11 @@ def _student(student: Any, found: Any) -> Data:
         "noise_variance": head.noise_variance,
         "weights": student.size,
         "network": layers.summary if known else layers.name,
-        "rescaled": {"inputs": student.scaling.x_shift is not None,
-                     "outputs": student.scaling.y_shift is not None},
-    }  # fmt: skip
+        "rescaled": {
+            "inputs": student.scaling.x_shift is not None,
+            "outputs": student.scaling.y_shift is not None,
+        },
+    }
     names = files.inputs_of(student, found)
     return {"student": told, "family": _outline(layers), "inputs": list(names)}
 
@@ -102,10 +104,15 @@ def _marginals(q: Any, block: str, names: Sequence[str | None]) -> list[Data]:
     (law,) = q.marginals()
     columns = (law.mean.tolist(), law.sd.tolist(), *(end.tolist() for end in law.interval(MASS)))
     return [
-        {"block": block, "name": name, "mean": number(m), "sd": number(s),
-         "interval": [number(low), number(high)]}
+        {
+            "block": block,
+            "name": name,
+            "mean": number(m),
+            "sd": number(s),
+            "interval": [number(low), number(high)],
+        }
         for name, m, s, low, high in zip(names, *columns, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _described(node: Any, depth: int = 0) -> Any:

@@ -165,8 +165,14 @@ def _write(
         write_file(output, (json.dumps(rows, allow_nan=False) + "\n").encode())
     else:
         text = io.StringIO()
-        np.savetxt(text, np.column_stack(list(table.values())), delimiter=",", fmt="%.9g",
-                   header=",".join(table), comments="")  # fmt: skip
+        np.savetxt(
+            text,
+            np.column_stack(list(table.values())),
+            delimiter=",",
+            fmt="%.9g",
+            header=",".join(table),
+            comments="",
+        )
         write_file(output, text.getvalue().encode())
 
 

@@ -39,11 +39,18 @@ COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
 OPTIONS = (
     DATA,
     *NETWORK,
-    Option("pursuit.base", words("diagonal", "full", "low-rank"), "The kind of components.",
-           default="diagonal"),
+    Option(
+        "pursuit.base",
+        words("diagonal", "full", "low-rank"),
+        "The kind of components.",
+        default="diagonal",
+    ),
     Option("pursuit.components", COUNT, "At most."),
-    Option("pursuit.schedule", either(POSITIVE, TEXT, TABLE),
-           "The rule for λ: best, fixed, schedule or flatness, or a number that stays."),
+    Option(
+        "pursuit.schedule",
+        either(POSITIVE, TEXT, TABLE),
+        "The rule for λ: best, fixed, schedule or flatness, or a number that stays.",
+    ),
     Option("pursuit.weights", words("corrective", "line", "harmonic"), "The rule for weights."),
     Option("pursuit.polish", words(*POLISH), "When all components are improved.", default="each"),
     Option("pursuit.batch_size", COUNT, "Records a gradient; all of them if left out."),
@@ -57,7 +64,7 @@ OPTIONS = (
     OUTPUT,
     CHECKPOINT,
     PLOT,
-)  # fmt: skip
+)
 
 
 def _report(data: Data) -> Any:

@@ -19,9 +19,19 @@ from posterity.cli.options import (
 )
 
 PARAMETERS = (
-    "a", "b", "concentration", "covariance", "degrees_of_freedom", "inverse_scale", "mean",
-    "mean_precision", "probabilities", "rate", "scale", "shape",
-)  # fmt: skip
+    "a",
+    "b",
+    "concentration",
+    "covariance",
+    "degrees_of_freedom",
+    "inverse_scale",
+    "mean",
+    "mean_precision",
+    "probabilities",
+    "rate",
+    "scale",
+    "shape",
+)
 """Standard parameters of families, beside ``variance``."""
 
 OUTPUT = Option("output.file", FILE, "Where the result goes.", "--output", "-o")
@@ -72,14 +82,22 @@ FEDERATED = (
     Option("model.outputs", COUNT, "Of a network."),
     Option("model.width", COUNT, "Units of each hidden layer of a network."),
     Option("model.depth", NATURAL, "Hidden layers of a network."),
-    Option("prior.file", FILE, "A posterior to start from, or a ledger, whose prior is taken.",
-           "--prior"),
+    Option(
+        "prior.file",
+        FILE,
+        "A posterior to start from, or a ledger, whose prior is taken.",
+        "--prior",
+    ),
     Option("prior.family", TEXT, "Of a prior that is given by its parameters."),
     Option("prior.variance", NUMBERS, "Of a prior; of a network's weights.", "--prior-variance"),
     *(
-        Option(f"prior.{name}", NUMBERS, "Of a prior of this parameter.",
-               f"--prior-{name.replace('_', '-')}")
+        Option(
+            f"prior.{name}",
+            NUMBERS,
+            "Of a prior of this parameter.",
+            f"--prior-{name.replace('_', '-')}",
+        )
         for name in PARAMETERS
     ),
-)  # fmt: skip
+)
 """A model of many sites, and its prior."""

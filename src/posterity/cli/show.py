@@ -145,8 +145,13 @@ def _other(file: Path, site: str | None, plot: Path | None) -> Data:
         )
     student = told["kind"] == "Student"
     what = "a student, which predicts: see posterity predict" if student else f"a {told['kind']}"
-    return {**told, "rows": [], "count": 0, "whole": True,
-            "notes": [f"{what}; it has no means or intervals"]}  # fmt: skip
+    return {
+        **told,
+        "rows": [],
+        "count": 0,
+        "whole": True,
+        "notes": [f"{what}; it has no means or intervals"],
+    }
 
 
 def _no_ledger(site: str, kind: str) -> UsageError:

@@ -179,10 +179,20 @@ def distill(
     Student(2-5 relu-2, categorical)
     """
     run = set_up(
-        loaded(teacher), student, key=jax.random.key(0) if key is None else key, inputs=inputs,
-        model=model, split=split, steps=steps, batch_size=batch_size, learning_rate=learning_rate,
-        optimiser=optimiser, reservoir=reservoir, probe=probe, tolerance=tolerance,
-    )  # fmt: skip
+        loaded(teacher),
+        student,
+        key=jax.random.key(0) if key is None else key,
+        inputs=inputs,
+        model=model,
+        split=split,
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        optimiser=optimiser,
+        reservoir=reservoir,
+        probe=probe,
+        tolerance=tolerance,
+    )
     result = _driven(run, checkpoint, progress)
     if not result.status.converged:
         warnings.warn(
@@ -270,9 +280,15 @@ def set_up(
     numbers = np.float32(learning_rate), np.int32(round(STEADY * steps)), np.int32(steps)
     constants = Constants(teacher, inputs, probe, last, *numbers)
     return Run(
-        plan, constants, network, parameters, Scaling.of_inputs(some), int(steps),
-        float(tolerance), third,
-    )  # fmt: skip
+        plan,
+        constants,
+        network,
+        parameters,
+        Scaling.of_inputs(some),
+        int(steps),
+        float(tolerance),
+        third,
+    )
 
 
 def _like(layers: Layers, head: Head) -> Layers:
@@ -340,16 +356,18 @@ def _driven(
 def _parts(run: Run) -> dict[str, str]:
     """Digests of what the run was set up from, by name."""
     plan, constants = run.plan, run.constants
-    return digests({
-        "teacher": constants.teacher,
-        "inputs": constants.inputs,
-        "probe": constants.probe,
-        "student": (run.network, run.parameters),
-        "units": run.scaling,
-        "optimiser": (plan.optimiser, constants.learning_rate),
-        "settings": (plan.head, plan.batch_size, plan.reservoir, run.steps),
-        "key": (run.key, constants.key),
-    })  # fmt: skip
+    return digests(
+        {
+            "teacher": constants.teacher,
+            "inputs": constants.inputs,
+            "probe": constants.probe,
+            "student": (run.network, run.parameters),
+            "units": run.scaling,
+            "optimiser": (plan.optimiser, constants.learning_rate),
+            "settings": (plan.head, plan.batch_size, plan.reservoir, run.steps),
+            "key": (run.key, constants.key),
+        }
+    )
 
 
 def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...]]:

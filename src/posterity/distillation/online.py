@@ -96,10 +96,16 @@ def start(
     single = lambda leaf: jnp.asarray(leaf, jnp.float32)
     zeros = lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype)
     return State(
-        jnp.int32(0), teacher, jax.tree.map(single, scaling), parameters,
-        _optimiser(plan, constants).init(parameters), reservoir, jax.tree.map(zeros, expectations),
-        jnp.zeros(2, jnp.int32), jnp.float32(0),
-    )  # fmt: skip
+        jnp.int32(0),
+        teacher,
+        jax.tree.map(single, scaling),
+        parameters,
+        _optimiser(plan, constants).init(parameters),
+        reservoir,
+        jax.tree.map(zeros, expectations),
+        jnp.zeros(2, jnp.int32),
+        jnp.float32(0),
+    )
 
 
 def _units(expectations: Expectations) -> tuple[jax.Array, jax.Array]:
@@ -149,9 +155,12 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
     moves, moments = _optimiser(plan, constants).update(gradient, state.moments, state.parameters)
     parameters = optax.apply_updates(state.parameters, moves)
     state = state._replace(
-        step=state.step + 1, teacher=teacher, parameters=parameters, moments=moments,
+        step=state.step + 1,
+        teacher=teacher,
+        parameters=parameters,
+        moments=moments,
         reservoir=reservoir,
-    )  # fmt: skip
+    )
     return state, value
 
 
@@ -164,8 +173,9 @@ def _expectations(
         earlier = jax.vmap(lambda draws: teacher.outputs(draws, x))(reservoir)
         outputs = jax.tree.map(
             lambda now, then: jnp.concatenate([now, then.reshape(-1, *then.shape[2:])]),
-            outputs, earlier,
-        )  # fmt: skip
+            outputs,
+            earlier,
+        )
     return expectations_of(plan.head.likelihood, outputs, plan.head.noise_variance)
 
 

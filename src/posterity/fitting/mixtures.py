@@ -25,9 +25,14 @@ class Mixture(NamedTuple):
 
 
 def fit_mixture(
-    x: np.ndarray, names: tuple[str, ...], components: int, *, prior_sd: float,
-    component_sd: float, seed: int,
-) -> Mixture:  # fmt: skip
+    x: np.ndarray,
+    names: tuple[str, ...],
+    components: int,
+    *,
+    prior_sd: float,
+    component_sd: float,
+    seed: int,
+) -> Mixture:
     """Components with means, covariances and weights of ``x`` (n, d), by variational Bayes.
 
     Means come from ``N(0, (prior_sd / component_sd)² Σ)``, covariances ``Σ`` from an inverse

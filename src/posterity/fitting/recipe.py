@@ -100,25 +100,41 @@ def check_recipe(recipe: Recipe) -> None:
         (recipe.model not in MODELS, f"model {recipe.model!r}", f"one of {list(MODELS)}"),
         (recipe.family not in FAMILIES, f"family {recipe.family!r}", f"one of {list(FAMILIES)}"),
         (regression and not recipe.target, "no target", "the column to predict (--target NAME)"),
-        (not regression and bool(recipe.target), f"target {recipe.target!r} of a mixture",
-         "columns without a target (--without NAME leaves one out)"),
-        (not regression and (recipe.components or 0) < 1, f"components {recipe.components}",
-         "a whole number of components (--components K), at least 1"),
+        (
+            not regression and bool(recipe.target),
+            f"target {recipe.target!r} of a mixture",
+            "columns without a target (--without NAME leaves one out)",
+        ),
+        (
+            not regression and (recipe.components or 0) < 1,
+            f"components {recipe.components}",
+            "a whole number of components (--components K), at least 1",
+        ),
         (not regression and bool(recipe.categories), "categories of a mixture", "numbers"),
         (not regression and recipe.family != "gaussian", "a family of a mixture", "none"),
         (regression and recipe.components is not None, "components of a regression", "none"),
         (regression and recipe.component_sd is not None, "component_sd of a regression", "none"),
-        (recipe.exposure is not None and recipe.model != "poisson",
-         f"an exposure of model {recipe.model!r}", "one of counts alone (--model poisson)"),
-        (recipe.noise_variance is not None and recipe.model != "linear",
-         f"a noise variance of model {recipe.model!r}", "one of --model linear alone"),
+        (
+            recipe.exposure is not None and recipe.model != "poisson",
+            f"an exposure of model {recipe.model!r}",
+            "one of counts alone (--model poisson)",
+        ),
+        (
+            recipe.noise_variance is not None and recipe.model != "linear",
+            f"a noise variance of model {recipe.model!r}",
+            "one of --model linear alone",
+        ),
         (bool(recipe.prior_sd) and recipe.prior is not None, "both a prior and prior_sd", "one"),
         (recipe.columns is not None and bool(recipe.without), "both columns and without", "one"),
-        *((not 0 < value < float("inf"), f"{what} {value}", "a positive number")
-          for what, value in _positive(recipe)),
-        *((not abs(value) < float("inf"), f"center {name}={value}", "a finite number")
-          for name, value in recipe.center.items()),
-    )  # fmt: skip
+        *(
+            (not 0 < value < float("inf"), f"{what} {value}", "a positive number")
+            for what, value in _positive(recipe)
+        ),
+        *(
+            (not abs(value) < float("inf"), f"center {name}={value}", "a finite number")
+            for name, value in recipe.center.items()
+        ),
+    )
     for holds, found, expected in wrong:
         if holds:
             raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")

@@ -297,9 +297,13 @@ def _times(scale: PyTree, other: PyTree) -> Any:
 def _same(position: PyTree, gradient: PyTree) -> None:
     """Raise unless two trees have the same structure and shapes."""
     _check_leaves(
-        position, gradient, "a gradient", "an array", "the position's",
+        position,
+        gradient,
+        "a gradient",
+        "an array",
+        "the position's",
         lambda shape, whole: shape == whole,
-    )  # fmt: skip
+    )
 
 
 def _broadcasts(position: PyTree, scale: PyTree) -> None:
@@ -329,6 +333,7 @@ def _check_leaves(
     for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(other), strict=True):
         if not fits(jnp.shape(leaf), own.shape):
             raise StructureError(
-                found=f"{each} of shape {jnp.shape(leaf)}", expected=f"{expected} {own.shape}",
+                found=f"{each} of shape {jnp.shape(leaf)}",
+                expected=f"{expected} {own.shape}",
                 fix=fix,
-            )  # fmt: skip
+            )

@@ -101,8 +101,9 @@ def tuned(target: Target, positions: PyTree, chains: int, *, scaled: bool, key: 
     if target.batch_size < target.count:
         noise = jax.tree.map(
             lambda v, r: v * r.max(target.axis, keepdims=True) ** 2,
-            _spread(target, positions, chains, third), root,
-        )  # fmt: skip
+            _spread(target, positions, chains, third),
+            root,
+        )
         heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
     return Tuned(scale, float(4 * EXCESS / max(curvature, heat, 1e-30)))
 
@@ -145,8 +146,9 @@ def _scale(target: Target, spread: PyTree) -> Any:
     share = target.batch_size / target.count
     variances = jax.tree.map(
         lambda leaf, own: 1 / (np.expand_dims(np.asarray(own), target.axis) + leaf * share),
-        spread, target.prior[1],
-    )  # fmt: skip
+        spread,
+        target.prior[1],
+    )
     middle = np.median(np.concatenate([v.ravel() for v in jax.tree.leaves(variances)]))
     return jax.tree.map(lambda v: np.minimum(v, WIDEST * middle), variances)
 
@@ -184,8 +186,9 @@ def _sums(target: Target, one: PyTree, other: PyTree) -> np.ndarray:
     """The inner product of two trees, chain by chain."""
     products = jax.tree.map(
         lambda a, b: (np.moveaxis(a * b, target.axis, -1)).reshape(-1, a.shape[target.axis]).sum(0),
-        one, other,
-    )  # fmt: skip
+        one,
+        other,
+    )
     return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
 
 
