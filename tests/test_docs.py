@@ -267,7 +267,7 @@ def test_every_page_with_code_is_run():
 @pytest.mark.slow
 def test_a_family_in_the_tree_takes_its_file_and_one_line(tmp_path):
     """The page's own recipe, in a copy of the tree; the laws then hold for it."""
-    family, _, line = (
+    family, *_, line = (
         code for _, code in blocks((ROOT / "docs/new-family.md").read_text(), "python")
     )
     for part in ("src/posterity", "tests/laws"):

@@ -14,8 +14,8 @@ import numpy as np
 from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ConvergenceWarning, StructureError
 from posterity.families import ExponentialFamily
-from posterity.families.about import AboutGaussian, Moments
 from posterity.families.composite import Composite
+from posterity.families.gaussian_moments import HasGaussianMoments, Moments
 from posterity.fusion.clustering import assign
 from posterity.fusion.divergences.discrepancy import Discrepancy, shares, sums
 
@@ -143,13 +143,13 @@ def _covariances(
     return current
 
 
-def about_gaussian(member: ExponentialFamily) -> AboutGaussian:
+def about_gaussian(member: ExponentialFamily) -> HasGaussianMoments:
     """The same, which is about one; a StructureError for a family that is not."""
-    if not isinstance(member, AboutGaussian):
+    if not isinstance(member, HasGaussianMoments):
         raise StructureError(
             found=f"a transport distance between members of {type(member).__name__}",
             expected="Gaussian, DiagonalGaussian, NormalWishart, NormalGamma, or another kind of "
-            "posterity.families.about.AboutGaussian, or products of them",
+            "posterity.families.gaussian_moments.HasGaussianMoments, or products of them",
             fix="Choose another divergence: 'reverse', 'forward', 'jeffreys' and 'renyi' serve all "
             "families.",
         )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from experiments.klfusion.transport import OptimalTransport, Wasserstein, transport_plan
 from posterity import DiagonalGaussian, Gamma, Gaussian, NormalWishart, Product, fuse
 from posterity.errors import StructureError
-from posterity.families.about import AboutGaussian, Moments
+from posterity.families.gaussian_moments import HasGaussianMoments, Moments
 from tests.fusion.made import plate
 from tests.laws.table import TABLE, covariance
 
@@ -88,7 +88,7 @@ def test_transport_wants_gaussians(name: str) -> None:
         Wasserstein().check(both)
 
 
-class Noise(Gamma, AboutGaussian):
+class Noise(Gamma, HasGaussianMoments):
     """A user's own: over the precision of noise of mean zero."""
 
     @property
@@ -112,7 +112,7 @@ def test_a_users_own_family_has_a_transport_distance() -> None:
     middle: Any = Wasserstein().barycenter(q, np.zeros(2, int), np.ones(2))
     assert type(middle) is Noise
     np.testing.assert_allclose([middle.shape[0], middle.rate[0]], [3.0, 3.0 * 4.0])
-    with pytest.raises(StructureError, match="AboutGaussian"):
+    with pytest.raises(StructureError, match="HasGaussianMoments"):
         Wasserstein().check(plain)
 
 

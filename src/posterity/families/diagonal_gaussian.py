@@ -6,9 +6,9 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, KeyArray, Real
-from posterity.families.about import Moments
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
+from posterity.families.gaussian_moments import Moments
 from posterity.text import SHOWN
 
 

@@ -9,7 +9,6 @@ from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, KeyArray, Real
-from posterity.families.about import AboutGaussian, Moments
 from posterity.families.base import Line
 from posterity.families.coordinates import (
     POSITIVE_DEFINITE,
@@ -17,6 +16,7 @@ from posterity.families.coordinates import (
     matrix,
     vector,
 )
+from posterity.families.gaussian_moments import HasGaussianMoments, Moments
 from posterity.families.marginals import Marginal, Normal, same_shape
 from posterity.families.supports import RealNumbers
 
@@ -25,7 +25,7 @@ DEVIATIONS = 2.0
 """How far a mean moves at most in a step that is retracted, in standard deviations."""
 
 
-class AnyGaussian(AboutGaussian):
+class AnyGaussian(HasGaussianMoments):
     """What Gaussians share, whatever the shape of their covariance.
 
     Gradients and curvatures of a log likelihood are natural gradients here (opper2009): the

@@ -7,7 +7,6 @@ import numpy as np
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
-from posterity.families.about import AboutGaussian, Moments
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
@@ -16,6 +15,7 @@ from posterity.families.coordinates import (
 )
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
+from posterity.families.gaussian_moments import HasGaussianMoments, Moments
 from posterity.families.marginals import (
     InverseGammaMarginal,
     Marginal,
@@ -26,7 +26,7 @@ from posterity.families.normal_wishart import NormalWishart
 from posterity.families.supports import PositiveNumbers, RealNumbers
 
 
-class NormalGamma(AboutGaussian, Emitting):
+class NormalGamma(HasGaussianMoments, Emitting):
     """``d`` independent one-dimensional Normal-Wisharts; an event is the pair ``(μ, λ)``.
 
     For each coordinate ``N(μ | m, 1/(κ λ)) Gamma(λ | ν/2, rate s/2)``, ``s`` the inverse

@@ -7,7 +7,6 @@ import numpy as np
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric, triangle
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
-from posterity.families.about import AboutGaussian, Moments
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
@@ -20,6 +19,7 @@ from posterity.families.coordinates import (
 )
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
+from posterity.families.gaussian_moments import HasGaussianMoments, Moments
 from posterity.families.marginals import (
     InverseGammaMarginal,
     Marginal,
@@ -30,7 +30,7 @@ from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import MORE_THAN_SIZE, Wishart, bartlett_root
 
 
-class NormalWishart(AboutGaussian, Emitting):
+class NormalWishart(HasGaussianMoments, Emitting):
     """``N(μ | m, (κ Λ)⁻¹) W(Λ | S, ν)``; an event is the pair ``(μ, Λ)``.
 
     Natural parameters: ``mean_precision`` ``κ``, ``degrees`` ``ν - d``, ``precision_mean``

@@ -1,4 +1,4 @@
-"""Families that are about one Gaussian, so that distances between Gaussians serve them."""
+"""Families that have the moments of a Gaussian, so that distances between Gaussians serve them."""
 
 import abc
 from typing import NamedTuple, Self
@@ -19,7 +19,7 @@ class Moments(NamedTuple):
         return self.spread.ndim == self.mean.ndim
 
 
-class AboutGaussian(ExponentialFamily):
+class HasGaussianMoments(ExponentialFamily):
     """A Gaussian itself, or a posterior over the mean and precision of one.
 
     What a family holds beside its Gaussian, such as how many observations it was learnt from, is
