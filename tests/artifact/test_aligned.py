@@ -220,9 +220,9 @@ def test_labelled_members_by_every_matching():
     turned = posterity.fuse({"p": a, "q": b}, matching="identity").posterior
     place = turned.names.index("c")
     assert turned.members.mean[place, 0] == 99.0
-    for other in ({"matching": "hungarian"}, {"budget": 2**27}):
-        with pytest.warns(UserWarning, match="not used, and lost"):
-            assert posterity.fuse({"p": a, "q": b}, **other).posterior.names == ()
+    with pytest.warns(UserWarning, match="not used, and lost"):
+        found = posterity.fuse({"p": a, "q": b}, matching="hungarian")
+    assert found.posterior.names == ()
     assert diff(a, b).kl == (0.0, 0.0)
     assert diff(a, swapped).kl.ab > 1.0
 

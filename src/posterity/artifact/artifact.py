@@ -54,7 +54,7 @@ def save(
     write_file(Path(path), *pieces)
 
 
-def _pieces(value: Any, provenance: Mapping[str, str]) -> list[Any]:
+def _pieces(value: Any, provenance: Mapping[Any, Any]) -> list[Any]:
     """The bytes of a file, piece by piece, once it was made sure that they can be read."""
     arrays: dict[str, np.ndarray] = {}
     _check_kind(value)

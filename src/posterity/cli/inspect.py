@@ -178,11 +178,11 @@ def _lies(tree: Any) -> Any:
 
 
 def _summary(value: Any) -> Data:
-    from posterity.families import Distribution, Mixture, Plate
+    from posterity.families import Distribution
 
-    if isinstance(value, Plate) and not value.batch_shape:
+    if getattr(value, "is_plate", False) and not value.batch_shape:
         size, weights = value.size, None if value.weights is None else value.mean_weights()
-    elif isinstance(value, Mixture):
+    elif getattr(value, "is_mixture", False):
         size, weights = value.size, value.weights
     elif isinstance(value, Distribution):
         return {"batch": list(value.batch_shape)} if value.batch_shape else {}

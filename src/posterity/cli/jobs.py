@@ -17,7 +17,7 @@ from posterity.cli.options import Settings
 from posterity.cli.records import Table, in_one_order, read_inputs, read_sites, reordered
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
 from posterity.errors import StructureError, UsageError
-from posterity.families import Gaussian, Network
+from posterity.families import Gaussian
 from posterity.families.names import Names, some
 from posterity.federation import Run, specification
 from posterity.federation.federate import start
@@ -278,7 +278,7 @@ def _of_posterior(settings: Settings, path: Path) -> Distilled:
     found, inspection = files.read(path)
     posterior: Any = found.posterior if isinstance(found, Ledger) else found
     model = _model(settings, posterior, path)
-    network = isinstance(posterior, Network)
+    network = getattr(posterior, "network_layers", None) is not None
     size = posterior.layers.inputs if network else posterior.own_size
     names = () if network else listed(names_in(posterior))
     pool, x = _pool(settings, names, size, str(path))
@@ -322,7 +322,7 @@ def _model(settings: Settings, posterior: Any, path: Path) -> Any:
     kind = None if kind is None else specification.full_name(kind)
     noise = settings["model.noise_variance"]
     known = {} if noise is None else {"noise_variance": noise}
-    if isinstance(posterior, Network):
+    if getattr(posterior, "network_layers", None) is not None:
         if kind not in (None, "network"):
             raise _unfit(f"--model {kind} for the network", path, "Leave --model out.")
         if likelihood is None and posterior.layers.outputs == 1:

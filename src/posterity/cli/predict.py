@@ -100,7 +100,6 @@ def predict(settings: Settings) -> Data:
 def _predictor(file: Path, asked: Data) -> tuple[Any, tuple[str, ...], str]:
     """What predicts, the names of the columns that it takes, and what it is."""
     from posterity.distillation import Student
-    from posterity.families import Network
     from posterity.ledger import Ledger
 
     found, inspection = files.read_any(file)
@@ -113,7 +112,7 @@ def _predictor(file: Path, asked: Data) -> tuple[Any, tuple[str, ...], str]:
             )
         return found.predict, files.inputs_of(found, inspection), inspection.kind
     network: Any = found.posterior if isinstance(found, Ledger) else found
-    if not isinstance(network, Network):
+    if getattr(network, "network_layers", None) is None:
         raise StructureError(
             found=f"a {type(network).__name__} in {str(file)!r}",
             expected="a student, or a posterior or ledger of a network",

@@ -9,7 +9,6 @@ import numpy as np
 from posterity.artifact.columns import unnamed
 from posterity.artifact.vocabulary import is_topics
 from posterity.errors import ParameterError, StructureError
-from posterity.families import Network
 from posterity.families.gaussian import AnyGaussian
 from posterity.families.names import joined, names_of, order, parts_of, unfit
 from posterity.families.normal_gamma import NormalGamma
@@ -41,7 +40,7 @@ def with_columns(prior: Any, names: Sequence[str]) -> Any:
 
 def by_column(law: Any, size: int | None = None, path: str = "") -> list[str]:
     """The parts of a law that have a coordinate for each of so many columns, or of any number."""
-    if isinstance(law, COLUMNS) and not isinstance(law, Network) and size in (None, law.own_size):
+    if isinstance(law, COLUMNS) and law.network_layers is None and size in (None, law.own_size):
         return [path]
     found: list[str] = []
     for name, part in parts_of(law).items():
