@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from posterity.pursuit import Pursuit, pursue
     from posterity.receipt import Receipt, verify
 
-__version__ = "0.1.0"
+from posterity.version import __version__
 
 __all__ = [
     "Beta",

@@ -234,7 +234,7 @@ def _checked(document: Any, constraints: Constraints) -> dict[str, Any]:
 
 def issue(before: Ledger, after: Ledger, refinement: Refinement | None) -> Receipt:
     """The receipt of a forgetting that just happened, which names all who left in it."""
-    from posterity import __version__
+    from posterity.version import __version__
 
     return Receipt(
         sites=tuple(sorted(set(before.sites) & set(after.forgotten))),

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from posterity import __version__
 from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
 from posterity.adapters.checks import library
 from posterity.distillation.heads import FLOOR
@@ -34,6 +33,7 @@ from posterity.distillation.student import Student
 from posterity.errors import StructureError
 from posterity.families.layers import Conv
 from posterity.files import write_file
+from posterity.version import __version__
 
 OPSET = 17
 IR = 8

@@ -93,7 +93,7 @@ def example(*commands: str) -> str:
 
 def _version(wanted: bool) -> bool:
     if wanted:
-        from posterity import __version__
+        from posterity.version import __version__
 
         print(f"posterity {__version__}")
         raise typer.Exit

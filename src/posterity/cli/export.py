@@ -35,7 +35,7 @@ def export(settings: Settings) -> Data:
     """Write a posterior's means and standard deviations as a table, which `import` reads again."""
     from posterity.adapters.tables import to_table, write
 
-    path, output = files.single(settings, "posterior"), Path(settings.need("output.file"))
+    path, output = settings.single("posterior"), Path(settings.need("output.file"))
     covariance = settings.path("covariance")
     files.check_outputs([output, *([covariance] if covariance else [])], [path])
     if output.suffix.lower() not in SUFFIXES:

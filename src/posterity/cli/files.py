@@ -9,7 +9,6 @@ from posterity.errors import ArtifactError, StructureError, UsageError
 
 if TYPE_CHECKING:
     from posterity.artifact import Inspection, Posterior
-    from posterity.cli.options import Settings
     from posterity.distillation import Student
     from posterity.families import ExponentialFamily
     from posterity.ledger import Ledger
@@ -88,23 +87,11 @@ def write(
     posterior: "Posterior | Student", path: Path, verb: str, provenance: Mapping[str, str]
 ) -> "Inspection":
     """Save what ``posterity VERB`` made, and say what was written."""
-    from posterity import __version__
     from posterity.artifact import inspect, save
+    from posterity.version import __version__
 
     save(posterior, path, provenance={"made by": f"posterity {__version__} {verb}", **provenance})
     return inspect(path)
-
-
-def single(settings: "Settings", place: str) -> Path:
-    """The one file that is named, at the shell or at this place of a configuration."""
-    named = [*settings.files, *([Path(settings[place])] if settings[place] else [])]
-    if len(named) != 1:
-        raise UsageError(
-            found=f"{len(named)} files where one is taken" if named else f"no {place}",
-            expected="one file",
-            fix="Name it as the argument.",
-        )
-    return named[0]
 
 
 def no_likelihood(path: Path) -> UsageError:

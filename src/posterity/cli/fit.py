@@ -112,7 +112,7 @@ def fit(settings: Settings) -> Data:
     from posterity.fitting import Recipe
     from posterity.fitting import fit as fit_table
 
-    path, output = files.single(settings, "data.file"), Path(settings.need("output.file"))
+    path, output = settings.single("data.file"), Path(settings.need("output.file"))
     units, prior = settings.path("data.units"), settings.path("prior.file")
     files.check_outputs([output], [each for each in (path, units, prior) if each])
     if settings["site"] == "":

@@ -59,7 +59,7 @@ def forget(settings: Settings) -> Data:
     """
     from posterity.artifact.recipes import check_same
 
-    path = files.single(settings, "ledger")
+    path = settings.single("ledger")
     sites = tuple(dict.fromkeys(settings.need("sites")))
     output, receipt = Path(settings.need("output.file")), Path(settings.need("output.receipt"))
     files.check_outputs([output, receipt], [path])

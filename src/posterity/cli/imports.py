@@ -56,7 +56,7 @@ def import_(settings: Settings) -> Data:
     from posterity.adapters.tables.files import law_of, read_moments
     from posterity.families import names
 
-    table, output = files.single(settings, "table"), Path(settings.need("output.file"))
+    table, output = settings.single("table"), Path(settings.need("output.file"))
     covariance, prior = settings.path("covariance"), settings.path("prior.file")
     site, flat_prior = settings["site"], bool(settings["flat_prior"])
     files.check_outputs([output], [path for path in (table, covariance, prior) if path])

@@ -292,6 +292,17 @@ class Settings:
         """The file that an option names."""
         return None if self[place] is None else Path(self[place])
 
+    def single(self, place: str) -> Path:
+        """The one file that is named, at the shell or at this place; a UsageError otherwise."""
+        named = [*self.files, *([Path(self[place])] if self[place] else [])]
+        if len(named) != 1:
+            raise UsageError(
+                found=f"{len(named)} files where one is taken" if named else f"no {place}",
+                expected="one file",
+                fix="Name it as the argument.",
+            )
+        return Path(named[0])
+
     def need(self, place: str) -> Any:
         """What an option says; a UsageError if it says nothing."""
         if self[place] is None:

@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.namespace import namespace
+from posterity.errors import StructureError
 
 LOG_2PI = math.log(2 * math.pi)
 SCATTER = 0.1
@@ -72,15 +73,22 @@ class FreeForm(abc.ABC):
 
         Where the family has correlations, they are those of ``root @ root.T`` (d, d), if given.
         """
-        raise NotImplementedError
+        raise self._not_smooth()
 
     def deviation(self, parameters: Any) -> Any:
         """Standard deviations of the coordinates, shaped as an event; if draws are smooth."""
-        raise NotImplementedError
+        raise self._not_smooth()
 
     def narrowest(self, parameters: Any, unit: Float[np.ndarray, " d"]) -> float:
         """The least deviation in any direction, in units of the coordinates; if smooth."""
-        raise NotImplementedError
+        raise self._not_smooth()
+
+    def _not_smooth(self) -> StructureError:
+        return StructureError(
+            found=f"{type(self).__name__}, whose draws are no smooth functions of normal noise",
+            expected="a form whose members can be placed about an event",
+            fix="Ask for `smooth` first.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
