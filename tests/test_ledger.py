@@ -533,6 +533,7 @@ def test_names_that_differ_are_not_refused() -> None:
         "\u0441\u0435\u0432\u0435\u0440",
         "\u6771",
         "a",
+        "A",
         "b",
         "1",
         "l",

@@ -78,7 +78,8 @@ def check_names(names: Iterable[str]) -> None:
     """Raise a LedgerError if two names of sites look alike, as "north" and "north " do.
 
     They do if they are equal once compatibility characters, case and spaces are normalised (NFKC)
-    and Cyrillic and Greek letters are replaced by the Latin ones of the same shape.
+    and Cyrillic and Greek letters are replaced by the Latin ones of the same shape. Single letters
+    keep their case.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -99,7 +100,8 @@ def appearance(name: str) -> str:
     if not name.isascii():
         name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
         name = "".join(c for c in name.translate(SAME_SHAPE) if unicodedata.category(c) != "Cf")
-    return " ".join(name.casefold().split())
+    name = " ".join(name.split())
+    return name.casefold() if len(name) > 1 else name
 
 
 def checked(site: str, entry: Entry) -> Entry:

@@ -25,7 +25,7 @@ sys.argv = ["posterity", *sys.argv[1:]]
 try:
     main()
 except SystemExit as end:
-    assert not end.code, end.code
+    assert end.code in (None, 0, 9), end.code  # 9: a matching that hangs on little
 strangers = {"jax", "equinox", "jaxtyping"} & set(sys.modules)
 assert not strangers, strangers
 """

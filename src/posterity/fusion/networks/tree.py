@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 
 from posterity.arrays.typing import Float, Int
 

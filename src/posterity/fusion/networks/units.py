@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.optimize
+import scipy
 
 from posterity.arrays.typing import Float, Int
 from posterity.errors import ParameterError, StructureError
