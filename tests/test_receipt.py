@@ -216,7 +216,7 @@ FORGERIES = {
     ),
     "a name that looks alike": (
         "exact",
-        ALONE_LEFT.compact().update("A ", a, independent=True),
+        ALONE_LEFT.compact().update("a ", a, independent=True),
         {},
         {LOOKS, BARRED, CAME_BACK, VERSIONS, SAME},
     ),

@@ -14,11 +14,14 @@ from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 
 SAME_SHAPE = str.maketrans(
-    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u043a\u043c\u0442\u0432\u043d"
-    "\u03b1\u03bf\u03c1\u03bd\u03b9\u03ba\u03c5\u03c7\u03c4",
-    "aeopcyxijskmtbhaopvikyxt",
+    # Cyrillic, small and capital; Greek, small and capital
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455"
+    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405"
+    "\u03bf\u03bd\u03c1\u03b9\u03ba\u03c5"
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7",
+    "aeopcyxijsABEKMHOPCTXIJSovpikuABEZHIKMNOPTYX",
 )
-"""Small Cyrillic and Greek letters, and the Latin ones that they, or their capitals, look like."""
+"""Cyrillic and Greek letters, and the Latin ones of the same shape."""
 
 
 class Entry(NamedTuple):
@@ -74,14 +77,13 @@ def by_site(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
     return MappingProxyType(dict(entries) if names == ordered else {s: entries[s] for s in ordered})
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Raise a LedgerError if two names of sites look alike, as "north" and "north " do.
+def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
+    """Raise a LedgerError if a name looks like another one, or like one that is ``held``.
 
-    They do if they are equal once compatibility characters, case and spaces are normalised (NFKC)
-    and Cyrillic and Greek letters are replaced by the Latin ones of the same shape. Single letters
-    keep their case.
+    Names look alike if they are equal once compatibility characters and spaces are normalised
+    (NFKC) and Cyrillic and Greek letters are replaced by the Latin ones of the same shape.
     """
-    seen: dict[str, str] = {}
+    seen = {appearance(name): name for name in held}
     for name in names:
         if (other := seen.setdefault(appearance(name), name)) != name:
             raise LedgerError(
@@ -94,14 +96,13 @@ def check_names(names: Iterable[str]) -> None:
 def appearance(name: str) -> str:
     """What a name looks like: equal for names that can be mistaken for each other.
 
-    >>> appearance("North ") == appearance("n\u043erth")
+    >>> appearance("north ") == appearance("n\u043erth") != appearance("North")
     True
     """
     if not name.isascii():
-        name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-        name = "".join(c for c in name.translate(SAME_SHAPE) if unicodedata.category(c) != "Cf")
-    name = " ".join(name.split())
-    return name.casefold() if len(name) > 1 else name
+        name = unicodedata.normalize("NFKC", name).translate(SAME_SHAPE)
+        name = "".join(c for c in name if unicodedata.category(c) != "Cf")
+    return " ".join(name.split())
 
 
 def checked(site: str, entry: Entry) -> Entry:

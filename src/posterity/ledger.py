@@ -52,9 +52,9 @@ class Ledger:
     def __post_init__(self) -> None:
         check_adds(self.prior, "the prior")
         check_proper(self.prior, "the prior")
-        check_names(self.entries)
         object.__setattr__(self, "prior", at_rest(_called(self.prior, self.entries)))
         object.__setattr__(self, "entries", by_site(self._rested(self.entries)))
+        check_names(self.entries)
 
     @classmethod
     def of_site(
@@ -229,7 +229,7 @@ class Ledger:
                 "posterity.fuse with rule='product' does, and matches components.",
             )
         merged = merge_entries(self.entries, other.entries)
-        check_names(merged)
+        check_names(other.entries.keys() - self.entries.keys(), self.entries)
         return self._with(merged)
 
     __or__ = merge
@@ -291,7 +291,7 @@ class Ledger:
         if ledger is not self and (held := [site for site in self.sites if site not in new]):
             warn_of_order(f"the factors of {some(held)}", ledger.prior)
         if new.keys() - self.entries.keys():
-            check_names({**self.entries, **new})
+            check_names(new.keys() - self.entries.keys(), self.entries)
         return ledger._with({**self.entries, **ledger._rested(new)})
 
     def _under(self, prior: Any) -> "Ledger":

@@ -32,7 +32,8 @@ def test_forget_and_verify_exactly(folder):
 def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folder):
     document("federate", "logistic.toml")
     arguments = ["forget", "coupled.safetensors", "--site", "b"]
-    plain = document(*arguments, "-o", "plain.safetensors", "--receipt", "plain.json")
+    plain = document(*arguments, "-o", "plain.safetensors", "--receipt", "plain.json", code=9)
+    assert plain["status"]["state"] == "not converged" and plain["status"]["left"] is None
     assert (plain["exact"], plain["distance"]) == (False, None)
     out = ["-o", "refined.safetensors", "--receipt", "r.json"]
     refined = document(*arguments, *out, "--config", "logistic.toml")
@@ -59,8 +60,12 @@ def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):
     document("federate", "logistic.toml")
     arguments = "forget coupled.safetensors --site b -o left.safetensors --receipt r.json"
     arguments += " --config logistic.toml --sweeps 0"
-    refuse(arguments, 9, "not converged; from where more sweeps lead; after 'b' left")
-    told = document(*arguments.split(), "--allow-unconverged")
+    refuse(arguments, 9, "not converged; unknown number; after 'b' left")
+    told = document(*arguments.split(), "--allow-unconverged", code=9)
+    assert not told["exact"] and told["distance"] is None
+    Path("left.safetensors").unlink()
+    Path("r.json").unlink()
+    told = document(*arguments.split(), "--allow-unconverged", "--rehearse", code=9)
     assert not told["exact"] and told["distance"] > 1e-3
     assert f"by {told['distance']:.2g} nats" in told["statement"]
     succeed("verify", "r.json", "coupled.safetensors", "left.safetensors")

@@ -158,10 +158,14 @@ def test_a_ledger_of_which_nothing_proper_is_left():
 @pytest.mark.parametrize("sweeps", [0, 1, 2])
 def test_the_distance_is_honest(trained, retrained, sweeps, rehearse):
     done = forget(trained, "oak", sweeps=sweeps, allow_unconverged=True, rehearse=rehearse)
-    true, factor = float(done.ledger.posterior.kl(retrained)), 1.5 if rehearse else 10
+    true = float(done.ledger.posterior.kl(retrained))
     assert not done.exact
-    assert true / 2 < done.distance < true * factor
-    assert not rehearse or true / 1.5 < done.distance
+    if rehearse:
+        assert true / 1.5 < done.distance < true * 1.5
+    elif sweeps < 2:  # rounds to come are known by two at least
+        assert done.distance is None and not done.status.converged
+    else:
+        assert true / 2 < done.distance < true * 10
     assert done.posterior == done.ledger.posterior and done.trace == done.run.trace
     assert verify(done.receipt, trained.ledger, done.ledger).passed
     refinement = done.receipt.refinement
@@ -172,7 +176,7 @@ def test_the_distance_is_honest(trained, retrained, sweeps, rehearse):
 def test_refinement_comes_closer_and_closer(trained, retrained):
     distances, true = [], []
     for sweeps in range(4):
-        done = forget(trained, "oak", sweeps=sweeps, allow_unconverged=True)
+        done = forget(trained, "oak", sweeps=sweeps, allow_unconverged=True, rehearse=True)
         distances.append(done.distance)
         true.append(float(done.ledger.posterior.kl(retrained)))
     assert all(later < earlier / 10 for earlier, later in pairwise(distances))

@@ -48,7 +48,7 @@ OPTIONS = (
     Option("schedule.damping", SHARE, "Part of each update that is made."),
     Option("schedule.speeds", by_name(POSITIVE, "SITE"), "Of an asynchronous schedule.", "--speed"),
     Option("schedule.graph", TEXT, "Of gossip: complete, ring or star."),
-    Option("schedule.links", list_of(PAIR), "Of gossip: pairs of sites, as [[A, B]]."),
+    Option("schedule.links", list_of(PAIR), 'Of gossip: pairs of sites, as [["A", "B"]].'),
     Option("schedule.walk", TEXT, "metropolis-hastings, non-backtracking or weighted."),
     Option("schedule.weights", by_name(POSITIVE, "SITE"), "Of a weighted walk.", "--walk-weight"),
     Option("schedule.start", TEXT, "The site where a walk begins."),

@@ -1,17 +1,19 @@
 """``posterity forget``: taking sites out of a ledger, with a receipt."""
 
 import contextlib
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
 from posterity.cli.options import FILE, FLAG, NAMES, NATURAL, Option, Settings, read, verb
-from posterity.cli.report import Data, number
+from posterity.cli.report import Data, number, status_of
 from posterity.cli.schema import OUTPUT
 from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, UsageError
 from posterity.files import alongside
+from posterity.status import Status
 
 if TYPE_CHECKING:
     from posterity.ledger import Ledger
@@ -27,7 +29,7 @@ def _report(data: Data) -> str:
     else:
         how = f"Not exact: going on would change it by about {data['distance']:.2g} nats."
     return (
-        f"Forgot {', '.join(map(printable, data['sites']))}; {len(data['left'])} sites are left.\n"
+        f"Forgot {', '.join(map(printable, data['sites']))}; {_left(len(data['left']))}.\n"
         f"{how}\nWrote the ledger to {printable(data['output'])}, "
         f"the receipt to {printable(data['receipt'])}"
     )
@@ -39,6 +41,7 @@ def _report(data: Data) -> str:
     Option("output.receipt", FILE, "Where to write the receipt, as JSON."),
     Option("config", FILE, "The federation that made it (a TOML file), to refine what is left."),
     Option("sweeps", NATURAL, "Passes of refinement; else as many as it takes."),
+    Option("rehearse", FLAG, "Measure the distance by more passes, on a copy."),
     Option("allow_unconverged", FLAG, "Also where what is left has not converged."),
     OUTPUT,
     files="A ledger; a TOML file that says what flags do not.",
@@ -55,7 +58,8 @@ def forget(settings: Settings) -> Data:
 
     Exact, to the last bit, where every other factor was found from its own site's data alone.
     Otherwise the others were fitted in the company of those who left: then the result says that
-    it is not exact, and with --config the sites that stay refine it.
+    it is not exact, and with --config the sites that stay refine it. The exit code is 9 where
+    what is left has not converged.
     """
     from posterity.artifact.recipes import check_same
 
@@ -75,8 +79,10 @@ def forget(settings: Settings) -> Data:
         if settings["config"] is None:
             left, issued = _subtracted(ledger, sites)
             distance = 0.0 if issued.exact else None
+            why = ("the sites that stay were not asked to refine their factors",)
+            status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
         else:
-            left, issued, distance = _refined(settings, ledger, sites, [output, receipt])
+            left, issued, distance, status = _refined(settings, ledger, sites, [output, receipt])
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
     record = {"before": issued.before, **check_same({"": found.provenance})}
     with alongside(receipt, issued.to_json().encode()):
@@ -91,7 +97,12 @@ def forget(settings: Settings) -> Data:
         "refined": issued.refinement is not None,
         "statement": issued.statement,
         "distance": number(distance),
+        "status": status_of(status),
     }
+
+
+def _left(number: int) -> str:
+    return "1 site is left" if number == 1 else f"{number} sites are left"
 
 
 def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
@@ -134,6 +145,7 @@ def _refined(
     options = {
         "sweeps": settings["sweeps"],
         "allow_unconverged": bool(settings["allow_unconverged"]),
+        "rehearse": bool(settings["rehearse"]),
     }
     done = forget(job.start().with_ledger(before), *sites, **options)
-    return done.ledger, done.receipt, done.distance
+    return done.ledger, done.receipt, done.distance, done.status

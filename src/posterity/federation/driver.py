@@ -51,9 +51,16 @@ class Federation:
     def demand(self, question: Message) -> Message:
         """The answer to a question that nobody can be passed over for; a SiteError if it fails."""
         try:
-            return self.answered(question)
+            answer = self.answered(question)
         except Exception as error:
             raise failure_of(error, question.site) from error
+        if isinstance(answer, Failure) or answer.site != question.site:
+            raise SiteError(
+                found=f"no answer of site {question.site!r} but {answer!r}",
+                expected="an answer to the question that it was sent",
+                fix="Mend the site, then go on from the last state; its factor was not changed.",
+            )
+        return answer
 
     def answered(self, question: Message) -> Message:
         """The site's own answer; a driver with sites elsewhere overrides this."""

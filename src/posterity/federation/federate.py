@@ -46,6 +46,13 @@ PROGRAMS = 3
 ON_ERROR = one_of("raise", "pass")
 MOST_WORK, SECONDS = 1e7, 1.2e-5
 """Partial pooling: nodes x shared parameters x records of a pass, and CPU seconds for each."""
+SCHEDULE = Constraint(
+    "a schedule, such as Sequential() or Gossip(graph)", lambda it: isinstance(it, Schedule)
+)
+MODEL = Constraint(
+    "a model of posterity.models, or a function of a parameter and a batch",
+    lambda it: isinstance(it, Model) or callable(it),
+)
 SITES = Constraint(
     "names of sites, each a string, at least one",
     lambda names: names and all(isinstance(name, str) for name in names),
@@ -186,10 +193,12 @@ def start(
 ) -> Run:
     """The run before its first step; arguments and errors as for :func:`federate`."""
     ON_ERROR.check(on_error=on_error)
+    SCHEDULE.or_none().check(schedule=schedule)
+    MODEL.check(model=model)
     POSITIVE.or_none().check(tolerance=tolerance)
     SITES.check(sites=list(sites))
-    check_names(sites)
     given: Any = loaded(prior)
+    check_names([*sites, *(given.entries if isinstance(given, Ledger) else ())])
     model = model if isinstance(model, Model) else FunctionModel(model)
     sites, given = in_order(sites, given)
     if personal is not False:

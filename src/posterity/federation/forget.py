@@ -174,8 +174,8 @@ def _not_converged(run: Run, sites: tuple[str, ...], left: float | None) -> Conv
     return ConvergenceError(
         found=f"{run.status}{measured} after {', '.join(map(repr, sites))} left",
         expected="a posterior that has converged, of which a receipt can speak",
-        fix="Leave `sweeps` out or raise it, or pass `allow_unconverged=True` for a receipt all "
-        "the same; nothing was changed.",
+        fix="Leave `sweeps` out or raise it, pass `rehearse=True` to measure the distance, or "
+        "`allow_unconverged=True` for a receipt all the same; nothing was changed.",
     )
 
 
@@ -184,8 +184,8 @@ def _left(run: Run, upper: float, rehearse: bool) -> float | None:
     if run.agreement.update.noisy:
         return _known(upper)
     if not rehearse:
-        left = run.status.left
-        return _known(max(upper, left) if math.isfinite(left) else upper)
+        # A certificate is of one round: it says nothing of the way that is left beyond it.
+        return None if run.status.reasons else _known(max(upper, run.status.left))
     try:
         far, beyond = _rehearsed(run)
     except SiteError:

@@ -17,7 +17,7 @@ from jaxtyping import Float, Key
 
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact.artifact import from_bytes, to_bytes
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, ParameterError
 from posterity.families import ExponentialFamily
 
 MOST_BYTES = 2**30
@@ -172,6 +172,10 @@ PLAIN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("direction", "factor", "slope"), (type(None),)),
 }
 """Fields that the head holds, and what they can be."""
+NOT_NEGATIVE = (
+    *("count", "halvings", "samples", "epoch", "sequence"),
+    *("variance", "quadrature_error", "residual"),
+)
 
 
 def dumps(message: Message | Token) -> bytes:
@@ -209,10 +213,14 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
         raise _foreign(f"{len(content)} bytes", f"at most {most}")
     body = from_bytes(content)
     try:
-        head = json.loads(body.pop("head"))
+        head = json.loads(body.pop("head"), parse_constant=_not_a_number)
         kind, generator = KINDS[head.pop("kind")], head.pop("generator", None)
         if any(type(value) not in PLAIN[name] for name, value in head.items()):
             raise TypeError("a head that holds something else than its fields")
+        if any(not 0 <= (head.get(name) or 0) < float("inf") for name in NOT_NEGATIVE):
+            raise ValueError("a count, variance or error that is negative or infinite")
+        if "site" in body:
+            raise TypeError("a site that is no name")
         if generator is not None:
             body["key"] = jax.random.wrap_key_data(body["key"], impl=generator)
         if "exact_sum" in body:
@@ -223,10 +231,16 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
         if head.keys() | body.keys() != {field.name for field in dataclasses.fields(kind)}:
             raise TypeError("fields that are not those of its kind")
         return kind(**head, **body)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (
+        KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, ParameterError
+    ) as error:  # fmt: skip
         raise _foreign(
             f"a message that cannot be read ({error})", "one that a site sent"
         ) from error
+
+
+def _not_a_number(text: str) -> float:
+    raise ValueError(f"{text} among its numbers")
 
 
 def _foreign(found: str, expected: str) -> ArtifactError:

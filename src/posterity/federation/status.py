@@ -100,9 +100,10 @@ def status_of(run: Position) -> Status:
     error = sum(held[0].quadrature_error for held in visits.values() if held)
     left, growing = (math.inf, False) if waiting else _left(run, visits)
     reasons = (
+        *_named("waiting for the visit at which to forget", list(run.state.leaving)),
         *_named("no visit yet to", waiting),
         *_named("no update of", stuck),
-        *([f"sums over nodes may be off by {error:.2g} nats"] if error > allowed else []),
+        *([f"sums over nodes may be off by {error:.2g} nats"] if not error <= allowed else []),
     )
     status = Status.of(left, allowed, reasons)
     return dataclasses.replace(status, state="diverged") if growing else status

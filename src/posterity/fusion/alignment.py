@@ -37,7 +37,8 @@ class Alignment:
 
     ``matching`` has, by site, the fused component of each local one, -1 where the local one
     held no data; ``cost`` is the summed divergence to the centroids in nats, ``trace`` the
-    objective after each accepted change; ``known`` says whether labels were given and not found;
+    objective after each accepted change; ``known`` says whether labels were given and not found,
+    ``judged`` whether the number of components was given, or compared with others;
     ``confidence`` is how sure the matching is, of components in an order in which ``rows`` has
     their places, by site. ``into`` has, by site, the local component that
     each one is part of: its own index, but where it was absorbed.
@@ -48,6 +49,7 @@ class Alignment:
     cost: float
     trace: tuple[float, ...]
     known: bool = False
+    judged: bool = True
     confidence: Confidence | None = dataclasses.field(default=None, repr=False)
     rows: Mapping[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
     into: Mapping[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
@@ -129,6 +131,8 @@ class Alignment:
         if self.confidence is None:
             return ["how sure the matches are was not looked for"]
         said = [] if self.identified else [NO_SCALE]
+        if not self.judged:
+            said.append("the number of components was not compared with others")
         other = self.confidence.runner_up
         if other and other[1] < AMBIGUOUS:
             said.append(f"{other[0]} components are only {other[1]:.1f} nats worse")
@@ -174,6 +178,7 @@ def align(
         cost=found.cost,
         trace=tuple(found.trace),
         known=matching is Matching.IDENTITY,
+        judged=matching is not Matching.KL_FUSION or components is not None,
         confidence=found.confidence,
         rows=block.by_site(found.rows),
         into={} if found.into is None else block.by_site(found.into - first_of_site(block)),
@@ -237,6 +242,9 @@ def _in_passes(
     budget: int,
 ) -> _Aligned:
     if given is not None:
+        site = np.repeat(np.arange(len(table.sizes)), table.sizes)
+        held = np.bincount(site[table.used & (given >= 0)], minlength=len(table.sizes))
+        check_held([table.names[k] for k in np.flatnonzero(held == 0).tolist()], table.place)
         table.keep(given[table.used] >= 0)
         given = given[table.used]
     else:

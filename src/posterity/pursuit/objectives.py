@@ -99,6 +99,10 @@ def joint(
     logits = jnp.where(used, jnp.where(used, start.log_weights, 0.0) + moves[:, -1], -jnp.inf)
     log_weights = jax.nn.log_softmax(logits)
     own = jax.vmap(form.move)(start.parameters, moves[:, :-1])
+    # Slots without a component stand for another one: where the base has no gradient, a mask
+    # after the fact would leave NaN in theirs.
+    place = jnp.where(used, jnp.arange(len(used)), jnp.argmax(used))
+    own = jax.tree.map(lambda leaf: leaf[place], own)
     q = Components(own, log_weights)
     if key is not None:
         q = jax.lax.stop_gradient(q)

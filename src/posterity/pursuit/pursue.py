@@ -260,6 +260,7 @@ def _begun(search: Search, kept: Checkpoint, start: Any, count: int) -> State:
         weights = fill(weights, np.zeros(count))
     state = State(parameters, weights, search.sampled(parameters, weights))
     if position is None:
+        state = dataclasses.replace(state, number=len(state.used))
         return state.with_row(state.cache.elbo(weights), math.nan, math.nan)
     return dataclasses.replace(
         state,
@@ -344,7 +345,9 @@ def _driven(
             "events with bounds take posterity.families.Transformed.",
         )
     # A mixture that misses a mode cannot tell by its own draws: so one more is looked for.
-    more = with_component(search, state) if ended is None else ended
+    # At its best weight: a step of fixed length may hide what a component would add.
+    greedy = dataclasses.replace(search, rule="line") if search.rule == "harmonic" else search
+    more = with_component(greedy, state) if ended is None else ended
     found = _found(search, state, Status.of(0.0, tolerance))
     status = _status(found, more, tolerance)
     if not status.converged:
