@@ -182,4 +182,4 @@ def command_line(
 def print_goals(goals: Sequence[Mapping[str, Any]]) -> None:
     """A line for each verdict."""
     for goal in goals:
-        print("met     " if goal["met"] else "not met ", goal["goal"], goal["measured"])
+        print("met     " if goal["met"] else "not met ", goal["goal"], goal.get("measured", ""))

@@ -231,7 +231,7 @@ def test_a_run_of_numpyro() -> None:
 
     with pytest.raises(UsageError, match="site 'start'"):
         joint(model, y)
-    with pytest.raises(UsageError, match="chains=2 beside an MCMC"):
+    with pytest.raises(UsageError, match="chains=2 beside MCMC"):
         from_samples(mcmc, chains=2)
 
 
