@@ -1,0 +1,64 @@
+"""One word for one thing: verbs as a user reads them, by their signatures and results."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import posterity
+from posterity.distillation import Distillation
+from posterity.federation import Run
+from posterity.federation.forget import Forgotten
+from posterity.fusion import Fusion
+from posterity.networks import Trained, train
+from posterity.pursuit import Pursuit
+
+VERBS = {
+    "fuse": (posterity.fuse, Fusion),
+    "federate": (posterity.federate, Run),
+    "forget": (posterity.forget, Forgotten),
+    "pursue": (posterity.pursue, Pursuit),
+    "distill": (posterity.distill, Distillation),
+    "train": (train, Trained),
+}
+DEFAULTS = {"key": None, "progress": None, "checkpoint": None}
+OTHER_WORDS = {
+    *("until", "callback", "every", "watch", "history", "seed", "rng", "batch", "draws"),
+    *("num_samples", "lr", "optimizer", "temper", "go_on", "unsettled", "max_iter", "tol"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_one_word_for_one_thing(verb: str) -> None:
+    function, _ = VERBS[verb]
+    parameters = inspect.signature(function).parameters
+    assert not parameters.keys() & OTHER_WORDS
+    for name, default in DEFAULTS.items():
+        if name in parameters:
+            assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY, name
+            assert parameters[name].default is default, name
+    assert "progress" in parameters
+
+
+def test_random_verbs_take_a_key_and_long_ones_a_checkpoint() -> None:
+    def has(word: str) -> set[str]:
+        return {verb for verb, (it, _) in VERBS.items() if word in inspect.signature(it).parameters}
+
+    assert has("key") == {"federate", "pursue", "distill", "train"}
+    assert has("checkpoint") == {"federate", "pursue", "distill"}
+    assert {"federate", "pursue", "distill"} <= has("tolerance")
+    assert {"federate", "distill", "train"} <= has("steps")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_result_says_the_same_of_itself(verb: str) -> None:
+    _, result = VERBS[verb]
+    fields = {*dir(result), *getattr(result, "__dataclass_fields__", ())}
+    assert {"posterior", "status", "trace"} <= fields
+
+
+@pytest.mark.parametrize("name", ["Status", "Progress", "Checkpoint"])
+def test_there_is_one_of_each(name: str) -> None:
+    sources = Path(posterity.__file__).parent.rglob("*.py")
+    found = [path for path in sources if f"\nclass {name}" in path.read_text()]
+    assert len([p for p in found if f"\nclass {name}:" in p.read_text()]) == 1, found
