@@ -82,7 +82,7 @@ for arguments in json.loads(sys.argv[1]):
     try:
         main()
     except SystemExit as end:
-        unsure = end.code == 9 and arguments[0] == "fuse"  # of a match, which pages show
+        unsure = end.code == 9 and arguments[0] in ("fuse", "forget")  # which pages show
         if end.code and not unsure:
             raise
 """

@@ -105,9 +105,9 @@ def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch)
 
     def interrupted(*arguments, progress, **options):
         def noted(now):
+            progress(now)  # from here on there is something that an interrupt would lose
             if now.step == 1:
                 signal.raise_signal(signal.SIGINT)
-            progress(now)
 
         return real(*arguments, progress=noted, **options)
 
