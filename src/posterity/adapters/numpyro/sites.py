@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters import checks
+from posterity.adapters.checks import library as installed
 from posterity.errors import UsageError
 from posterity.families.supports import (
     Continuous,
@@ -92,4 +92,4 @@ def coordinates_of(supports: Supports) -> list[str]:
 def library() -> Any:
     """NumPyro, with what is used of it."""
     modules = ("distributions", "infer.autoguide", "infer.util")
-    return checks.library(*(f"numpyro.{module}" for module in modules), extra="numpyro")
+    return installed(*(f"numpyro.{module}" for module in modules), extra="numpyro")
