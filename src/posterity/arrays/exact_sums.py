@@ -88,7 +88,7 @@ def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _unsettled(layers: np.ndarray) -> np.ndarray:
-    """Where a layer is not the sum of itself and all below, rounded to nearest."""
+    """The columns in which a layer is not the sum of itself and all below, rounded."""
     top, low = layers[:-1], layers[1:]
     wrong = (top + low != top).any(0)
     if len(layers) > 2 and layers[2].any():
@@ -122,7 +122,7 @@ def _by_whole_numbers(terms: np.ndarray) -> np.ndarray:
 
 
 def _whole(number: float) -> int:
-    """As a multiple of the smallest float64."""
+    """A number as a multiple of the smallest float64."""
     numerator, denominator = number.as_integer_ratio()
     return (numerator << SUBNORMAL) // denominator
 

@@ -14,7 +14,7 @@ import scipy
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Bool, Float, Int, Real
+from posterity.arrays.typing import Bool, Float, Int, PyTree, Real
 
 ARMIJO = 1e-4
 """The share of the decrease promised by the slope which a step must keep."""
@@ -71,7 +71,7 @@ class Search(NamedTuple):
 def judged(
     best: Point,
     found: Point,
-    rate: Any,
+    rate: Real | float,
     *,
     scale: Float[Real, ""] | float = 1.0,
     close: float = CLOSE,
@@ -95,7 +95,7 @@ def judged(
 
 def search(
     look: Callable[[Any], Point],
-    start: Any,
+    start: PyTree,
     *,
     most: int,
     move: Callable[[Any, Any, Any], Any] | None = None,
@@ -134,12 +134,12 @@ def search(
     return xp.repeat(lambda state: (state.looks < most) & ~state.done.all(), turn, begin)
 
 
-def _straight(at: Any, direction: Any, rate: Any) -> Any:
+def _straight(at: PyTree, direction: PyTree, rate: Real | float) -> Any:
     return at + rate[..., None] * direction
 
 
 class Mode(NamedTuple):
-    """Where Newton's method ended."""
+    """The end of Newton's method."""
 
     at: Float[np.ndarray, " d"]
     """After the last step, whose length is ``distance``."""
@@ -225,10 +225,10 @@ def lbfgs(
     """
     pairs: list[_Pair] = []
 
-    def move(at: Any, direction: Any, rate: Any) -> Any:
+    def move(at: PyTree, direction: PyTree, rate: Real | float) -> Any:
         return at[0] + rate * direction[0], (at[0], *direction[1:])
 
-    def look(at: Any) -> Point:
+    def look(at: PyTree) -> Point:
         z, before = at
         value, slope = value_and_slope(z)
         finite = bool(np.isfinite(value) and np.isfinite(slope).all())

@@ -5,8 +5,8 @@ matrix would have to be inverted. Else it is the family with its dimensions and 
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,16 @@ from posterity.arrays.tree import LABEL, map_leaves
 from posterity.families.names import names_of, with_names
 from posterity.text import MOST, SHOWN, cut, listed, short_name
 
+if TYPE_CHECKING:
+    from posterity.families.distribution import Distribution
+
 MOST_SOLVED = 64
 """Dimensions up to which a matrix is inverted to be described."""
 MOST_READ = 10_000
 """Numbers of a law up to which all are looked at."""
 
 
-def described(law: Any) -> str:
+def described(law: "Distribution") -> str:
     """One line below 200 characters on a law; never an error."""
     for numbers in (True, False):
         try:
@@ -36,7 +39,7 @@ def described(law: Any) -> str:
         return cut(f"{type(law).__name__}({_shapes(law)})")
 
 
-def family_of(law: Any) -> str:
+def family_of(law: "Distribution") -> str:
     """A law without its numbers; never an error."""
     try:
         return law._described(numbers=False)
@@ -51,7 +54,7 @@ def posterior_line(prior: Any, sites: Collection[str], total: Callable[[], Any])
     return described(with_names(total(), names_of(prior)))
 
 
-def leaf(law: Any, numbers: bool) -> str:
+def leaf(law: "Distribution", numbers: bool) -> str:
     """A law without parts: its dimensions, its batch and its first numbers."""
     own = [f"d={law.named_size}"] if _has_size(law) else []
     own += batch(law)
@@ -60,18 +63,18 @@ def leaf(law: Any, numbers: bool) -> str:
     return called(law, own)
 
 
-def called(law: Any, own: list[str]) -> str:
+def called(law: "Distribution", own: list[str]) -> str:
     """The name of a law's class, with what there is to say of it in parentheses."""
     return f"{type(law).__name__}({', '.join(own)})" if own else type(law).__name__
 
 
-def batch(law: Any) -> list[str]:
+def batch(law: "Distribution") -> list[str]:
     """The batch shape, if there is one."""
     return [f"batch={tuple(law.batch_shape)}"] if law.batch_shape else []
 
 
-def copies(law: Any, members: Any) -> str:
-    """How many members of which family, without their own batch."""
+def copies(law: "Distribution", members: "Distribution") -> str:
+    """The number of members and their family, without their own batch."""
     names = law.__dict__.get(LABEL, ())
     kind = members[(0,) * len(members.batch_shape)]._described(numbers=False)
     return f"{law.size} x {kind}" + (f" {listed(names)}" if names else "")
@@ -83,21 +86,12 @@ def few(values: np.ndarray) -> str:
     return " ".join(f"{value:.2g}" for value in values[:SHOWN]) + more
 
 
-def known(law: Any) -> Any:
+def known(law: "Distribution") -> Any:
     """The law with leaves of NumPy; an error for tracers, which stand for no numbers."""
     return map_leaves(np.asarray, law)
 
 
-def supports(tree: Any) -> str:
-    """A tree of supports by the names of their classes."""
-    if isinstance(tree, Mapping):
-        return "{" + ", ".join(f"{short_name(k)}: {supports(v)}" for k, v in tree.items()) + "}"
-    if isinstance(tree, tuple):
-        return "(" + ", ".join(map(supports, tree)) + ")"
-    return type(tree).__name__
-
-
-def first_moments(law: Any) -> tuple[Any, Any, int] | None:
+def first_moments(law: "Distribution") -> tuple[Any, Any, int] | None:
     """First means and standard deviations, and how many there are; None where that is dear."""
     total = sum(math.prod(np.shape(leaf)) for leaf in law.children())
     if total > MOST_READ or (law.named_size or 1) > MOST_SOLVED:
@@ -109,7 +103,7 @@ def first_moments(law: Any) -> tuple[Any, Any, int] | None:
     return found.mean, found.sd, len(found.mean)
 
 
-def _has_size(law: Any) -> bool:
+def _has_size(law: "Distribution") -> bool:
     """Whether a member has an axis, which one number has not."""
     kinds = getattr(law, "coordinates", None)
     return law.named_size is not None and (
@@ -117,7 +111,7 @@ def _has_size(law: Any) -> bool:
     )
 
 
-def _numbers(law: Any) -> list[str]:
+def _numbers(law: "Distribution") -> list[str]:
     """Means and standard deviations of the first few coordinates, if they are cheap."""
     moments = law._first_moments()
     if moments is None:
@@ -132,8 +126,8 @@ def _numbers(law: Any) -> list[str]:
     return [*told, f"{size - SHOWN} more"] if size > SHOWN else told
 
 
-def _shapes(law: Any) -> str:
-    """What there is, of what is no whole law."""
+def _shapes(law: "Distribution") -> str:
+    """The fields of an incomplete law with their types and shapes."""
     found = (
         f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
         for name, value in law.__dict__.items()

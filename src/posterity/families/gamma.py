@@ -3,10 +3,10 @@
 from typing import Any, ClassVar, Self
 
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import Float, KeyArray, Real
+from posterity.arrays.typing import Float, KeyArray, PyTree, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
-from posterity.families.marginals import GammaMarginal, Marginal, same_shape
+from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
 
 
@@ -29,17 +29,13 @@ class Gamma(ExponentialFamily):
     standard: ClassVar[Coordinates] = {"shape": scalar(POSITIVE), "rate": scalar(POSITIVE)}
 
     @classmethod
-    def from_standard(cls, shape: Any, rate: Any) -> Self:
+    def from_standard(cls, shape: PyTree, rate: Real | float) -> Self:
         """From the shape and the rate (the inverse of the scale)."""
         return cls._from_shape(**cls._checked(shape=shape, rate=rate))._held()
 
     @classmethod
     def _from_shape(cls, shape: Real, rate: Real) -> Self:
         return cls._of(shape_minus_one=shape - 1, rate=rate)
-
-    def standard_parameters(self) -> dict[str, Real]:
-        """``shape`` and ``rate``."""
-        return {"shape": self.shape, "rate": self.rate}
 
     @property
     def shape(self) -> Float[Real, "*batch"]:
@@ -52,11 +48,6 @@ class Gamma(ExponentialFamily):
         return self.shape / self.rate
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
-        """``()``."""
-        return ()
-
-    @property
     def support(self) -> PositiveNumbers:
         """Positive numbers."""
         return PositiveNumbers()
@@ -66,7 +57,7 @@ class Gamma(ExponentialFamily):
         np_, a, b = self.xp.np, self.shape, self.rate
         depth = drop / a
 
-        def at(y: Any) -> tuple[Any, Any, Any]:
+        def at(y: Real) -> tuple[Any, Any, Any]:
             x = y + np_.log(a) - np_.log(b)
             z = np_.maximum(np_.exp(x), np_.finfo(x.dtype).tiny)
             return z, np_.stack([x, -z], axis=-1), a * (y - np_.expm1(y))
@@ -75,7 +66,7 @@ class Gamma(ExponentialFamily):
 
     def marginals(self) -> list[Marginal]:
         """Gamma."""
-        return [GammaMarginal(*same_shape(self.shape, self.rate)).expanded()]
+        return [Closed(*same_shape(self.shape, self.rate), GAMMA).expanded()]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log Γ(a) - a log b``."""
@@ -96,7 +87,7 @@ class Gamma(ExponentialFamily):
     def inverse_fisher_product(
         self, vector: Float[Real, "*batch dim"]
     ) -> Float[Real, "*batch dim"]:
-        """By the inverse of a 2 x 2 matrix, of determinant ``(a ψ'(a) - 1)/b²``."""
+        """The inverse of a 2 x 2 matrix, of determinant ``(a ψ'(a) - 1)/b²``."""
         trigamma, (first, second) = self.xp.trigamma(self.shape), (vector[..., 0], vector[..., 1])
         excess = self.shape * trigamma - 1
         return self.flatten(
@@ -115,10 +106,6 @@ class Gamma(ExponentialFamily):
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
         """``(log z, -z)``."""
         return self.flatten(shape_minus_one=namespace(z).np.log(z), rate=-z)
-
-    def log_base_measure(self) -> float:
-        """Zero."""
-        return 0.0
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """Draws by JAX's rejection sampler."""

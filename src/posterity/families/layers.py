@@ -1,4 +1,4 @@
-"""What a feed-forward network is, as data: its layers, their sizes, and where each weight lies.
+"""Feed-forward networks as data: their layers, sizes, and the place of each weight.
 
 Weights of a network lie in one flat vector: layer after layer, each layer's bias before its kernel,
 as JAX orders ``[{"bias": ..., "kernel": ...}, ...]``. Kernels are shaped ``(inputs, outputs)`` and
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Float, Real
+from posterity.arrays.typing import Float, PyTree, Real
 from posterity.errors import StructureError, UsageError
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "identity"]
@@ -26,7 +26,7 @@ Pooling = Literal["max", "mean"]
 
 
 class Place(NamedTuple):
-    """Where an array of weights lies in the flat vector, and its shape there."""
+    """The place of an array of weights in the flat vector, and its shape."""
 
     start: int
     shape: tuple[int, ...]
@@ -103,7 +103,7 @@ class Conv:
         return (*sides, self.outputs)
 
     def patches(self, x: Float[Real, "n h w c"]) -> Float[Real, "n i j p"]:
-        """What a window sees at each position, in the order of the kernel's own axes.
+        """The inputs of a window at each position, in the order of the kernel's own axes.
 
         A convolution is then a product of matrices, which XLA computes on a CPU several times
         faster than a convolution within a loop.
@@ -128,7 +128,7 @@ class Conv:
         return total // 2, total - total // 2
 
     def pooled(self, x: Float[Real, "n h w c"]) -> Float[Real, "n ..."]:
-        """What comes out of the pooling."""
+        """The image after pooling."""
         if self.pool == 1:
             return x
         side, (n, height, width, channels) = self.pool, x.shape
@@ -254,7 +254,7 @@ class Layers:
         return type(self)(tuple(found), self.image)
 
     def difference(self, like: Self) -> tuple[str, str] | None:
-        """What is other here than in ``like``, and what it is there; None but for widths."""
+        """The first difference from ``like``, here and there; None if only widths differ."""
         if len(self) != len(like):
             return f"{len(self)} layers", f"{len(like)}"
         if self.image != like.image:
@@ -285,7 +285,7 @@ class Layers:
         """Number of weights ``p``, biases among them."""
         return self.places[-1]["kernel"].stop
 
-    def unravel(self, z: Any) -> list[dict[str, Any]]:
+    def unravel(self, z: PyTree) -> list[dict[str, Any]]:
         """The arrays of each layer from flat weights (..., p)."""
         batch = z.shape[:-1]
         cut = lambda at: z[..., at.start : at.stop].reshape(*batch, *at.shape)

@@ -9,12 +9,16 @@ none beside theirs.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from posterity.arrays.tree import LABEL, field_names, labelled
+from posterity.arrays.typing import ArrayLike
 from posterity.errors import StructureError
+
+if TYPE_CHECKING:
+    from posterity.families.distribution import Distribution
 
 Law = TypeVar("Law", bound=Any)
 Names = Mapping[str, tuple[str, ...]]
@@ -26,7 +30,7 @@ MOST_NAMES = 10
 """Names that an error repeats."""
 
 
-def parts_of(law: Any) -> dict[str, Any]:
+def parts_of(law: "Distribution") -> dict[str, Any]:
     """The parts of a law whose coordinates have names of their own: see ``named_parts``."""
     return law.named_parts()
 
@@ -37,7 +41,7 @@ def joined(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-def names_of(law: Any, path: str = "") -> dict[str, tuple[str, ...]]:
+def names_of(law: "Distribution", path: str = "") -> dict[str, tuple[str, ...]]:
     """All names in a law, by path; empty if it has none.
 
     >>> from posterity.families import Gamma, Gaussian, Product
@@ -63,11 +67,11 @@ def with_names(law: Law, names: Names, path: str = "") -> Law:
 
 
 def named(law: Law, names: Any) -> Law:
-    """As :meth:`~posterity.families.distribution.Distribution.named`."""
+    """The law under these names: :meth:`posterity.families.distribution.Distribution.named`."""
     return with_names(law, names_of(law) | _checked_tree(law, names, ""))
 
 
-def _checked_tree(law: Any, names: Any, path: str) -> dict[str, tuple[str, ...]]:
+def _checked_tree(law: "Distribution", names: Any, path: str) -> dict[str, tuple[str, ...]]:
     """Names by path, from a list, or a tree of dictionaries by part or by path."""
     found, parts = {}, parts_of(law)
     if not isinstance(names, Mapping) and law.named_size is None and len(parts) == 1:
@@ -127,8 +131,8 @@ def unfit(names: Any) -> str:
     return f"{some(twice)} come twice" if twice else ""
 
 
-def checked(names: Any, size: int | None, law: Any) -> tuple[str, ...]:
-    """As many distinct texts as the law has coordinates.
+def checked(names: Any, size: int | None, law: "Distribution") -> tuple[str, ...]:
+    """The names, as many distinct texts as the law has coordinates.
 
     Raises:
         StructureError: if they are not.
@@ -158,7 +162,7 @@ def checked(names: Any, size: int | None, law: Any) -> tuple[str, ...]:
 
 
 def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> list[int]:
-    """Where among the ``names``, found at a ``place``, those that are ``wanted`` stand.
+    """Positions of the ``wanted`` names among the ``names`` of a ``place``.
 
     Raises:
         StructureError: if they are other names; it says which are missing and which unknown.
@@ -205,7 +209,7 @@ def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> La
     return labelled(_copied(moved), asked)
 
 
-def not_reordered(law: Any, places: Any) -> StructureError:
+def not_reordered(law: "Distribution", places: ArrayLike) -> StructureError:
     """For a law whose coordinates cannot change places."""
     return StructureError(
         found=f"coordinates of {law!r} in another order ({list(map(int, places))})",

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int, Real
+from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
@@ -61,10 +61,6 @@ class Plate(Composite):
         """From the members and their weights."""
         return cls(members, weights)
 
-    def standard_parameters(self) -> dict[str, Any]:
-        """``members`` and ``weights``."""
-        return {"members": self.members, "weights": self.weights}
-
     @property
     def size(self) -> int:
         """``K``."""
@@ -74,21 +70,6 @@ class Plate(Composite):
     def batch_shape(self) -> tuple[int, ...]:
         """The members', without ``K``."""
         return self.members.batch_shape[:-1]
-
-    @property
-    def event_shape(self) -> tuple[Any, Any]:
-        """The members', with an axis for ``K``, and the weights'."""
-        weights = None if self.weights is None else self._with_copies(self.weights)
-        return (self._with_copies(self.members), weights)
-
-    @property
-    def degrees_of_variation(self) -> int:
-        """The members', ``K`` times, and the weights'."""
-        weights = 0 if self.weights is None else self.weights.degrees_of_variation
-        return self.size * self.members.degrees_of_variation + weights
-
-    def _with_copies(self, part: ExponentialFamily) -> Any:
-        return _prefixed(part.event_shape, self._inner(part))
 
     def outline(self, *, plates: bool = True) -> Any:
         """The members' and the weights', and ``K`` unless it is left open."""
@@ -102,7 +83,7 @@ class Plate(Composite):
         """The middle of the members' locations."""
         return _averaged(self.members.location(), len(self.batch_shape))
 
-    def _translate(self, offset: Any) -> Self:
+    def _translate(self, offset: PyTree) -> Self:
         """All members are moved by one offset."""
         return type(self)(self.members.translate(_for_each(offset)), self.weights)
 
@@ -196,24 +177,13 @@ class Plate(Composite):
         return self.xp.logsumexp(members + self.xp.np.log(self.mean_weights()))
 
 
-def _prefixed(shape: Any, copies: tuple[int, ...]) -> Any:
-    """The shape of one event with leading axes, throughout a tree of shapes."""
-    if shape is None:
-        return None
-    if isinstance(shape, dict):
-        return {name: _prefixed(own, copies) for name, own in shape.items()}
-    if all(isinstance(axis, int) for axis in shape):
-        return (*copies, *shape)
-    return tuple(_prefixed(own, copies) for own in shape)
-
-
-def _averaged(place: Any, axis: int) -> Any:
+def _averaged(place: PyTree, axis: int) -> Any:
     if isinstance(place, dict):
         return {name: _averaged(own, axis) for name, own in place.items()}
     return None if place is None else place.mean(axis)
 
 
-def _for_each(offset: Any) -> Any:
+def _for_each(offset: PyTree) -> Any:
     """An offset for all members alike."""
     if isinstance(offset, Mapping):
         return {name: _for_each(own) for name, own in offset.items()}

@@ -33,12 +33,12 @@ class Tied(Product):
     @classmethod
     @abc.abstractmethod
     def shared_labels(cls) -> Mapping[str, tuple[int, ...]]:
-        """By block, the axes along which the labels go; counted after those of the batch."""
+        """The axes along which the labels go, by block; counted after those of the batch."""
 
     @property
     @abc.abstractmethod
     def labels(self) -> int:
-        """How many labels there are."""
+        """The number of labels."""
 
     @abc.abstractmethod
     def as_plate(self, prior: Self | None = None) -> Plate:
@@ -49,7 +49,7 @@ class Tied(Product):
 
     @abc.abstractmethod
     def contribution(self, prior: Self | None) -> Self:
-        """What it adds to a prior, as a factor; all its concentrations where that is not known."""
+        """The factor that it adds to a prior; all its concentrations where that is not known."""
 
     @abc.abstractmethod
     def with_members(self, members: ExponentialFamily) -> Self:
@@ -57,7 +57,7 @@ class Tied(Product):
 
     @abc.abstractmethod
     def spread(self) -> Float[np.ndarray, " s"]:
-        """Of a prior: concentrations over all labels together, which their number does not change.
+        """A prior's concentrations over all labels together, which their number does not change.
 
         NaN is what so few labels do not tell.
 
@@ -102,11 +102,11 @@ class Tied(Product):
         return self.rebuild([blocks[name] for name in self.blocks])
 
 
-def _moved(block: Any, labels: np.ndarray, size: int, axis: int) -> Any:
+def _moved(block: ExponentialFamily, labels: np.ndarray, size: int, axis: int) -> Any:
     return block.relabel(labels, size, (axis,))
 
 
-def _added(block: Any, labels: np.ndarray, size: int, axis: int) -> Any:
+def _added(block: ExponentialFamily, labels: np.ndarray, size: int, axis: int) -> Any:
     """One axis relabelled; entries of one label are added."""
     moved = (_moved(block, some, size, axis) for some in _apart(labels))
     found = next(moved)

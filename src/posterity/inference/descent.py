@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from posterity.arrays.search import CLOSE, Point, judged
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import PyTree, Real
 from posterity.families import ExponentialFamily
 from posterity.inference.step import dtype_of
 from posterity.models.cubature import normal_pairs
@@ -30,7 +30,7 @@ NARROWER, LEVELS, PLACES = 16.0, 8, 16
 
 
 class Descent(NamedTuple):
-    """Where a descent ended."""
+    """The end of a descent."""
 
     q: Any
     finite: Bool[jax.Array, ""]
@@ -121,7 +121,13 @@ def descend(
 
 
 def _look(
-    evaluate: Any, q: Any, cavity: Any, temperature: Any, admits: Any, before: Any, ended: Any
+    evaluate: Callable[..., Any],
+    q: ExponentialFamily,
+    cavity: ExponentialFamily,
+    temperature: Real | float,
+    admits: Callable[..., Any],
+    before: ExponentialFamily,
+    ended: Bool[Real, ""],
 ) -> Point:
     """Energy and slope; where a search ``ended``, the change of a slope that was known before."""
     found = evaluate(q, ended)
@@ -137,7 +143,7 @@ def _look(
     return Point(q, direction, jnp.where(finite, energy, jnp.inf), rounding, squared, finite)
 
 
-def _starts(q: Any) -> Callable[[Any], Any]:
+def _starts(q: ExponentialFamily) -> Callable[[Any], Any]:
     """The member itself, narrower ones about its mean, then very narrow ones about other places."""
     parts = list(q.parts())
     if not all(part.gaussian and part.batch_shape == () for part in parts):
@@ -147,7 +153,7 @@ def _starts(q: Any) -> Callable[[Any], Any]:
     places = normal_pairs(sum(sizes), enough)
     scattered = np.split(places, np.cumsum(sizes)[:-1], axis=1)
 
-    def start(number: Any) -> Any:
+    def start(number: Int[Real, ""]) -> Any:
         about = number - LEVELS - 1
         level = jnp.where(about < 0, number, LEVELS // 2 * (1 + about % 2))
         there = jnp.where(about < 0, 0.0, 1.0)
@@ -160,6 +166,6 @@ def _starts(q: Any) -> Callable[[Any], Any]:
     return start
 
 
-def where(condition: Any, yes: Any, no: Any) -> Any:
+def where(condition: Bool[Real, ""], yes: PyTree, no: PyTree) -> Any:
     """One tree or the other."""
     return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes, no)

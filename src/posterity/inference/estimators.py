@@ -13,16 +13,20 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
 from posterity.arguments import COUNT, Constraint, at_least
-from posterity.families import ExponentialFamily
+from posterity.arrays.typing import Bool, KeyArray, Real
+from posterity.families import Categorical, ExponentialFamily
+from posterity.families.gaussian import AnyGaussian
 from posterity.inference.quadrature import TAIL, expectation_nodes
 from posterity.inference.step import dtype_of
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 from posterity.models.cubature import normal_nodes
 
 Q = TypeVar("Q", bound=ExponentialFamily)
+Flag = Bool[Real, ""] | bool
+"""Traced or not."""
 NODES_LIMIT = 4096
 """Nodes beyond which a sum over them is not refined."""
 IMPOSSIBLE = 1e4
@@ -56,7 +60,9 @@ class Estimator(eqx.Module):
         return True
 
     @abc.abstractmethod
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """The natural gradient at ``q``, a factor; ``q`` must be proper and unbatched.
 
         Call it within ``jax.enable_x64(True)``, or JAX computes in float32.
@@ -77,13 +83,15 @@ class Evaluator(Estimator):
     descent: it ends where that sum has its optimum.
     """
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """The gradient alone."""
         return self.evaluate(model, q, records).gradient
 
     @abc.abstractmethod
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """The expectation and its natural gradient; call it within ``jax.enable_x64(True)``.
 
@@ -102,7 +110,9 @@ class Exact(Estimator):
     fitting: ClassVar[str] = "conjugate models"
     models: ClassVar[type[Model]] = ConjugateModel
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: ConjugateModel, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """Sufficient statistics."""
         return model.factor(records)
 
@@ -114,7 +124,12 @@ class ClosedForm(Evaluator):
     models: ClassVar[type[Model]] = ExpectedModel
 
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self,
+        model: ExpectedModel,
+        q: ExponentialFamily,
+        records: Records,
+        *,
+        otherwise: Flag = False,
     ) -> Expectation:
         """``F⁻¹ ∇_η E_q[log likelihood]``, or what the model says of itself."""
         if (known := model.expected_factor(q, records)) is not None:
@@ -132,7 +147,7 @@ class Enumeration(Evaluator):
         return q.over_labels and not q.batch_shape
 
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self, model: Model, q: Categorical, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``Σ p f``, and the log odds that ``f`` adds: a factor that depends on ``q`` nowhere."""
         values = jax.vmap(lambda z: model.total(z, records))(jnp.arange(q.dimension + 1))
@@ -154,7 +169,7 @@ class Nodal(Evaluator):
         more = 4 * self.nodes
         return None if more > NODES_LIMIT else dataclasses.replace(self, nodes=more)
 
-    def _of_half(self, chances: Any, otherwise: Any) -> Any:
+    def _of_half(self, chances: Real, otherwise: Flag) -> Any:
         """The chances of every other node, where half of them are asked."""
         half = jnp.where(jnp.arange(self.nodes) % 2 == 0, chances, 0.0)
         return jnp.where(otherwise, half / half.sum(), chances)
@@ -174,7 +189,7 @@ class Quadrature(Nodal):
         return q.line(TAIL) is not None
 
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``F⁻¹ Σ p f (s - μ)``."""
         z, statistics, chances = expectation_nodes(q, self.nodes)
@@ -204,7 +219,7 @@ class PredictorQuadrature(Nodal):
         return q.gaussian
 
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``Σ E[ℓ]``, and of its gradient ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
         x, y = records.data
@@ -243,7 +258,9 @@ class Reinforce(Estimator):
         BASELINE.check(baseline=self.baseline)
         at_least(2 if self.baseline == "leave-one-out" else 1).check(samples=self.samples)
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """``F⁻¹`` times the mean of centred values times scores."""
         z, values = _draw(model, q, records, self.samples, key)
         if isinstance(self.baseline, str):
@@ -268,7 +285,9 @@ class LeastSquares(Estimator):
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.dimension + 1 < self.samples
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """The slope, without its intercept."""
         z, values = _draw(model, q, records, self.samples, key)
         statistics = q.sufficient_statistics(z)
@@ -295,7 +314,9 @@ class Reparameterization(Estimator):
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.reparameterized
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """``F⁻¹ ∇_η`` of the mean over draws that depend on ``η``."""
         return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean()).gradient
 
@@ -317,7 +338,7 @@ class BonnetPrice(Estimator):
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(self, model: Model, q: AnyGaussian, records: Records, *, key: KeyArray) -> Any:
         """``-E[∇²f]``, and ``E[∇f]`` about the mean."""
         f = lambda z: model.total(z, records)
         draws = _antithetic(q, self.samples, key)
@@ -346,7 +367,7 @@ class VariationalOnlineNewton(Estimator):
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian and q.diagonal
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(self, model: Model, q: AnyGaussian, records: Records, *, key: KeyArray) -> Any:
         """``-E[∇f (z - m)] / v``, and ``E[∇f]`` about the mean."""
         draws = _antithetic(q, self.samples, key)
         slopes = jax.vmap(jax.grad(lambda z: model.total(z, records)))(draws)
@@ -366,12 +387,14 @@ def _derived(q: Q, expectation: Callable[[Q], jax.Array]) -> Expectation:
     return Expectation(value, _natural(q, slope))
 
 
-def _draw(model: Any, q: Any, records: Records, samples: int, key: Any) -> tuple[Any, jax.Array]:
+def _draw(
+    model: Model, q: ExponentialFamily, records: Records, samples: int, key: KeyArray
+) -> tuple[Any, jax.Array]:
     z = q.sample(key, (samples,))
     return z, jax.vmap(lambda point: model.total(point, records))(z)
 
 
-def _antithetic(q: Any, samples: int, key: Any) -> jax.Array:
+def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> jax.Array:
     """Draws in pairs that mirror each other at the mean."""
     half = q.sample(key, ((samples + 1) // 2,))
     return jnp.concatenate([half, 2 * q.mean - half])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import DTypeLike, Real
 
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes an axis, where a grid is still small."""
@@ -70,7 +70,7 @@ def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
 
 
 def normal_nodes(
-    nodes: int, dtype: Any
+    nodes: int, dtype: DTypeLike
 ) -> tuple[Float[jax.Array, " nodes"], Float[jax.Array, " nodes"]]:
     """Equidistant nodes and chances for a standard normal.
 
@@ -102,6 +102,8 @@ def log_normal_mean(
     return jax.scipy.special.logsumexp(values, 1) + jnp.log(u[:, 1] - u[:, 0])
 
 
-def _integrand(log_function: Any, low: Any, high: Any, steps: Any) -> tuple[Any, Any]:
+def _integrand(
+    log_function: Callable[..., Any], low: Real, high: Real, steps: Real
+) -> tuple[Any, Any]:
     u = low + (high - low) * steps
     return u, log_function(u) - (u**2 + math.log(2 * math.pi)) / 2

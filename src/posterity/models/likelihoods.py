@@ -1,6 +1,4 @@
-"""What the outputs of a network say of what was observed."""
-
-from typing import Any
+"""Likelihoods of observations given the outputs of a network."""
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +38,7 @@ def check_outputs(layers: Layers, kind: str) -> None:
 
 
 def log_likelihood(
-    outputs: Float[Real, "n ..."], y: Any, kind: str, noise_variance: Any = 1.0
+    outputs: Float[Real, "n ..."], y: Real | float, kind: str, noise_variance: Real | float = 1.0
 ) -> Float[Real, " n"]:
     """``log p(y | outputs)`` of each record, in nats.
 

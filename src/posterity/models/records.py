@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Key
 
 from posterity.arrays.tree import Node
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import ArrayLike, PyTree, Real
 from posterity.errors import StructureError
 
 
@@ -24,7 +24,7 @@ class Records(Node):
     weights: Float[Real, " n"]
 
     @classmethod
-    def of(cls, data: Any, weight: float | int = 1) -> "Records":
+    def of(cls, data: PyTree, weight: float | int = 1) -> "Records":
         """All records with one weight; None is a site without any.
 
         Raises:
@@ -51,7 +51,7 @@ class Records(Node):
 
     @property
     def silent(self) -> bool:
-        """Whether they say nothing: there are none, or none of any weight."""
+        """Whether there are none, or none of any weight."""
         return not np.any(self.weights)
 
     def widened(self) -> "Records":
@@ -109,7 +109,7 @@ def _concatenated(sites: list[Records]) -> Records:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *sites)
 
 
-def _widened(leaf: Any) -> Any:
+def _widened(leaf: Real) -> Any:
     kind = np.dtype(leaf.dtype).kind
     wide = {"i": np.int64, "u": np.int64, "f": np.float64}.get(kind)
     return leaf if wide is None else leaf.astype(wide)
@@ -129,7 +129,7 @@ FEW = 4096
 """Records that may be added however few there are: it takes longer to compile another program."""
 
 
-def group_sizes(sizes: Any) -> np.ndarray:
+def group_sizes(sizes: ArrayLike) -> np.ndarray:
     """The sizes to pad these to, ascending: few, so that few programs are compiled.
 
     As few as keep the padded records below twice those there are (or below ``FEW``), and of all

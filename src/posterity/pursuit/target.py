@@ -14,8 +14,7 @@ from posterity.arguments import COUNT, renamed
 from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, Transformed
-from posterity.families.transformed import Supports
-from posterity.families.unconstrained import Bijection
+from posterity.families.unconstrained import Supports
 from posterity.models import Model, Records
 
 
@@ -141,15 +140,15 @@ class Free(Target):
     def log_density(self, z: Any) -> Float[jax.Array, ""]:
         """With the volume that the coordinates take."""
         u, event = self._event(z)
-        return self.inner.log_density(event) + Bijection(self.supports.tree).log_det(u)
+        return self.inner.log_density(event) + self.supports.log_det(u)
 
     def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
         """The same from a minibatch."""
         u, event = self._event(z)
-        return self.inner.estimate(event, key) + Bijection(self.supports.tree).log_det(u)
+        return self.inner.estimate(event, key) + self.supports.log_det(u)
 
     def _event(self, z: Any) -> tuple[Any, Any]:
-        bijection = Bijection(self.supports.tree)
+        bijection = self.supports
         u = bijection.unravel(z)
         return u, bijection.forward(u)
 

@@ -14,7 +14,8 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.gaussian import Gaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
-from posterity.families.transformed import Supports, Transformed
+from posterity.families.transformed import Transformed
+from posterity.families.unconstrained import Supports
 
 ROUNDING = 1e-4
 """Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""
@@ -232,14 +233,14 @@ def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supp
         name: float(np.mean(support.inverse(namespace(values := _wide(medians[name])), values)))
         for name, support in supports.tree.items()
     }
-    return Supports.of(
+    return Supports(
         {name: supports.tree[name] for name in sorted(heights, key=heights.__getitem__)}
     )
 
 
 def _check_map(found: Transformed, medians: Mapping[str, Any]) -> None:
     """Raise a UsageError unless our map takes the Gaussian's centre where the guide's does."""
-    bijection = found.bijection
+    bijection = found.supports
     law: Any = found.law
     ours = bijection.forward(bijection.unravel(np.asarray(law.mean)))
     for name, own in ours.items():

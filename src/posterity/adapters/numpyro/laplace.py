@@ -10,8 +10,7 @@ from posterity.adapters.numpyro.models import joint
 from posterity.arrays.search import newton, step_by_curvature
 from posterity.errors import ParameterError, UsageError
 from posterity.families.gaussian import Gaussian
-from posterity.families.transformed import Supports
-from posterity.families.unconstrained import Bijection
+from posterity.families.unconstrained import Supports
 
 STEPS = 50
 CONVERGED = 1e-4
@@ -40,14 +39,13 @@ def at_mode(
             "alone says nothing of the spread around it",
             fix="Pass them as SVI.run had them.",
         ) from error
-    supports = Supports.of({name: target.supports.tree[name] for name in start})
-    bijection = Bijection(supports.tree)
+    supports = Supports({name: target.supports.tree[name] for name in start})
 
     def density(u: Any) -> Any:
-        parts = bijection.unravel(u)
-        return target.log_density(bijection.forward(parts)) + bijection.log_det(parts)
+        parts = supports.unravel(u)
+        return target.log_density(supports.forward(parts)) + supports.log_det(parts)
 
-    begin = bijection.ravel(bijection.inverse(_inside(start, supports)))
+    begin = supports.ravel(supports.inverse(_inside(start, supports)))
     with jax.enable_x64(True):
         value = jax.jit(density)
         derivatives = jax.jit(lambda at: (jax.grad(density)(at), -jax.hessian(density)(at)))

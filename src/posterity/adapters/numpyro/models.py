@@ -17,7 +17,7 @@ from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.families.supports import PositiveNumbers, Simplex, UnitInterval, map_supports
-from posterity.families.transformed import Supports
+from posterity.families.unconstrained import Supports
 from posterity.pursuit.target import Target
 
 
