@@ -60,15 +60,15 @@ def condensed(terms: np.ndarray) -> np.ndarray:
     """
     if not np.abs(terms).max(initial=0.0) <= LARGE:
         return terms
-    rest, found = np.array(terms), []
+    rest, result = np.array(terms), []
     while (largest := np.abs(rest).max(0)).any():
         exponents = np.frexp(largest)[1] + len(terms).bit_length() + 1
         unit = np.ldexp(1.0, exponents)
         high = unit + rest
         high -= unit
         rest -= high
-        found.append(high.sum(0))
-    return np.array(found) if found else rest[:1]
+        result.append(high.sum(0))
+    return np.array(result) if result else rest[:1]
 
 
 def _swept(layers: np.ndarray) -> np.ndarray:
@@ -146,9 +146,9 @@ def _replaced(layers: np.ndarray, where: np.ndarray, others: np.ndarray) -> np.n
     return out
 
 
-def _beyond(found: str) -> ParameterError:
+def _beyond(result: str) -> ParameterError:
     return ParameterError(
-        found=found,
+        found=result,
         expected="finite natural parameters, and sums up to 1.8e308 in size",
         fix="Scale the data, or check that the fits which made them converged.",
     )

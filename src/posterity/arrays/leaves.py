@@ -70,9 +70,9 @@ def _widened(value: object) -> Any:
     return value.astype(float)  # float32 or float64, as JAX is set
 
 
-def _unreal(found: str) -> ParameterError:
+def _unreal(result: str) -> ParameterError:
     return ParameterError(
-        found=found,
+        found=result,
         expected="real numbers, as many in every row",
         fix="Convert them to an array of floating point first.",
     )

@@ -70,7 +70,7 @@ class Search(NamedTuple):
 
 def judged(
     best: Point,
-    found: Point,
+    result: Point,
     rate: Real | float,
     *,
     scale: Float[Real, ""] | float = 1.0,
@@ -81,15 +81,15 @@ def judged(
     ``scale`` is what squared lengths are multiplied by to be in units of the value. A point is
     better by Armijo's rule; or, where rounding hides the decrease, by a slope that is flatter.
     """
-    np_ = namespace(found.value).np
+    np_ = namespace(result.value).np
     promised = rate * scale * best.squared
-    falls = found.value <= best.value - ARMIJO * promised
-    level = found.value <= best.value + best.rounding
-    taken = found.finite & (falls | (level & (found.squared < FLATTER * best.squared)))
-    shorter = np_.where(found.finite, 0.5, 0.1)
+    falls = result.value <= best.value - ARMIJO * promised
+    level = result.value <= best.value + best.rounding
+    taken = result.finite & (falls | (level & (result.squared < FLATTER * best.squared)))
+    shorter = np_.where(result.finite, 0.5, 0.1)
     following = np_.where(taken, np_.minimum(1.0, 2 * rate), shorter * rate)
     hidden = ~taken & (promised <= best.rounding)
-    settled = taken & (scale * found.squared <= 2 * close)
+    settled = taken & (scale * result.squared <= 2 * close)
     return Verdict(taken, following, hidden | settled | (following < SHORTEST))
 
 
@@ -115,13 +115,13 @@ def search(
 
     def turn(state: Search) -> Search:
         best = state.best
-        found = look(step(best.at, best.direction, state.rate))
-        verdict = judged(best, found, state.rate, close=close)
+        result = look(step(best.at, best.direction, state.rate))
+        verdict = judged(best, result, state.rate, close=close)
         return Search(
-            Point(*xp.choose(verdict.taken & ~state.done, tuple(found), tuple(best))),
+            Point(*xp.choose(verdict.taken & ~state.done, tuple(result), tuple(best))),
             verdict.rate,
             state.looks + 1,
-            state.done | verdict.ended | (verdict.taken & settled(found)),
+            state.done | verdict.ended | (verdict.taken & settled(result)),
         )
 
     def settled(point: Point) -> Any:

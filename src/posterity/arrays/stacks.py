@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.leaves import frozen
-from posterity.arrays.tree import Node, field_names
+from posterity.arrays.tree import Node, field_names, is_branch
 from posterity.arrays.typing import PyTree
 
 CHUNK = 2**18
@@ -24,7 +24,7 @@ def columns(like: PyTree, trees: Sequence[Any]) -> list[Sequence[Any]]:
     Raises:
         ValueError: if a tree differs from ``like`` in types or names; shapes are not compared.
     """
-    if not _branches(like):
+    if not is_branch(like):
         return [trees]
     if not {type(like)}.issuperset(map(type, trees)) or not _named_alike(like, trees):
         raise ValueError(f"a tree that is not like {like!r}")
@@ -59,7 +59,7 @@ def unstacked(tree: PyTree) -> list[Any]:
 def _rows(like: PyTree, leaves: Iterator[Iterable[Any]]) -> Iterable[Any]:
     if like is None:
         return itertools.repeat(None)
-    if not _branches(like):
+    if not is_branch(like):
         return next(leaves)
     parts = [_rows(child, leaves) for child in _getter(like)(like)]
     together = zip(*parts, strict=False)  # what is None has no end
@@ -73,10 +73,6 @@ def _rows(like: PyTree, leaves: Iterator[Iterable[Any]]) -> Iterable[Any]:
 def _split(leaf: np.ndarray) -> list[np.ndarray]:
     # Iterating over numbers gives scalars, which are no arrays.
     return list(leaf) if leaf.ndim > 1 else [leaf[index, ...] for index in range(len(leaf))]
-
-
-def _branches(tree: PyTree) -> bool:
-    return tree is None or isinstance(tree, Node | dict | list | tuple)
 
 
 def _named_alike(like: PyTree, trees: Sequence[Any]) -> bool:

@@ -83,7 +83,7 @@ def leaves(tree: PyTree) -> list[Any]:
     """All that is neither a node nor a container, in the order of fields and sorted keys."""
     if isinstance(tree, Node):
         return [leaf for child in tree.children() for leaf in leaves(child)]
-    if not _branches(tree):
+    if not is_branch(tree):
         return [tree]
     return [leaf for _, child in _items(tree) for leaf in leaves(child)]
 
@@ -92,7 +92,7 @@ def leaves_with_path(
     tree: PyTree, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Leaves, each with the names of the fields and keys that lead to it."""
-    if not _branches(tree):
+    if not is_branch(tree):
         yield path, tree
         return
     for name, child in _items(tree):
@@ -122,7 +122,7 @@ def labelled(node: Any, names: tuple[str, ...]) -> Any:
 
 def structure(tree: PyTree) -> Any:
     """Types, names and shapes: what two trees of equal structure share."""
-    if not _branches(tree):
+    if not is_branch(tree):
         return np.shape(tree)
     kept = tree.kept() if isinstance(tree, Node) else ()
     return (type(tree), *kept, *((name, structure(child)) for name, child in _items(tree)))
@@ -136,7 +136,8 @@ def identical(left: PyTree, right: PyTree) -> bool:
     return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
-def _branches(tree: PyTree) -> bool:
+def is_branch(tree: PyTree) -> bool:
+    """Whether a tree has parts: a node, a container, or None."""
     return tree is None or isinstance(tree, Node | dict | list | tuple)
 
 
@@ -213,12 +214,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         if name != "jax":
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
-        for finder in others:
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                spec.loader = spec.loader and _Loader(spec.loader)
-                return spec
-        return None
+        result = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in result if spec is not None), None)
+        if spec is not None:
+            spec.loader = spec.loader and _Loader(spec.loader)
+        return spec
 
 
 class _Loader(importlib.abc.Loader):

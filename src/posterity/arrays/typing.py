@@ -38,10 +38,14 @@ else:
         Bool = Float = Int = Key = Num = _Unchecked
         Real = KeyArray = Any
 
+Flat = Float[Real, "*batch dim"]
+"""Parameters or statistics of each member as one vector."""
+
 __all__ = [
     "ArrayLike",
     "Bool",
     "DTypeLike",
+    "Flat",
     "Float",
     "Index",
     "Int",

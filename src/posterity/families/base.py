@@ -7,18 +7,24 @@ that does not depend on ``z``.
 
 import abc
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arrays.namespace import compiled, namespace
+from posterity.arrays.namespace import compiled
 from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Bool, Float, PyTree, Real
+from posterity.arrays.typing import Bool, Flat, Float, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.batches import broadcasts
 from posterity.families.names import alike, names_of, with_names
-from posterity.families.supports import PositiveDefiniteMatrices, listed
+from posterity.families.supports import (
+    PositiveDefiniteMatrices,
+    PositiveNumbers,
+    RealNumbers,
+    listed,
+)
+from posterity.families.unconstrained import Supports
 from posterity.families.vector_space import VectorSpace
 
 
@@ -61,11 +67,11 @@ class ExponentialFamily(VectorSpace):
 
     @property
     @abc.abstractmethod
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``mu = grad A(eta) = E[s(z)]``, flat."""
 
     @abc.abstractmethod
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """The member that has these mean parameters: the inverse map, ``grad A*``."""
 
     @abc.abstractmethod
@@ -97,7 +103,7 @@ class ExponentialFamily(VectorSpace):
     @property
     def free_size(self) -> int:
         """The number of a member's :meth:`free_parameters`."""
-        return sum(math.prod(shape) for _, _, _, shape in self._free_coordinates())
+        return self._parameter_supports()[0].size
 
     def free_parameters(self) -> Float[Real, "*batch free"]:
         """The textbook parameters as numbers without bounds, flat.
@@ -105,38 +111,26 @@ class ExponentialFamily(VectorSpace):
         What is positive is a logarithm; positive definite matrices are as in
         :class:`posterity.families.supports.PositiveDefiniteMatrices`.
         """
-        values, rows = self.standard_parameters(), []
-        for name, matrices, least, _ in self._free_coordinates():
-            value = values[name]
-            if matrices is not None:
-                value = matrices.inverse(namespace(value), value)
-            elif least > -math.inf:
-                value = namespace(value).np.log(value - least)
-            rows.append(value.reshape((*self.batch_shape, -1)))
-        return namespace(*rows).np.concatenate(rows, -1)
+        (supports, least), values = self._parameter_supports(), self.standard_parameters()
+        above = {name: values[name] - bound for name, bound in least.items()}
+        return supports.ravel(supports.inverse(above))
 
     def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
         """The members like this one that have these :meth:`free_parameters`."""
-        values, start, xp = {}, 0, namespace(free)
-        for name, matrices, least, shape in self._free_coordinates():
-            own = free[..., start : start + math.prod(shape)]
-            own = own.reshape((*free.shape[:-1], *shape))
-            start += math.prod(shape)
-            if matrices is not None:
-                own = matrices.forward(xp, own)
-            elif least > -math.inf:
-                own = xp.np.exp(own) + least
-            values[name] = own
-        return type(self).from_standard(**values)
+        supports, least = self._parameter_supports()
+        above = supports.forward(supports.unravel(free))
+        return type(self).from_standard(**{name: above[name] + least[name] for name in least})
 
-    def _free_coordinates(self) -> Iterator[tuple[str, Any, float, tuple[int, ...]]]:
-        """The name, support or least value, and free shape of each textbook parameter."""
-        size = self.own_size
+    def _parameter_supports(self) -> tuple[Supports, dict[str, float]]:
+        """The supports of the textbook parameters, less the least value of each."""
+        supports, least, size = {}, {}, self.own_size
         for name, coordinate in type(self).standard.items():
-            shape, above = coordinate.shape(size), coordinate.domain.above
-            matrices = PositiveDefiniteMatrices(shape) if coordinate.axes == 2 else None
-            least = -math.inf if matrices else float(above(size) if callable(above) else above)
-            yield name, matrices, least, shape if matrices is None else matrices.free_shape
+            shape, bound = coordinate.shape(size), coordinate.domain.above
+            bound = bound(size) if callable(bound) else bound
+            kind = PositiveNumbers if bound > -math.inf else RealNumbers
+            supports[name] = (PositiveDefiniteMatrices if coordinate.axes == 2 else kind)(shape)
+            least[name] = float(bound) if bound > -math.inf else 0.0
+        return Supports(supports), least
 
     def free_form(self) -> Any:
         """The general form, where draws can be differentiated."""
@@ -293,9 +287,7 @@ class ExponentialFamily(VectorSpace):
         with jax.enable_x64(self.natural_parameters.dtype == np.float64):
             return _squared_length(self, jax.numpy.asarray(along))
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """``F(η)⁻¹ v``: a gradient in ``η`` becomes the natural gradient, the one in ``μ``."""
         return self.xp.solve_vectors(self.fisher_information(), vector)
 
@@ -313,7 +305,7 @@ def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[R
 
 
 @compiled()
-def _squared_length(q: ExponentialFamily, along: Float[Real, "*batch dim"]) -> Float[Real, ""]:
+def _squared_length(q: ExponentialFamily, along: Flat) -> Float[Real, ""]:
     """``alongᵀ F(q) along``, summed over a batch, by one derivative of the mean parameters."""
     import jax
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
@@ -70,11 +70,11 @@ class Categorical(ExponentialFamily):
         return self.xp.logsumexp(self._logits())
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """The probabilities, without the last."""
         return self.probabilities[..., :-1]
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """From the probabilities without the last."""
         self._check_length(vector)
         last = 1 - vector.sum(-1, keepdims=True)

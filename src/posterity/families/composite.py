@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Bool, Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import Bool, Flat, Float, KeyArray, PyTree, Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import Coordinates
 from posterity.families.distribution import Distribution
@@ -67,21 +67,21 @@ class Composite(ExponentialFamily):
         return sum(math.prod(self._inner(part)) * part.dimension for part in self.parts())
 
     @property
-    def natural_parameters(self) -> Float[Real, "*batch dim"]:
+    def natural_parameters(self) -> Flat:
         """Those of the parts, one after the other."""
         return self._line_up([part.natural_parameters for part in self.parts()])
 
-    def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_natural_parameters(self, vector: Flat) -> Self:
         """Cut the flat vector into the parts'."""
         self._check_length(vector)
         return self._of_pieces("natural", vector)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """Those of the parts, one after the other."""
         return self._line_up([part.mean_parameters for part in self.parts()])
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Cut the flat vector into the parts'."""
         self._check_length(vector)
         return self._of_pieces("mean", vector)
@@ -109,9 +109,7 @@ class Composite(ExponentialFamily):
                 total = total + part[index].squared_length(along[index])
         return total
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Part by part: the Fisher information of independent parts is block-diagonal."""
         self._check_length(vector)
         pieces = self._cut(vector, [part.dimension for part in self.parts()])

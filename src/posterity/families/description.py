@@ -4,13 +4,12 @@ Numbers are said where they are known and cheap: of one member, in up to 64 dime
 matrix would have to be inverted. Else it is the family with its dimensions and batch.
 """
 
-import math
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posterity.arrays.tree import LABEL, map_leaves
+from posterity.arrays.tree import LABEL
 from posterity.families.names import names_of, with_names
 from posterity.text import MOST, SHOWN, cut, listed, short_name
 
@@ -56,7 +55,9 @@ def posterior_line(prior: Any, sites: Collection[str], total: Callable[[], Any])
 
 def leaf(law: "Distribution", numbers: bool) -> str:
     """A law without parts: its dimensions, its batch and its first numbers."""
-    own = [f"d={law.named_size}"] if _has_size(law) else []
+    kinds = getattr(law, "coordinates", None)  # one number has no axis
+    sized = kinds is None or any(coordinate.axes for coordinate in kinds.values())
+    own = [f"d={law.named_size}"] if sized and law.named_size is not None else []
     own += batch(law)
     if numbers and not law.batch_shape:
         own += _numbers(law)
@@ -86,31 +87,6 @@ def few(values: np.ndarray) -> str:
     return " ".join(f"{value:.2g}" for value in values[:SHOWN]) + more
 
 
-def known(law: "Distribution") -> Any:
-    """The law with leaves of NumPy; an error for tracers, which stand for no numbers."""
-    return map_leaves(np.asarray, law)
-
-
-def first_moments(law: "Distribution") -> tuple[Any, Any, int] | None:
-    """First means and standard deviations, and how many there are; None where that is dear."""
-    total = sum(math.prod(np.shape(leaf)) for leaf in law.children())
-    if total > MOST_READ or (law.named_size or 1) > MOST_SOLVED:
-        return None
-    numbers = known(law)
-    if not np.all(numbers.is_proper()):
-        return np.full(1, np.nan), np.full(1, np.nan), 1
-    found = numbers.marginals()[0]
-    return found.mean, found.sd, len(found.mean)
-
-
-def _has_size(law: "Distribution") -> bool:
-    """Whether a member has an axis, which one number has not."""
-    kinds = getattr(law, "coordinates", None)
-    return law.named_size is not None and (
-        kinds is None or any(coordinate.axes for coordinate in kinds.values())
-    )
-
-
 def _numbers(law: "Distribution") -> list[str]:
     """Means and standard deviations of the first few coordinates, if they are cheap."""
     moments = law._first_moments()
@@ -121,16 +97,16 @@ def _numbers(law: "Distribution") -> list[str]:
         return ["improper"] if np.isnan(sd[:SHOWN]).any() else []
     names = law.__dict__.get(LABEL, ())
     labels = law.labels(names) if names else ()
-    told = [f"{m:.3g} ± {s:.2g}" for m, s in zip(mean[:SHOWN], sd[:SHOWN], strict=True)]
-    told = [f"{short_name(n)}={line}" for n, line in zip(labels, told, strict=False)] or told
-    return [*told, f"{size - SHOWN} more"] if size > SHOWN else told
+    shown = [f"{m:.3g} ± {s:.2g}" for m, s in zip(mean[:SHOWN], sd[:SHOWN], strict=True)]
+    shown = [f"{short_name(n)}={line}" for n, line in zip(labels, shown, strict=False)] or shown
+    return [*shown, f"{size - SHOWN} more"] if size > SHOWN else shown
 
 
 def _shapes(law: "Distribution") -> str:
     """The fields of an incomplete law with their types and shapes."""
-    found = (
+    result = (
         f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
         for name, value in law.__dict__.items()
         if name != LABEL
     )
-    return ", ".join(found) or "nothing"
+    return ", ".join(result) or "nothing"

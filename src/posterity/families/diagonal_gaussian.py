@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
 from posterity.families.gaussian_moments import Moments
@@ -77,14 +77,12 @@ class DiagonalGaussian(AnyGaussian):
         return (self.precision_mean * self.mean - log(self.precision)).sum(-1) / 2
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[z]`` and ``-E[z²]/2``."""
         mean = self.mean
         return self.flatten(precision_mean=mean, precision=-(self.variance + mean**2) / 2)
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The derivative of ``η`` along ``μ``, in closed form."""
         parts, mean = self.unflatten(vector), self.mean
         step = parts["precision_mean"]
@@ -92,7 +90,7 @@ class DiagonalGaussian(AnyGaussian):
         moved = precision * mean + self.precision * step
         return self.flatten(precision_mean=moved, precision=precision)
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Moment matching."""
         self._check_length(vector)
         parts = self.unflatten(vector)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import Namespace, compiled, namespace
-from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.emitting import EmittingSymbols
 from posterity.families.marginals import BETA, Closed, Marginal
@@ -67,7 +67,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return gammaln(alpha).sum(-1) - gammaln(alpha.sum(-1))
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[log z_k] = ψ(α_k) - ψ(Σ α)``."""
         digamma, alpha = self.xp.digamma, self.concentration
         return digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
@@ -78,16 +78,14 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         own, shared = self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1))
         return own[..., None] * identity.astype(alpha.dtype) - shared[..., None, None]
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Sherman and Morrison's formula: the information is diagonal minus a constant."""
         alpha = self.concentration
         return solve_diagonal_minus_constant(
             self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1)), vector
         )
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Newton's method (minka2000)."""
         self._check_length(vector)
         return self._of(concentration_minus_one=invert_mean_log(vector) - 1)

@@ -2,19 +2,20 @@
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import is_jax, namespace
-from posterity.arrays.tree import LABEL, Node, leaves
+from posterity.arrays.tree import LABEL, Node, leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import description, numeric
 from posterity.families.layers import Layers
 from posterity.families.marginals import Marginal, Names, Table, numbered, scattered, unknown
-from posterity.families.names import named, names_of, not_reordered
+from posterity.families.names import checked_tree, names_of, not_reordered, with_names
 from posterity.families.supports import Continuous, map_supports
 from posterity.notebook import html
 
@@ -100,9 +101,16 @@ class Distribution(Node, abc.ABC):
         """The law with its parts in a line of any length; with ``numbers`` also the first ones."""
         return description.leaf(self, numbers)
 
-    def _first_moments(self) -> tuple[Any, Any, int] | None:
-        """The first means and standard deviations of many; None where they are dear to find."""
-        return description.first_moments(self)
+    def _first_moments(self) -> tuple[Real, Real, int] | None:
+        """First means and standard deviations, and how many there are; None where that is dear."""
+        total = sum(math.prod(np.shape(leaf)) for leaf in self.children())
+        if total > description.MOST_READ or (self.named_size or 1) > description.MOST_SOLVED:
+            return None
+        numbers = map_leaves(np.asarray, self)  # an error for tracers, which stand for no numbers
+        if not np.all(numbers.is_proper()):
+            return np.full(1, np.nan), np.full(1, np.nan), 1
+        law = numbers.marginals()[0]
+        return law.mean, law.sd, len(law.mean)
 
     # --- what it says of the numbers that it is over ------------------------------------------
 
@@ -160,8 +168,8 @@ class Distribution(Node, abc.ABC):
         known = {**(names or {}), **names_of(self)}
         batch = tuple(map(numbered, self.batch_shape))
         with np.errstate(all="ignore"):
-            found = self._tables(known, "", "")
-        return tuple(dataclasses.replace(t, axes=(*batch, *t.axes)) for t in found)
+            result = self._tables(known, "", "")
+        return tuple(dataclasses.replace(t, axes=(*batch, *t.axes)) for t in result)
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
         """The tables at a path of names and in a block, without axes of the batch."""
@@ -263,7 +271,7 @@ class Distribution(Node, abc.ABC):
         Raises:
             StructureError: if they are not distinct texts, or not as many as coordinates.
         """
-        return named(self, names)
+        return with_names(self, names_of(self) | checked_tree(self, names))
 
     @abc.abstractmethod
     def is_proper(self) -> Bool[Real, "*batch"]:

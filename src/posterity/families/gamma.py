@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Self
 
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import Flat, Float, KeyArray, PyTree, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
@@ -73,7 +73,7 @@ class Gamma(ExponentialFamily):
         return self.xp.special.gammaln(self.shape) - self.shape * self.xp.np.log(self.rate)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[log z] = ψ(a) - log b`` and ``-E[z]``."""
         log_mean = self.xp.digamma(self.shape) - self.xp.np.log(self.rate)
         return self.flatten(shape_minus_one=log_mean, rate=-self.mean)
@@ -84,9 +84,7 @@ class Gamma(ExponentialFamily):
         rows = [[self.xp.trigamma(self.shape), cross], [cross, self.mean / self.rate]]
         return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The inverse of a 2 x 2 matrix, of determinant ``(a ψ'(a) - 1)/b²``."""
         trigamma, (first, second) = self.xp.trigamma(self.shape), (vector[..., 0], vector[..., 1])
         excess = self.shape * trigamma - 1
@@ -95,7 +93,7 @@ class Gamma(ExponentialFamily):
             rate=self.rate * (first + self.rate * trigamma * second) / excess,
         )
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Solve ``log a - ψ(a) = log E[z] - E[log z]``, then ``b = a / E[z]``."""
         self._check_length(vector)
         mean = -vector[..., 1]

@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, PyTree, Real
 from posterity.families.base import Line
 from posterity.families.coordinates import (
     POSITIVE_DEFINITE,
@@ -211,14 +211,12 @@ class Gaussian(AnyGaussian):
         return ((self.precision_mean * self.mean).sum(-1) - logdet) / 2
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[z]`` and ``-E[z zᵀ]/2``."""
         mean = self.mean
         return self.flatten(precision_mean=mean, precision=-(self.covariance + outer(mean)) / 2)
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The derivative of ``η`` along ``μ``, in closed form."""
         parts, mean = self.unflatten(vector), self.mean
         step = parts["precision_mean"]
@@ -228,7 +226,7 @@ class Gaussian(AnyGaussian):
         moved = precision @ mean[..., None] + self.precision @ step[..., None]
         return self.flatten(precision_mean=moved[..., 0], precision=precision)
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Moment matching."""
         self._check_length(vector)
         parts = self.unflatten(vector)

@@ -201,13 +201,13 @@ class Layers:
     @functools.cached_property
     def images(self) -> tuple[tuple[int, ...], ...]:
         """The shape of what comes into each layer, and of what comes out of the last."""
-        found = [self.image]
+        result = [self.image]
         for index, layer in enumerate(self.layers):
             try:
-                found.append(layer.image(found[-1]))
+                result.append(layer.image(result[-1]))
             except StructureError as error:
                 raise error.at(f"layer {index}") from None
-        return tuple(found)
+        return tuple(result)
 
     @property
     def summary(self) -> str:
@@ -216,12 +216,12 @@ class Layers:
         >>> Layers.dense(784, 150, 10).summary
         '784-150 relu-10'
         """
-        found = ["x".join(map(str, self.image))]
+        result = ["x".join(map(str, self.image))]
         for layer in self.layers:
             window = f"{'x'.join(map(str, layer.window))} conv " if isinstance(layer, Conv) else ""
             shape = layer.activation if layer.activation != "identity" else ""
-            found.append(f"{window}{layer.outputs} {shape}".strip())
-        return "-".join(found)
+            result.append(f"{window}{layer.outputs} {shape}".strip())
+        return "-".join(result)
 
     @property
     def inputs(self) -> int:
@@ -246,12 +246,12 @@ class Layers:
                 expected=f"one for each of {len(self) - 1} hidden layers",
                 fix="Leave the last layer out: its outputs are what they are.",
             )
-        found, units, image = [], self.layers[0].inputs, self.image
+        result, units, image = [], self.layers[0].inputs, self.image
         for layer, width in zip(self.layers, (*widths, self.layers[-1].outputs), strict=True):
             inputs = math.prod(image) if isinstance(layer, Dense) else units
-            found.append(dataclasses.replace(layer, inputs=inputs, outputs=int(width)))
-            image, units = found[-1].image(image), int(width)
-        return type(self)(tuple(found), self.image)
+            result.append(dataclasses.replace(layer, inputs=inputs, outputs=int(width)))
+            image, units = result[-1].image(image), int(width)
+        return type(self)(tuple(result), self.image)
 
     def difference(self, like: Self) -> tuple[str, str] | None:
         """The first difference from ``like``, here and there; None if only widths differ."""
@@ -269,7 +269,7 @@ class Layers:
     @functools.cached_property
     def places(self) -> tuple[dict[str, Place], ...]:
         """For each layer, where its ``kernel`` and its ``bias`` lie in the flat vector."""
-        found, start = [], 0
+        result, start = [], 0
         for layer in self.layers:
             own = {}
             if layer.bias:
@@ -277,8 +277,8 @@ class Layers:
                 start = own["bias"].stop
             own["kernel"] = Place(start, layer.kernel)
             start = own["kernel"].stop
-            found.append(own)
-        return tuple(found)
+            result.append(own)
+        return tuple(result)
 
     @property
     def size(self) -> int:
@@ -296,10 +296,10 @@ class Layers:
         pieces = []
         for index, (own, places) in enumerate(zip(arrays, self.places, strict=True)):
             for name, place in places.items():
-                found = np.shape(own[name]) if name in own else None
-                if found != place.shape:
+                result = np.shape(own[name]) if name in own else None
+                if result != place.shape:
                     raise StructureError(
-                        found=f"a {name} of shape {found} in layer {index}",
+                        found=f"a {name} of shape {result} in layer {index}",
                         expected=f"shape {place.shape}",
                         fix="Shape it as this module says.",
                     )

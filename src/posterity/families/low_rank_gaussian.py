@@ -90,14 +90,9 @@ class LowRankGaussian(Distribution):
         return np.shape(self.mean)[:-1]
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
-        """``(d,)``."""
-        return np.shape(self.mean)[-1:]
-
-    @property
     def support(self) -> RealNumbers:
         """All vectors."""
-        return RealNumbers(self.event_shape)
+        return RealNumbers(np.shape(self.mean)[-1:])
 
     @property
     def covariance(self) -> Float[Real, "*batch d d"]:

@@ -124,12 +124,12 @@ class Mixture(Distribution):
         return [dataclasses.replace(t, law=MixedMarginal(weights, t.law)) for t in inner]
 
     def _described(self, numbers: bool) -> str:
-        told = [copies(self, self.components)]
+        shown = [copies(self, self.components)]
         if numbers:
             log_weights = np.asarray(self.log_weights)
             weights = np.exp(log_weights - log_weights.max())
-            told.append(f"weights {few(weights / weights.sum())}")
-        return called(self, told)
+            shown.append(f"weights {few(weights / weights.sum())}")
+        return called(self, shown)
 
     def is_proper(self) -> Bool[Real, ""]:
         """Whether the log weights are finite and all components are distributions."""

@@ -49,10 +49,10 @@ def names_of(law: "Distribution", path: str = "") -> dict[str, tuple[str, ...]]:
     >>> names_of(Product(effect=effect.named(["age", "dose"]), noise=Gamma(1.0, 1.0)))
     {'effect': ('age', 'dose')}
     """
-    found = {path: own} if (own := law.__dict__.get(LABEL, ())) else {}
+    result = {path: own} if (own := law.__dict__.get(LABEL, ())) else {}
     for name, part in parts_of(law).items():
-        found |= names_of(part, joined(path, name))
-    return found
+        result |= names_of(part, joined(path, name))
+    return result
 
 
 def with_names(law: Law, names: Names, path: str = "") -> Law:
@@ -66,14 +66,9 @@ def with_names(law: Law, names: Names, path: str = "") -> Law:
     return labelled(_copied(changed), names.get(path, ()))
 
 
-def named(law: Law, names: Any) -> Law:
-    """The law under these names: :meth:`posterity.families.distribution.Distribution.named`."""
-    return with_names(law, names_of(law) | _checked_tree(law, names, ""))
-
-
-def _checked_tree(law: "Distribution", names: Any, path: str) -> dict[str, tuple[str, ...]]:
+def checked_tree(law: "Distribution", names: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     """Names by path, from a list, or a tree of dictionaries by part or by path."""
-    found, parts = {}, parts_of(law)
+    result, parts = {}, parts_of(law)
     if not isinstance(names, Mapping) and law.named_size is None and len(parts) == 1:
         names = {next(iter(parts)): names}  # as a mixture's are those of its components
     if not isinstance(names, Mapping):
@@ -84,7 +79,7 @@ def _checked_tree(law: "Distribution", names: Any, path: str) -> dict[str, tuple
             (key, "", "") if key in parts or not isinstance(key, str) else key.partition("/")
         )
         if key == "":
-            found[path] = checked(own, law.named_size, law)
+            result[path] = checked(own, law.named_size, law)
             continue
         if head not in parts:
             raise StructureError(
@@ -93,8 +88,8 @@ def _checked_tree(law: "Distribution", names: Any, path: str) -> dict[str, tuple
                 fix="Name parts that the law has.",
             )
         inner = joined(path, head)
-        found |= _checked_tree(parts[head], {rest: own} if rest else own, inner)
-    return found
+        result |= checked_tree(parts[head], {rest: own} if rest else own, inner)
+    return result
 
 
 def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
@@ -172,8 +167,8 @@ def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> l
     known = set(wanted)
     unknown = [name for name in names if name not in known]
     if missing or unknown:
-        told = ((missing, "missing"), (unknown, "unknown"))
-        wrong = ", ".join(f"{some(these)} {how}" for these, how in told if these)
+        shown = ((missing, "missing"), (unknown, "unknown"))
+        wrong = ", ".join(f"{some(these)} {how}" for these, how in shown if these)
         raise StructureError(
             found=f"names that do not fit at {place}: {wrong}",
             expected=f"those of {of}, in any order: {some(wanted)}",

@@ -90,10 +90,10 @@ class Network(DiagonalGaussian):
         A unit takes along its bias, the weights that come in and those that go out. Weights of
         units that nobody becomes are zero, which adds nothing.
         """
-        found = self
+        result = self
         for axis in axes:
-            found = found._relabel_units(np.asarray(labels), size, int(axis))
-        return found
+            result = result._relabel_units(np.asarray(labels), size, int(axis))
+        return result
 
     def _relabel_units(self, labels: np.ndarray, size: int, layer: int) -> Self:
         widths = self.layers.widths

@@ -6,7 +6,7 @@ import numpy as np
 
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Bool, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
@@ -115,11 +115,11 @@ class NormalGamma(NormalPrecision):
         return self.coordinatewise.log_normalizer().sum(-1)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[-λμ²/2], E[log λ]/2, E[λμ], -E[λ]/2``, each for all coordinates."""
         return _coordinates_last(self.coordinatewise.mean_parameters)
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Coordinate by coordinate."""
         self._check_length(vector)
         grid = vector.reshape(*vector.shape[:-1], 4, vector.shape[-1] // 4)

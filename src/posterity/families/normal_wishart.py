@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Bool, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
@@ -236,7 +236,7 @@ class NormalWishart(NormalPrecision):
         return self.wishart.log_normalizer() - self.own_size / 2 * log(self.mean_precision)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[-μᵀΛμ/2], E[log|Λ|]/2, E[Λμ], -E[Λ]/2``."""
         wishart, mean = self.wishart, self.mean
         precision = wishart.mean
@@ -247,7 +247,7 @@ class NormalWishart(NormalPrecision):
             scatter=-precision / 2,
         )
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Precision first, as for the Wishart; then ``m`` and ``κ``."""
         self._check_length(vector)
         parts = self.unflatten(vector)

@@ -159,11 +159,11 @@ class Product(Composite):
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
         """Block by block."""
-        found: list[Table] = []
+        result: list[Table] = []
         for name, part in self.blocks.items():
             inner = f"{block}/{name}" if block else name
-            found += part._tables(names, joined(path, name), inner)
-        return found
+            result += part._tables(names, joined(path, name), inner)
+        return result
 
     def _described(self, numbers: bool) -> str:
         blocks = self.blocks.items()

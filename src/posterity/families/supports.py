@@ -287,9 +287,9 @@ def map_supports(function: Callable[..., Any], tree: PyTree, *others: Any) -> An
 
 def listed(tree: PyTree) -> list[Any]:
     """The leaves of such a tree, in their order."""
-    found: list[Any] = []
-    map_supports(found.append, tree)
-    return found
+    result: list[Any] = []
+    map_supports(result.append, tree)
+    return result
 
 
 def _smallest(xp: Namespace, dtype: DTypeLike) -> Any:

@@ -1,8 +1,10 @@
 """Products whose blocks share labels that mean nothing: what is relabelled together."""
 
 import abc
+import functools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -96,23 +98,17 @@ class Tied(Product):
         blocks, labels = dict(self.blocks), np.asarray(labels)
         for axis in axes:
             for name, own in self.shared_labels().items():
-                for place in own if axis == batch else [0]:
-                    move = _added if axis == batch else _moved
-                    blocks[name] = move(blocks[name], labels, size, axis + place)
+                if axis < batch:
+                    blocks[name] = blocks[name].relabel(labels, size, (axis,))
+                for place in own if axis == batch else ():
+                    blocks[name] = _added(blocks[name], labels, size, axis + place)
         return self.rebuild([blocks[name] for name in self.blocks])
 
 
-def _moved(block: ExponentialFamily, labels: np.ndarray, size: int, axis: int) -> Any:
-    return block.relabel(labels, size, (axis,))
-
-
-def _added(block: ExponentialFamily, labels: np.ndarray, size: int, axis: int) -> Any:
+def _added(block: ExponentialFamily, labels: np.ndarray, size: int, axis: int) -> ExponentialFamily:
     """One axis relabelled; entries of one label are added."""
-    moved = (_moved(block, some, size, axis) for some in _apart(labels))
-    found = next(moved)
-    for more in moved:
-        found = found + more
-    return found
+    moved = (block.relabel(some, size, (axis,)) for some in _apart(labels))
+    return functools.reduce(operator.add, moved)
 
 
 def _apart(labels: np.ndarray) -> Iterator[np.ndarray]:

@@ -14,7 +14,7 @@ import numpy as np
 from posterity.arrays.leaves import as_leaf, as_leaves, frozen
 from posterity.arrays.namespace import Namespace, is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, labelled, leaves, map_leaves, static_names
-from posterity.arrays.typing import ArrayLike, Float, Index, Int, Real
+from posterity.arrays.typing import ArrayLike, Flat, Index, Int, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.batches import batch_index, broadcasts, place
 from posterity.families.coordinates import (
@@ -226,11 +226,11 @@ class VectorSpace(Distribution):
         return self._with(**parts)
 
     @property
-    def natural_parameters(self) -> Float[Real, "*batch dim"]:
+    def natural_parameters(self) -> Flat:
         """``eta``, flat."""
         return self.flatten(**{name: getattr(self, name) for name in self.coordinates})
 
-    def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_natural_parameters(self, vector: Flat) -> Self:
         """A member of the same family from a flat vector: inverse of ``natural_parameters``."""
         self._check_length(vector)
         made = self._with(**self.unflatten(as_leaf(vector)))
@@ -244,7 +244,7 @@ class VectorSpace(Distribution):
                 fix="Take it from a member of the same family and dimensions.",
             )
 
-    def flatten(self, **parts: Real) -> Float[Real, "*batch dim"]:
+    def flatten(self, **parts: Real) -> Flat:
         """One flat vector from arrays named and shaped like the leaves."""
         xp = namespace(*parts.values()).np
         columns = [kind.to_columns(parts[name]) for name, kind in self.coordinates.items()]
@@ -253,7 +253,7 @@ class VectorSpace(Distribution):
             columns = [xp.broadcast_to(column, batch + column.shape[-1:]) for column in columns]
         return xp.concatenate(columns, axis=-1)
 
-    def unflatten(self, vector: Float[Real, "*batch dim"]) -> dict[str, Real]:
+    def unflatten(self, vector: Flat) -> dict[str, Real]:
         """Arrays named and shaped like the leaves from one flat vector."""
         parts, start, size = {}, 0, self.own_size
         for name, coordinate in self.coordinates.items():

@@ -6,7 +6,7 @@ import numpy as np
 
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import ArrayLike, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import (
     POSITIVE_DEFINITE,
@@ -109,13 +109,13 @@ class Wishart(ExponentialFamily):
         return half * (self.own_size * LOG_2 - logdet) + self.xp.multigammaln(half, self.own_size)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[log|Λ|]/2`` and ``-ν S/2``."""
         return self.flatten(
             degrees=self.expected_log_determinant() / 2, inverse_scale=-self.mean / 2
         )
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Solve for ``ν`` from ``log|E Λ| - E log|Λ|``, then ``S = E[Λ]/ν``."""
         self._check_length(vector)
         parts = self.unflatten(vector)

@@ -19,10 +19,9 @@ from posterity.arguments import COUNT, Constraint, at_least
 from posterity.arrays.typing import Bool, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
-from posterity.inference.quadrature import TAIL, expectation_nodes
 from posterity.inference.step import dtype_of
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
-from posterity.models.cubature import normal_nodes
+from posterity.models.cubature import TAIL, expectation_nodes, normal_nodes
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Flag = Bool[Real, ""] | bool

@@ -268,7 +268,9 @@ class LocalUpdate(eqx.Module):
             retract=self.domain == "retract",
         )
         none = jnp.zeros_like(end.halvings)
-        return end.q - cavity, UpdateInfo(end.halvings, none, end.finite, end.residual, end.doubt)
+        return end.q - cavity, UpdateInfo(
+            end.halvings, none, end.finite, end.residual, end.uncertainty
+        )
 
     def traced(self) -> "LocalUpdate":
         """With arrays for numbers, so that a program that it is an argument of serves others too.
@@ -379,6 +381,6 @@ def _check_prior(model: Model, q: ExponentialFamily) -> None:
     )
 
 
-def _require(condition: bool, found: str, expected: str) -> None:
+def _require(condition: bool, result: str, expected: str) -> None:
     if not condition:
-        raise UsageError(found=found, expected=expected, fix="Mend this argument.")
+        raise UsageError(found=result, expected=expected, fix="Mend this argument.")

@@ -60,12 +60,12 @@ def _rows(table: ArrayLike) -> tuple[Array, Array, Array]:
     sparse = hasattr(table, "tocsr")
     try:
         counts: Any = table.tocsr(copy=True) if sparse else np.asarray(table)  # pyright: ignore
-        found = f"documents of shape {counts.shape} and type {counts.dtype}"
+        result = f"documents of shape {counts.shape} and type {counts.dtype}"
     except ValueError:  # NumPy's, for lists of several lengths
-        counts, found = np.zeros(0), "documents of different lengths"
+        counts, result = np.zeros(0), "documents of different lengths"
     if counts.ndim != 2 or counts.dtype.kind not in "biuf":
         raise StructureError(
-            found=found,
+            found=result,
             expected="a table of counts (n, V), a document a row and a word a column",
             fix="Count every word of the vocabulary in every document first, as "
             "sklearn.feature_extraction.text.CountVectorizer does.",

@@ -1,6 +1,6 @@
 """Models of closed formulas: conjugate ones, whose factor is a sum of sufficient statistics."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -49,10 +49,9 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
         """Counts of each label."""
         np_ = namespace(records.data, records.weights).np
         labels = np_.asarray(records.data).astype(int)
-        return Dirichlet(np_.bincount(labels, records.weights, **self._size(np_)))
-
-    def _size(self, np_: Any) -> dict[str, int]:
-        return {"minlength": self.categories} | ({} if np_ is np else {"length": self.categories})
+        fixed = {} if np_ is np else {"length": self.categories}
+        weights, least = records.weights, self.categories
+        return Dirichlet(np_.bincount(labels, weights, minlength=least, **fixed))
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log z_x``."""

@@ -164,16 +164,16 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
         """The weighted sum of bounds, and expected counts and sufficient statistics."""
         (x, lengths), weights = records.data, records.weights
         counts = jax.vmap(expected_counts, OVER)  # type: ignore
-        values, found = counts(potentials(q, x), lengths)
-        shares = (weights[:, None, None] * found.observed).reshape(-1, q.states)
+        values, result = counts(potentials(q, x), lengths)
+        shares = (weights[:, None, None] * result.observed).reshape(-1, q.states)
         flat = jnp.asarray(x).reshape(len(shares), *x.shape[2:])
         like: Any = q.emissions
         factor = type(q).of_children(
             [
                 {
                     "emissions": Plate(like.members.observed(flat, shares)),
-                    "initial": Dirichlet(weights @ found.initial),
-                    "transitions": Plate(Dirichlet(jnp.tensordot(weights, found.transitions, 1))),
+                    "initial": Dirichlet(weights @ result.initial),
+                    "transitions": Plate(Dirichlet(jnp.tensordot(weights, result.transitions, 1))),
                 }
             ]
         )

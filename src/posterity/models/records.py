@@ -117,10 +117,10 @@ def _widened(leaf: Real) -> Any:
 
 def _next_size(size: int) -> int:
     """The smallest of 64, 256, 1024, 2048, 4096, … that is not below ``size``."""
-    found = 64
-    while found < size:
-        found *= 4 if found < 1024 else 2
-    return found
+    result = 64
+    while result < size:
+        result *= 4 if result < 1024 else 2
+    return result
 
 
 GROUPS = 8
@@ -154,8 +154,8 @@ def group_sizes(sizes: ArrayLike) -> np.ndarray:
         padded = cost[:-1] + added
         begins.append(padded.argmin(1))
         cost = np.concatenate([[0.0], padded.min(1)])
-    found, end = [], len(tops)
+    result, end = [], len(tops)
     while end:
-        found.append(tops[end - 1])
+        result.append(tops[end - 1])
         end = begins.pop()[end - 1]
-    return np.array(found[::-1])
+    return np.array(result[::-1])

@@ -59,8 +59,8 @@ def marginals(
     q, x, lengths = _prepared(posterior, sequences)
     chain = _potentials(q, x, parameters)
     with jax.enable_x64(True):
-        found = np.asarray(_marginals(chain, lengths))
-    return [own[:n] for own, n in zip(found, lengths, strict=True)]
+        result = np.asarray(_marginals(chain, lengths))
+    return [own[:n] for own, n in zip(result, lengths, strict=True)]
 
 
 def log_predictive(

@@ -123,10 +123,10 @@ class TopicModel(ExpectedModel[Plate]):
         """
         self._check_topics(q, data)
         log_topics = np.asarray(_log_topics(q))
-        found = np.full((len(data[0]), q.size), float(self.concentration))
+        result = np.full((len(data[0]), q.size), float(self.concentration))
         for rows, part in self._parts(log_topics, Documents(*data)):
-            found[rows] = part.gamma
-        return Dirichlet.from_standard(found)
+            result[rows] = part.gamma
+        return Dirichlet.from_standard(result)
 
     def log_predictive(
         self,
@@ -206,13 +206,13 @@ def log_completion(
 
     A word that is impossible in all topics makes it minus infinity.
     """
-    found, words, counts = np.zeros(len(mixtures)), *map(np.asarray, unseen)
+    result, words, counts = np.zeros(len(mixtures)), *map(np.asarray, unseen)
     for rows, length in by_length(counts, ROOM):
         own, number = np.take(chances.T, words[rows, :length], axis=0), counts[rows, :length]
         some = np.matmul(own, mixtures[rows][:, :, None])[..., 0]
         with np.errstate(divide="ignore"):
-            found[rows] = (number * np.log(np.where(number > 0, some, 1.0))).sum(1)
-    return found
+            result[rows] = (number * np.log(np.where(number > 0, some, 1.0))).sum(1)
+    return result
 
 
 class _Part(NamedTuple):
