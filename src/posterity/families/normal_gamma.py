@@ -74,22 +74,21 @@ class NormalGamma(NormalPrecision):
         return cls._about_mean(**known)._held()
 
     @staticmethod
-    def _weighted(kappa: Real, mean: Real) -> tuple[Real, Real]:
-        return kappa * mean, kappa * mean**2
+    def _along(numbers: Real) -> Real:
+        return numbers
 
     @staticmethod
     def _over(numbers: Real) -> Real:
         return numbers
 
     @staticmethod
+    def _square(mean: Real) -> Real:
+        return mean**2
+
+    @staticmethod
     def _size(mean: Real) -> int:
         del mean
         return 1
-
-    @property
-    def mean(self) -> Float[Real, "*batch d"]:
-        """``m = E[μ]``."""
-        return self.precision_mean / self.mean_precision
 
     @property
     def coordinatewise(self) -> NormalWishart:

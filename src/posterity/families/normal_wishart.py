@@ -48,13 +48,18 @@ class NormalPrecision(HasGaussianMoments, Emitting):
 
     @staticmethod
     @abc.abstractmethod
-    def _weighted(kappa: Real, mean: Real) -> tuple[Real, Real]:
-        """``κ m``, and ``κ m mᵀ`` in the shape of the scatter."""
+    def _along(numbers: Real) -> Real:
+        """A number a member with axes of one, so that it multiplies the mean."""
 
     @staticmethod
     @abc.abstractmethod
     def _over(numbers: Real) -> Real:
         """A number a member with axes of one, so that it multiplies the scatter."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def _square(mean: Real) -> Real:
+        """``m mᵀ``, in the shape of the scatter."""
 
     @staticmethod
     @abc.abstractmethod
@@ -65,18 +70,17 @@ class NormalPrecision(HasGaussianMoments, Emitting):
     def _about_mean(
         cls, mean: Real, mean_precision: Real, inverse_scale: Real, degrees_of_freedom: Real
     ) -> Self:
-        first, second = cls._weighted(mean_precision, mean)
         return cls._of(
             mean_precision=mean_precision,
             degrees=degrees_of_freedom - cls._size(mean),
-            precision_mean=first,
-            scatter=inverse_scale + second,
+            precision_mean=cls._along(mean_precision) * mean,
+            scatter=inverse_scale + cls._over(mean_precision) * cls._square(mean),
         )
 
     @property
-    @abc.abstractmethod
     def mean(self) -> Float[Real, "*batch d"]:
         """``m = E[μ]``."""
+        return self.precision_mean / self._along(self.mean_precision)
 
     @property
     def degrees_of_freedom(self) -> Float[Real, "..."]:
@@ -86,12 +90,12 @@ class NormalPrecision(HasGaussianMoments, Emitting):
     @property
     def inverse_scale(self) -> Float[Real, "..."]:
         """``S⁻¹``: the scatter about the mean."""
-        return self.scatter - self._weighted(self.mean_precision, self.mean)[1]
+        return self.scatter - self._over(self.mean_precision) * self._square(self.mean)
 
     def _translate(self, offset: ArrayLike) -> Self:
-        mean = self.mean + self._own_offset(offset)
-        first, second = self._weighted(self.mean_precision, mean)
-        return type(self)(self.mean_precision, self.degrees, first, self.inverse_scale + second)
+        kappa, mean = self.mean_precision, self.mean + self._own_offset(offset)
+        scatter = self.inverse_scale + self._over(kappa) * self._square(mean)
+        return type(self)(kappa, self.degrees, self._along(kappa) * mean, scatter)
 
     def location(self) -> Float[Real, "*batch d"]:
         """The mean ``m``."""
@@ -192,21 +196,20 @@ class NormalWishart(NormalPrecision):
         )._held()
 
     @staticmethod
-    def _weighted(kappa: Real, mean: Real) -> tuple[Real, Real]:
-        return kappa[..., None] * mean, kappa[..., None, None] * outer(mean)
+    def _along(numbers: Real) -> Real:
+        return numbers[..., None]
 
     @staticmethod
     def _over(numbers: Real) -> Real:
         return numbers[..., None, None]
 
     @staticmethod
+    def _square(mean: Real) -> Real:
+        return outer(mean)
+
+    @staticmethod
     def _size(mean: Real) -> int:
         return mean.shape[-1]
-
-    @property
-    def mean(self) -> Float[Real, "*batch d"]:
-        """``m = E[μ]``."""
-        return self.precision_mean / self.mean_precision[..., None]
 
     @property
     def wishart(self) -> Wishart:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from posterity.arguments import COUNT, Constraint, at_least
+from posterity.arguments import Constraint, at_least
 from posterity.arrays.typing import Bool, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
@@ -237,7 +237,20 @@ class PredictorQuadrature(Nodal):
         return Expectation(weights @ (values @ chances), factor)
 
 
-class Reinforce(Estimator):
+class Sampling(Estimator):
+    """A mean over draws from the posterior."""
+
+    samples: int = eqx.field(static=True, default=8)
+
+    stochastic: ClassVar[bool] = True
+    fewest: ClassVar[int] = 1
+    """The fewest samples that it can do with."""
+
+    def __check_init__(self) -> None:
+        at_least(self.fewest).check(samples=self.samples)
+
+
+class Reinforce(Sampling):
     """Scores times log likelihoods, less a baseline: the paper's estimator.
 
     ``∇_η E_q[f] = E_q[(f - c)(s - μ)]`` for any constant ``c``. The paper subtracts one
@@ -250,7 +263,6 @@ class Reinforce(Estimator):
     samples: int = eqx.field(static=True, default=30)
     baseline: str | float = eqx.field(static=True, default="leave-one-out")
 
-    stochastic: ClassVar[bool] = True
     fitting: ClassVar[str] = "every model and family"
 
     def __check_init__(self) -> None:
@@ -270,7 +282,7 @@ class Reinforce(Estimator):
         return _natural(q, values @ score / self.samples)
 
 
-class LeastSquares(Estimator):
+class LeastSquares(Sampling):
     """The slope of a linear regression of the log likelihood on ``s(z)`` (salimans2013).
 
     Biased for few samples, exact when the model is conjugate.
@@ -278,7 +290,6 @@ class LeastSquares(Estimator):
 
     samples: int = eqx.field(static=True, default=64)
 
-    stochastic: ClassVar[bool] = True
     fitting: ClassVar[str] = "every model and family of fewer parameters than samples"
 
     def _serves(self, q: ExponentialFamily) -> bool:
@@ -295,7 +306,7 @@ class LeastSquares(Estimator):
         return q.with_natural_parameters(slope)
 
 
-class Reparameterization(Estimator):
+class Reparameterization(Sampling):
     """Differentiates through the draws.
 
     Gaussian draws are a location and scale of noise; Gamma, Beta, Dirichlet and Wishart draws
@@ -304,11 +315,7 @@ class Reparameterization(Estimator):
 
     samples: int = eqx.field(static=True, default=16)
 
-    stochastic: ClassVar[bool] = True
     fitting: ClassVar[str] = "differentiable log likelihoods of continuous parameters"
-
-    def __check_init__(self) -> None:
-        COUNT.check(samples=self.samples)
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.reparameterized
@@ -320,19 +327,14 @@ class Reparameterization(Estimator):
         return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean()).gradient
 
 
-class BonnetPrice(Estimator):
+class BonnetPrice(Sampling):
     """Gaussian posteriors: ``E[∇f]`` and ``E[∇²f]`` at antithetic draws (opper2009).
 
     An odd number of samples is rounded up.
     """
 
-    samples: int = eqx.field(static=True, default=8)
-
-    stochastic: ClassVar[bool] = True
+    fewest: ClassVar[int] = 2
     fitting: ClassVar[str] = "twice differentiable log likelihoods under Gaussian posteriors"
-
-    def __check_init__(self) -> None:
-        at_least(2).check(samples=self.samples)
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian
@@ -346,7 +348,7 @@ class BonnetPrice(Estimator):
         return q.at_mean(gradient, q.curvature(hessian))
 
 
-class VariationalOnlineNewton(Estimator):
+class VariationalOnlineNewton(Sampling):
     """Diagonal Gaussians of many weights: curvature from gradients alone (khan2018, shen2024).
 
     ``E[∇²f] = E[∇f ε] / σ`` by Stein's lemma, at antithetic draws, where it is a central
@@ -354,14 +356,9 @@ class VariationalOnlineNewton(Estimator):
     curvature may be negative, so steps are retracted unless told otherwise.
     """
 
-    samples: int = eqx.field(static=True, default=8)
-
-    stochastic: ClassVar[bool] = True
+    fewest: ClassVar[int] = 2
     domain: ClassVar[str] = "retract"
     fitting: ClassVar[str] = "differentiable log likelihoods under diagonal Gaussians"
-
-    def __check_init__(self) -> None:
-        at_least(2).check(samples=self.samples)
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian and q.diagonal
