@@ -14,7 +14,7 @@ import scipy
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Bool, Float, Int, PyTree, Real
+from posterity.arrays.typing import Bool, Float, Int, Number, PyTree, Real
 
 ARMIJO = 1e-4
 """The share of the decrease promised by the slope which a step must keep."""
@@ -71,7 +71,7 @@ class Search(NamedTuple):
 def judged(
     best: Point,
     result: Point,
-    rate: Real | float,
+    rate: Number,
     *,
     scale: Float[Real, ""] | float = 1.0,
     close: float = CLOSE,
@@ -134,7 +134,7 @@ def search(
     return xp.repeat(lambda state: (state.looks < most) & ~state.done.all(), turn, begin)
 
 
-def _straight(at: PyTree, direction: PyTree, rate: Real | float) -> Any:
+def _straight(at: PyTree, direction: PyTree, rate: Number) -> Any:
     return at + rate[..., None] * direction
 
 
@@ -225,7 +225,7 @@ def lbfgs(
     """
     pairs: list[_Pair] = []
 
-    def move(at: PyTree, direction: PyTree, rate: Real | float) -> Any:
+    def move(at: PyTree, direction: PyTree, rate: Number) -> Any:
         return at[0] + rate * direction[0], (at[0], *direction[1:])
 
     def look(at: PyTree) -> Point:

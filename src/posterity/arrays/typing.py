@@ -38,6 +38,7 @@ else:
         Bool = Float = Int = Key = Num = _Unchecked
         Real = KeyArray = Any
 
+Number = Real | float | int
 Flat = Float[Real, "*batch dim"]
 """Parameters or statistics of each member as one vector."""
 
@@ -52,6 +53,7 @@ __all__ = [
     "Key",
     "KeyArray",
     "Num",
+    "Number",
     "PyTree",
     "Real",
 ]

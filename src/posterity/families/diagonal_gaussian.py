@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
 from posterity.families.gaussian_moments import Moments
@@ -182,7 +182,7 @@ class DiagonalGaussian(AnyGaussian):
         slope = slopes.mean(0) * self.xp.np.sqrt(self.precision)
         return self.at_mean(slope, -(slopes * noise).mean(0) * self.precision)
 
-    def retract(self, direction: Self, rate: Real | float) -> Self:
+    def retract(self, direction: Self, rate: Number) -> Self:
         """The length of ``D`` is that of its largest entry relative to ``Λ``."""
         np_, mean = self.xp.np, self.mean
         slope = direction.precision_mean - direction.precision * mean

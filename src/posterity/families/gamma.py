@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Self
 
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import Flat, Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
@@ -29,7 +29,7 @@ class Gamma(ExponentialFamily):
     standard: ClassVar[Coordinates] = {"shape": scalar(POSITIVE), "rate": scalar(POSITIVE)}
 
     @classmethod
-    def from_standard(cls, shape: PyTree, rate: Real | float) -> Self:
+    def from_standard(cls, shape: ArrayLike, rate: ArrayLike) -> Self:
         """From the shape and the rate (the inverse of the scale)."""
         return cls._from_shape(**cls._checked(shape=shape, rate=rate))._held()
 

@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, PyTree, Real
 from posterity.families.base import Line
 from posterity.families.coordinates import (
     POSITIVE_DEFINITE,
@@ -126,7 +126,7 @@ class AnyGaussian(HasGaussianMoments):
         """
 
     @abc.abstractmethod
-    def retract(self, direction: Self, rate: Real | float) -> Self:
+    def retract(self, direction: Self, rate: Number) -> Self:
         """A natural-gradient step that cannot leave the Gaussians (lin2020, section 4).
 
         With the direction ``(h, D)`` of ``(Λ m, Λ)``, the mean moves by ``ρ Λ⁻¹ (h - D m)``, as
@@ -140,7 +140,7 @@ class AnyGaussian(HasGaussianMoments):
         """
 
 
-def trusted_rate(rate: Real | float, relative: Real) -> Real:
+def trusted_rate(rate: Number, relative: Real) -> Real:
     """The rate, lowered where the precision would change by more than itself."""
     return rate / namespace(relative).np.maximum(1.0, rate * relative)
 
@@ -331,7 +331,7 @@ class Gaussian(AnyGaussian):
         """``Xᵀ W X``."""
         return (x.T * weights) @ x
 
-    def retract(self, direction: Self, rate: Real | float) -> Self:
+    def retract(self, direction: Self, rate: Number) -> Self:
         """The length of ``D`` is taken relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""
         np_, mean = self.xp.np, self.mean
         slope = direction.precision_mean - direction.precision @ mean

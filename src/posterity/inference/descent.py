@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from posterity.arrays.search import CLOSE, Point, judged
-from posterity.arrays.typing import PyTree, Real
+from posterity.arrays.typing import Number, PyTree, Real
 from posterity.families import ExponentialFamily
 from posterity.inference.step import dtype_of
 from posterity.models.cubature import normal_pairs
@@ -126,7 +126,7 @@ def _look(
     evaluate: Callable[..., Any],
     q: ExponentialFamily,
     cavity: ExponentialFamily,
-    temperature: Real | float,
+    temperature: Number,
     admits: Callable[..., Any],
     before: ExponentialFamily,
     ended: Bool[Real, ""],

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import Number
 from posterity.families import ExponentialFamily
 
 Q = TypeVar("Q", bound=ExponentialFamily)
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 def safe_step(
     q: Q,
     direction: Q,
-    rate: Real | float,
+    rate: Number,
     *,
     admits: Callable[[Q], Any],
     retract: bool = False,
@@ -50,7 +50,7 @@ def safe_step(
     bounds both itself. Pure and traceable.
     """
 
-    def move(rate: Real | float) -> Any:
+    def move(rate: Number) -> Any:
         return q.retract(direction, rate) if retract else q + direction * rate  # pyright: ignore[reportAttributeAccessIssue]
 
     def outside(state: tuple[jax.Array, jax.Array]) -> jax.Array:

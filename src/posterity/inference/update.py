@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Key
 
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
-from posterity.arrays.typing import DTypeLike, PyTree
+from posterity.arrays.typing import DTypeLike, Number, PyTree
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference.choice import (
@@ -65,7 +65,7 @@ class Decaying(eqx.Module):
 
     function: Callable[[Any], Any] = eqx.field(static=True)
 
-    def __call__(self, count: Real | int) -> Any:
+    def __call__(self, count: Number) -> Any:
         """The rate after ``count`` steps."""
         return self.function(count)
 
@@ -357,12 +357,12 @@ def _floats(tree: PyTree, dtype: DTypeLike) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if floats(leaf) else leaf, tree)
 
 
-def quickly_decaying(count: Real | int) -> Any:
+def quickly_decaying(count: Number) -> Any:
     """``1/2 / (1 + t/20)^(3/4)``: steps that shrink as noise requires."""
     return 0.5 / (1 + count / 20) ** 0.75
 
 
-def slowly_decaying(count: Real | int) -> Any:
+def slowly_decaying(count: Number) -> Any:
     """``1/5 / (1 + t/100)^(3/4)``: smaller first steps, for posteriors with many optima."""
     return 0.2 / (1 + count / 100) ** 0.75
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from posterity.arguments import POSITIVE
-from posterity.arrays.typing import PyTree, Real
+from posterity.arrays.typing import Number, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.models.data import Column, check_data
@@ -103,9 +103,7 @@ class PredictorModel(Model):
     """A record ``(x, y)`` sees ``z`` through the linear predictor ``f = x · z`` alone."""
 
     @abc.abstractmethod
-    def predictor_log_likelihood(
-        self, f: Float[Real, "..."], y: Real | float
-    ) -> Float[Real, "..."]:
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
         """``log p(y | f)``, in nats, element by element."""
 
     def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
@@ -121,7 +119,7 @@ class PredictorModel(Model):
         )
 
     def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Real | float
+        self, f: Float[Real, "..."], y: Number
     ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
         """``log p(y | f)`` and its derivative in ``f``; a model that knows it may say it faster."""
         import jax

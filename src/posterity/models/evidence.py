@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from posterity.arrays.search import Point, search
-from posterity.arrays.typing import DTypeLike, PyTree, Real
+from posterity.arrays.typing import DTypeLike, Number, PyTree
 
 MAX_STEPS = 100
 """Points that the search looks at; log-concave ``f`` take five to ten."""
@@ -93,7 +93,7 @@ def log_evidence(expected: Expected, given: PyTree, start: Whitened) -> Float[ja
     return jnp.where(near, _bound(q, expected(given, q)), jnp.nan)
 
 
-def _moved(q: Whitened, around: Expectation, rate: Real | float) -> Whitened:
+def _moved(q: Whitened, around: Expectation, rate: Number) -> Whitened:
     """A step in natural parameters, towards prior and expected curvature together."""
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
     precision = q.precision + rate * (goal - q.precision)

@@ -6,7 +6,7 @@ from jaxtyping import Float
 
 from posterity.arguments import one_of
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import Number, Real
 from posterity.errors import StructureError
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.layers import Layers
@@ -38,7 +38,10 @@ def check_outputs(layers: Layers, kind: str) -> None:
 
 
 def log_likelihood(
-    outputs: Float[Real, "n ..."], y: Real | float, kind: str, noise_variance: Real | float = 1.0
+    outputs: Float[Real, "n ..."],
+    y: Number,
+    kind: str,
+    noise_variance: Number = 1.0,
 ) -> Float[Real, " n"]:
     """``log p(y | outputs)`` of each record, in nats.
 
