@@ -5,16 +5,14 @@ matrix would have to be inverted. Else it is the family with its dimensions and 
 """
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from posterity.arrays.tree import LABEL
+from posterity.arrays.typing import PyTree
 from posterity.families.names import names_of, with_names
 from posterity.text import MOST, SHOWN, cut, listed, short_name
-
-if TYPE_CHECKING:
-    from posterity.families.distribution import Distribution
 
 MOST_SOLVED = 64
 """Dimensions up to which a matrix is inverted to be described."""
@@ -22,7 +20,7 @@ MOST_READ = 10_000
 """Numbers of a law up to which all are looked at."""
 
 
-def described(law: "Distribution") -> str:
+def described(law: PyTree) -> str:
     """One line below 200 characters on a law; never an error."""
     for numbers in (True, False):
         try:
@@ -38,7 +36,7 @@ def described(law: "Distribution") -> str:
         return cut(f"{type(law).__name__}({_shapes(law)})")
 
 
-def family_of(law: "Distribution") -> str:
+def family_of(law: PyTree) -> str:
     """A law without its numbers; never an error."""
     try:
         return law._described(numbers=False)
@@ -53,7 +51,7 @@ def posterior_line(prior: Any, sites: Collection[str], total: Callable[[], Any])
     return described(with_names(total(), names_of(prior)))
 
 
-def leaf(law: "Distribution", numbers: bool) -> str:
+def leaf(law: PyTree, numbers: bool) -> str:
     """A law without parts: its dimensions, its batch and its first numbers."""
     kinds = getattr(law, "coordinates", None)  # one number has no axis
     sized = kinds is None or any(coordinate.axes for coordinate in kinds.values())
@@ -64,17 +62,17 @@ def leaf(law: "Distribution", numbers: bool) -> str:
     return called(law, own)
 
 
-def called(law: "Distribution", own: list[str]) -> str:
+def called(law: PyTree, own: list[str]) -> str:
     """The name of a law's class, with what there is to say of it in parentheses."""
     return f"{type(law).__name__}({', '.join(own)})" if own else type(law).__name__
 
 
-def batch(law: "Distribution") -> list[str]:
+def batch(law: PyTree) -> list[str]:
     """The batch shape, if there is one."""
     return [f"batch={tuple(law.batch_shape)}"] if law.batch_shape else []
 
 
-def copies(law: "Distribution", members: "Distribution") -> str:
+def copies(law: PyTree, members: PyTree) -> str:
     """The number of members and their family, without their own batch."""
     names = law.__dict__.get(LABEL, ())
     kind = members[(0,) * len(members.batch_shape)]._described(numbers=False)
@@ -87,7 +85,7 @@ def few(values: np.ndarray) -> str:
     return " ".join(f"{value:.2g}" for value in values[:SHOWN]) + more
 
 
-def _numbers(law: "Distribution") -> list[str]:
+def _numbers(law: PyTree) -> list[str]:
     """Means and standard deviations of the first few coordinates, if they are cheap."""
     moments = law._first_moments()
     if moments is None:
@@ -102,7 +100,7 @@ def _numbers(law: "Distribution") -> list[str]:
     return [*shown, f"{size - SHOWN} more"] if size > SHOWN else shown
 
 
-def _shapes(law: "Distribution") -> str:
+def _shapes(law: PyTree) -> str:
     """The fields of an incomplete law with their types and shapes."""
     result = (
         f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"

@@ -9,16 +9,13 @@ none beside theirs.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from posterity.arrays.tree import LABEL, field_names, labelled
-from posterity.arrays.typing import ArrayLike
+from posterity.arrays.typing import ArrayLike, PyTree
 from posterity.errors import StructureError
-
-if TYPE_CHECKING:
-    from posterity.families.distribution import Distribution
 
 Law = TypeVar("Law", bound=Any)
 Names = Mapping[str, tuple[str, ...]]
@@ -30,7 +27,7 @@ MOST_NAMES = 10
 """Names that an error repeats."""
 
 
-def parts_of(law: "Distribution") -> dict[str, Any]:
+def parts_of(law: PyTree) -> dict[str, Any]:
     """The parts of a law whose coordinates have names of their own: see ``named_parts``."""
     return law.named_parts()
 
@@ -41,7 +38,7 @@ def joined(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-def names_of(law: "Distribution", path: str = "") -> dict[str, tuple[str, ...]]:
+def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
     """All names in a law, by path; empty if it has none.
 
     >>> from posterity.families import Gamma, Gaussian, Product
@@ -66,7 +63,7 @@ def with_names(law: Law, names: Names, path: str = "") -> Law:
     return labelled(_copied(changed), names.get(path, ()))
 
 
-def checked_tree(law: "Distribution", names: Any, path: str = "") -> dict[str, tuple[str, ...]]:
+def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     """Names by path, from a list, or a tree of dictionaries by part or by path."""
     result, parts = {}, parts_of(law)
     if not isinstance(names, Mapping) and law.named_size is None and len(parts) == 1:
@@ -126,7 +123,7 @@ def unfit(names: Any) -> str:
     return f"{some(twice)} come twice" if twice else ""
 
 
-def checked(names: Any, size: int | None, law: "Distribution") -> tuple[str, ...]:
+def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
     """The names, as many distinct texts as the law has coordinates.
 
     Raises:
@@ -204,7 +201,7 @@ def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> La
     return labelled(_copied(moved), asked)
 
 
-def not_reordered(law: "Distribution", places: ArrayLike) -> StructureError:
+def not_reordered(law: PyTree, places: ArrayLike) -> StructureError:
     """For a law whose coordinates cannot change places."""
     return StructureError(
         found=f"coordinates of {law!r} in another order ({list(map(int, places))})",

@@ -2,17 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Float
+from posterity.arrays.typing import ArrayLike, Float, PyTree
 from posterity.families.marginals import Marginal, Sampled, along_first, bisected
 from posterity.families.supports import Continuous
-
-if TYPE_CHECKING:
-    from posterity.families.distribution import Distribution
 
 Array = np.ndarray
 DRAWS = 4096
@@ -91,7 +87,7 @@ class Quadrature(Marginal):
         )
 
 
-def by_quadrature(law: "Distribution") -> Quadrature:
+def by_quadrature(law: PyTree) -> Quadrature:
     """The marginal (*batch) of proper laws over one number, from ``log_prob`` and ``support``.
 
     The density, seen along the unbounded number, must have one peak.
@@ -131,7 +127,7 @@ def by_quadrature(law: "Distribution") -> Quadrature:
     return Quadrature(low, high, mean, sd, cumulative, slope, support)
 
 
-def from_draws(law: "Distribution") -> Sampled:
+def from_draws(law: PyTree) -> Sampled:
     """The marginals (*batch, n) of all numbers of an event, from draws of proper members."""
     import jax
 
