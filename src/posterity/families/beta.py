@@ -82,7 +82,7 @@ class Beta(MixingWeights):
 
     def marginals(self) -> list[Marginal]:
         """Beta."""
-        return [Closed(*same_shape(self.a, self.b), BETA).expanded()]
+        return [Closed(BETA, same_shape(self.a, self.b)).expanded()]
 
     @property
     def pair(self) -> Dirichlet:

@@ -59,7 +59,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         first = np.concatenate([zero, np.cumsum(alpha, -1)[..., :-1]], -1)
         back = np.cumsum(alpha[..., ::-1], -1)[..., ::-1]
         later = np.concatenate([back[..., 1:], zero], -1)
-        return [Closed(alpha, first + later, BETA)]
+        return [Closed(BETA, (alpha, first + later))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``Σ log Γ(α_k) - log Γ(Σ α_k)``."""

@@ -66,7 +66,7 @@ class Gamma(ExponentialFamily):
 
     def marginals(self) -> list[Marginal]:
         """Gamma."""
-        return [Closed(*same_shape(self.shape, self.rate), GAMMA).expanded()]
+        return [Closed(GAMMA, same_shape(self.shape, self.rate)).expanded()]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log Γ(a) - a log b``."""

@@ -93,9 +93,10 @@ class Marginal(abc.ABC):
         return np.where(np.isfinite(sd), sd, apart)
 
 
-def same_shape(*parameters: ArrayLike) -> list[Array]:
+def same_shape(*parameters: ArrayLike) -> tuple[Array, ...]:
     """Parameters as float64, each at its full shape."""
-    return [np.array(a) for a in np.broadcast_arrays(*(np.asarray(p, float) for p in parameters))]
+    arrays = np.broadcast_arrays(*(np.asarray(p, float) for p in parameters))
+    return tuple(np.array(array) for array in arrays)
 
 
 class Image(NamedTuple):
@@ -178,12 +179,19 @@ class Normal(Marginal):
 
 
 class Formulas(NamedTuple):
-    """Mean, standard deviation, quantile and distribution function, given two parameters."""
+    """Mean, standard deviation, quantile and distribution function, given the parameters."""
 
-    mean: Callable[[Array, Array], Array]
-    sd: Callable[[Array, Array], Array]
-    quantile: Callable[[float, Array, Array], Array]
-    cdf: Callable[[ArrayLike, Array, Array], Array]
+    mean: Callable[..., Array]
+    sd: Callable[..., Array]
+    quantile: Callable[..., Array]
+    """Its first argument is the probability."""
+    cdf: Callable[..., Array]
+    """Its first argument is the number."""
+
+
+def _student_sd(loc: Array, scale: Array, df: Array) -> Array:
+    ratio = df / np.where(df > 2, df - 2, 1)
+    return np.where(df > 2, scale * np.sqrt(ratio), np.inf)
 
 
 def _inverse_gamma_mean(a: Array, b: Array) -> Array:
@@ -226,6 +234,13 @@ BETA = Formulas(
     _beta_cdf,
 )
 """``Beta(a, b)``; with ``b`` of zero, one for certain."""
+STUDENT_T = Formulas(
+    lambda loc, scale, df: np.where(df > 1, loc, np.nan),
+    _student_sd,
+    lambda p, loc, scale, df: loc + scale * special.stdtrit(df, p),
+    lambda x, loc, scale, df: special.stdtr(df, (np.asarray(x) - loc) / scale),
+)
+"""Student's t with location, scale and ``df`` degrees of freedom; infinite deviation up to two."""
 MOMENTS = Formulas(
     lambda mean, sd: mean,
     lambda mean, sd: sd,
@@ -237,58 +252,38 @@ MOMENTS = Formulas(
 
 @dataclasses.dataclass(frozen=True)
 class Closed(Marginal):
-    """Laws whose moments and quantiles are closed formulas of two parameters."""
+    """Laws whose moments and quantiles are closed formulas of their parameters."""
 
-    first: Array
-    second: Array
     formulas: Formulas
+    parameters: tuple[Array, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The axes of all parameters."""
+        return np.shape(self.parameters[0])
+
+    def mapped(self, function: Callable[[Array], Array]) -> "Closed":
+        """With a function of arrays that moves or picks entries."""
+        return Closed(self.formulas, tuple(map(function, self.parameters)))
 
     @property
     def mean(self) -> Array:
         """The formula's value."""
-        return self.formulas.mean(self.first, self.second)
+        return self.formulas.mean(*self.parameters)
 
     @property
     def sd(self) -> Array:
         """The formula's value."""
-        return self.formulas.sd(self.first, self.second)
+        return self.formulas.sd(*self.parameters)
 
     def quantile(self, p: float) -> Array:
         """The formula's value."""
-        return self.formulas.quantile(p, self.first, self.second)
+        return self.formulas.quantile(p, *self.parameters)
 
     def cdf(self, x: ArrayLike) -> Array:
         """The formula's value."""
         with np.errstate(divide="ignore"):
-            return self.formulas.cdf(x, self.first, self.second)
-
-
-@dataclasses.dataclass(frozen=True)
-class StudentT(Marginal):
-    """Student's t with location, scale and ``df`` degrees of freedom."""
-
-    loc: Array
-    scale: Array
-    df: Array
-
-    @property
-    def mean(self) -> Array:
-        """``loc``, where there is a mean."""
-        return np.where(self.df > 1, self.loc, np.nan)
-
-    @property
-    def sd(self) -> Array:
-        """Infinite at two degrees of freedom and below."""
-        ratio = self.df / np.where(self.df > 2, self.df - 2, 1)
-        return np.where(self.df > 2, self.scale * np.sqrt(ratio), np.inf)
-
-    def quantile(self, p: float) -> Array:
-        """Exact."""
-        return self.loc + self.scale * special.stdtrit(self.df, p)
-
-    def cdf(self, x: ArrayLike) -> Array:
-        """Exact."""
-        return special.stdtr(self.df, (np.asarray(x) - self.loc) / self.scale)
+            return self.formulas.cdf(x, *self.parameters)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -441,7 +436,7 @@ def along_first(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 def known_moments(mean: Array, sd: Array) -> Closed:
     """Marginals of which nothing is known but mean and standard deviation."""
-    return Closed(mean, sd, MOMENTS)
+    return Closed(MOMENTS, (mean, sd))
 
 
 def unknown(shape: tuple[int, ...]) -> Closed:

@@ -16,9 +16,9 @@ from posterity.families.coordinates import (
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import (
     INVERSE_GAMMA,
+    STUDENT_T,
     Closed,
     Marginal,
-    StudentT,
     same_shape,
 )
 from posterity.families.normal_wishart import NormalPrecision, NormalWishart
@@ -178,7 +178,7 @@ class NormalGamma(NormalPrecision):
             self.mean, self.mean_precision, self.inverse_scale, self.degrees_of_freedom
         )
         scale = np.sqrt(s / (kappa * nu))
-        return [StudentT(mean, scale, nu), Closed(nu / 2, s / 2, INVERSE_GAMMA)]
+        return [Closed(STUDENT_T, (mean, scale, nu)), Closed(INVERSE_GAMMA, (nu / 2, s / 2))]
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """Means and sums of squares of so many records; about the prior's mean."""

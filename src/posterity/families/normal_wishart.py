@@ -23,9 +23,9 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.gaussian_moments import HasGaussianMoments, Moments
 from posterity.families.marginals import (
     INVERSE_GAMMA,
+    STUDENT_T,
     Closed,
     Marginal,
-    StudentT,
     same_shape,
 )
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
@@ -359,7 +359,7 @@ class NormalWishart(NormalPrecision):
         kappa = np.asarray(self.mean_precision, float)[..., None]
         mean, s, kappa, nu = same_shape(self.mean, scatter, kappa, degrees)
         scale = np.sqrt(s / (kappa * nu))
-        return [StudentT(mean, scale, nu), Closed(nu / 2, s / 2, INVERSE_GAMMA)]
+        return [Closed(STUDENT_T, (mean, scale, nu)), Closed(INVERSE_GAMMA, (nu / 2, s / 2))]
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """Means and scatter matrices of so many records; about the prior's mean."""
