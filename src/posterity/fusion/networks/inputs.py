@@ -65,24 +65,20 @@ def random_inputs(
 
 
 def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
-    """Of each input, or channel of an image; None where posteriors do not say."""
+    """The mean square of each input, or channel of an image; None where posteriors do not say."""
     inputs, biases = np.zeros(locals_[0].layers.by_unit(0)[1]), 0.0
     for local in locals_:
         gained = local.gained()
         if gained is None or "bias" not in gained[0]:
             return None
         kernel = gained[0]["kernel"].reshape(local.layers.by_unit(0))
-        weight = _outgoing(local)
+        # By how much squared outgoing weights of the units exceed their variances.
+        squares = local.incoming(1)[0] ** 2
+        surplus = np.maximum(squares - local.incoming(1, "variance")[0], 0).sum((0, 2))
+        weight = surplus if surplus.any() else squares.sum((0, 2))
         inputs = inputs + np.maximum(kernel.mean(0), 0) @ weight
         biases += np.maximum(gained[0]["bias"], 0) @ weight
     return inputs / biases if biases > 0 and (inputs / biases > 0).any() else None
-
-
-def _outgoing(local: Local) -> Float[Array, " units"]:
-    """By how much squared outgoing weights of the first layer's units exceed their variances."""
-    squares = local.incoming(1)[0] ** 2
-    surplus = np.maximum(squares - local.incoming(1, "variance")[0], 0).sum((0, 2))
-    return surplus if surplus.any() else squares.sum((0, 2))
 
 
 def _images(layers: Layers, kernels: Array, n: int, rng: np.random.Generator) -> Array:
@@ -90,17 +86,14 @@ def _images(layers: Layers, kernels: Array, n: int, rng: np.random.Generator) ->
     first = layers[0]
     if not isinstance(first, Conv):
         return rng.standard_normal((n, kernels.shape[2])) @ kernels[0].T
-    sizes = [min(AT_ONCE, n - start) for start in range(0, n, AT_ONCE)]
-    return np.concatenate([_patchwork(layers, first, kernels, size, rng) for size in sizes])
-
-
-def _patchwork(
-    layers: Layers, first: Conv, kernels: Array, n: int, rng: np.random.Generator
-) -> Array:
     (height, width, channels), (high, wide) = layers.image, first.window
-    padded = np.zeros((n, height + high - 1, width + wide - 1, channels))
-    noise = rng.standard_normal((n, height, width, kernels.shape[2]))
-    for place, kernel in enumerate(kernels):
-        down, right = divmod(place, wide)
-        padded[:, down : down + height, right : right + width] += noise @ kernel.T
-    return padded[:, high // 2 : high // 2 + height, wide // 2 : wide // 2 + width]
+    images = []
+    for start in range(0, n, AT_ONCE):
+        some = min(AT_ONCE, n - start)
+        padded = np.zeros((some, height + high - 1, width + wide - 1, channels))
+        noise = rng.standard_normal((some, height, width, kernels.shape[2]))
+        for place, kernel in enumerate(kernels):
+            down, right = divmod(place, wide)
+            padded[:, down : down + height, right : right + width] += noise @ kernel.T
+        images.append(padded[:, high // 2 : high // 2 + height, wide // 2 : wide // 2 + width])
+    return np.concatenate(images)
