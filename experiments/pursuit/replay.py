@@ -9,7 +9,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter, map_coordinates
 
 from posterity.networks.predictive import Prediction
-from posterity.pursuit.learning.base import Learner
+from posterity.pursuit.learning import Learner
 from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.features import Features, default_features
 
@@ -82,7 +82,7 @@ class ReplayLearner(Learner):
             copies = self.copies if x.ndim > 2 else 0
             labels, originals = (np.tile(row, copies + 1) for row in (y, np.arange(len(y))))
             images = deformed(x, copies, self.seed)
-            found = found.observe_copies(task, images, labels, originals)
+            found = found.observe(task, images, labels, originals)
         return found
 
     def describe(self, x: Any) -> Prediction:

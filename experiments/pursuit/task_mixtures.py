@@ -14,7 +14,7 @@ from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.networks.predictive import Prediction
-from posterity.pursuit.learning.base import Learner
+from posterity.pursuit.learning import Learner
 from posterity.pursuit.learning.conjugate import ConjugateLearner
 
 Array = np.ndarray

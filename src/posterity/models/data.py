@@ -116,3 +116,17 @@ def _arrays(data: Any, columns: tuple[Column, ...]) -> tuple[Any, ...]:
             fix="Leave out the labels, of which this model knows nothing.",
         )
     return (data,) * len(columns)
+
+
+# --- scale -------------------------------------------------------------------------------------
+
+LARGE, SMALL = 10.0, 1e-2
+"""Root mean square of a column above which it is badly scaled; of the largest one, below which
+all are."""
+
+
+def off_scale(x: np.ndarray) -> tuple[int, float] | None:
+    """The largest column of ``x`` (n, d) and its root mean square, where that is far from one."""
+    size = np.sqrt(np.mean(np.square(x, dtype=np.float64), axis=0))
+    worst = int(size.argmax())
+    return None if SMALL <= size[worst] <= LARGE or not size[worst] else (worst, size[worst])

@@ -17,6 +17,7 @@ are apart. :func:`describe` and :func:`predict` do it for the posterior of a net
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 from typing import Any, Self
 
 import jax
@@ -229,6 +230,17 @@ def merge(
     return merged
 
 
+def merged(parts: Iterable[tuple[Expectations, int]]) -> Expectations:
+    """The expectations over all draws, in float64, from parts of so many draws each."""
+    total: Expectations = {}
+    count = 0
+    for part, size in parts:
+        part = {name: np.asarray(value, np.float64) for name, value in part.items()}
+        total = merge(total, part, (count, size)) if count else part
+        count += size
+    return total
+
+
 def divergence(first: Expectations, second: Expectations) -> Float[Real, " n"]:
     """``KL`` from the first predictive to the second at each input, in nats.
 
@@ -343,41 +355,28 @@ def describe(
     check_outputs(network.layers, likelihood)
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
-        weights = _weights(network, samples, key)
+        weights = np.asarray(network.mean, np.float32)[None]
+        if samples:
+            noise = jax.random.normal(key, (samples, weights.size), jnp.float32)
+            deviation = np.sqrt(np.asarray(network.variance, np.float32))
+            weights = weights + deviation * np.asarray(noise)
         rows = max(NUMBERS // max(map(math.prod, network.layers.images)), 1)
         together = max(min(len(weights), rows // min(max(len(x), 1), ROWS)), 1)
         groups = np.array_split(weights, -(-len(weights) // together))
         parts = [
-            _averaged(network.layers, likelihood, groups, x[at : at + ROWS])
+            merged(
+                (_expectations(network.layers, likelihood, own, x[at : at + ROWS]), len(own))
+                for own in groups
+            )
             for at in range(0, max(len(x), 1), ROWS)
         ]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Prediction.of(whole, likelihood)
 
 
-def _averaged(layers: Layers, likelihood: str, groups: list[np.ndarray], x: Any) -> Expectations:
-    """Expectations over all draws of the weights, in float64, from groups of them."""
-    total: Expectations = {}
-    count = 0
-    for group in groups:
-        part = _expectations(layers, likelihood, group, x)
-        part = {name: np.asarray(value, np.float64) for name, value in part.items()}
-        total = merge(total, part, (count, len(group))) if count else part
-        count += len(group)
-    return total
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _expectations(layers: Layers, likelihood: str, weights: Any, x: Any) -> Expectations:
     return expectations_of(likelihood, jax.vmap(lambda z: outputs(layers, z, x))(weights))
-
-
-def _weights(network: Network, samples: int, key: Any) -> np.ndarray:
-    mean = np.asarray(network.mean, np.float32)
-    if not samples:
-        return mean[None]
-    noise = np.asarray(jax.random.normal(key, (samples, mean.size), jnp.float32))
-    return mean + np.sqrt(np.asarray(network.variance, np.float32)) * noise
 
 
 def _inputs(network: Network, x: Any) -> np.ndarray:

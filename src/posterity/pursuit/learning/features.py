@@ -18,16 +18,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arguments import COUNT, NATURAL
+from posterity.arguments import COUNT, NATURAL, Constraint
 from posterity.errors import ParameterError, ScaleWarning, StructureError, UsageError
+from posterity.models.data import off_scale
 
 Array = np.ndarray
 
 VECTOR_WIDTH = 300
-LARGE = 10.0
-"""Root mean square of a column above which units are said not to fit."""
-SMALL = 1e-2
-"""The same for the largest column, below which they are."""
+NAME = Constraint(
+    "a text that tells features, and their version, from others",
+    lambda name: isinstance(name, str) and name != "",
+)
 ROWS = 4096
 
 
@@ -127,19 +128,14 @@ class VectorFeatures(Features):
         NATURAL.check(width=self.width, seed=self.seed)
         for name in ("shift", "scale"):
             value = np.array(getattr(self, name), np.float64)
-            if value.shape not in ((), (self.columns,)) or not np.isfinite(value).all():
+            fits = value.shape in ((), (self.columns,)) and np.isfinite(value).all()
+            if not fits or (name == "scale" and not (value > 0).all()):
                 raise UsageError(
-                    found=f"{name} of shape {value.shape} for {self.columns} columns",
-                    expected="one finite number, or one a column",
-                    fix="Give as many as there are columns.",
+                    found=f"{name}={value} for {self.columns} columns",
+                    expected="one finite number, or one a column; positive ones of a scale",
+                    fix="Give as many as there are columns, 1 as the scale of a constant one.",
                 )
             object.__setattr__(self, name, value)
-        if not (self.scale > 0).all():
-            raise UsageError(
-                found=f"scale={self.scale}",
-                expected="positive numbers",
-                fix="Leave a column out that is constant, or give it the scale 1.",
-            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -172,13 +168,12 @@ class VectorFeatures(Features):
 
     def warn_of_scale(self, x: Array) -> None:
         """Warn of columns far larger, or all far smaller, than one."""
-        if not x.size:
+        if not x.size or not self.width:
             return
-        size = np.sqrt(np.mean(((np.asarray(x, np.float64) - self.shift) / self.scale) ** 2, 0))
-        worst = int(size.argmax())
-        if self.width and size[worst] and not SMALL <= size[worst] <= LARGE:
+        worst = off_scale((np.asarray(x, np.float64) - self.shift) / self.scale)
+        if worst is not None:
             warnings.warn(
-                f"found inputs whose column {worst} has a root mean square of {size[worst]:.3g}; "
+                f"found inputs whose column {worst[0]} has a root mean square of {worst[1]:.3g}; "
                 "expected about 1, for which random features are meant. Pass "
                 "features=VectorFeatures(columns, shift, scale) with what all sites know of the "
                 "columns beforehand, or width=0 for a linear rule that needs no units.",
@@ -207,12 +202,7 @@ class OwnFeatures(Features):
 
     def __post_init__(self) -> None:
         COUNT.check(size=self.size)
-        if not isinstance(self.name, str) or not self.name:
-            raise UsageError(
-                found=f"name={self.name!r} of features",
-                expected="a text",
-                fix="Give the function a name that tells it, and its version, from others.",
-            )
+        NAME.check(name=self.name)
 
     @property
     def shape(self) -> None:
