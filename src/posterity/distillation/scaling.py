@@ -55,7 +55,18 @@ class Scaling:
             known = np.asarray(scale if shift is None else shift, np.float64)
             shift = one(known) if shift is None else np.array(shift, np.float64)
             scale = one(known) if scale is None else np.array(scale, np.float64)
-            _check(name, shift, scale)
+            if shift.shape != scale.shape or shift.ndim != 1:
+                raise StructureError(
+                    found=f"{name}_shift of shape {shift.shape}, {name}_scale of {scale.shape}",
+                    expected="one number a column of each",
+                    fix="Flatten what is known of one record.",
+                )
+            if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
+                raise ParameterError(
+                    found=f"{name}_shift {shift} and {name}_scale {scale}",
+                    expected="finite numbers, positive scales",
+                    fix="Leave columns alone whose scale is not known: scale 1.",
+                )
             object.__setattr__(self, f"{name}_shift", shift)
             object.__setattr__(self, f"{name}_scale", scale)
 
@@ -160,18 +171,3 @@ def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
             fix="Impute missing values as for training, or leave their records out.",
         )
     return array
-
-
-def _check(name: str, shift: np.ndarray, scale: np.ndarray) -> None:
-    if shift.shape != scale.shape or shift.ndim != 1:
-        raise StructureError(
-            found=f"{name}_shift of shape {shift.shape} and {name}_scale of shape {scale.shape}",
-            expected="one number a column of each",
-            fix="Flatten what is known of one record.",
-        )
-    if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
-        raise ParameterError(
-            found=f"{name}_shift {shift} and {name}_scale {scale}",
-            expected="finite numbers, positive scales",
-            fix="Leave columns alone whose scale is not known: scale 1.",
-        )

@@ -6,31 +6,40 @@ first one for all else.
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
 from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT
+from posterity.arrays.search import root_of_inverse
 from posterity.arrays.typing import Real
 from posterity.checks import check_prior
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling import noise
-from posterity.distillation.sampling.laplace import laplace
 from posterity.distillation.teachers import outputs_of
 from posterity.errors import StructureError
-from posterity.families import DiagonalGaussian
+from posterity.families import DiagonalGaussian, Distribution
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.unconstrained import unconstrained
+from posterity.families.unconstrained import Bijection, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 from posterity.models.likelihoods import log_likelihood
 from posterity.networks import chains as chains_last
 
 GROUPS = 32
 """Coordinates of which each has a temperature of its own."""
+DENSE = 500
+"""Parameters up to which the whole curvature is computed; beyond it, its diagonal."""
+MOST = 50_000
+"""Records that the mode is sought with; they stand for all."""
+STEPS = 500
+WIDEST = 1e3
+"""Standard deviations, in unconstrained coordinates, that nothing is wider than at a mode where
+the curvature says nothing."""
 
 
 class Target(eqx.Module):
@@ -47,7 +56,7 @@ class Target(eqx.Module):
     noise: str = eqx.field(static=True)
     """How places of records are drawn."""
 
-    axis: ClassVar[int] = 0
+    axis: int = eqx.field(static=True, default=0, kw_only=True)
     """Where the chains lie in positions."""
 
     @abc.abstractmethod
@@ -79,16 +88,12 @@ class Target(eqx.Module):
         places = noise.indices(key, (self.batch_size, chains), self.count, self.noise)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[places], self.data)
 
-    def log_densities(self, positions: PyTree, minibatch: PyTree) -> Float[Real, " c"]:
-        """Estimates of the log density at each position, without bias."""
-        total = self.log_likelihoods(positions, minibatch).sum(-1)
-        return self.prior_density(positions) + total * (self.count / self.batch_size)
-
     def value_and_gradient(self, positions: PyTree, minibatch: PyTree) -> tuple[Any, Any]:
-        """The estimates (c,) and their gradients, shaped as the positions."""
+        """Unbiased estimates (c,) of the log density, and their gradients, shaped as positions."""
 
         def total(positions: PyTree) -> Any:
-            values = self.log_densities(positions, minibatch)
+            records = self.log_likelihoods(positions, minibatch).sum(-1)
+            values = self.prior_density(positions) + records * (self.count / self.batch_size)
             return values.sum(), values
 
         gradient, values = jax.grad(total, has_aux=True)(positions)
@@ -126,17 +131,18 @@ class WeightsTarget(Target):
         return jax.tree.map(one, self.prior[1])
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """Of Gaussians, summed."""
+        """The log density of independent Gaussians."""
 
         def one(at: PyTree, mean: Any, precision: Any) -> Any:
-            mean, precision = (self._beside(jnp.asarray(leaf)) for leaf in (mean, precision))
+            mean, precision = (jnp.expand_dims(leaf, self.axis) for leaf in (mean, precision))
             value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
-            return value.sum([a for a in range(at.ndim) if a != self.axis % at.ndim]) / 2
+            return value.sum(self._others(at)) / 2
 
         return sum(jax.tree.leaves(jax.tree.map(one, positions, *self.prior)))  # pyright: ignore
 
-    def _beside(self, leaf: Any) -> Any:
-        return leaf[..., None] if self.axis else leaf[None]
+    def _others(self, leaf: jax.Array) -> list[int]:
+        """All axes but that of the chains."""
+        return [axis for axis in range(leaf.ndim) if axis != self.axis % leaf.ndim]
 
     def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
         """From one batch for each chain, or from all records for every one."""
@@ -166,32 +172,18 @@ class WeightsTarget(Target):
         return found.reshape(*found.shape[:2], -1)
 
     def _along(self, positions: PyTree, x: Array) -> Any:
-        x = x.reshape(len(x), self.model.layers.inputs, *x.shape[1 + self._axes_of_input :])
+        x = x.reshape(len(x), self.model.layers.inputs, *x.shape[self.data[0].ndim :])
         return chains_last.outputs(self.model.layers, positions, x)
-
-    @property
-    def _axes_of_input(self) -> int:
-        return self.data[0].ndim - 1
 
     def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Of each array of weights."""
-
-        def one(at: PyTree, slope: PyTree) -> Any:
-            others = [axis for axis in range(at.ndim) if axis != self.axis % at.ndim]
-            return -(at * slope).mean(others)
-
+        one = lambda at, slope: -(at * slope).mean(self._others(at))
         return jnp.stack(jax.tree.leaves(jax.tree.map(one, positions, gradient)))
 
     def constrained(self, positions: PyTree) -> Any:
         """Flat weights (c, p)."""
         leaves = [jnp.moveaxis(leaf, self.axis, 0) for leaf in jax.tree.leaves(positions)]
         return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
-
-
-class AlongChains(WeightsTarget):
-    """The same for small networks: chains are the last axis."""
-
-    axis: ClassVar[int] = -1
 
 
 class ModelTarget(Target):
@@ -212,10 +204,9 @@ class ModelTarget(Target):
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
         """With the volume that the coordinates take."""
-        bijection = unconstrained(self.prior)
 
-        def one(v: PyTree) -> Any:
-            u = bijection.unravel(self._coordinates(v))
+        def one(v: jax.Array) -> Any:
+            bijection, u = self._free(v)
             return self.prior.log_prob(bijection.forward(u)) + bijection.log_det(u)
 
         return jax.vmap(one)(positions)
@@ -239,14 +230,16 @@ class ModelTarget(Target):
         """Events of the prior."""
         return jax.vmap(self.event)(positions)
 
-    def event(self, v: PyTree) -> Any:
+    def event(self, v: jax.Array) -> PyTree:
         """What the model takes, at one position."""
-        bijection = unconstrained(self.prior)
-        return bijection.forward(bijection.unravel(self._coordinates(v)))
+        bijection, u = self._free(v)
+        return bijection.forward(u)
 
-    def _coordinates(self, v: PyTree) -> Any:
-        factor = jnp.asarray(self.factor)
-        return self.centre + (factor @ v if factor.ndim == 2 else factor * v)
+    def _free(self, v: jax.Array) -> tuple[Bijection, PyTree]:
+        bijection, factor = unconstrained(self.prior), jnp.asarray(self.factor)
+        return bijection, bijection.unravel(
+            self.centre + (factor @ v if factor.ndim == 2 else factor * v)
+        )
 
 
 def target(
@@ -282,7 +275,7 @@ def target(
             trees = tuple(model.unravel(leaf) for leaf in leaves)
         layers = model.layers
         along = layers is not None and chains_last.pays(layers, chains)
-        return (AlongChains if along else WeightsTarget)(model=model, prior=trees, **sizes)
+        return WeightsTarget(model=model, prior=trees, axis=-1 if along else 0, **sizes)
     centre, factor = laplace(model, prior, data)
     return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, **sizes)
 
@@ -294,3 +287,71 @@ def _single(leaf: Any) -> jax.Array:
     ends = (leaf.min(), leaf.max()) if leaf.size and leaf.dtype.kind in "iu" else (0, 0)
     held = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
     return jnp.asarray(leaf.astype(np.int32 if held else np.float32))
+
+
+# --- the mode, and the curvature there -----------------------------------------------------------
+
+
+def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any]:
+    """The mode (d,) in unconstrained coordinates, and a factor of the covariance there.
+
+    Chains in those coordinates see a law of about unit scale, whatever the units of the data. The
+    factor is a triangle (d, d), or a diagonal (d,) where there are many parameters. Directions
+    along which the density does not fall are as wide as the curvature's size would have them.
+    """
+    count = len(jax.tree.leaves(data)[0])
+    some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
+    with jax.enable_x64(True):
+        kind = lambda leaf: jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
+        seen = jax.tree.map(lambda leaf: jnp.asarray(leaf[some], kind(leaf)), data)
+        share = count / len(jax.tree.leaves(seen)[0])
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), prior)
+        bijection = unconstrained(wide)
+        size = bijection.size
+
+        def energy(u: Any, data: PyTree) -> Any:
+            tree = bijection.unravel(u)
+            z = bijection.forward(tree)
+            density = wide.log_prob(z) + bijection.log_det(tree)
+            return -density - share * model.log_likelihood(z, data).sum()
+
+        value = jax.jit(jax.value_and_grad(energy))
+        # One program for every curvature that is asked for: compiling takes longer than all else.
+        products = jax.jit(lambda u, rows: _products(energy, u, rows, seen))
+
+        widths = lambda at: 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
+
+        def scaled(v: np.ndarray, at: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
+            level, slope = value(jnp.asarray(at + scale * v), seen)
+            if not (np.isfinite(level) and np.isfinite(slope).all()):
+                return 1e300, np.zeros_like(v)
+            return float(level), scale * np.asarray(slope)
+
+        # In the units of the curvature at the start, as columns may differ by orders of magnitude.
+        at = np.zeros(size)
+        scale = widths(at)
+        settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
+        for _ in range(3):
+            end = scipy.optimize.minimize(scaled, np.zeros(size), (at, scale), **settings)
+            at = at + scale * end.x
+            scale = widths(at)
+        if size > DENSE:
+            return at.astype(np.float32), scale.astype(np.float32)
+        hessian = np.asarray(products(at, np.eye(size)))
+    return at.astype(np.float32), root_of_inverse(hessian, scale).astype(np.float32)
+
+
+def _products(energy: Any, u: Any, rows: Any, data: PyTree) -> Any:
+    """The curvature times each row (k, d): (k, d); one after another where they are long."""
+    slope = lambda u: jax.grad(energy)(u, data)
+    product = lambda row: jax.jvp(slope, (u,), (row,))[1]
+    return jax.vmap(product)(rows) if rows.shape[1] <= DENSE else jax.lax.map(product, rows)
+
+
+def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
+    """The diagonal of the curvature, exactly for few parameters, else by random signs."""
+    size = len(at)
+    if size <= DENSE:
+        return np.diagonal(products(at, np.eye(size))).copy()
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (32, size))
+    return np.mean(signs * np.asarray(products(at, signs)), axis=0)
