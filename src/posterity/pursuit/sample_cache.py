@@ -100,21 +100,6 @@ class SampleCache:
         return SampleCache(z, log_l, values)
 
 
-def sampled(
-    form: FreeForm, target: Target, parameters: Any, used: list[int], noises: list[Any]
-) -> SampleCache:
-    """The cache of components (K,) with noise for each slot, from nothing."""
-    shape = jax.eval_shape(lambda own: form.draw(own, noises[0][0]), _first(parameters))
-    slots, count = len(noises), len(noises[0])
-    z = jax.tree.map(lambda leaf: np.zeros((slots, count, *leaf.shape)), shape)
-    nothing = np.zeros((slots, slots, count))
-    cache = SampleCache(z, nothing[0], nothing)
-    for place, slot in enumerate(used):
-        known = used if place == len(used) - 1 else []  # densities at all draws, once
-        cache = cache.with_slot(form, target, parameters, slot, known, noises[slot])
-    return cache
-
-
 def estimate(terms: Float[np.ndarray, "k n"]) -> Estimate:
     """The sum over strata of means of terms, and its standard error."""
     if not np.isfinite(terms).all():
@@ -128,7 +113,3 @@ def with_row(old: np.ndarray, row: int, new: np.ndarray) -> np.ndarray:
     changed = np.array(old)
     changed[row] = new
     return changed
-
-
-def _first(parameters: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[0], parameters)

@@ -14,7 +14,7 @@ from posterity.families.names import names_of, with_names
 from posterity.models.cubature import normal_pairs
 from posterity.pursuit.objectives import Components, Ratio
 from posterity.pursuit.result import Refused, Row
-from posterity.pursuit.sample_cache import Estimate, SampleCache, estimate, sampled
+from posterity.pursuit.sample_cache import Estimate, SampleCache, estimate
 from posterity.pursuit.schedules import LambdaSchedule
 from posterity.pursuit.starts import fixed_noise
 from posterity.pursuit.target import Target
@@ -56,9 +56,17 @@ class Search:
 
     def sampled(self, parameters: Any, weights: Float[np.ndarray, " k"]) -> SampleCache:
         """The cache of a mixture, from nothing."""
-        noises = [self.noise(slot) for slot in range(len(weights))]
-        used = np.flatnonzero(weights > 0).tolist()
-        return sampled(self.form, self.target, parameters, used, noises)
+        slots, used = len(weights), np.flatnonzero(weights > 0).tolist()
+        first = jax.tree.map(lambda leaf: leaf[0], parameters)
+        shape = jax.eval_shape(lambda own: self.form.draw(own, self.noise(0)[0]), first)
+        z = jax.tree.map(lambda leaf: np.zeros((slots, self.samples, *leaf.shape)), shape)
+        nothing = np.zeros((slots, slots, self.samples))
+        cache = SampleCache(z, nothing[0], nothing)
+        for slot in used:
+            known = used if slot == used[-1] else []  # densities at all draws, once
+            noise = self.noise(slot)
+            cache = cache.with_slot(self.form, self.target, parameters, slot, known, noise)
+        return cache
 
     def key_of(self, number: int) -> jax.Array:
         """Of one component's search; zero is the polish."""

@@ -171,19 +171,13 @@ def matched(
         if not np.isfinite(logs).any():
             continue
         statistics = np.asarray(base.sufficient_statistics(points.z))  # type: ignore[attr-defined]
+        # The largest power up to 1 that leaves enough points that count.
+        powers = (scipy.special.softmax(beta * logs) for beta in 0.5 ** np.arange(40))
+        weights = next((w for w in powers if 1 / (w**2).sum() >= ENOUGH), None)
+        weights = scipy.special.softmax(0.5**39 * logs) if weights is None else weights
         # A little of the base keeps the member proper where few points count.
-        moments = (1 - NARROW) * (_tempered(logs) @ statistics)
+        moments = (1 - NARROW) * (weights @ statistics)
         law = base.with_mean_parameters(moments + NARROW * base.mean_parameters)  # type: ignore
         if np.all(law.is_proper()):
             starts.append(Start(form.parameters(law), float(np.max(logs))))
     return starts or [Start(form.parameters(base), 0.0)]
-
-
-def _tempered(logs: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Weights ``exp(β log)``, of the largest β up to 1 that leaves enough points that count."""
-    weights = scipy.special.softmax(logs)
-    for beta in 0.5 ** np.arange(40):
-        weights = scipy.special.softmax(beta * logs)
-        if 1 / (weights**2).sum() >= ENOUGH:
-            break
-    return weights

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from posterity.arguments import COUNT, renamed
 from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import Distribution, Transformed
+from posterity.families import Distribution
 from posterity.families.transformed import Supports
 from posterity.families.unconstrained import Bijection
 from posterity.models import Model, Records
@@ -139,33 +139,28 @@ class Free(Target):
         return self.inner.records
 
     def log_density(self, z: Any) -> Float[jax.Array, ""]:
-        """With the volume that the coordinates take."""
-        u, event = self._event(z)
-        return self.inner.log_density(event) + Bijection(self.supports.tree).log_det(u)
+        """The log density with the volume that the coordinates take."""
+        return self.estimate(z, None)
 
     def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
         """The same from a minibatch."""
-        u, event = self._event(z)
-        return self.inner.estimate(event, key) + Bijection(self.supports.tree).log_det(u)
-
-    def _event(self, z: Any) -> tuple[Any, Any]:
         bijection = Bijection(self.supports.tree)
         u = bijection.unravel(z)
-        return u, bijection.forward(u)
+        return self.inner.estimate(bijection.forward(u), key) + bijection.log_det(u)
 
 
-def as_target(given: Any) -> Target:
+def as_target(target: Any) -> Target:
     """A target as it is; a function of one event as a target.
 
     Raises:
         UsageError: for what is neither.
     """
-    if isinstance(given, Target):
-        return given
-    if callable(given):
-        return Function(given)
+    if isinstance(target, Target):
+        return target
+    if callable(target):
+        return Function(target)
     raise UsageError(
-        found=f"a target that is a {type(given).__name__}",
+        found=f"a target that is a {type(target).__name__}",
         expected="a function from an event to its log density, or Joint(model, prior, data)",
         fix="Write log_density(z) with jax.numpy.",
     )
@@ -179,7 +174,7 @@ def check_at(target: Target, z: Any, base: Any) -> None:
         UsageError: for what the user's function raises on tracers.
     """
     try:
-        found = jax.eval_shape(target.log_density, z)
+        value = jax.eval_shape(target.log_density, z)
     except StructureError:
         raise
     except Exception as error:  # whatever the user's function raises
@@ -189,16 +184,9 @@ def check_at(target: Target, z: Any, base: Any) -> None:
             fix="Write it with jax.numpy, without branches on values; check what events are: "
             "base.event_shape.",
         ) from error
-    if not np.issubdtype(found.dtype, np.floating):
+    if not np.issubdtype(value.dtype, np.floating):
         raise ParameterError(
-            found=f"a log density of {found.dtype}",
+            found=f"a log density of {value.dtype}",
             expected="a real number in nats",
             fix="Return log L(z).",
         )
-
-
-def free_of(target: Target, base: Distribution) -> tuple[Target, Distribution]:
-    """The target and the base in the coordinates that components live in."""
-    if isinstance(base, Transformed):
-        return Free(target, base.supports), base.law
-    return target, base

@@ -1,27 +1,139 @@
-"""The conjugate rule: fixed features, one conjugate posterior, a ledger with an entry a task."""
+"""Learners of tasks, and the conjugate one: fixed features, and a ledger with an entry a task."""
 
+import abc
 import dataclasses
 import functools
 from typing import Any, Self
 
 import numpy as np
+from jax.typing import ArrayLike
 
-from posterity.arguments import at_least
-from posterity.errors import StructureError, UsageError
+from posterity.arguments import Constraint, at_least
+from posterity.errors import LedgerError, StructureError, UsageError
 from posterity.ledger import Ledger
+from posterity.models.data import check_column, labels
 from posterity.networks.predictive import Prediction
 from posterity.pursuit.learning import statistics
-from posterity.pursuit.learning.base import Learner
 from posterity.pursuit.learning.features import Features, default_features
-from posterity.pursuit.learning.readout import Readout
-from posterity.pursuit.learning.sharpness import DEGREES, evidence
+from posterity.pursuit.learning.readout import DEGREES, Readout, evidence
 
 CLASSES = at_least(2)
+NAME = Constraint("a text that names it", lambda own: isinstance(own, str) and own != "")
+FEATURES = Constraint(
+    "VectorFeatures, or OwnFeatures(function, size, name)",
+    lambda own: own is None or isinstance(own, Features),
+)
 DRAWS = 8
 """Draws of a score's error, half of them mirrored, that a prediction averages over."""
 NEGLIGIBLE = 1e-2
 """Degrees of sharpness that are less likely are left out."""
 ROWS = 4096
+
+
+class Learner(abc.ABC):
+    """What was learned of tasks that came one after another, each of them seen once.
+
+    A learner is a value, as a ledger and a posterior are: :meth:`observe` and :meth:`forget` give
+    another one and leave this one as it is. So what was saved, sent or branched off stays what it
+    was, a task that fails in the middle changes nothing, and "the learner that never saw the
+    task" is something that one can have and compare with. :func:`posterity.save` writes it,
+    :func:`posterity.load` reads it.
+
+    Classes are numbered from 0 on, with one head for all: a prediction does not need to know which
+    task an input is of. A class that no task held so far has no chance, ``log_chances`` of minus
+    infinity.
+    """
+
+    classes: int
+
+    @property
+    @abc.abstractmethod
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that it knows, sorted."""
+
+    @property
+    @abc.abstractmethod
+    def counts(self) -> np.ndarray:
+        """Records of each class that it knows of, (classes,)."""
+
+    @abc.abstractmethod
+    def observe(self, task: str, x: ArrayLike, y: ArrayLike) -> Self:
+        """A learner that knows this task too; the records are not needed again.
+
+        Args:
+            task: its name, which forgets it again.
+            x: inputs (n, ...), of the shape that all tasks share.
+            y: the class of each, whole numbers from 0 to ``classes - 1``.
+
+        Raises:
+            LedgerError: for a task of a name that it knows.
+            StructureError: for inputs of another shape, or no records.
+            ParameterError: for values that are not finite, and labels that are no class.
+        """
+
+    @abc.abstractmethod
+    def forget(self, *tasks: str) -> Self:
+        """A learner that does not know these tasks.
+
+        Raises:
+            LedgerError: for a task that it does not know; nothing is forgotten then.
+        """
+
+    @abc.abstractmethod
+    def describe(self, x: ArrayLike) -> Prediction:
+        """As :meth:`predict`, where something is known."""
+
+    def predict(self, x: ArrayLike) -> Prediction:
+        """Chances of each class at inputs (n, ...), how unsure they are and why.
+
+        Raises:
+            UsageError: before any task.
+            StructureError: for inputs of another shape than tasks had.
+            ParameterError: for inputs that are not finite.
+        """
+        if not self.tasks:
+            raise UsageError(
+                found="a prediction asked of a learner that knows no task",
+                expected="one task at least",
+                fix="Call learner = learner.observe(name, x, y) first, and keep what it returns.",
+            )
+        return self.describe(x)
+
+    @property
+    def seen(self) -> np.ndarray:
+        """The classes of which it knows records, sorted."""
+        return np.flatnonzero(self.counts > 0)
+
+    def _new(self, task: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The records of a task that may be observed."""
+        NAME.check(task=task)
+        if task in self.tasks:
+            raise LedgerError(
+                found=f"a second task {task!r}",
+                expected="a name that the learner does not know: records seen twice would count "
+                "twice",
+                fix="Name it otherwise, or forget the first one before.",
+            )
+        x, y = np.asarray(x), np.asarray(y)
+        if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
+            raise StructureError(
+                found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
+                expected="(n, ...) and (n,), one record at least",
+                fix="Give one label an input.",
+            )
+        check_column(y, labels(self.classes))
+        return x, y.astype(np.int64)
+
+    def _unknown(self, tasks: tuple[str, ...]) -> None:
+        """Refuse tasks that cannot be forgotten."""
+        for task in tasks:
+            if task not in self.tasks:
+                raise LedgerError(
+                    found=f"a task {task!r} to forget, which the learner does not know",
+                    expected=f"one of {list(self.tasks[:10])}"
+                    + " and others" * (len(self.tasks) > 10),
+                    fix="Check the name of the task.",
+                )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +148,7 @@ class ConjugateLearner(Learner):
 
     What is learned are scores linear in fixed features; the ridge is chosen from the sums alone,
     and chances come from a law over the scores' sharpness, which tasks learn on records that were
-    held out (:mod:`.sharpness`). Predictions average over what sums leave open.
+    held out (:func:`.readout.evidence`). Predictions average over what sums leave open.
 
     Args:
         classes: how many there will ever be; tasks hold any of them.
@@ -66,12 +178,7 @@ class ConjugateLearner(Learner):
 
     def __post_init__(self) -> None:
         CLASSES.check(classes=self.classes)
-        if self.features is not None and not isinstance(self.features, Features):
-            raise UsageError(
-                found=f"features={self.features!r}",
-                expected="VectorFeatures or OwnFeatures",
-                fix="Wrap a function: OwnFeatures(function, size, name).",
-            )
+        FEATURES.check(features=self.features)
         if self.features is None and self.ledger is not None:
             raise UsageError(
                 found="a ledger without features",
@@ -79,13 +186,13 @@ class ConjugateLearner(Learner):
                 fix="Pass them too.",
             )
         if self.features is not None:
-            begun = statistics.prior(self.classes, self.features.size)
+            prior = statistics.prior(self.classes, self.features.size)
             if self.ledger is None:
-                object.__setattr__(self, "ledger", Ledger(begun))
-            elif self.ledger.prior != begun:
+                object.__setattr__(self, "ledger", Ledger(prior))
+            elif self.ledger.prior != prior:
                 raise StructureError(
                     found=f"a ledger over {self.ledger.prior!r}",
-                    expected=f"one over {begun!r}",
+                    expected=f"one over {prior!r}",
                     fix="Pass the classes and the features of the learner that it is of.",
                 )
 
@@ -101,18 +208,14 @@ class ConjugateLearner(Learner):
             return np.zeros(self.classes)
         return statistics.counted(self.ledger.total, self.ledger.prior)
 
-    def observe(self, task: str, x: Any, y: Any) -> Self:
+    def observe(self, task: str, x: ArrayLike, y: ArrayLike, originals: Any = None) -> Self:
         """As :meth:`Learner.observe`.
+
+        Where some records are copies, ``originals`` (n,) numbers what each is a copy of: copies of
+        one record are never held out from one another.
 
         Warns:
             ScaleWarning: for inputs in units that the features are not meant for.
-        """
-        return self.observe_copies(task, x, y, None)
-
-    def observe_copies(self, task: str, x: Any, y: Any, originals: Any) -> Self:
-        """As :meth:`observe`, of records some of which are copies: ``originals`` (n,) says of what.
-
-        Copies of one record are never held out from one another.
         """
         x, y = self._new(task, x, y)
         start = self
@@ -146,20 +249,14 @@ class ConjugateLearner(Learner):
             StructureError: if classes or features differ.
             LedgerError: if one version of a task has two contents.
         """
-        if not isinstance(other, ConjugateLearner) or (
-            (self.classes, self.features) != (other.classes, other.features)
-            and None not in (self.features, getattr(other, "features", None))
+        alike = isinstance(other, ConjugateLearner) and self.classes == other.classes
+        if not alike or (
+            None not in (self.features, other.features) and self.features != other.features
         ):
             raise StructureError(
                 found=f"{other!r} to be merged with {self!r}",
                 expected="a conjugate learner of the same classes and features",
                 fix="Agree on `classes` and `features`, seeds too, before tasks are observed.",
-            )
-        if self.classes != other.classes:
-            raise StructureError(
-                found=f"learners of {self.classes} and of {other.classes} classes",
-                expected="the same number",
-                fix="Number the classes of all sites in one list.",
             )
         if self.ledger is None or other.ledger is None:
             return other if self.ledger is None else self
@@ -173,7 +270,7 @@ class ConjugateLearner(Learner):
             return self
         return dataclasses.replace(self, ledger=self.ledger.compact())
 
-    def describe(self, x: Any) -> Prediction:
+    def describe(self, x: ArrayLike) -> Prediction:
         """As :meth:`Learner.predict`."""
         assert self.features is not None, "who knows a task has features"
         x = self.features.checked(x)
@@ -187,13 +284,10 @@ class ConjugateLearner(Learner):
     def readout(self) -> Readout:
         """Scores of the classes that were seen, from the sums of all tasks."""
         assert self.ledger is not None, "who knows a task has a ledger"
-        sums, seen = statistics.summed(self.ledger.total, self.ledger.prior), self.seen
-        features = slice(self.classes, None)
         assert self.features is not None, "who has a ledger has features"
-        return Readout.of_sums(
-            self.counts[seen], sums[seen, features], sums[features, features],
-            self.features.own_units,
-        )  # fmt: skip
+        sums, seen = statistics.summed(self.ledger.total, self.ledger.prior), self.seen
+        k, own = self.classes, self.features.own_units
+        return Readout.of_sums(self.counts[seen], sums[seen, k:], sums[k:, k:], own)
 
     @functools.cached_property
     def sharpness(self) -> np.ndarray:
@@ -218,10 +312,9 @@ class ConjugateLearner(Learner):
                 own /= norm
                 entropy += weight / DRAWS * (np.log(norm[:, 0]) - (own * logits).sum(1))
                 chances += weight / DRAWS * own
-        left = np.log(np.maximum(chances, np.finfo(float).tiny))
-        found = np.full((len(scores), self.classes), -np.inf)
-        found[:, seen] = left
-        return found, entropy
+        logs = np.full((len(scores), self.classes), -np.inf)
+        logs[:, seen] = np.log(np.maximum(chances, np.finfo(float).tiny))
+        return logs, entropy
 
     def __repr__(self) -> str:
         tasks = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"

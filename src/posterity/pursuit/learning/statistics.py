@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from posterity.families import Categorical, Dirichlet, Product, Wishart
-from posterity.pursuit.learning.sharpness import PRIOR as SHARPNESS
+from posterity.pursuit.learning.readout import PRIOR as SHARPNESS
 
 Array = np.ndarray
 
@@ -51,7 +51,7 @@ def factor(
         features: of each record.
         y: the class of each.
         classes: how many there are.
-        sharpness: log likelihood, in nats, of each degree of sharpness (:mod:`.sharpness`).
+        sharpness: log likelihood, in nats, of each degree of sharpness (:func:`.readout.evidence`).
     """
     counts = np.bincount(y, minlength=classes).astype(np.float64)
     return Product(
