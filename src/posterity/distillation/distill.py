@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +13,9 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
-from posterity import checkpoint as checkpoints
 from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint, renamed
 from posterity.artifact import loaded
-from posterity.checkpoint import Checkpoint
+from posterity.checkpoint import Checkpoint, opened
 from posterity.distillation import online
 from posterity.distillation import student as students
 from posterity.distillation.inputs import Inputs, Perturbed, as_inputs
@@ -295,9 +294,19 @@ def _driven(
     run: Run, path: str | os.PathLike[str] | None, progress: ProgressCallback | None
 ) -> Distillation:
     """The run taken to its end, saved on the way; interrupted between two chunks only."""
-    parts = {} if path is None else _parts(run)
+    plan, constants = run.plan, run.constants
+    parts = {
+        "teacher": constants.teacher,
+        "inputs": constants.inputs,
+        "probe": constants.probe,
+        "student": (run.network, run.parameters),
+        "units": run.scaling,
+        "optimiser": (plan.optimiser, constants.learning_rate),
+        "settings": (plan.head, plan.batch_size, plan.reservoir, run.steps),
+        "key": (run.key, constants.key),
+    }
     with (
-        checkpoints.opened(path, "distill", parts) as kept,
+        opened(path, "distill", {} if path is None else digests(parts)) as kept,
         jax.enable_x64(False),
         deferred() as interrupts,
     ):
@@ -311,7 +320,7 @@ def _driven(
         with interrupts.rescued_by(save):
             while int(state.step) < run.steps:
                 interrupts.check()
-                moved = online.chunk(run.plan, run.constants, state, run.sizes(int(state.step)))
+                moved = online.chunk(plan, constants, state, run.sizes(int(state.step)))
                 # Together: an interrupt saves what was before. What diverged is not kept: the
                 # same call meets the same error again.
                 state, trace = moved, (*trace, _row(run, moved))
@@ -323,23 +332,6 @@ def _driven(
                     progress(Progress(step, run.steps, loss, gap, partial))
         interrupts.check()
         return _result(run, state, trace)
-
-
-def _parts(run: Run) -> dict[str, str]:
-    """Digests of what the run was set up from, by name."""
-    plan, constants = run.plan, run.constants
-    return digests(
-        {
-            "teacher": constants.teacher,
-            "inputs": constants.inputs,
-            "probe": constants.probe,
-            "student": (run.network, run.parameters),
-            "units": run.scaling,
-            "optimiser": (plan.optimiser, constants.learning_rate),
-            "settings": (plan.head, plan.batch_size, plan.reservoir, run.steps),
-            "key": (run.key, constants.key),
-        }
-    )
 
 
 def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...]]:
@@ -384,14 +376,28 @@ def _result(run: Run, state: State, trace: tuple[Row, ...]) -> Distillation:
     whole, halves = online.averages(state)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
     health = teacher.health(state.teacher)
-    reasons = (*health.reasons, *_reasons(gap, drift, run.tolerance))
+    reasons = list(health.reasons)
+    if not gap <= run.tolerance:
+        known = drift / 4 <= run.tolerance
+        reasons.append(
+            "the student is too small for its teacher, or had too few steps"
+            if known
+            else "the teacher's own average is not known better"
+        )
+    if drift == np.inf:
+        reasons.append("the teacher was not asked in both halves of the run: it had too few steps")
+    elif not drift <= 4 * run.tolerance:
+        reasons.append(
+            f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
+            "chains have not explored the posterior"
+        )
     y_shift, y_scale = state.scaling.y_shift, state.scaling.y_scale
     if y_shift is not None:
         y_shift, y_scale = (np.asarray(part, np.float64) for part in (y_shift, y_scale))
     scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
     return Distillation(
         student=students.finish(run.network, state.parameters, run.plan.head, scaling),
-        status=Status.of(gap, run.tolerance, reasons),
+        status=Status.of(gap, run.tolerance, tuple(reasons)),
         trace=trace,
         probe=run.constants.probe,
         teacher=Prediction.of(whole, run.plan.head.likelihood),
@@ -400,20 +406,3 @@ def _result(run: Run, state: State, trace: tuple[Row, ...]) -> Distillation:
         temperature=health.temperature,
         posterior=getattr(teacher, "posterior", None),
     )
-
-
-def _reasons(gap: float, drift: float, tolerance: float) -> Iterator[str]:
-    """The reasons not to rely on a student with this gap, of a teacher with this drift."""
-    if not gap <= tolerance:
-        yield (
-            "the student is too small for its teacher, or had too few steps"
-            if drift / 4 <= tolerance
-            else "the teacher's own average is not known better"
-        )
-    if drift == np.inf:
-        yield "the teacher was not asked in both halves of the run: it had too few steps"
-    elif not drift <= 4 * tolerance:
-        yield (
-            f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
-            "chains have not explored the posterior"
-        )

@@ -57,8 +57,8 @@ class Search:
     def sampled(self, parameters: Any, weights: Float[np.ndarray, " k"]) -> SampleCache:
         """The cache of a mixture, from nothing."""
         slots, used = len(weights), np.flatnonzero(weights > 0).tolist()
-        first = jax.tree.map(lambda leaf: leaf[0], parameters)
-        shape = jax.eval_shape(lambda own: self.form.draw(own, self.noise(0)[0]), first)
+        first, noise = jax.tree.map(lambda leaf: leaf[0], parameters), self.noise(0)[0]
+        shape = jax.eval_shape(lambda own: self.form.draw(own, noise), first)
         z = jax.tree.map(lambda leaf: np.zeros((slots, self.samples, *leaf.shape)), shape)
         nothing = np.zeros((slots, slots, self.samples))
         cache = SampleCache(z, nothing[0], nothing)
