@@ -21,7 +21,7 @@ from posterity.distillation import student as students
 from posterity.distillation.inputs import Inputs, Perturbed, as_inputs
 from posterity.distillation.online import Constants, Plan, State
 from posterity.distillation.sampling.noise import check_key
-from posterity.distillation.scaling import Scaling, real_numbers
+from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
 from posterity.distillation.teachers import Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
@@ -30,6 +30,7 @@ from posterity.families.layers import Layers
 from posterity.fingerprint import digests
 from posterity.interrupts import deferred
 from posterity.models import Model
+from posterity.models.data import real_numbers
 from posterity.networks.predictive import Prediction, divergence
 from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status

@@ -15,8 +15,8 @@ import numpy as np
 from posterity.arguments import POSITIVE
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.schedules import NONNEGATIVE
-from posterity.distillation.scaling import real_numbers
 from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.models.data import real_numbers
 
 SPREAD = 0.1
 """Noise on inputs, in standard deviations of their columns, unless told otherwise."""

@@ -15,6 +15,7 @@ from posterity.arrays.namespace import is_jax
 from posterity.arrays.typing import Float, Real
 from posterity.distillation.pytrees import leaves, rebuilt
 from posterity.errors import ParameterError, StructureError
+from posterity.models.data import real_numbers
 
 FAR = 3.0
 """Standard deviations between zero and the mean of a column from which on it is off."""
@@ -148,26 +149,3 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = np.where(constant, x[0], mean)
     scale = np.where(constant, np.maximum(1, np.abs(mean) / LARGE), scale)
     return np.where(off | constant, mean, 0), np.where(off | constant, scale, 1)
-
-
-def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
-    """The value as an array; with ``records`` its first axis counts them, and there is one.
-
-    Raises:
-        StructureError: for what are no real numbers, or no records.
-        ParameterError: for NaN or infinity.
-    """
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf" or (records and (array.ndim < 2 or not array.size)):
-        raise StructureError(
-            found=f"{what} of shape {array.shape} and type {array.dtype}",
-            expected="real numbers" + ", an axis of records before those of one" * records,
-            fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
-        )
-    if not np.isfinite(array).all():
-        raise ParameterError(
-            found=f"NaN or infinity among {what}",
-            expected="finite numbers",
-            fix="Impute missing values as for training, or leave their records out.",
-        )
-    return array

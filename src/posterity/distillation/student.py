@@ -18,9 +18,10 @@ from posterity.artifact.architecture import Architecture
 from posterity.distillation.heads import Head, shapes_of
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling.noise import generator
-from posterity.distillation.scaling import Scaling, real_numbers
+from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Layers
+from posterity.models.data import real_numbers
 from posterity.models.forward import Forward
 from posterity.networks.predictive import Prediction
 from posterity.notebook import html

@@ -32,6 +32,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.layers import Layers
 from posterity.families.network import Network
+from posterity.models.data import real_numbers
 from posterity.models.forward import outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 
@@ -351,7 +352,16 @@ def describe(
     """As :func:`predict`, with what is uncertain of it; arguments and errors as there."""
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.check(samples=samples)
-    x = _inputs(network, x)
+    x = real_numbers(x, "the inputs", records=False)
+    fits = isinstance(network, Network) and network.batch_shape == () and x.ndim > 0
+    if not fits or math.prod(x.shape[1:]) != network.layers.inputs:
+        raise StructureError(
+            found=f"inputs of shape {x.shape} for {network!r}",
+            expected="one network, and an axis of inputs before those of one input",
+            fix="Pass x[None] for a single input, network[0] for one of several networks, and "
+            "`.posterior` of a ledger or a fusion.",
+        )
+    x = np.asarray(x, np.float32).reshape(len(x), network.layers.inputs)
     check_outputs(network.layers, likelihood)
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
@@ -377,22 +387,3 @@ def describe(
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _expectations(layers: Layers, likelihood: str, weights: Any, x: Any) -> Expectations:
     return expectations_of(likelihood, jax.vmap(lambda z: outputs(layers, z, x))(weights))
-
-
-def _inputs(network: Network, x: Any) -> np.ndarray:
-    x = np.asarray(x)
-    fits = isinstance(network, Network) and network.batch_shape == () and x.ndim > 0
-    if not fits or int(np.prod(x.shape[1:])) != network.layers.inputs or x.dtype.kind not in "biuf":
-        raise StructureError(
-            found=f"inputs of shape {x.shape} for {network!r}",
-            expected="one network, and an axis of inputs before those of one input",
-            fix="Pass x[None] for a single input, network[0] for one of several networks, and "
-            "`.posterior` of a ledger or a fusion.",
-        )
-    if not np.isfinite(x).all():
-        raise ParameterError(
-            found="NaN or infinity among the inputs",
-            expected="finite numbers",
-            fix="Impute missing values as for training.",
-        )
-    return np.asarray(x, np.float32).reshape(len(x), network.layers.inputs)

@@ -90,12 +90,7 @@ class Joint(Target):
     ):
         COUNT.or_none().check(batch_size=batch_size)
         check_prior(prior)
-        model.check(data)
-        records = Records.of(data)
-        if not records.size:
-            raise StructureError(
-                found="no records", expected="one at least", fix="Pass the data of the posterior."
-            )
+        records = Records.of_model(model, data)
         if batch_size is not None and model.joint:
             raise UsageError(
                 found=f"batch_size={batch_size} for a model whose records tell of each other",

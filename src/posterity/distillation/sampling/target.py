@@ -253,12 +253,7 @@ def target(
     """
     COUNT.check(batch_size=batch_size)
     check_prior(prior)
-    model.check(data)
-    records = Records.of(data)
-    if not records.size:
-        raise StructureError(
-            found="no records", expected="one at least", fix="Pass the data of the posterior."
-        )
+    records = Records.of_model(model, data)
     data = jax.tree.map(_single, records.data)
     count = records.size
     batch_size = count if model.joint else min(batch_size, count)

@@ -19,8 +19,10 @@ import numpy as np
 from jaxtyping import Float
 
 from posterity.arguments import COUNT, NATURAL, Constraint
-from posterity.errors import ParameterError, ScaleWarning, StructureError, UsageError
-from posterity.models.data import off_scale
+from posterity.arrays.tree import leaves
+from posterity.artifact.architecture import Architecture
+from posterity.errors import ScaleWarning, StructureError, UsageError
+from posterity.models.data import off_scale, real_numbers
 
 Array = np.ndarray
 
@@ -59,29 +61,26 @@ class Features(abc.ABC):
             ParameterError: for inputs or features that are not finite.
         """
         x = self.checked(x)
-        found = np.asarray(self.of(x), np.float64)
-        if found.shape != (len(x), self.size):
+        features = np.asarray(self.of(x), np.float64)
+        if features.shape != (len(x), self.size):
             raise StructureError(
-                found=f"features of shape {found.shape} for {len(x)} inputs",
+                found=f"features of shape {features.shape} for {len(x)} inputs",
                 expected=f"shape {(len(x), self.size)}",
                 fix="A function of features takes a batch, and gives a row an input.",
             )
-        _check_finite(found, "features")
-        return found
+        return real_numbers(features, "the features", records=False)
 
     def checked(self, x: Any) -> Array:
         """The inputs as an array; errors as of a call."""
-        x = np.asarray(x)
-        wrong = self.shape is not None and x.shape[1:] != self.shape
-        if x.dtype.kind not in "biuf" or x.ndim < 1 or wrong:
+        x = real_numbers(x, "the inputs", records=False)
+        if x.ndim < 1 or self.shape not in (None, x.shape[1:]):
             raise StructureError(
-                found=f"inputs of shape {x.shape} and type {x.dtype}",
-                expected="numbers of shape (n, ...)"
+                found=f"inputs of shape {x.shape}",
+                expected="(n, ...)"
                 if self.shape is None
-                else f"numbers of shape {('n', *self.shape)}, as the first task had",
+                else f"{('n', *self.shape)}, as the first task had",
                 fix="Pass x[None] for a single input; every task and site has the same columns.",
             )
-        _check_finite(x, "inputs")
         return x
 
     def warn_of_scale(self, x: Array) -> None:
@@ -212,26 +211,21 @@ class OwnFeatures(Features):
     @property
     def digest(self) -> str:
         """Of the name and, of an architecture, of its options and parameters."""
-        from posterity.artifact.architecture import Architecture
-
-        if isinstance(self.function, Architecture):
-            from posterity.arrays.tree import leaves
-
-            given = self.function
-            arrays = [np.asarray(leaf).tobytes().hex() for leaf in leaves(dict(given.parameters))]
-            own: Any = (self.name, given.name, sorted(given.options.items()), arrays)
-            return digest_of("architecture", own)
+        own = self.function
+        if isinstance(own, Architecture):
+            arrays = [np.asarray(leaf).tobytes().hex() for leaf in leaves(dict(own.parameters))]
+            return digest_of(
+                "architecture", (self.name, own.name, sorted(own.options.items()), arrays)
+            )
         return digest_of("own", (self.name, self.size))
 
     @functools.cached_property
     def _call(self) -> Callable[[Array], Any]:
-        from posterity.artifact.architecture import Architecture
-
-        given = self.function
-        return given.build() if isinstance(given, Architecture) else given
+        own = self.function
+        return own.build() if isinstance(own, Architecture) else own
 
     def of(self, x: Array) -> Float[Array, "n size"]:
-        """What the function says."""
+        """The values of the function."""
         parts = [np.asarray(self._call(x[at : at + ROWS])) for at in range(0, max(len(x), 1), ROWS)]
         return np.concatenate(parts)
 
@@ -273,14 +267,3 @@ def _units(inputs: int, width: int, seed: int) -> tuple[Array, Array]:
 def digest_of(kind: str, values: Any) -> str:
     """Of a kind of features and its options."""
     return hashlib.sha256(repr((kind, values)).encode()).hexdigest()
-
-
-def _check_finite(values: Array, what: str) -> None:
-    finite = np.isfinite(values) if values.dtype.kind == "f" else np.True_
-    if not np.all(finite):
-        at = [int(i) for i in np.argwhere(~finite)[0]]
-        raise ParameterError(
-            found=f"{values[tuple(at)]} among the {what}, at {at}",
-            expected="finite numbers",
-            fix="Impute missing values, in the same way at all sites, or leave the records out.",
-        )
