@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from posterity.errors import ParameterError, StructureError
 
@@ -126,7 +125,7 @@ LARGE, SMALL = 10.0, 1e-2
 all are."""
 
 
-def real_numbers(value: ArrayLike, what: str, *, records: bool = True) -> np.ndarray:
+def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
     """The value as an array; with ``records`` its first axis counts them, and there is one.
 
     Raises:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.arrays.typing import Real
 from posterity.families.layers import Conv, Layer, Layers
@@ -46,7 +46,14 @@ class Bound(eqx.Module):
     scales: Scales | None
 
     def __call__(
-        self, own: Parameters, prior: Any, x: Any, y: Any, count: Any, *, key: Any
+        self,
+        own: Parameters,
+        prior: PyTree,
+        x: Any,
+        y: Any,
+        count: Any,
+        *,
+        key: Any,
     ) -> Float[Real, ""]:
         """From a minibatch, in nats a record; ``prior`` is mean and log deviation by layer."""
         mean = own["mean"]
@@ -57,7 +64,7 @@ class Bound(eqx.Module):
         fit = log_likelihood(out, y, self.likelihood, self.noise_variance).mean()
         return fit - self.temperature * self.divergence(own, prior) / count
 
-    def divergence(self, own: Parameters, prior: Any) -> Float[Real, ""]:
+    def divergence(self, own: Parameters, prior: PyTree) -> Float[Real, ""]:
         """``KL(q | prior)`` in nats, in closed form; of scales by quadrature."""
         parts = jax.tree.map(_kl, own["mean"], own["log_deviation"], *prior)
         total = sum(jax.tree.leaves(parts))
@@ -68,7 +75,7 @@ class Bound(eqx.Module):
                 total += sum(scale_kl(s, known) for s in own["layer_scale"])
         return total
 
-    def _scales(self, own: Parameters, records: int, key: Any) -> list[Any]:
+    def _scales(self, own: Parameters, records: int, key: jax.Array) -> list[Any]:
         """Scales of the hidden units, drawn for each record."""
         assert self.scales is not None
         drawn = []
@@ -87,12 +94,12 @@ def regularised(log_scale: Any, slab: Any) -> Any:
     return slab * jnp.exp(-0.5 * jnp.logaddexp(0.0, 2 * (jnp.log(slab) - log_scale)))
 
 
-def _draw(law: Any, shape: tuple[int, ...], key: Any) -> Any:
+def _draw(law: PyTree, shape: tuple[int, ...], key: jax.Array) -> Any:
     noise = jax.random.normal(key, shape, law["mean"].dtype)
     return law["mean"] + jnp.exp(law["log_deviation"]) * noise
 
 
-def _kl(mean: Any, log_deviation: Any, at: Any, log_prior: Any) -> Any:
+def _kl(mean: PyTree, log_deviation: Any, at: PyTree, log_prior: Any) -> Any:
     """Between Gaussians, summed; centred."""
     spread = jnp.exp(2 * (log_deviation - log_prior))
     distance = ((mean - at) * jnp.exp(-log_prior)) ** 2
@@ -103,7 +110,7 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
-def scale_kl(law: Any, scale: Any) -> Any:
+def scale_kl(law: PyTree, scale: PyTree) -> Any:
     """``KL`` of log-normal scales to a half-Cauchy, summed, in nats; over 20 nodes.
 
     Of the logarithm ``s`` the half-Cauchy has the density ``2/π e^u / (1 + e^(2u))``, with ``u``
@@ -148,7 +155,7 @@ def noisy_outputs(
 
 
 def _drawn(
-    layer: Layer, mean: Any, deviation: Any, x: Float[Real, "n ..."], key: jax.Array
+    layer: Layer, mean: PyTree, deviation: PyTree, x: Float[Real, "n ..."], key: jax.Array
 ) -> Float[Real, "n ..."]:
     x = x.reshape(len(x), layer.inputs)
     centre = x @ mean["kernel"]
@@ -159,7 +166,7 @@ def _drawn(
 
 
 def _flipped(
-    layer: Conv, mean: Any, deviation: Any, x: Float[Real, "n ..."], key: jax.Array
+    layer: Conv, mean: PyTree, deviation: PyTree, x: Float[Real, "n ..."], key: jax.Array
 ) -> Float[Real, "n ..."]:
     keys = jax.random.split(key, 3)
     seen = layer.patches(x)
@@ -179,7 +186,7 @@ def _flipped(
 # --- before and after ----------------------------------------------------------------------------
 
 
-def started(bound: Bound, start: Network | None, *, key: Any) -> Parameters:
+def started(bound: Bound, start: Network | None, *, key: jax.Array) -> Parameters:
     """Parameters to train from: those of ``start``, else means scattered and deviations small.
 
     Means of a layer have two over the inputs of a unit for a variance, which keeps activations
@@ -224,7 +231,7 @@ def _with_scales(prior: Scales, layers: Layers, own: Parameters, count: int) -> 
     return parameters
 
 
-def _law(mean: Any) -> dict[str, np.ndarray]:
+def _law(mean: PyTree) -> dict[str, np.ndarray]:
     mean = _single(mean)
     return {"mean": mean, "log_deviation": np.full_like(mean, np.log(0.1))}
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
@@ -64,7 +64,7 @@ def with_component(search: Search, state: State) -> State | Refusal:
     pairs = [(place, lam) for place in range(len(candidates)) for lam in values]
     for number_of_pair, (place, lam) in enumerate(pairs):
         pair_key = jax.random.fold_in(key, number_of_pair)
-        own, used = _searched(search, candidates[place].parameters, ratio, lam, pair_key)
+        own, used = _searched(search, candidates[place], ratio, lam, pair_key)
         evaluations += used
         result = _candidate(search, state, slot, own, lam)
         if isinstance(result, Refusal):
@@ -154,8 +154,8 @@ def _climbed(
 
 
 def _starts(
-    search: Search, base: Any, ratio: Ratio, points: starts.Scouted, key: jax.Array
-) -> tuple[list[starts.Start], int]:
+    search: Search, base: PyTree, ratio: Ratio, points: starts.Scouted, key: jax.Array
+) -> tuple[list[PyTree], int]:
     """Where components begin, and the gradients that it took to find out."""
     rng, form = starts.generator(key), search.form
     if not form.smooth:
@@ -166,12 +166,12 @@ def _starts(
     tops, used = starts.tops(form, search.target, base, ratio, points, places)
     if not ratio.begun:
         # The base itself, too; but where there is room for one alone, a peak.
-        tops = [*tops[: max(search.finalists - 1, 1)], starts.Start(base, -np.inf)]
+        tops = [*tops[: max(search.finalists - 1, 1)], base]
     return tops[: search.finalists], used
 
 
 def _searched(
-    search: Search, own: Any, ratio: Ratio, lam: float, key: jax.Array
+    search: Search, own: PyTree, ratio: Ratio, lam: float, key: jax.Array
 ) -> tuple[Any, int]:
     """The parameters where the component step ends, and the gradients that it took."""
     form, zero, count = search.form, np.zeros(search.form.moves), 0
@@ -192,7 +192,7 @@ def _searched(
 
 
 def _candidate(
-    search: Search, state: State, slot: int, own: Any, lam: float
+    search: Search, state: State, slot: int, own: PyTree, lam: float
 ) -> _Candidate | Refusal:
     """A component and what it does to the ELBO, or why it is none."""
     if reason := _degenerate(search, own):
@@ -219,7 +219,7 @@ def _candidate(
     return _Candidate(parameters, cache, weights, state.gain(cache, weights), lam)
 
 
-def _degenerate(search: Search, own: Any) -> str:
+def _degenerate(search: Search, own: PyTree) -> str:
     """Why parameters are no component; nothing where they are one."""
     form = search.form
     if not _finite(own):
@@ -256,9 +256,9 @@ def _refined(search: Search, state: State, slot: int, best: _Candidate) -> tuple
     return (refined if better else best), end.evaluations  # type: ignore[return-value]
 
 
-def _with_slot(parameters: Any, slot: int, own: Any) -> Any:
+def _with_slot(parameters: PyTree, slot: int, own: PyTree) -> Any:
     return jax.tree.map(lambda rows, new: with_row(rows, slot, np.asarray(new)), parameters, own)
 
 
-def _finite(parameters: Any) -> bool:
+def _finite(parameters: PyTree) -> bool:
     return all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(parameters))

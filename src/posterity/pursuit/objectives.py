@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from posterity.families.free_forms import FreeForm
 from posterity.pursuit.target import Target
@@ -33,7 +33,7 @@ class Components(NamedTuple):
     """Normalised; minus infinity where a slot is empty."""
 
 
-def log_mixture(form: FreeForm, q: Components, z: Any) -> Float[jax.Array, ""]:
+def log_mixture(form: FreeForm, q: Components, z: PyTree) -> Float[jax.Array, ""]:
     """``log q(z)``."""
     logs = jax.vmap(lambda own: form.log_prob(own, z))(q.parameters)
     return jax.nn.logsumexp(logs + q.log_weights)
@@ -52,7 +52,9 @@ class Ratio(NamedTuple):
     begun: Float[Any, ""]
     """1, or 0 while there is no mixture yet: the ratio is ``log L``."""
 
-    def __call__(self, form: FreeForm, log_l: Float[jax.Array, ""], z: Any) -> Float[jax.Array, ""]:
+    def __call__(
+        self, form: FreeForm, log_l: Float[jax.Array, ""], z: PyTree
+    ) -> Float[jax.Array, ""]:
         """At one event, whose ``log L`` is known."""
         mixed = jnp.logaddexp(log_mixture(form, self.q, z), self.floor)
         return log_l - self.begun * mixed
@@ -61,10 +63,10 @@ class Ratio(NamedTuple):
 def component(
     form: FreeForm,
     v: Float[jax.Array, " p"],
-    noise: Any,
+    noise: PyTree,
     key: jax.Array | None,
     target: Target,
-    start: Any,
+    start: PyTree,
     ratio: Ratio,
     lam: Float[Any, ""],
 ) -> Float[jax.Array, ""]:
@@ -75,7 +77,7 @@ def component(
     """
     own = form.move(start, v)
 
-    def one(noise: Any) -> Any:
+    def one(noise: PyTree) -> Any:
         z = form.draw(own, noise)
         return ratio(form, target.estimate(z, key), z)
 
@@ -85,7 +87,7 @@ def component(
 def joint(
     form: FreeForm,
     moves: Float[jax.Array, "k p1"],
-    noise: Any,
+    noise: PyTree,
     key: jax.Array | None,
     target: Target,
     start: Components,
@@ -107,7 +109,7 @@ def joint(
     if key is not None:
         q = jax.lax.stop_gradient(q)
 
-    def one(own: Any, noise: Any) -> Any:
+    def one(own: PyTree, noise: PyTree) -> Any:
         z = form.draw(own, noise)
         return target.estimate(z, key) - log_mixture(form, q, z)
 
@@ -118,7 +120,12 @@ def joint(
 
 
 def height(
-    form: FreeForm, v: Float[jax.Array, " d"], target: Target, at: Any, unit: Any, ratio: Ratio
+    form: FreeForm,
+    v: Float[jax.Array, " d"],
+    target: Target,
+    at: PyTree,
+    unit: PyTree,
+    ratio: Ratio,
 ) -> Float[jax.Array, ""]:
     """The ratio at an event ``at + unit * v``, where ``at`` and ``unit`` are shaped as events."""
     z = event_of(at, unit, v)
@@ -127,13 +134,13 @@ def height(
 
 @jax.jit
 def curvature(
-    v: Float[jax.Array, " d"], target: Target, at: Any, unit: Any
+    v: Float[jax.Array, " d"], target: Target, at: PyTree, unit: Any
 ) -> Float[jax.Array, "d d"]:
     """Minus the Hessian of ``log L`` in ``v``, at the event ``at + unit * v``."""
     return -jax.hessian(lambda v: target.log_density(event_of(at, unit, v)))(v)
 
 
-def event_of(at: Any, unit: Any, v: Any) -> Any:
+def event_of(at: PyTree, unit: PyTree, v: Any) -> Any:
     """``at + unit * v``: trees shaped as events, and ``v`` (d,) in the order of their leaves."""
     leaves, structure = jax.tree.flatten(at)
     ends, made = 0, []
@@ -148,14 +155,14 @@ def event_of(at: Any, unit: Any, v: Any) -> Any:
 
 
 @compiled
-def draws(form: FreeForm, target: Target, own: Any, noise: Any) -> tuple[Any, Any]:
+def draws(form: FreeForm, target: Target, own: PyTree, noise: PyTree) -> tuple[Any, Any]:
     """Events (n, ...) of one component, and ``log L`` there (n,), some at a time."""
     z = jax.vmap(lambda noise: form.draw(own, noise))(noise)
     return z, jax.lax.map(target.log_density, z, batch_size=TOGETHER)
 
 
 @compiled
-def densities(form: FreeForm, parameters: Any, z: Any) -> Float[jax.Array, "k n"]:
+def densities(form: FreeForm, parameters: PyTree, z: PyTree) -> Float[jax.Array, "k n"]:
     """``log h_k`` of all components at events (n, ...)."""
     at = lambda own: jax.vmap(lambda z: form.log_prob(own, z))(z)
     return jax.vmap(at)(parameters)
@@ -165,9 +172,9 @@ def densities(form: FreeForm, parameters: Any, z: Any) -> Float[jax.Array, "k n"
 def scouted(
     form: FreeForm,
     target: Target,
-    parameters: Any,
+    parameters: PyTree,
     labels: Int[Any, " n"],
-    noise: Any,
+    noise: PyTree,
     ratio: Ratio,
 ) -> tuple[Any, Float[jax.Array, " n"]]:
     """Events (n, ...) of the components (K,) that labels name, and ``log L/q_t`` there."""
@@ -181,12 +188,12 @@ def scouted(
 
 
 @compiled
-def moved(form: FreeForm, parameters: Any, v: Float[Any, " p"]) -> Any:
+def moved(form: FreeForm, parameters: PyTree, v: Float[Any, " p"]) -> Any:
     """The parameters of one component moved."""
     return form.move(parameters, v)
 
 
 @compiled
-def middle(form: FreeForm, parameters: Any) -> Any:
+def middle(form: FreeForm, parameters: PyTree) -> Any:
     """The event that no noise becomes."""
     return form.draw(parameters, jnp.zeros(form.noise_size))

@@ -34,13 +34,13 @@ class Optimum(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _value_and_slope(objective: Any, form: Any, v: Any, arguments: Any) -> tuple[Any, Any]:
+def _value_and_slope(objective: Any, form: FreeForm, v: Any, arguments: Any) -> tuple[Any, Any]:
     return jax.value_and_grad(objective, argnums=1)(form, v, *arguments)
 
 
 def maximised(
     objective: Objective,
-    form: Any,
+    form: FreeForm,
     v: Float[np.ndarray, "..."],
     arguments: tuple[Any, ...],
     *,
@@ -75,7 +75,13 @@ class _Adam(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _chunk(
-    objective: Any, form: Any, arguments: Any, state: _Adam, begin: Any, total: Any, key: jax.Array
+    objective: Any,
+    form: FreeForm,
+    arguments: Any,
+    state: _Adam,
+    begin: Any,
+    total: Any,
+    key: jax.Array,
 ) -> _Adam:
     """Some steps uphill in ``objective(form, v, noise, key, *arguments)``."""
 

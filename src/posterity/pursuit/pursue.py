@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, POSITIVE, Constraint, at_least, one_of, renamed
 from posterity.artifact import loaded
@@ -62,7 +63,7 @@ RANK = 4
 )
 def pursue(
     target: Any,
-    base: Any,
+    base: PyTree,
     *,
     components: int = 8,
     key: jax.Array | None = None,
@@ -170,7 +171,7 @@ def pursue(
             return _driven(search, state, components, tolerance, kept, progress)
 
 
-def _base(base: Any, target: Target) -> Distribution:
+def _base(base: PyTree, target: Target) -> Distribution:
     """A law as it is; by its kind, one over the unconstrained numbers of the target's prior."""
     if not KINDS.allows(base):
         law = loaded(base)
@@ -206,7 +207,7 @@ def _base(base: Any, target: Target) -> Distribution:
 # --- where a pursuit begins ----------------------------------------------------------------------
 
 
-def _parts(search: Search, start: Any, checkpoint: Any) -> dict[str, str]:
+def _parts(search: Search, start: PyTree, checkpoint: Any) -> dict[str, str]:
     """Digests of what a pursuit is set up from."""
     if checkpoint is None:
         return {}
@@ -223,7 +224,7 @@ def _parts(search: Search, start: Any, checkpoint: Any) -> dict[str, str]:
     )
 
 
-def _initial(search: Search, kept: Checkpoint, start: Any, count: int) -> State:
+def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> State:
     """The state that is kept in a file; or that of a mixture to begin with, or of none."""
     base = search.form.parameters(search.base)
     empty = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
@@ -262,7 +263,7 @@ def _initial(search: Search, kept: Checkpoint, start: Any, count: int) -> State:
     )
 
 
-def _of_mixture(search: Search, start: Any) -> tuple[Any, np.ndarray]:
+def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
     """Parameters and weights of a mixture of components of the base's kind."""
     law = start.components if getattr(start, "is_mixture", False) else None
     if type(law) is type(search.origin):

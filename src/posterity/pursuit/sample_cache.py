@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.families.free_forms import FreeForm
 from posterity.pursuit import objectives
@@ -80,10 +80,10 @@ class SampleCache:
         self,
         form: FreeForm,
         target: Target,
-        parameters: Any,
+        parameters: PyTree,
         slot: int,
         used: list[int],
-        noise: Any,
+        noise: PyTree,
     ) -> "SampleCache":
         """With new draws of one slot, where all components (K,) have these parameters.
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.families import Distribution, Mixture, Transformed
 from posterity.families.free_forms import FreeForm
@@ -54,7 +54,7 @@ class Search:
         key = jax.random.fold_in(jax.random.fold_in(self.key, 1), slot)
         return fixed_noise(self.form, key, self.samples)
 
-    def sampled(self, parameters: Any, weights: Float[np.ndarray, " k"]) -> SampleCache:
+    def sampled(self, parameters: PyTree, weights: Float[np.ndarray, " k"]) -> SampleCache:
         """The cache of a mixture, from nothing."""
         slots, used = len(weights), np.flatnonzero(weights > 0).tolist()
         first, noise = jax.tree.map(lambda leaf: leaf[0], parameters), self.noise(0)[0]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from posterity.families import Distribution
 from posterity.families.free_forms import FreeForm
@@ -43,14 +43,6 @@ class Scouted(NamedTuple):
     log_ratios: Float[np.ndarray, " n"]
 
 
-class Start(NamedTuple):
-    """Parameters to begin with."""
-
-    parameters: Any
-    score: float
-    """Nats: about the logarithm of the mass of ``L/q_t`` there."""
-
-
 def generator(key: jax.Array) -> np.random.Generator:
     """NumPy's random numbers from a key of JAX."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
@@ -63,7 +55,9 @@ def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
     return generator(key).standard_normal((number, form.noise_size))
 
 
-def scouted(form: FreeForm, target: Target, base: Any, ratio: Ratio, *, key: jax.Array) -> Scouted:
+def scouted(
+    form: FreeForm, target: Target, base: PyTree, ratio: Ratio, *, key: jax.Array
+) -> Scouted:
     """Events over the base and, where components can be placed, about those of the mixture."""
     noise, count = fixed_noise(form, key, 2 * SCOUTS), len(ratio.q.log_weights)
     labels = np.full(2 * SCOUTS, count)
@@ -94,9 +88,9 @@ def promising(points: Scouted, number: int, rng: np.random.Generator) -> Int[np.
 
 
 def tops(
-    form: FreeForm, target: Target, base: Any, ratio: Ratio, points: Scouted, places: Any
-) -> tuple[list[Start], int]:
-    """From points to peaks, the best first and each once; and the gradients that it took."""
+    form: FreeForm, target: Target, base: PyTree, ratio: Ratio, points: Scouted, places: Any
+) -> tuple[list[PyTree], int]:
+    """Parameters about the peaks near points, the best first; and the gradients that it took."""
     unit = form.deviation(base)
     flat_unit, ends = _flat(unit), []
     for place in places:
@@ -105,8 +99,7 @@ def tops(
             objectives.height, form, np.zeros_like(flat_unit), (target, at, unit, ratio), most=CLIMB
         )
         ends.append((at, end))
-    starts: list[Start] = []
-    middles: list[tuple[np.ndarray, np.ndarray]] = []
+    starts: list[tuple[float, Any, np.ndarray, np.ndarray]] = []
     for at, end in sorted(ends, key=lambda pair: -pair[1].value):
         if not np.isfinite(end.value):
             continue
@@ -115,25 +108,22 @@ def tops(
         if len(top) <= DENSE:
             hessian = np.asarray(objectives.curvature(end.v, target, at, unit))
         parameters, deviation = _placed(form, at, unit, end.v, hessian)
-        if any(
+        if not any(
             (np.abs(top - other) < APART * np.minimum(deviation, own)).all()
-            for other, own in middles
+            for _, _, other, own in starts
         ):
-            continue
-        middles.append((top, deviation))
-        starts.append(Start(parameters, float(end.value + np.log(deviation / flat_unit).sum())))
-    starts.sort(key=lambda start: -start.score)
-    return starts, sum(end.evaluations for _, end in ends)
+            # About the logarithm of the mass of L/q_t there.
+            score = float(end.value + np.log(deviation / flat_unit).sum())
+            starts.append((score, parameters, top, deviation))
+    starts.sort(key=lambda start: -start[0])
+    return [start[1] for start in starts], sum(end.evaluations for _, end in ends)
 
 
-def scattered(form: FreeForm, base: Any, points: Scouted, places: Any) -> list[Start]:
+def scattered(form: FreeForm, base: PyTree, points: Scouted, places: Any) -> list[PyTree]:
     """Narrow components about points, where a climb would take too long."""
     deviation = jax.tree.map(lambda leaf: NARROW * leaf, form.deviation(base))
     pick = lambda place: jax.tree.map(lambda leaf: leaf[place], points.z)
-    return [
-        Start(form.place(pick(place), deviation), float(points.log_ratios[place]))
-        for place in places
-    ]
+    return [form.place(pick(place), deviation) for place in places]
 
 
 def _flat(event: Any) -> Float[np.ndarray, " d"]:
@@ -142,7 +132,7 @@ def _flat(event: Any) -> Float[np.ndarray, " d"]:
 
 
 def _placed(
-    form: FreeForm, at: Any, unit: Any, v: np.ndarray, hessian: np.ndarray | None
+    form: FreeForm, at: PyTree, unit: PyTree, v: np.ndarray, hessian: np.ndarray | None
 ) -> tuple[Any, Float[np.ndarray, " d"]]:
     """Parameters about the event ``at + unit * v``, and the deviations there."""
     top, nothing = objectives.event_of(at, unit, v), jax.tree.map(np.zeros_like, unit)
@@ -159,7 +149,7 @@ def _placed(
 
 def matched(
     form: FreeForm, base: Distribution, points: Scouted, number: int, rng: np.random.Generator
-) -> list[Start]:
+) -> list[PyTree]:
     """Members whose moments are those of points, weighted by the tempered ratio there.
 
     For families whose members cannot be placed about a point. Each start sees half of the points.
@@ -179,5 +169,5 @@ def matched(
         moments = (1 - NARROW) * (weights @ statistics)
         law = base.with_mean_parameters(moments + NARROW * base.mean_parameters)  # type: ignore
         if np.all(law.is_proper()):
-            starts.append(Start(form.parameters(law), float(np.max(logs))))
-    return starts or [Start(form.parameters(base), 0.0)]
+            starts.append(form.parameters(law))
+    return starts or [form.parameters(base)]

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT, renamed
 from posterity.checks import check_prior
@@ -28,10 +28,10 @@ class Target(eqx.Module):
         return None
 
     @abc.abstractmethod
-    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+    def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
         """``log L(z)`` of one event; traced."""
 
-    def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
         """The same from a minibatch, without bias; traced. Without a key, from all records."""
         del key
         return self.log_density(z)
@@ -42,7 +42,7 @@ class Function(Target):
 
     function: Callable[[Any], Any] = eqx.field(static=True)
 
-    def log_density(self, z: Any) -> Any:
+    def log_density(self, z: PyTree) -> Any:
         """What the function says.
 
         Raises:
@@ -107,11 +107,11 @@ class Joint(Target):
         """How many there are, where minibatches are asked for."""
         return None if self.batch_size is None else self.data.size
 
-    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+    def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
         """With all records."""
         return self.prior.log_prob(z) + self.model.total(z, self.data)
 
-    def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
         """With records drawn with replacement, which stand for all."""
         if self.batch_size is None or key is None:
             return self.log_density(z)
@@ -133,11 +133,11 @@ class Free(Target):
         """The other's."""
         return self.inner.records
 
-    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+    def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
         """The log density with the volume that the coordinates take."""
         return self.estimate(z, None)
 
-    def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
         """The same from a minibatch."""
         bijection = Bijection(self.supports.tree)
         u = bijection.unravel(z)
@@ -161,7 +161,7 @@ def as_target(target: Any) -> Target:
     )
 
 
-def check_at(target: Target, z: Any, base: Any) -> None:
+def check_at(target: Target, z: PyTree, base: PyTree) -> None:
     """Raise a clear error unless the log density can be had at an event ``z``.
 
     Raises:

@@ -158,7 +158,7 @@ class Langevin(Teacher):
     def __init__(
         self,
         model: Model,
-        prior: Any,
+        prior: PyTree,
         data: PyTree,
         *,
         kernel: Any = None,
@@ -184,7 +184,7 @@ class Langevin(Teacher):
         )
 
     def head(self, x: Array) -> Head:
-        """As the model predicts."""
+        """The head of how the model predicts."""
         own = self.target
         at = own.start(1, key=jax.random.key(0))
         z = jax.eval_shape(lambda at: jax.tree.map(lambda leaf: leaf[0], own.constrained(at)), at)
@@ -192,11 +192,11 @@ class Langevin(Teacher):
 
     @property
     def layers(self) -> Layers | None:
-        """Those of the network, if it has any."""
+        """The layers of the network, if the model is one."""
         return getattr(self.target.model, "layers", None)
 
     def inputs(self) -> Any:
-        """Those of the data."""
+        """The inputs of the data."""
         data = self.target.data
         return data[0] if isinstance(data, tuple) and len(data) == 2 else None
 
@@ -211,11 +211,16 @@ class Langevin(Teacher):
         first, second, third, last = jax.random.split(key, 4)
         with jax.enable_x64(False):
             positions = self.target.start(self.chains, key=first)
-            if isinstance(self.target, WeightsTarget):
-                positions = tuning.climb(
-                    self.target, positions, self.chains, self.climb, key=second
-                )
-            scale, size = self._scale(positions, key=third)
+            own, sought = self.target, self.kernel.step_size is None
+            weights = isinstance(own, WeightsTarget)
+            if weights:
+                positions = tuning.climb(own, positions, self.chains, self.climb, key=second)
+            scale, size = None, None
+            if sought or self.scaled:
+                scaled = self.scaled and weights
+                scale, best = tuning.tuned(own, positions, self.chains, scaled=scaled, key=third)
+                if sought:  # the size that was to be found is in the scale
+                    size, scale = best, jax.tree.map(lambda leaf: best * leaf, scale)
             state = self._counted(self._kernel.init(positions, scale))
             draws, steps = max(CHUNK // self.thin, 1), self.burn_in
             if steps is None:
@@ -234,21 +239,10 @@ class Langevin(Teacher):
             if self.scaled and isinstance(self.target, WeightsTarget):
                 scale = jax.tree.map(narrow, at)
             elif self.scaled or self.kernel.step_size is None:
-                scale = _ones(at)
+                scale = jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), at)
             return self._counted(self._kernel.init(at, scale))
 
         return jax.eval_shape(started, self.target.start(self.chains, key=jax.random.key(0)))
-
-    def _scale(self, positions: PyTree, *, key: jax.Array) -> tuple[Any, float | None]:
-        """What multiplies the step size, with the size in it where that was to be found."""
-        sought = self.kernel.step_size is None
-        if not (sought or self.scaled):
-            return None, None
-        scaled = self.scaled and isinstance(self.target, WeightsTarget)
-        tuned = tuning.tuned(self.target, positions, self.chains, scaled=scaled, key=key)
-        size = tuned.size if sought else 1.0
-        scale = _ones(positions) if tuned.scale is None else tuned.scale
-        return jax.tree.map(lambda leaf: size * leaf, scale), tuned.size if sought else None
 
     @property
     def _kernel(self) -> Kernel:
@@ -263,7 +257,7 @@ class Langevin(Teacher):
         return State(kernel, BatchMeans.empty(shape), jnp.zeros(self.chains, jnp.float32))
 
     def advance(self, state: State, *, key: jax.Array) -> State:
-        """As many steps as lead to the next draw."""
+        """The state after the steps that lead to the next draw."""
         number = lambda state, place: (self._step(state, jax.random.fold_in(key, place)), None)
         if self.thin > 1:
             state, _ = jax.lax.scan(number, state, jnp.arange(self.thin - 1))
@@ -289,7 +283,7 @@ class Langevin(Teacher):
         return state.kernel.position
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
-        """Of each chain."""
+        """The outputs of each chain's model."""
         return self.target.outputs(draws, x)
 
     def check(self, state: State) -> None:
@@ -300,8 +294,7 @@ class Langevin(Teacher):
         """
         finite = np.isfinite(np.asarray(state.level))
         for leaf in jax.tree.leaves(state.kernel.position):
-            others = [axis for axis in range(leaf.ndim) if axis != self.target.axis % leaf.ndim]
-            finite &= np.asarray(jnp.isfinite(leaf).all(others))
+            finite &= np.asarray(jnp.isfinite(leaf).all(self.target.others(leaf)))
         if not finite.all():
             raise ParameterError(
                 found=f"{(~finite).sum()} of {self.chains} chains that diverged (the first is "
@@ -386,11 +379,6 @@ class Langevin(Teacher):
         stack = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         stack = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stack)
         return Draws(self.target.model, stack, x=self.inputs())
-
-
-def _ones(tree: PyTree) -> Any:
-    """A one for each leaf, with as many axes."""
-    return jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), tree)
 
 
 @functools.partial(jax.jit, static_argnums=2)

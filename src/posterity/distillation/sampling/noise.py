@@ -155,7 +155,7 @@ def generator(key: jax.Array) -> np.random.Generator:
     return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
 
 
-def check_key(key: Any) -> None:
+def check_key(key: jax.Array) -> None:
     """Raise a UsageError unless it is a typed key."""
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise UsageError(

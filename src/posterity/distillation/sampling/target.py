@@ -99,6 +99,10 @@ class Target(eqx.Module):
         gradient, values = jax.grad(total, has_aux=True)(positions)
         return values, gradient
 
+    def others(self, leaf: Any) -> list[int]:
+        """All axes of an array but that of the chains."""
+        return [axis for axis in range(leaf.ndim) if axis != self.axis % leaf.ndim]
+
     @abc.abstractmethod
     def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Configurational temperatures of groups of coordinates, of each chain: ``-z · ∇ log p(z)``
@@ -133,16 +137,12 @@ class WeightsTarget(Target):
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
         """The log density of independent Gaussians."""
 
-        def one(at: PyTree, mean: Any, precision: Any) -> Any:
+        def one(at: PyTree, mean: PyTree, precision: Any) -> Any:
             mean, precision = (jnp.expand_dims(leaf, self.axis) for leaf in (mean, precision))
             value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
-            return value.sum(self._others(at)) / 2
+            return value.sum(self.others(at)) / 2
 
         return sum(jax.tree.leaves(jax.tree.map(one, positions, *self.prior)))  # pyright: ignore
-
-    def _others(self, leaf: jax.Array) -> list[int]:
-        """All axes but that of the chains."""
-        return [axis for axis in range(leaf.ndim) if axis != self.axis % leaf.ndim]
 
     def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
         """From one batch for each chain, or from all records for every one."""
@@ -177,7 +177,7 @@ class WeightsTarget(Target):
 
     def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Of each array of weights."""
-        one = lambda at, slope: -(at * slope).mean(self._others(at))
+        one = lambda at, slope: -(at * slope).mean(self.others(at))
         return jnp.stack(jax.tree.leaves(jax.tree.map(one, positions, gradient)))
 
     def constrained(self, positions: PyTree) -> Any:
@@ -243,7 +243,7 @@ class ModelTarget(Target):
 
 
 def target(
-    model: Model, prior: Any, data: PyTree, *, batch_size: int, chains: int, noise: str
+    model: Model, prior: PyTree, data: PyTree, *, batch_size: int, chains: int, noise: str
 ) -> Target:
     """The target of a model, a prior and records, as fast as it can be had.
 

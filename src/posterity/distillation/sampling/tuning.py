@@ -8,7 +8,7 @@ heats a chain as well. One compiled gradient serves both bounds; the rest is a f
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,15 +31,6 @@ GRADIENTS = 64
 """Minibatches from which the noise of gradients is found."""
 WIDEST = 30.0
 """How much larger than the median a coordinate's scale may be."""
-
-
-class Tuned(NamedTuple):
-    """What a chain is to be run with."""
-
-    scale: Any
-    """Of each coordinate, about its posterior variance; None: the same for all."""
-    size: float
-    """A step in units of the scale."""
 
 
 @functools.partial(jax.jit, static_argnums=3)
@@ -83,18 +74,21 @@ def _climbed(
     return jax.lax.fori_loop(0, count, one, (positions, moments))
 
 
-def tuned(target: Target, positions: PyTree, chains: int, *, scaled: bool, key: jax.Array) -> Tuned:
-    """A scale for each coordinate where one is wanted, and the largest step that is safe."""
+def tuned(
+    target: Target, positions: PyTree, chains: int, *, scaled: bool, key: jax.Array
+) -> tuple[PyTree, float]:
+    """A scale for each coordinate, and the largest safe step in its units.
+
+    The scale is about the posterior variance where it is ``scaled``, else one for each array.
+    """
     first, second, third = jax.random.split(key, 3)
-    scale = None
+    scale = jax.tree.map(lambda leaf: np.ones((1,) * leaf.ndim, leaf.dtype), positions)
     if scaled:
         # Records tell how much they say of a coordinate only where a batch has not all of them.
         few = max(min(target.batch_size, target.count // 4), 1)
         part = dataclasses.replace(target, batch_size=few)
         scale = _scale(part, _spread(part, positions, chains, first))
-    root = jax.tree.map(np.ones_like, jax.tree.map(np.asarray, positions))
-    if scale is not None:
-        root = jax.tree.map(lambda one, s: one * np.sqrt(s), root, scale)
+    root = jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale)
     curvature = _curvature(target, positions, chains, root, second)
     heat = 0.0
     if target.batch_size < target.count:
@@ -104,7 +98,7 @@ def tuned(target: Target, positions: PyTree, chains: int, *, scaled: bool, key: 
             root,
         )
         heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
-    return Tuned(scale, float(4 * EXCESS / max(curvature, heat, 1e-30)))
+    return scale, float(4 * EXCESS / max(curvature, heat, 1e-30))
 
 
 def _keys(key: jax.Array, count: int) -> list[jax.Array]:
@@ -177,11 +171,8 @@ def _curvature(
 
 def _sums(target: Target, one: PyTree, other: PyTree) -> np.ndarray:
     """The inner product of two trees, chain by chain."""
-    products = jax.tree.map(
-        lambda a, b: (np.moveaxis(a * b, target.axis, -1)).reshape(-1, a.shape[target.axis]).sum(0),
-        one,
-        other,
-    )
+    rows = lambda leaf: np.moveaxis(leaf, target.axis, -1).reshape(-1, leaf.shape[target.axis])
+    products = jax.tree.map(lambda a, b: rows(a * b).sum(0), one, other)
     return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
 
 

@@ -6,7 +6,6 @@ import functools
 from typing import Any, Self
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from posterity.arguments import Constraint, at_least
 from posterity.errors import LedgerError, StructureError, UsageError
@@ -19,6 +18,11 @@ from posterity.pursuit.learning.readout import DEGREES, Readout, evidence
 
 CLASSES = at_least(2)
 NAME = Constraint("a text that names it", lambda own: isinstance(own, str) and own != "")
+RULE = Constraint(
+    "'conjugate'; the rules 'gated', 'mixture' and 'replay' are peers in experiments/pursuit now",
+    lambda rule: rule == "conjugate",
+)
+OPTIONS = Constraint("no other than arguments of ConjugateLearner", lambda names: not names)
 FEATURES = Constraint(
     "VectorFeatures, or OwnFeatures(function, size, name)",
     lambda own: own is None or isinstance(own, Features),
@@ -57,7 +61,7 @@ class Learner(abc.ABC):
         """Records of each class that it knows of, (classes,)."""
 
     @abc.abstractmethod
-    def observe(self, task: str, x: ArrayLike, y: ArrayLike) -> Self:
+    def observe(self, task: str, x: Any, y: Any) -> Self:
         """A learner that knows this task too; the records are not needed again.
 
         Args:
@@ -80,10 +84,10 @@ class Learner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def describe(self, x: ArrayLike) -> Prediction:
+    def describe(self, x: Any) -> Prediction:
         """As :meth:`predict`, where something is known."""
 
-    def predict(self, x: ArrayLike) -> Prediction:
+    def predict(self, x: Any) -> Prediction:
         """Chances of each class at inputs (n, ...), how unsure they are and why.
 
         Raises:
@@ -208,7 +212,7 @@ class ConjugateLearner(Learner):
             return np.zeros(self.classes)
         return statistics.counted(self.ledger.total, self.ledger.prior)
 
-    def observe(self, task: str, x: ArrayLike, y: ArrayLike, originals: Any = None) -> Self:
+    def observe(self, task: str, x: Any, y: Any, originals: Any = None) -> Self:
         """As :meth:`Learner.observe`.
 
         Where some records are copies, ``originals`` (n,) numbers what each is a copy of: copies of
@@ -270,7 +274,7 @@ class ConjugateLearner(Learner):
             return self
         return dataclasses.replace(self, ledger=self.ledger.compact())
 
-    def describe(self, x: ArrayLike) -> Prediction:
+    def describe(self, x: Any) -> Prediction:
         """As :meth:`Learner.predict`."""
         assert self.features is not None, "who knows a task has features"
         x = self.features.checked(x)
@@ -345,18 +349,6 @@ def learner(rule: str = "conjugate", **options: Any) -> ConjugateLearner:
     >>> first.tasks, first.seen
     (('first',), array([0, 1]))
     """
-    if rule != "conjugate":
-        raise UsageError(
-            found=f"rule={rule!r}",
-            expected="'conjugate'",
-            fix="Leave it out; the rules 'gated', 'mixture' and 'replay' are peers in "
-            "experiments/pursuit of the repository now.",
-        )
-    try:
-        return ConjugateLearner(**options)
-    except TypeError as error:
-        raise UsageError(
-            found=f"options {sorted(options)} ({error})",
-            expected="arguments of ConjugateLearner",
-            fix="See help(posterity.pursuit.learning.ConjugateLearner).",
-        ) from error
+    RULE.check(rule=rule)
+    OPTIONS.check(options=options.keys() - {"classes", "features", "ledger"})
+    return ConjugateLearner(**options)

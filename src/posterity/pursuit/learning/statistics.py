@@ -8,10 +8,8 @@ are made of. Given the class it says that features are Gaussian about a mean of 
 with one covariance; given the features it is the linear regression of ``e_y``.
 """
 
-from typing import Any
-
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from posterity.families import Categorical, Dirichlet, Product, Wishart
 from posterity.pursuit.learning.readout import PRIOR as SHARPNESS
@@ -78,11 +76,11 @@ def squares(
     return upper + np.triu(found, 1).T
 
 
-def counted(total: Any, begun: Any) -> Float[Array, " k"]:
-    """Records of each class, whole numbers, from a posterior and the prior it began from."""
-    return np.rint(np.asarray(total.classes.concentration) - begun.classes.concentration)
+def counted(total: PyTree, prior: PyTree) -> Float[Array, " k"]:
+    """Records of each class, whole numbers, from a posterior and its prior."""
+    return np.rint(np.asarray(total.classes.concentration) - prior.classes.concentration)
 
 
-def summed(total: Any, begun: Any) -> Float[Array, "m m"]:
-    """The squares of all records, from a posterior and the prior it began from."""
-    return total.records.inverse_scale - begun.records.inverse_scale
+def summed(total: PyTree, prior: PyTree) -> Float[Array, "m m"]:
+    """The squares of all records, from a posterior and its prior."""
+    return total.records.inverse_scale - prior.records.inverse_scale
