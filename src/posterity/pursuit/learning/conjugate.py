@@ -1,6 +1,5 @@
-"""Learners of tasks, and the conjugate one: fixed features, and a ledger with an entry a task."""
+"""The conjugate learner of tasks: fixed features, and a ledger with an entry a task."""
 
-import abc
 import dataclasses
 import functools
 from typing import Any, Self
@@ -34,8 +33,9 @@ NEGLIGIBLE = 1e-2
 ROWS = 4096
 
 
-class Learner(abc.ABC):
-    """What was learned of tasks that came one after another, each of them seen once.
+@dataclasses.dataclass(frozen=True, eq=False)
+class ConjugateLearner:
+    """Learns sums: no record is kept, the order of tasks does not matter, any can be forgotten.
 
     A learner is a value, as a ledger and a posterior are: :meth:`observe` and :meth:`forget` give
     another one and leave this one as it is. So what was saved, sent or branched off stays what it
@@ -46,103 +46,6 @@ class Learner(abc.ABC):
     Classes are numbered from 0 on, with one head for all: a prediction does not need to know which
     task an input is of. A class that no task held so far has no chance, ``log_chances`` of minus
     infinity.
-    """
-
-    classes: int
-
-    @property
-    @abc.abstractmethod
-    def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks that it knows, sorted."""
-
-    @property
-    @abc.abstractmethod
-    def counts(self) -> np.ndarray:
-        """Records of each class that it knows of, (classes,)."""
-
-    @abc.abstractmethod
-    def observe(self, task: str, x: Any, y: Any) -> Self:
-        """A learner that knows this task too; the records are not needed again.
-
-        Args:
-            task: its name, which forgets it again.
-            x: inputs (n, ...), of the shape that all tasks share.
-            y: the class of each, whole numbers from 0 to ``classes - 1``.
-
-        Raises:
-            LedgerError: for a task of a name that it knows.
-            StructureError: for inputs of another shape, or no records.
-            ParameterError: for values that are not finite, and labels that are no class.
-        """
-
-    @abc.abstractmethod
-    def forget(self, *tasks: str) -> Self:
-        """A learner that does not know these tasks.
-
-        Raises:
-            LedgerError: for a task that it does not know; nothing is forgotten then.
-        """
-
-    @abc.abstractmethod
-    def describe(self, x: Any) -> Prediction:
-        """As :meth:`predict`, where something is known."""
-
-    def predict(self, x: Any) -> Prediction:
-        """Chances of each class at inputs (n, ...), how unsure they are and why.
-
-        Raises:
-            UsageError: before any task.
-            StructureError: for inputs of another shape than tasks had.
-            ParameterError: for inputs that are not finite.
-        """
-        if not self.tasks:
-            raise UsageError(
-                found="a prediction asked of a learner that knows no task",
-                expected="one task at least",
-                fix="Call learner = learner.observe(name, x, y) first, and keep what it returns.",
-            )
-        return self.describe(x)
-
-    @property
-    def seen(self) -> np.ndarray:
-        """The classes of which it knows records, sorted."""
-        return np.flatnonzero(self.counts > 0)
-
-    def _new(self, task: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The records of a task that may be observed."""
-        NAME.check(task=task)
-        if task in self.tasks:
-            raise LedgerError(
-                found=f"a second task {task!r}",
-                expected="a name that the learner does not know: records seen twice would count "
-                "twice",
-                fix="Name it otherwise, or forget the first one before.",
-            )
-        x, y = np.asarray(x), np.asarray(y)
-        if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
-            raise StructureError(
-                found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
-                expected="(n, ...) and (n,), one record at least",
-                fix="Give one label an input.",
-            )
-        check_column(y, labels(self.classes))
-        return x, y.astype(np.int64)
-
-    def _unknown(self, tasks: tuple[str, ...]) -> None:
-        """Refuse tasks that cannot be forgotten."""
-        for task in tasks:
-            if task not in self.tasks:
-                raise LedgerError(
-                    found=f"a task {task!r} to forget, which the learner does not know",
-                    expected=f"one of {list(self.tasks[:10])}"
-                    + " and others" * (len(self.tasks) > 10),
-                    fix="Check the name of the task.",
-                )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ConjugateLearner(Learner):
-    """Learns sums: no record is kept, the order of tasks does not matter, any can be forgotten.
 
     What a task adds is a factor of a conjugate posterior (:mod:`.statistics`), kept in a
     :class:`~posterity.Ledger` with one entry a task. Sums of a ledger are exact and rounded once;
@@ -213,15 +116,24 @@ class ConjugateLearner(Learner):
         return statistics.counted(self.ledger.total, self.ledger.prior)
 
     def observe(self, task: str, x: Any, y: Any, originals: Any = None) -> Self:
-        """As :meth:`Learner.observe`.
+        """A learner that knows this task too; the records are not needed again.
 
-        Where some records are copies, ``originals`` (n,) numbers what each is a copy of: copies of
-        one record are never held out from one another.
+        Args:
+            task: its name, which forgets it again.
+            x: inputs (n, ...), of the shape that all tasks share.
+            y: the class of each, whole numbers from 0 to ``classes - 1``.
+            originals: (n,) where some records are copies, the number of what each is a copy of:
+                copies of one record are never held out from one another.
 
         Warns:
             ScaleWarning: for inputs in units that the features are not meant for.
+
+        Raises:
+            LedgerError: for a task of a name that it knows.
+            StructureError: for inputs of another shape, or no records.
+            ParameterError: for values that are not finite, and labels that are no class.
         """
-        x, y = self._new(task, x, y)
+        x, y = new_records(task, x, y, self.tasks, self.classes)
         start = self
         if self.features is None:
             start = dataclasses.replace(self, features=default_features(x))
@@ -238,8 +150,12 @@ class ConjugateLearner(Learner):
         )
 
     def forget(self, *tasks: str) -> Self:
-        """As :meth:`Learner.forget`, to the last bit; the ledger remembers that they left."""
-        self._unknown(tasks)
+        """A learner that, to the last bit, does not know these tasks; its ledger knows they left.
+
+        Raises:
+            LedgerError: for a task that it does not know; nothing is forgotten then.
+        """
+        check_known(tasks, self.tasks)
         if not tasks or self.ledger is None:
             return self
         return dataclasses.replace(self, ledger=self.ledger.forget(*tasks))
@@ -274,8 +190,25 @@ class ConjugateLearner(Learner):
             return self
         return dataclasses.replace(self, ledger=self.ledger.compact())
 
-    def describe(self, x: Any) -> Prediction:
-        """As :meth:`Learner.predict`."""
+    @property
+    def seen(self) -> np.ndarray:
+        """The classes of which it knows records, sorted."""
+        return np.flatnonzero(self.counts > 0)
+
+    def predict(self, x: Any) -> Prediction:
+        """Chances of each class at inputs (n, ...), how unsure they are and why.
+
+        Raises:
+            UsageError: before any task.
+            StructureError: for inputs of another shape than tasks had.
+            ParameterError: for inputs that are not finite.
+        """
+        if not self.tasks:
+            raise UsageError(
+                found="a prediction asked of a learner that knows no task",
+                expected="one task at least",
+                fix="Call learner = learner.observe(name, x, y) first, and keep what it returns.",
+            )
         assert self.features is not None, "who knows a task has features"
         x = self.features.checked(x)
         parts = [
@@ -323,6 +256,39 @@ class ConjugateLearner(Learner):
     def __repr__(self) -> str:
         tasks = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
         return f"ConjugateLearner({self.classes} classes, {tasks})"
+
+
+def new_records(
+    task: str, x: Any, y: Any, known: tuple[str, ...], classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The records of a task that a learner of the ``known`` ones may observe."""
+    NAME.check(task=task)
+    if task in known:
+        raise LedgerError(
+            found=f"a second task {task!r}",
+            expected="a name that the learner does not know: records seen twice would count twice",
+            fix="Name it otherwise, or forget the first one before.",
+        )
+    x, y = np.asarray(x), np.asarray(y)
+    if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
+        raise StructureError(
+            found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
+            expected="(n, ...) and (n,), one record at least",
+            fix="Give one label an input.",
+        )
+    check_column(y, labels(classes))
+    return x, y.astype(np.int64)
+
+
+def check_known(tasks: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Refuse tasks that cannot be forgotten."""
+    for task in tasks:
+        if task not in known:
+            raise LedgerError(
+                found=f"a task {task!r} to forget, which the learner does not know",
+                expected=f"one of {list(known[:10])}" + " and others" * (len(known) > 10),
+                fix="Check the name of the task.",
+            )
 
 
 @functools.cache

@@ -37,11 +37,11 @@ ROWS = 4096
 class Features(abc.ABC):
     """A function from inputs (n, *shape) to features (n, size), in float64."""
 
-    shape: Any
-    """Of one input; None where any will do."""
-    size: Any
+    shape: tuple[int, ...] | None = None
+    """The shape of one input; None where any will do."""
+    size: int
     """How many features there are."""
-    own_units: Any = 0
+    own_units: int = 0
     """How many of them, the first ones, are in units of their own."""
 
     @property
@@ -135,21 +135,9 @@ class VectorFeatures(Features):
                     fix="Give as many as there are columns, 1 as the scale of a constant one.",
                 )
             object.__setattr__(self, name, value)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """One axis."""
-        return (self.columns,)
-
-    @property
-    def size(self) -> int:
-        """Columns and random units."""
-        return self.columns + self.width
-
-    @property
-    def own_units(self) -> int:
-        """The columns."""
-        return self.columns
+        sizes = {"shape": (self.columns,), "size": self.columns + self.width}
+        for name, value in {**sizes, "own_units": self.columns}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def digest(self) -> str:
@@ -202,11 +190,6 @@ class OwnFeatures(Features):
     def __post_init__(self) -> None:
         COUNT.check(size=self.size)
         NAME.check(name=self.name)
-
-    @property
-    def shape(self) -> None:
-        """Any: the function knows."""
-        return None
 
     @property
     def digest(self) -> str:
