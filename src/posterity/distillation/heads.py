@@ -109,10 +109,10 @@ class Head:
                 "and `likelihood`.",
             )
         LIKELIHOOD.check(likelihood=kind)
-        found = shapes_of(model.outputs, z, x, fix="Check that `outputs(z, x)` takes a batch.")
+        made = shapes_of(model.outputs, z, x, fix="Check that `outputs(z, x)` takes a batch.")
         own = getattr(model, "noise_variance", None) if kind == "gaussian" else None
-        pair = isinstance(found, tuple) and len(found) == 2
-        shape = getattr(found[0] if pair else found, "shape", ())
+        pair = isinstance(made, tuple) and len(made) == 2
+        shape = getattr(made[0] if pair else made, "shape", ())
         fits = {
             "categorical": len(shape) == 2,
             "bernoulli": len(shape) == 1 or shape[1:] == (1,),
@@ -120,7 +120,7 @@ class Head:
         }
         if not fits[kind] or pair != (kind == "gaussian" and own is None):
             raise StructureError(
-                found=f"outputs of shape {jax.tree.map(lambda leaf: leaf.shape, found)} for "
+                found=f"outputs of shape {jax.tree.map(lambda leaf: leaf.shape, made)} for "
                 f"{np.shape(x)[0]} inputs",
                 expected="logits (n, K) of classes, (n,) of labels in {0, 1}, or means (n,) or "
                 "(n, k), beside their noise variances where the model knows none",

@@ -114,7 +114,7 @@ class Prediction:
                 found=f"labels of shape {y.shape} for predictions of shape {self.mean.shape}",
                 expected="one label an input, of a categorical or a Bernoulli likelihood",
                 fix="Predict with the likelihood that the network was trained with; for values, "
-                "give the prediction its noise: dataclasses.replace(found, noise_variance=...).",
+                "give it the noise: dataclasses.replace(prediction, noise_variance=...).",
             )
         classes = self.log_chances.shape[1]
         if not np.isin(y, np.arange(classes)).all():

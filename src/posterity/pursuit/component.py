@@ -164,7 +164,7 @@ def _starts(
     if search.noisy:
         return starts.scattered(form, base, points, places[: search.finalists]), 0
     tops, used = starts.tops(form, search.target, base, ratio, points, places)
-    if not ratio.begun:
+    if not ratio.started:
         # The base itself, too; but where there is room for one alone, a peak.
         tops = [*tops[: max(search.finalists - 1, 1)], base]
     return tops[: search.finalists], used

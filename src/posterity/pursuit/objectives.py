@@ -49,7 +49,7 @@ class Ratio(NamedTuple):
     q: Components
     floor: Float[Any, ""]
     """Nats; the least that ``log q_t`` counts for."""
-    begun: Float[Any, ""]
+    started: Float[Any, ""]
     """1, or 0 while there is no mixture yet: the ratio is ``log L``."""
 
     def __call__(
@@ -57,7 +57,7 @@ class Ratio(NamedTuple):
     ) -> Float[jax.Array, ""]:
         """At one event, whose ``log L`` is known."""
         mixed = jnp.logaddexp(log_mixture(form, self.q, z), self.floor)
-        return log_l - self.begun * mixed
+        return log_l - self.started * mixed
 
 
 def component(

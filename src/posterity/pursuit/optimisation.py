@@ -58,9 +58,9 @@ def maximised(
         value, slope = _value_and_slope(objective, form, at, arguments)
         return -float(value), -np.asarray(slope)[only].ravel()
 
-    found, value, evaluations = lbfgs(least, v[only].ravel(), most=most)
+    top, value, evaluations = lbfgs(least, v[only].ravel(), most=most)
     end = v.copy()
-    end[only] = found.reshape(v[only].shape)
+    end[only] = top.reshape(v[only].shape)
     return Optimum(end, -value, evaluations)
 
 

@@ -59,7 +59,7 @@ RANK = 4
 @renamed(
     temper="schedule",
     steps="iterations",
-    go_on="Pass start=found.posterior; or the same checkpoint= with more components.",
+    go_on="Pass start=result.posterior; or the same checkpoint= with more components.",
 )
 def pursue(
     target: Any,
@@ -124,8 +124,8 @@ def pursue(
     >>> from posterity.families import DiagonalGaussian
     >>> two = lambda z: jnp.logaddexp(-(z[0] - 4) ** 2 / 2, -(z[0] + 4) ** 2 / 2)
     >>> base = DiagonalGaussian.from_standard([0.0], [25.0])
-    >>> found = pursue(two, base)
-    >>> found.posterior.size, found.status.converged
+    >>> result = pursue(two, base)
+    >>> result.posterior.size, result.status.converged
     (2, True)
     """
     target = as_target(target)

@@ -61,7 +61,7 @@ def scouted(
     """Events over the base and, where components can be placed, about those of the mixture."""
     noise, count = fixed_noise(form, key, 2 * SCOUTS), len(ratio.q.log_weights)
     labels = np.full(2 * SCOUTS, count)
-    if form.smooth and ratio.begun:
+    if form.smooth and ratio.started:
         weights = np.exp(ratio.q.log_weights)
         weights = weights / weights.sum()
         labels[SCOUTS:] = generator(key).choice(count, 2 * SCOUTS, p=weights)[SCOUTS:]

@@ -151,9 +151,9 @@ class WeightsTarget(Target):
         kind, variance = self.model.likelihood, self.model.noise_variance
         value = lambda outputs, y: log_likelihood(outputs, y, kind, variance)
         if self.axis:
-            found = self._along(positions, x if shared else jnp.moveaxis(x, 1, -1))
+            out = self._along(positions, x if shared else jnp.moveaxis(x, 1, -1))
             y_axis = None if shared else 1
-            return jax.vmap(value, in_axes=(-1, y_axis))(found, y)
+            return jax.vmap(value, in_axes=(-1, y_axis))(out, y)
         of = lambda own, x, y: value(self.model.apply(own, x), y)
         records = None if shared else 1
         if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
@@ -164,12 +164,12 @@ class WeightsTarget(Target):
     def outputs(self, positions: PyTree, x: Array) -> Any:
         """Logits or means."""
         if self.axis:
-            found = jnp.moveaxis(self._along(positions, x), -1, 0)
+            out = jnp.moveaxis(self._along(positions, x), -1, 0)
         elif len(jax.tree.leaves(positions)[0]) == 1:
-            found = self.model.apply(jax.tree.map(lambda leaf: leaf[0], positions), x)[None]
+            out = self.model.apply(jax.tree.map(lambda leaf: leaf[0], positions), x)[None]
         else:
-            found = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
-        return found.reshape(*found.shape[:2], -1)
+            out = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
+        return out.reshape(*out.shape[:2], -1)
 
     def _along(self, positions: PyTree, x: Array) -> Any:
         x = x.reshape(len(x), self.model.layers.inputs, *x.shape[self.data[0].ndim :])
@@ -280,8 +280,8 @@ def _single(leaf: Any) -> jax.Array:
     leaf = np.asarray(leaf)
     # Whole numbers beyond an int32, as milliseconds since 1970, would come out as others.
     ends = (leaf.min(), leaf.max()) if leaf.size and leaf.dtype.kind in "iu" else (0, 0)
-    held = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
-    return jnp.asarray(leaf.astype(np.int32 if held else np.float32))
+    small = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
+    return jnp.asarray(leaf.astype(np.int32 if small else np.float32))
 
 
 # --- the mode, and the curvature there -----------------------------------------------------------

@@ -25,8 +25,8 @@ def _written(features: Any) -> dict[str, Any]:
             fix="Register what makes them: register_architecture(name, lambda parameters: "
             "function), and pass OwnFeatures(Architecture(name, options, parameters), ...).",
         )
-    found = {field.name: getattr(features, field.name) for field in dataclasses.fields(features)}
-    return found | {"digest": features.digest}
+    fields = {field.name: getattr(features, field.name) for field in dataclasses.fields(features)}
+    return fields | {"digest": features.digest}
 
 
 def _read(kind: type[Features]) -> Callable[[dict[str, Any]], dict[str, Any]]:

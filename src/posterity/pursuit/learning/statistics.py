@@ -64,16 +64,16 @@ def squares(
 ) -> Float[Array, "m m"]:
     """The sum of ``v vᵀ`` of ``v = (e_y, φ)``, exactly symmetric."""
     size = features.shape[1]
-    found = np.zeros((classes + size, classes + size))
+    sums = np.zeros((classes + size, classes + size))
     for at in range(0, len(y), ROWS):
         part = features[at : at + ROWS]
-        found[classes:, classes:] += part.T @ part
+        sums[classes:, classes:] += part.T @ part
     for label in range(classes):
         own = features[y == label]
-        found[label, label] = len(own)
-        found[label, classes:] = found[classes:, label] = own.sum(0)
-    upper = np.triu(found)
-    return upper + np.triu(found, 1).T
+        sums[label, label] = len(own)
+        sums[label, classes:] = sums[classes:, label] = own.sum(0)
+    upper = np.triu(sums)
+    return upper + np.triu(sums, 1).T
 
 
 def counted(total: PyTree, prior: PyTree) -> Float[Array, " k"]:
