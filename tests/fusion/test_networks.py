@@ -16,9 +16,8 @@ from posterity.fusion import plan
 from posterity.fusion.diff import diff
 from posterity.fusion.networks import Options
 from posterity.fusion.networks.fuse import widths_wanted
-from posterity.fusion.networks.inputs import mean_squares, random_inputs
 from posterity.fusion.networks.locals import in_order
-from posterity.fusion.networks.targets import flow
+from posterity.fusion.networks.targets import flow, mean_squares, random_inputs
 from posterity.fusion.networks.units import assigned, merged
 from posterity.fusion.plan import Plan, read_planned
 from posterity.status import Status

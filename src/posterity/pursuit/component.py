@@ -14,10 +14,9 @@ from jaxtyping import Float, PyTree
 
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
-from posterity.pursuit.objectives import Ratio
-from posterity.pursuit.optimisation import Optimum, maximised, maximised_by_adam
-from posterity.pursuit.sample_cache import Estimate, SampleCache, with_row
+from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by_adam
 from posterity.pursuit.search import Search, State, nodes_of
+from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
 ROUNDS = 3
 """Times that a search begins anew in the units of where it got to."""

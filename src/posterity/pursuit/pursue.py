@@ -33,10 +33,10 @@ from posterity.fingerprint import digests
 from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
 from posterity.pursuit.result import FEW, Pursuit, Refused, Row
-from posterity.pursuit.sample_cache import Estimate
 from posterity.pursuit.schedules import Best, LambdaSchedule
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Free, Target, as_target, check_at
+from posterity.pursuit.weights import Estimate
 from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128

@@ -14,10 +14,10 @@ from posterity.families.names import names_of, with_names
 from posterity.models.cubature import normal_pairs
 from posterity.pursuit.objectives import Components, Ratio
 from posterity.pursuit.result import Refused, Row
-from posterity.pursuit.sample_cache import Estimate, SampleCache, estimate
 from posterity.pursuit.schedules import LambdaSchedule
 from posterity.pursuit.starts import fixed_noise
 from posterity.pursuit.target import Target
+from posterity.pursuit.weights import Estimate, SampleCache, estimate
 
 TAIL = 1e-3
 """The share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio."""

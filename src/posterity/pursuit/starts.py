@@ -14,8 +14,7 @@ from jaxtyping import Float, Int, PyTree
 from posterity.families import Distribution
 from posterity.families.free_forms import FreeForm
 from posterity.pursuit import objectives
-from posterity.pursuit.objectives import Ratio
-from posterity.pursuit.optimisation import maximised
+from posterity.pursuit.objectives import Ratio, maximised
 from posterity.pursuit.target import Target
 
 SCOUTS = 256

@@ -18,11 +18,10 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
 from posterity.fusion.networks.combine import Builder, Combined, incoming_cost
-from posterity.fusion.networks.inputs import pair_of_inputs
 from posterity.fusion.networks.ledgers import as_ledger, fused_prior, rebased
 from posterity.fusion.networks.locals import Labels, Local, in_order
 from posterity.fusion.networks.options import Options, Widths, by_layer
-from posterity.fusion.networks.targets import Targets, output_shares
+from posterity.fusion.networks.targets import Targets, output_shares, pair_of_inputs
 from posterity.fusion.networks.units import Units, masses, same_units
 from posterity.fusion.result import Fusion
 from posterity.fusion.rules import Rule
