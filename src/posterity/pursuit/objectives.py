@@ -213,7 +213,7 @@ def middle(form: FreeForm, parameters: PyTree) -> Any:
     return form.draw(parameters, jnp.zeros(form.noise_size))
 
 
-# --- searches: L-BFGS where objectives do not change, Adam where they do ---------------------------
+# --- searches: L-BFGS where objectives do not change, Adam where they do --------------------------
 
 
 class Optimum(NamedTuple):

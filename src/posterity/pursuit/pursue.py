@@ -165,7 +165,16 @@ def pursue(
             nodes=nodes_of(form, nodes or enough), iterations=iterations,
         )  # fmt: skip
         first = None if start is None else loaded(start)
-        with opened(checkpoint, "pursue", _parts(search, first, checkpoint)) as kept:
+        names = ("rule", "polish", "attempts", "finalists", "samples", "nodes", "iterations")
+        parts = {
+            "target": search.target,
+            "base": origin,
+            "key": key,
+            "schedule": search.schedule,
+            "start": first,
+            "settings": {name: getattr(search, name) for name in names},
+        }
+        with opened(checkpoint, "pursue", {} if checkpoint is None else digests(parts)) as kept:
             # One slot more, to see at the end whether another component would help.
             state = _initial(search, kept, first, components + 1)
             return _driven(search, state, components, tolerance, kept, progress)
@@ -205,23 +214,6 @@ def _base(base: PyTree, target: Target) -> Distribution:
 
 
 # --- where a pursuit begins ----------------------------------------------------------------------
-
-
-def _parts(search: Search, start: PyTree, checkpoint: Any) -> dict[str, str]:
-    """Digests of what a pursuit is set up from."""
-    if checkpoint is None:
-        return {}
-    names = ("rule", "polish", "attempts", "finalists", "samples", "nodes", "iterations")
-    return digests(
-        {
-            "target": search.target,
-            "base": search.origin,
-            "key": search.key,
-            "schedule": search.schedule,
-            "start": start,
-            "settings": {name: getattr(search, name) for name in names},
-        }
-    )
 
 
 def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> State:

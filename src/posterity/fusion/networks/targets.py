@@ -144,7 +144,7 @@ def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
     return shares / shares.sum(0)
 
 
-# --- inputs ----------------------------------------------------------------------------------------
+# --- inputs ---------------------------------------------------------------------------------------
 
 
 def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, Array]:
