@@ -61,7 +61,7 @@ OPTIMISER = Constraint(
 
 
 class Row(NamedTuple):
-    """How a distillation stood after a chunk of its steps."""
+    """A distillation after a chunk of its steps."""
 
     step: int
     gap: float

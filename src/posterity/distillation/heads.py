@@ -141,7 +141,7 @@ class Head:
         expectations: Expectations,
         scaling: Scaling | None = None,
     ) -> Float[Real, " n"]:
-        """What training lowers, of each input, in nats; least where the student is its teacher.
+        """The loss of each input in nats, least where the student is its teacher.
 
         Every term is linear in what is averaged over draws, so that the mean of the losses
         against single draws is, but for a constant, the loss against all of them.
@@ -212,7 +212,7 @@ class Head:
     def prediction(
         self, outputs: Float[Real, "n size"], scaling: Scaling | None = None
     ) -> Prediction:
-        """What the outputs say, in NumPy float64 and in the units of ``y``.
+        """The prediction of the outputs, in NumPy float64 and in the units of ``y``.
 
         Of classes ``mutual_information`` is None without ``split``: a plain student has no
         opinion of it. With it, it is ``H - E[H]``, at least zero. Of values ``variance`` is the

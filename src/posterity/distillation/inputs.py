@@ -156,7 +156,7 @@ class Generated(Inputs):
             )
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """What the function gives."""
+        """The inputs that the function gives."""
         return jnp.asarray(self.function(key, n), jnp.float32)
 
 
@@ -224,5 +224,5 @@ def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | ja
 
 
 def _single(array: np.ndarray) -> jax.Array:
-    """Where compiled code finds it: not copied again at every call."""
+    """In single precision on the device: not copied again at every call."""
     return jnp.asarray(array.astype(np.float32))

@@ -30,7 +30,7 @@ from posterity.networks.predictive import Expectations, expectations_of, merge
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What of a distillation is compiled into its program."""
+    """The parts of a distillation that are compiled into its program."""
 
     apply: Callable[[Any, Any], jax.Array]
     head: Head
@@ -41,7 +41,7 @@ class Plan:
 
 
 class Constants(NamedTuple):
-    """What a program is given, and never changes."""
+    """Arguments of programs that stay the same all through a run."""
 
     teacher: Teacher
     inputs: Inputs
@@ -57,7 +57,7 @@ class Constants(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a distillation stands: all that its next step needs."""
+    """The state of a distillation: all that its next step needs."""
 
     step: jax.Array
     teacher: Any

@@ -73,7 +73,7 @@ class Scaling:
 
     @classmethod
     def of_inputs(cls, x: Any) -> Self:
-        """What brings the columns of ``x`` (n, …) to order one that are not already.
+        """The scaling that brings those columns of ``x`` (n, …) to order one that are not already.
 
         A column is off if its mean is more than three standard deviations from zero, if its
         standard deviation is above ten, or if it never leaves its mean by a tenth. From one that
@@ -111,7 +111,7 @@ class Scaling:
         return rebuilt(type(self), {**vars(self), "y_shift": y_shift, "y_scale": y_scale})
 
     def inputs(self, x: Float[Real, "n ..."] | Any) -> Float[Real, "n ..."]:
-        """What goes into the network, in single precision, shaped as ``x``.
+        """The inputs of the network, in single precision, shaped as ``x``.
 
         An array of JAX is computed on in the precision that it has.
         """

@@ -1,4 +1,4 @@
-"""What teaches: whatever draws from a posterior again and again, and predicts with each draw."""
+"""Teachers draw from a posterior again and again, and predict with each draw."""
 
 import abc
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ SAMPLES = 16
 
 
 class Health(NamedTuple):
-    """What a teacher reports after a run: why not to rely on it, and its temperature."""
+    """Diagnostics of a teacher after a run: reasons not to rely on it, and its temperature."""
 
     reasons: tuple[str, ...] = ()
     temperature: float | None = None
@@ -69,7 +69,7 @@ class Teacher(eqx.Module):
 
     @abc.abstractmethod
     def outputs(self, draws: PyTree, x: Array) -> Any:
-        """Of each draw at inputs (n, ...): (S, n, k), or a pair of these and of noise variances."""
+        """Outputs of each draw at inputs (n, ...): (S, n, k), or these and noise variances."""
 
     def health(self, state: PyTree) -> Health:
         """The health of the run that led to a state; not traced."""
@@ -90,7 +90,7 @@ class _OfModel(Teacher):
     samples: int = eqx.field(static=True)
 
     def head(self, x: Array) -> Head:
-        """As the model predicts."""
+        """The head of how the model predicts."""
         draws = jax.eval_shape(lambda: self.draws(self.begin(key=jax.random.key(0))))
         one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
         return Head.of_model(self.model, jax.tree.map(one, draws), x)
@@ -162,7 +162,7 @@ class Draws(_OfModel):
 
     @property
     def count(self) -> int:
-        """How many draws there are."""
+        """Number of draws."""
         return len(jax.tree.leaves(self.stack)[0])
 
     def predict(self, x: Array) -> Prediction:

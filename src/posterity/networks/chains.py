@@ -31,7 +31,7 @@ Time of a whole Langevin step on batches of 20, over that with the chains first,
 
 
 def pays(layers: Layers, chains: int = 256) -> bool:
-    """Whether :func:`outputs` is faster than a batched product with the chains first.
+    """Tell whether :func:`outputs` is faster than a batched product with the chains first.
 
     Convolutions are not served; layers of one output are faster as products of a matrix and a
     vector.
@@ -47,7 +47,7 @@ def pays(layers: Layers, chains: int = 256) -> bool:
 def outputs(
     layers: Layers, arrays: Any, x: Float[Real, "n d"] | Float[Real, "n d c"]
 ) -> Float[Real, "n k c"]:
-    """What the last layer gives, for each of ``c`` chains.
+    """The outputs of the last layer, for each of ``c`` chains.
 
     Gradients are by reverse mode (:func:`jax.grad`, :func:`jax.vjp`, and these of each other).
 

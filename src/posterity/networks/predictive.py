@@ -349,7 +349,7 @@ def describe(
     samples: int = SAMPLES,
     likelihood: str = "categorical",
 ) -> Prediction:
-    """As :func:`predict`, with what is uncertain of it; arguments and errors as there."""
+    """The prediction and its uncertainty; arguments and errors as of :func:`predict`."""
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.check(samples=samples)
     x = real_numbers(x, "the inputs", records=False)

@@ -155,7 +155,7 @@ def _climbed(
 def _starts(
     search: Search, base: PyTree, ratio: Ratio, points: starts.Scouted, key: jax.Array
 ) -> tuple[list[PyTree], int]:
-    """Where components begin, and the gradients that it took to find out."""
+    """Starting points of components, and the gradients that it took to find them."""
     rng, form = starts.generator(key), search.form
     if not form.smooth:
         return starts.matched(form, search.base, points, search.finalists, rng), 0

@@ -1,4 +1,4 @@
-"""What is maximised, and how: a component's entropy and tempered ratio, the ELBO of the mixture.
+"""Objectives and searches: a component's entropy and tempered ratio, the ELBO of the mixture.
 
 All are means over draws that are smooth functions of noise. With noise that does not change they
 are functions that can be searched along and maximised to the last digit (giordano2024); with fresh
@@ -217,7 +217,7 @@ def middle(form: FreeForm, parameters: PyTree) -> Any:
 
 
 class Optimum(NamedTuple):
-    """Where a search ended, the value there, and how often the gradient was computed."""
+    """The end of a search, the value there, and how often the gradient was computed."""
 
     v: Float[np.ndarray, "..."]
     value: float
@@ -238,7 +238,7 @@ def maximised(
     most: int = 300,
     only: Any = slice(None),
 ) -> Optimum:
-    """Where ``objective(form, v, *arguments)`` is largest, by L-BFGS from ``v``.
+    """Maximise ``objective(form, v, *arguments)`` by L-BFGS from ``v``.
 
     ``form`` is hashable. Of ``v`` only the entries ``v[only]`` move.
     """
@@ -311,7 +311,7 @@ def maximised_by_adam(
     iterations: int,
     key: jax.Array,
 ) -> Optimum:
-    """Where Adam ends after so many steps on ``objective(form, v, noise, key, *arguments)``.
+    """Maximise ``objective(form, v, noise, key, *arguments)`` by so many steps of Adam.
 
     ``start`` moves one component (p,), or several (K, p), each of which has noise of its own.
     """

@@ -1,4 +1,4 @@
-"""What a pursuit found: the mixture, how it grew, and whether there was more to gain."""
+"""The result of a pursuit: the mixture, how it grew, and whether there was more to gain."""
 
 import dataclasses
 import math
@@ -81,7 +81,7 @@ class Pursuit:
 
     @property
     def standard_error(self) -> float:
-        """Of the ELBO."""
+        """The standard error of the ELBO."""
         return self.trace[-1].standard_error
 
     def __repr__(self) -> str:

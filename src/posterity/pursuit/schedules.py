@@ -94,7 +94,7 @@ class Flatness(LambdaSchedule):
         SHARE.check(share=self.share)
 
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """By bisection."""
+        """The value at which the entropy is as wanted, by bisection."""
         del t
         finite = log_ratios[np.isfinite(log_ratios)]
         if len(finite) < 2:

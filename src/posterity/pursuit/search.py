@@ -1,4 +1,4 @@
-"""A pursuit as it goes: what does not change in it, and what it has found so far."""
+"""The settings and the state of a pursuit."""
 
 import dataclasses
 from typing import Any
@@ -27,7 +27,7 @@ QUASI = 21_000
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What does not change in a pursuit."""
+    """The settings of a pursuit, which do not change."""
 
     form: FreeForm
     target: Target
@@ -69,7 +69,7 @@ class Search:
         return cache
 
     def key_of(self, number: int) -> jax.Array:
-        """Of one component's search; zero is the polish."""
+        """The key of one component's search; zero is the polish."""
         return jax.random.fold_in(jax.random.fold_in(self.key, 2), number)
 
     def posterior(self, state: "State") -> Mixture:
@@ -98,7 +98,7 @@ def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a pursuit has found so far."""
+    """The state of a pursuit: the mixture so far, and how it came about."""
 
     parameters: Any
     """Of all slots (K,)."""
@@ -130,7 +130,7 @@ class State:
         return Ratio(self.q, np.asarray(floor), np.ones(()))
 
     def gain(self, cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Estimate:
-        """How much more the ELBO of another mixture is, by the same draws."""
+        """The gain in the ELBO of another mixture, by the same draws."""
         return estimate(cache.terms(weights) - self.cache.terms(self.weights))
 
     def with_row(self, gain: Estimate, alpha: float, lam: float) -> "State":

@@ -1,4 +1,4 @@
-"""Where components begin: about the peaks of what the mixture still misses, as wide as these are.
+"""Starting points of components: the peaks of what the mixture still misses, as wide as they are.
 
 Points are drawn from the base and, wider, from the mixture; from the most promising ones the ratio
 ``log L/q_t`` is climbed, and the curvature at the top gives the width.

@@ -1,4 +1,4 @@
-"""What is pursued: a log density that need not be normalised, or a model, a prior and records."""
+"""Targets of pursuits: a log density up to a constant, or a model, a prior and records."""
 
 import abc
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Function(Target):
     function: Callable[[Any], Any] = eqx.field(static=True)
 
     def log_density(self, z: PyTree) -> Any:
-        """What the function says.
+        """The value of the function.
 
         Raises:
             StructureError: unless it is one number.
@@ -104,7 +104,7 @@ class Joint(Target):
 
     @property
     def records(self) -> int | None:
-        """How many there are, where minibatches are asked for."""
+        """Number of records, where minibatches are asked for."""
         return None if self.batch_size is None else self.data.size
 
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:

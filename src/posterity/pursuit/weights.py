@@ -52,7 +52,7 @@ class SampleCache:
     densities: Float[np.ndarray, "k k n"]
 
     def log_q(self, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k n"]:
-        """Of the mixture with these weights, at all draws."""
+        """``log q`` of the mixture with these weights, at all draws."""
         used = weights > 0
         logs = self.densities[used] + np.log(weights[used])[:, None, None]
         most = np.maximum(logs.max(axis=0), LEAST)
@@ -80,7 +80,7 @@ class SampleCache:
         return float(total), float(np.exp(2 * total - second))
 
     def tail(self, weights: Float[np.ndarray, " k"], share: float) -> float:
-        """What ``log q`` is less than at this share of the mixture's own draws."""
+        """The quantile of ``log q`` at this share of the mixture's own draws."""
         used = weights > 0
         log_q = self.log_q(weights)[used]
         mass = np.repeat(weights[used], log_q.shape[1]) / log_q.shape[1]

@@ -32,7 +32,7 @@ BELOW_ONE = Constraint("a number in [0, 1)", lambda x: 0 <= float(x) < 1)
 
 
 class State(NamedTuple):
-    """What the next step needs."""
+    """The state of chains: all that the next step needs."""
 
     position: Any
     step: jax.Array
@@ -44,7 +44,7 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What one step was like. Compiled programs that do not read an entry do not compute it."""
+    """Diagnostics of one step. Compiled programs that do not read an entry do not compute it."""
 
     size: jax.Array
     """The step size, float32."""
@@ -77,7 +77,7 @@ class Kernel(abc.ABC):
         TEMPERATURE.check(temperature=self.temperature)
 
     def init(self, position: PyTree, scale: PyTree = None) -> State:
-        """Where a chain starts, at rest; ``scale`` multiplies the step size entry by entry."""
+        """The state of a chain at rest; ``scale`` multiplies the step size entry by entry."""
         position = jax.tree.map(jnp.asarray, position)
         if scale is not None:
             _check_leaves(position, scale, "a scale", "one that broadcasts to", _broadcasts)
@@ -177,7 +177,7 @@ class PreconditionedSGLD(Kernel):
         return _langevin(self, state, gradient, scale, memory, key)
 
     def scale_of(self, state: State) -> Any:
-        """What multiplies the step size, entry by entry, after at least one step."""
+        """The preconditioner, entry by entry, after at least one step."""
         weight = 1 - jnp.float32(self.decay) ** state.step.astype(jnp.float32)
         own = lambda square: 1 / (float(self.floor) + jnp.sqrt(square / weight))
         scale = jax.tree.map(own, state.memory)
@@ -268,7 +268,7 @@ def _moves(
 
 
 def _info(size: jax.Array, gradient: PyTree, scale: PyTree, move: PyTree, variance: float) -> Info:
-    """What a step was like, whose noise alone moves by ``variance`` times ``size`` and scale."""
+    """Diagnostics of a step whose noise alone moves by ``variance`` times ``size`` and scale."""
     drift = size / 4 * _mean_square(gradient, scale, invert=False)
     return Info(size, drift, _mean_square(move, scale, invert=True) / (size * variance))
 

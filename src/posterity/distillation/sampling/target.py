@@ -1,4 +1,4 @@
-"""What a chain samples from: a prior and the likelihood of records, estimated from minibatches.
+"""The density that chains sample from: a prior and the likelihood of records, by minibatches.
 
 Positions are trees of unconstrained numbers, of several chains at a time. The axis that counts
 chains is the last one for small networks, whose arithmetic then runs along the chains, and the
@@ -176,7 +176,7 @@ class WeightsTarget(Target):
         return chains_last.outputs(self.model.layers, positions, x)
 
     def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
-        """Of each array of weights."""
+        """The temperature of each array of weights."""
         one = lambda at, slope: -(at * slope).mean(self.others(at))
         return jnp.stack(jax.tree.leaves(jax.tree.map(one, positions, gradient)))
 
@@ -218,11 +218,11 @@ class ModelTarget(Target):
         return jax.vmap(of, in_axes=(0, records))(positions, minibatch)
 
     def outputs(self, positions: PyTree, x: Array) -> Any:
-        """As the model says."""
+        """The model's outputs."""
         return outputs_of(self.model, self.constrained(positions), x)
 
     def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
-        """Of each coordinate; of all together where there are many."""
+        """The temperature of each coordinate; of all together where there are many."""
         each = -(positions * gradient).T
         return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
 
@@ -231,7 +231,7 @@ class ModelTarget(Target):
         return jax.vmap(self.event)(positions)
 
     def event(self, v: jax.Array) -> PyTree:
-        """What the model takes, at one position."""
+        """The event of the prior at one position."""
         bijection, u = self._free(v)
         return bijection.forward(u)
 

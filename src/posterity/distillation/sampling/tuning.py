@@ -1,4 +1,4 @@
-"""Where chains of a network begin, and steps that suit the posterior there.
+"""Starting points of a network's chains, and step sizes that suit the posterior there.
 
 Chains start from different random weights and climb by Adam to where the posterior has its mass.
 The size of a step is bounded twice: by the largest curvature of the log density, beyond which the

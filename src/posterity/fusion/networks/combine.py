@@ -40,7 +40,7 @@ class FusedLayer(NamedTuple):
 def holders(
     labels: Labels, mass: Sequence[Array], locals_: Sequence[Local], size: int
 ) -> Float[Array, "sites units"]:
-    """How much each site counts in each fused unit: what its unit weighs, summing to one."""
+    """Shares of the sites in each fused unit, by the mass of their units; they sum to one."""
     share = np.zeros((len(labels), size))
     for row, own, weight, local in zip(share, labels, mass, locals_, strict=True):
         row[own[own >= 0]] = weight[own >= 0] * local.weight

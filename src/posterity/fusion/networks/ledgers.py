@@ -122,7 +122,7 @@ def _owned(combined: Combined, index: int) -> Array:
 
 
 def _gained(combined: Combined, locals_: Sequence[Local]) -> Array:
-    """What each site's posterior is surer of than its prior, where its first units went."""
+    """The precision that each site gained, where its first units went."""
     layers, gained = combined.layers, []
     _, before, size = layers.by_unit(0)
     for local, labels in zip(locals_, combined.labels[0], strict=True):

@@ -31,7 +31,7 @@ EXAMPLES = Constraint(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Options:
-    """How :func:`posterity.fuse` fuses networks.
+    """Options of :func:`posterity.fuse` for networks.
 
     The fused network is to predict what the *weighted concatenation* predicts: all sites'
     networks side by side, output ``k`` of site ``j`` counted by its share ``a_jk``, in proportion

@@ -38,14 +38,14 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def features(layer: Layer, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    """What a layer multiplies by its kernel: (n, *places, positions x units before)."""
+    """The inputs that a layer multiplies by its kernel: (n, *places, positions x units before)."""
     return layer.patches(x) if isinstance(layer, Conv) else x.reshape(len(x), -1)
 
 
 def preactivation(
     layer: Layer, own: dict[str, Array], x: Float[Array, "n ..."]
 ) -> Float[Array, "n ..."]:
-    """What a layer's activation is of, from its own arrays and its inputs."""
+    """The argument of a layer's activation, from its own arrays and its inputs."""
     out = features(layer, x) @ own["kernel"].reshape(-1, layer.outputs)
     return out + own["bias"] if "bias" in own else out
 
@@ -57,7 +57,7 @@ def after(layer: Layer, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
 
 
 def flow(layers: Layers, arrays: Arrays, x: Float[Array, "n ..."]) -> tuple[list[Array], Array]:
-    """What the activation of each layer is of (n, *places, units), and the last layer's output."""
+    """The arguments of all activations (n, *places, units), and the last layer's output."""
     out, pre = np.asarray(x, float).reshape(len(x), *layers.image), []
     for layer, own in zip(layers.layers, arrays, strict=True):
         pre.append(preactivation(layer, own, out))
@@ -85,7 +85,7 @@ class Targets:
         self.pre = [flow(local.layers, local.mean, x)[0] for local in locals_]
 
     def activations(self, index: int) -> list[Array]:
-        """What comes out of a layer at each site."""
+        """The outputs of a layer at each site."""
         return [
             after(local.layers[index], pre[index])
             for local, pre in zip(self.locals, self.pre, strict=True)
@@ -93,7 +93,7 @@ class Targets:
 
     @functools.cached_property
     def outputs(self) -> Float[Array, "n k"]:
-        """Of the weighted concatenation: the last layer's activation is of all sites' sum."""
+        """Outputs of the weighted concatenation: the last activation of the sum of all sites."""
         pairs = zip(self.shares, self.pre, strict=True)
         total: Array = sum(share * pre[-1] for share, pre in pairs)  # pyright: ignore
         return after(self.locals[0].layers[-1], total)

@@ -63,7 +63,7 @@ class Units:
 
     @functools.cached_property
     def _tree(self) -> "Tree":
-        """Of means in standard deviations, pooled over the units that have the weight."""
+        """The tree of means in standard deviations, pooled over the units that have the weight."""
         pooled = self.variance.sum(0) / np.maximum((self.variance > 0).sum(0), 1)
         scaled = self.mean / np.sqrt(np.where(pooled > 0, pooled, 1.0))
         return merged(scaled, self.site, self.mass)
@@ -84,7 +84,7 @@ def ranks(weight: Float[Array, " n"]) -> Int[Array, " n"]:
 
 
 def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
-    """What each unit does: its mean square output times the squares of its outgoing weights.
+    """The mass of each unit: its mean square output times the squares of its outgoing weights.
 
     Those into the outputs count by their site's share.
     """

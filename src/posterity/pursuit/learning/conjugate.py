@@ -161,7 +161,7 @@ class ConjugateLearner:
         return dataclasses.replace(self, ledger=self.ledger.forget(*tasks))
 
     def merge(self, other: Self) -> Self:
-        """What both know, tasks of the same name and version once; also written ``a | b``.
+        """The learner that knows the tasks of both, those of one name and version once; ``a | b``.
 
         Name a task by its site where sites have tasks of the same name (``"north/flu"``).
 

@@ -51,7 +51,7 @@ class Features(abc.ABC):
 
     @abc.abstractmethod
     def of(self, x: Array) -> Float[Array, "n size"]:
-        """As a call, for inputs that were checked."""
+        """The features of inputs that were checked."""
 
     def __call__(self, x: Any) -> Float[Array, "n size"]:
         """The features of inputs.
@@ -141,7 +141,7 @@ class VectorFeatures(Features):
 
     @property
     def digest(self) -> str:
-        """Of the arguments."""
+        """A digest of the arguments."""
         own = (self.columns, self.shift.tolist(), self.scale.tolist(), self.width, self.seed)
         return digest_of("vectors", own)
 
@@ -193,7 +193,7 @@ class OwnFeatures(Features):
 
     @property
     def digest(self) -> str:
-        """Of the name and, of an architecture, of its options and parameters."""
+        """A digest of the name and, of an architecture, of its options and parameters."""
         own = self.function
         if isinstance(own, Architecture):
             arrays = [np.asarray(leaf).tobytes().hex() for leaf in leaves(dict(own.parameters))]
@@ -248,5 +248,5 @@ def _units(inputs: int, width: int, seed: int) -> tuple[Array, Array]:
 
 
 def digest_of(kind: str, values: Any) -> str:
-    """Of a kind of features and its options."""
+    """A digest of a kind of features and its options."""
     return hashlib.sha256(repr((kind, values)).encode()).hexdigest()

@@ -78,7 +78,7 @@ class Readout:
     def of_records(
         cls, features: Float[Array, "n d"], y: Int[Array, " n"], classes: int, own_units: int = 0
     ) -> Self:
-        """As :meth:`of_sums`, from records themselves, each class with one at least."""
+        """The same as :meth:`of_sums`, from records, each class with one at least."""
         counts = np.bincount(y, minlength=classes).astype(np.float64)
         sums = np.stack([features[y == label].sum(0) for label in range(classes)])
         return cls.of_sums(counts, sums, features.T @ features, own_units)
@@ -118,7 +118,7 @@ class Readout:
         return (features - self.shift) @ self.axes
 
     def scores(self, features: Float[Array, "n d"]) -> Float[Array, "n k"]:
-        """Of each class; they sum to one."""
+        """Scores of each class, which sum to one."""
         return self.coordinates(features) @ self.slopes + self.level
 
     def leverage(self, coordinates: Float[Array, "n r"]) -> Float[Array, " n"]:
@@ -127,7 +127,7 @@ class Readout:
 
 
 def _scale(spread: Any, known: Any, own_units: int) -> Any:
-    """What each feature is multiplied by; zero for a constant."""
+    """The factor of each feature; zero for a constant."""
     scale = known.astype(np.float64)
     own = known & (np.arange(len(spread)) < own_units)
     others = known & ~own

@@ -1,4 +1,4 @@
-"""What a task leaves behind: sums of features by class, as a factor of conjugate posteriors.
+"""Sufficient statistics of a task: sums of features by class, a factor of conjugate posteriors.
 
 A record is the vector ``(e_y, φ(x))``: which class it is of, as a one and zeros, beside its
 features. Of a Gaussian with mean zero the Wishart is the conjugate posterior of the precision, and
@@ -43,7 +43,7 @@ def factor(
     classes: int,
     sharpness: Float[Array, " j"],
 ) -> Product:
-    """What the records of one task add to the prior: sums of their own, of nobody else's.
+    """The factor that the records of one task add to the prior: sums of their own alone.
 
     Args:
         features: of each record.
