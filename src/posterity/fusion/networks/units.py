@@ -198,18 +198,46 @@ def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
     ``n m/(n + m) ||u - centroid||²`` with the mass ``n`` of a group without that site and the
     mass ``m`` of the unit. Units for which there is no room are -1: the lightest.
     """
-    size, labels = min(width, len(tree.rows)), tree.cut(width)
+    size, labels, mass = min(width, len(tree.rows)), tree.cut(width), tree.mass
     # Where the tree stopped short of so few groups, its lightest give way.
-    rank = ranks(np.bincount(labels, tree.mass))
-    groups = _Groups(tree, np.where(rank[labels] < size, rank[labels], -1), size)
+    rank = ranks(np.bincount(labels, mass))
+    labels = np.where(rank[labels] < size, rank[labels], -1)
+    rows, square = tree.rows.astype(np.float32), (tree.rows**2).sum(1)
+    sums, weight = np.zeros((size, rows.shape[1]), np.float32), np.zeros(size)
+
+    def add(own: Int[Array, " k"], sign: int) -> None:
+        own = own[labels[own] >= 0]  # of one site: no two have one label
+        sums[labels[own]] += sign * mass[own, None].astype(np.float32) * rows[own]
+        weight[labels[own]] += sign * mass[own]
+
+    sites = [np.flatnonzero(tree.site == j) for j in np.unique(tree.site)]
+    for own in sites:
+        add(own, 1)
     before = np.inf
     for _ in range(SWEEPS):
-        for own in groups.sites:
-            groups.assign(own)
-        if (now := groups.spread()) >= before * (1 - ENOUGH):
+        for own in sites:
+            add(own, -1)
+            labels[own] = -1
+            empty = np.bincount(labels[labels >= 0], minlength=size) == 0
+            weight[empty], sums[empty] = 0.0, 0.0  # rounding is not a unit
+            safe = np.where(empty, 1.0, weight)
+            along = rows[own] @ sums.T / safe
+            centre = (sums.astype(float) ** 2).sum(1) / safe**2
+            distance = np.maximum(square[own, None] - 2 * along + centre, 0.0)
+            cost = distance * (weight * mass[own, None] / (weight + mass[own, None]))
+            if len(own) > size:  # to be left out costs what a unit weighs against zero
+                cost = cost - mass[own, None] * square[own, None]
+            picked, places = scipy.optimize.linear_sum_assignment(cost)
+            labels[own[picked]] = places
+            add(own, 1)
+        # Squares about the centroids, and about zero of what is left out.
+        used = weight > 0
+        about = (sums[used].astype(float) ** 2).sum(1) / weight[used]
+        now = float((mass * square).sum() - about.sum())
+        if now >= before * (1 - ENOUGH):
             break
         before = now
-    return _filled(tree, groups.labels, size)
+    return _filled(tree, labels, size)
 
 
 def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]:
@@ -229,51 +257,6 @@ def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]
         far[~kept | (count[labels] < 2)] = -1.0
         labels[int(far.argmax())] = empty
     return labels
-
-
-class _Groups:
-    """The sums and masses of groups, kept while one site after the other is assigned anew."""
-
-    def __init__(self, tree: Tree, labels: Int[Array, " n"], size: int):
-        self.labels = labels
-        self.rows, self.mass = tree.rows.astype(np.float32), tree.mass
-        self.square = (tree.rows**2).sum(1)
-        self.sites = [np.flatnonzero(tree.site == j) for j in np.unique(tree.site)]
-        self.sums = np.zeros((size, tree.rows.shape[1]), np.float32)
-        self.weight = np.zeros(size)
-        for own in self.sites:
-            self._add(own, 1)
-
-    def _add(self, own: Int[Array, " k"], sign: int) -> None:
-        own = own[self.labels[own] >= 0]  # of one site: no two have one label
-        self.sums[self.labels[own]] += (
-            sign * self.mass[own, None].astype(np.float32) * self.rows[own]
-        )
-        self.weight[self.labels[own]] += sign * self.mass[own]
-
-    def assign(self, own: Int[Array, " k"]) -> None:
-        """One site's units, the other sites' being where they are."""
-        self._add(own, -1)
-        self.labels[own] = -1
-        empty = np.bincount(self.labels[self.labels >= 0], minlength=len(self.weight)) == 0
-        self.weight[empty], self.sums[empty] = 0.0, 0.0  # rounding is not a unit
-        weight, mass = self.weight, self.mass[own, None]
-        safe = np.where(empty, 1.0, weight)
-        along = self.rows[own] @ self.sums.T / safe
-        centre = (self.sums.astype(float) ** 2).sum(1) / safe**2
-        distance = np.maximum(self.square[own, None] - 2 * along + centre, 0.0)
-        cost = distance * (weight * mass / (weight + mass))
-        if len(own) > len(weight):  # to be left out costs what a unit weighs against zero
-            cost = cost - mass * self.square[own, None]
-        picked, places = scipy.optimize.linear_sum_assignment(cost)
-        self.labels[own[picked]] = places
-        self._add(own, 1)
-
-    def spread(self) -> float:
-        """The sum of squares about the centroids, and about zero of what is left out."""
-        used = self.weight > 0
-        about = (self.sums[used].astype(float) ** 2).sum(1) / self.weight[used]
-        return float((self.mass * self.square).sum() - about.sum())
 
 
 # --- two networks of one shape --------------------------------------------------------------------
