@@ -143,7 +143,7 @@ def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
     if not finite.all():
         at = np.argwhere(~finite)[0].tolist()
         raise ParameterError(
-            found=f"{array[tuple(at)]} among {what}, at {at}",
+            found=f"NaN or infinity among {what}, first at {at}",
             expected="finite numbers",
             fix="Impute missing values as for training, or leave their records out.",
         )
