@@ -88,12 +88,16 @@ class Target(eqx.Module):
         places = noise.indices(key, (self.batch_size, chains), self.count, self.noise)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[places], self.data)
 
+    def log_densities(self, positions: PyTree, minibatch: PyTree) -> Float[Real, " c"]:
+        """Estimates of the log density at each position, without bias."""
+        total = self.log_likelihoods(positions, minibatch).sum(-1)
+        return self.prior_density(positions) + total * (self.count / self.batch_size)
+
     def value_and_gradient(self, positions: PyTree, minibatch: PyTree) -> tuple[Any, Any]:
-        """Unbiased estimates (c,) of the log density, and their gradients, shaped as positions."""
+        """The estimates (c,) and their gradients, shaped as the positions."""
 
         def total(positions: PyTree) -> Any:
-            records = self.log_likelihoods(positions, minibatch).sum(-1)
-            values = self.prior_density(positions) + records * (self.count / self.batch_size)
+            values = self.log_densities(positions, minibatch)
             return values.sum(), values
 
         gradient, values = jax.grad(total, has_aux=True)(positions)

@@ -122,7 +122,7 @@ def fuse_networks(
 
     def kl(combined: Combined) -> float:
         widths = combined.layers.widths
-        tried[widths] = search.divergence(combined)
+        tried[widths] = search.fresh.divergence(combined.layers, combined.arrays("mean"))
         if progress is not None:
             partial = lambda: search.result(combined, dict(tried), rule, prior)
             progress(Progress(len(tried), None, tried[widths], tried[widths], partial))
@@ -231,23 +231,21 @@ class Search:
         """The share of each site in each output."""
         return output_shares(self.locals)
 
-    def divergence(self, combined: Combined) -> float:
-        """The predictive KL on inputs that no refit saw."""
-        return self.fresh.divergence(combined.layers, combined.arrays("mean"))
+    def build(
+        self,
+        widths: Widths | None,
+        labels: Sequence[Labels] | None = None,
+        rule: Rule = Rule.BARYCENTER,
+    ) -> Combined:
+        """The fused network of these widths, or of those that the matching finds.
 
-    def build(self, widths: Widths | None) -> Combined:
-        """The fused network of these widths, or of those that the matching finds."""
-        builder = self.builder(self.fit, self.side, self.options.refit)
+        With ``labels`` known, that of these, with each site's part of it by the ``rule``.
+        """
+        apart, pooled = labels is not None, rule is Rule.PRODUCT
+        builder = self.builder(self.fit, self.side, self.options.refit, apart, pooled)
         for index, mass in enumerate(self.masses):
             width = None if widths is None else widths[index]
-            builder.hidden(self.labels(builder, index, width), mass)
-        return builder.last()
-
-    def rebuild(self, labels: Sequence[Labels], rule: Rule) -> Combined:
-        """The network of these labels, with each site's part of it."""
-        pooled = rule is Rule.PRODUCT
-        builder = self.builder(self.fit, self.side, self.options.refit, apart=True, pooled=pooled)
-        for own, mass in zip(labels, self.masses, strict=True):
+            own = self.labels(builder, index, width) if labels is None else labels[index]
             builder.hidden(own, mass)
         return builder.last()
 
@@ -267,11 +265,7 @@ class Search:
         return Units(self.fit, index, builder.before, builder.size, self.masses[index])
 
     def result(
-        self,
-        combined: Combined,
-        tried: dict[Widths, float],
-        rule: Rule,
-        prior: Network | None,
+        self, combined: Combined, tried: dict[Widths, float], rule: Rule, prior: Network | None
     ) -> NetworkFusion:
         """The fusion, with a ledger where priors are known."""
         layers, ledger = combined.layers, None
@@ -280,7 +274,7 @@ class Search:
             leaves = (layers.ravel(combined.arrays(kind)) for kind in ("mean", "variance"))
             posterior = Network.from_standard(*leaves, layers)
         else:
-            combined = self.rebuild(combined.labels, rule)
+            combined = self.build(None, combined.labels, rule)
             ledger = as_ledger(combined, self.locals, base, rule)
             posterior = ledger.posterior
             assert isinstance(posterior, Network)
@@ -289,9 +283,7 @@ class Search:
         return NetworkFusion(
             posterior=posterior,
             ledger=ledger,
-            plates={
-                str(index): self._alignment(combined, index) for index in range(len(self.masses))
-            },
+            plates={str(i): self._alignment(combined, i) for i in range(len(self.masses))},
             rule=rule,
             divergence=self.side,
             rebased=() if base is None else rebased(self.locals, base),
