@@ -104,25 +104,6 @@ def _append(parts: list[Array], part: Array, apart: bool) -> None:
         parts[0] = parts[0] + part
 
 
-def refitted(
-    layer: FusedLayer, seen: Float[Array, "n rows"], wanted: Iterable[Array]
-) -> FusedLayer:
-    """Ridge regression of what each site wants of the units, towards where they start.
-
-    ``wanted`` is each site's part (n, units) of the target. The whole is linear in them, so that
-    each site has its part of the outcome.
-    """
-    gram = seen.T @ seen
-    scale = np.trace(gram) / len(gram)
-    if not scale > 0:
-        return layer
-    gram[np.diag_indices(len(gram))] += RIDGE * scale
-    solve = functools.partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(gram))
-    pairs = zip(layer.parts, wanted, strict=True)
-    parts = np.stack([part + solve(seen.T @ (target - seen @ part)) for part, target in pairs])
-    return layer._replace(mean=parts.sum(0), parts=parts)
-
-
 class Combined(NamedTuple):
     """The fused network: its layers, their weights, and by hidden layer its units' labels."""
 
@@ -216,6 +197,11 @@ class Builder:
             yield target
 
     def _refitted(self, layer: FusedLayer, wanted: Iterable[Array]) -> FusedLayer:
+        """Ridge regression of what each site wants of the units, towards where they start.
+
+        ``wanted`` is each site's part (n, *places, units) of the target. The whole is linear in
+        them, so that each site has its part of the outcome.
+        """
         if not self.refit:
             return layer
         like = self.layers[len(self.fused)]
@@ -223,11 +209,19 @@ class Builder:
         seen = seen.reshape(-1, seen.shape[-1])
         step = -(-len(seen) // ROWS)
         targets = (target.reshape(-1, target.shape[-1])[::step] for target in wanted)
-        parts: Iterable[Array] = targets if self.apart else [sum(targets)]  # pyright: ignore
+        apart: Iterable[Array] = targets if self.apart else [sum(targets)]  # pyright: ignore
         seen = seen[::step]
         if like.bias:
             seen = np.concatenate([seen, np.ones((len(seen), 1))], 1)
-        return refitted(layer, seen, parts)
+        gram = seen.T @ seen
+        scale = np.trace(gram) / len(gram)
+        if not scale > 0:
+            return layer
+        gram[np.diag_indices(len(gram))] += RIDGE * scale
+        solve = functools.partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(gram))
+        pairs = zip(layer.parts, apart, strict=True)
+        parts = np.stack([own + solve(seen.T @ (target - seen @ own)) for own, target in pairs])
+        return layer._replace(mean=parts.sum(0), parts=parts)
 
 
 def incoming_cost(
