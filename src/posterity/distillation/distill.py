@@ -20,7 +20,7 @@ from posterity.distillation import online
 from posterity.distillation import student as students
 from posterity.distillation.inputs import Inputs, Perturbed, as_inputs
 from posterity.distillation.online import Constants, Plan, State
-from posterity.distillation.sampling.noise import check_key
+from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
 from posterity.distillation.teachers import Teacher, as_teacher
@@ -240,7 +240,7 @@ def set_up(
 ) -> Run:
     """All that a run is made of, checked; arguments and errors as of :func:`distill`."""
     key = jax.random.key(0) if key is None else key
-    check_key(key)
+    KEY.check(key=key)
     COUNT.check(steps=steps, batch_size=batch_size)
     NATURAL.check(reservoir=reservoir)
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)

@@ -17,7 +17,7 @@ from posterity.distillation.pytrees import Array, rebuilt
 from posterity.distillation.sampling import tuning
 from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, PreconditionedSGLD
 from posterity.distillation.sampling.kernels import State as KernelState
-from posterity.distillation.sampling.noise import check_key
+from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
 from posterity.distillation.teachers import Draws, Health, Teacher
 from posterity.errors import ConvergenceWarning, ParameterError
@@ -357,7 +357,7 @@ class Langevin(Teacher):
         """
         COUNT.check(samples=samples)
         key = jax.random.key(0) if key is None else key
-        check_key(key)
+        KEY.check(key=key)
         first, second = jax.random.split(key)
         parts = []
         with jax.enable_x64(False):

@@ -95,7 +95,11 @@ def _parts(
     layer, base = combined.fused[index], _rows(prior, index)
     weight = layer.share[:, None, :]
     if rule is Rule.PRODUCT and index == 0:
-        gained = _gained(combined, locals_)
+        before, size = combined.layers.by_unit(0)[1:]  # what each gained, placed like means
+        known = [local._replace(mean=local.gained() or []) for local in locals_]
+        pairs = zip(known, combined.labels[0], strict=True)
+        here = np.arange(before)
+        gained = np.stack([placed(own, 0, here, to, (before, size)).mean for own, to in pairs])
         total = base[1] + gained.sum(0)
     else:
         total = 1 / layer.variance
@@ -119,17 +123,6 @@ def _owned(combined: Combined, index: int) -> Array:
     parts[:, rows] = 0.0
     parts[owner, rows] = layer.mean[rows]
     return parts
-
-
-def _gained(combined: Combined, locals_: Sequence[Local]) -> Array:
-    """The precision that each site gained, where its first units went."""
-    layers, gained = combined.layers, []
-    _, before, size = layers.by_unit(0)
-    for local, labels in zip(locals_, combined.labels[0], strict=True):
-        known: Any = local.gained()
-        own = local._replace(mean=known)  # placed like means
-        gained.append(placed(own, 0, np.arange(before), labels, (before, size)).mean)
-    return np.stack(gained)
 
 
 def _rows(network: Network, index: int) -> tuple[Array, Array]:
