@@ -315,8 +315,15 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any]:
             return -density - share * model.log_likelihood(z, data).sum()
 
         value = jax.jit(jax.value_and_grad(energy))
+
         # One program for every curvature that is asked for: compiling takes longer than all else.
-        products = jax.jit(lambda u, rows: _products(energy, u, rows, seen))
+        @jax.jit
+        def products(u: jax.Array, rows: jax.Array) -> jax.Array:
+            """The curvature times each row (k, d), one after another where they are long."""
+            slope = lambda u: jax.grad(energy)(u, seen)
+            product = lambda row: jax.jvp(slope, (u,), (row,))[1]
+            short = rows.shape[1] <= DENSE
+            return jax.vmap(product)(rows) if short else jax.lax.map(product, rows)
 
         widths = lambda at: 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
 
@@ -338,13 +345,6 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any]:
             return at.astype(np.float32), scale.astype(np.float32)
         hessian = np.asarray(products(at, np.eye(size)))
     return at.astype(np.float32), root_of_inverse(hessian, scale).astype(np.float32)
-
-
-def _products(energy: Any, u: Any, rows: Any, data: PyTree) -> Any:
-    """The curvature times each row (k, d): (k, d); one after another where they are long."""
-    slope = lambda u: jax.grad(energy)(u, data)
-    product = lambda row: jax.jvp(slope, (u,), (row,))[1]
-    return jax.vmap(product)(rows) if rows.shape[1] <= DENSE else jax.lax.map(product, rows)
 
 
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
