@@ -60,8 +60,9 @@ class Pursuit:
     helped; ``refused`` are components that were not added.
 
     Another component is always looked for at the end: ``status.left`` is what it would have added
-    to the ELBO, in nats; zero where that cannot be told from noise, and unknown (infinite) where
-    the search for it came to nothing. ``gap`` is what draws of the mixture, weighted to the target,
+    to the ELBO, in nats; zero where that cannot be told from noise, or two standard errors more
+    where the noise is above the tolerance, and unknown (infinite) where the search for it came to
+    nothing from one of its starts. ``gap`` is what draws of the mixture, weighted to the target,
     say of ``KL(q ‖ p)``, in nats; they see nothing of a mode that the mixture misses. ``effective``
     is the share of draws that count then: 1 where both laws are the same. It falls with every
     dimension in which shapes differ.
