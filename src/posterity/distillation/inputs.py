@@ -194,7 +194,7 @@ class Adversarial(Inputs):
         return jnp.where(moved & jnp.isfinite(slope), x + self.size * slope, x)
 
 
-def as_inputs(value: Any) -> Inputs:
+def as_inputs(value: object) -> Inputs:
     """Inputs as they are; a function as :class:`Generated`, an array as a :class:`Pool`.
 
     Raises:

@@ -238,7 +238,7 @@ class Independent(_OfModel):
         return self.posterior.sample(key, (self.samples,))
 
 
-def as_teacher(value: Any, model: Model | None) -> Teacher:
+def as_teacher(value: object, model: Model | None) -> Teacher:
     """A teacher as it is; a posterior, or what holds one, as :class:`Independent` draws of it.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError, UsageError
@@ -45,7 +45,7 @@ def pays(layers: Layers, chains: int = 256) -> bool:
 
 
 def outputs(
-    layers: Layers, arrays: Any, x: Float[Real, "n d"] | Float[Real, "n d c"]
+    layers: Layers, arrays: PyTree, x: Float[Real, "n d"] | Float[Real, "n d c"]
 ) -> Float[Real, "n k c"]:
     """The outputs of the last layer, for each of ``c`` chains.
 

@@ -78,7 +78,7 @@ class Trained:
 @renamed(batch="batch_size")
 def train(
     layers: Layers,
-    data: Any,
+    data: PyTree,
     *,
     key: jax.Array | None = None,
     prior: Prior | None = None,
@@ -153,7 +153,7 @@ def train(
 
 def fit(
     layers: Layers,
-    data: Any,
+    data: PyTree,
     *,
     key: jax.Array | None,
     prior: Prior | None,
@@ -292,7 +292,7 @@ def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOL
     return Status("converged" if change <= allowed else "not converged", change, allowed)
 
 
-def checked_records(data: Any, layers: Layers, likelihood: str) -> tuple[np.ndarray, np.ndarray]:
+def checked_records(data: PyTree, layers: Layers, likelihood: str) -> tuple[np.ndarray, np.ndarray]:
     """Inputs (n, d) and what was observed, once they are known to fit.
 
     Warns:

@@ -125,7 +125,7 @@ def scattered(form: FreeForm, base: PyTree, points: Scouted, places: Any) -> lis
     return [form.place(pick(place), deviation) for place in places]
 
 
-def _flat(event: Any) -> Float[np.ndarray, " d"]:
+def _flat(event: PyTree) -> Float[np.ndarray, " d"]:
     """The numbers of an event."""
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(event)])
 

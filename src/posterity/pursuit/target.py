@@ -144,7 +144,7 @@ class Free(Target):
         return self.inner.estimate(bijection.forward(u), key) + bijection.log_det(u)
 
 
-def as_target(target: Any) -> Target:
+def as_target(target: object) -> Target:
     """A target as it is; a function of one event as a target.
 
     Raises:

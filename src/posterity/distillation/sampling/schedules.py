@@ -23,7 +23,7 @@ StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A size, or a function from the number of the step to it."""
 
 
-def _is_schedule(value: Any) -> bool:
+def _is_schedule(value: object) -> bool:
     return callable(value) and getattr(type(value), "__hash__", None) is not None
 
 

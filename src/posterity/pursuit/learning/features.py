@@ -247,6 +247,6 @@ def _units(inputs: int, width: int, seed: int) -> tuple[Array, Array]:
     return weights.astype(np.float32), rng.standard_normal(width).astype(np.float32)
 
 
-def digest_of(kind: str, values: Any) -> str:
+def digest_of(kind: str, values: object) -> str:
     """A digest of a kind of features and its options."""
     return hashlib.sha256(repr((kind, values)).encode()).hexdigest()

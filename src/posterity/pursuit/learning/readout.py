@@ -18,7 +18,7 @@ tasks of few classes leave the learner somewhat too cautious, never too bold.
 """
 
 import dataclasses
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -126,7 +126,7 @@ class Readout:
         return coordinates**2 @ self.narrow + 1 / self.records
 
 
-def _scale(spread: Any, known: Any, own_units: int) -> Any:
+def _scale(spread: Array, known: Array, own_units: int) -> Array:
     """The factor of each feature; zero for a constant."""
     scale = known.astype(np.float64)
     own = known & (np.arange(len(spread)) < own_units)
@@ -135,7 +135,7 @@ def _scale(spread: Any, known: Any, own_units: int) -> Any:
     return scale
 
 
-def _chosen(values: Any, target: Any, total: Any, n: Any) -> tuple[float, float]:
+def _chosen(values: Array, target: Array, total: Array, n: float) -> tuple[float, float]:
     """The ridge, and its degrees of freedom with that of the level."""
     rank = (values > ROUNDING * values.max()).sum()
     unit = max(values.sum() / max(rank, 1), np.finfo(float).tiny)
@@ -151,7 +151,7 @@ def _chosen(values: Any, target: Any, total: Any, n: Any) -> tuple[float, float]
     return best[1], best[2]
 
 
-def _explained(values: Any, target: Any, ridge: float) -> Any:
+def _explained(values: Array, target: Array, ridge: float) -> Array:
     """Sum of squares that the regression takes away, by class."""
     slopes = target / (values + ridge)[:, None]
     return 2 * (target * slopes).sum(0) - (values[:, None] * slopes**2).sum(0)
