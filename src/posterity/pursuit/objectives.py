@@ -6,7 +6,7 @@ noise, and minibatches, their gradients are unbiased.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -225,13 +225,13 @@ class Optimum(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _value_and_slope(objective: Any, form: FreeForm, v: Any, arguments: Any) -> tuple[Any, Any]:
+def _value_and_slope(objective: Any, form: Hashable, v: Any, arguments: Any) -> tuple[Any, Any]:
     return jax.value_and_grad(objective, argnums=1)(form, v, *arguments)
 
 
 def maximised(
     objective: Objective,
-    form: FreeForm,
+    form: Hashable,
     v: Float[np.ndarray, "..."],
     arguments: tuple[Any, ...],
     *,
