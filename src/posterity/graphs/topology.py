@@ -11,10 +11,10 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jax.typing import ArrayLike
 from jaxtyping import Int
 from scipy.sparse.csgraph import connected_components
 
+from posterity.arrays.typing import ArrayLike
 from posterity.errors import StructureError, UsageError
 
 Site = str | ArrayLike

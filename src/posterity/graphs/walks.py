@@ -8,11 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Float, Int, Key, UInt32
 
 from posterity.arguments import NATURAL
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import ArrayLike, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.graphs.topology import Network, Site, at, check_sites
 
