@@ -78,7 +78,7 @@ class Network(eqx.Module):
         """The number of the site called ``name``; a UsageError if there is none."""
         return index_of(name, self.names)
 
-    def number(self, site: Site) -> int | Int[ArrayLike, "*tokens"]:
+    def number(self, site: Site) -> ArrayLike:
         """The number of a site given by its name or number; of several, given by an array.
 
         Raises:
