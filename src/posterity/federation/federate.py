@@ -35,6 +35,7 @@ from posterity.federation.status import TOLERANCE
 from posterity.federation.tables import in_order
 from posterity.federation.visit import Agreement
 from posterity.inference.cubature import Cubature
+from posterity.inference.pooling import PartialPooling
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, Records, hierarchical
@@ -209,7 +210,8 @@ def start(
                 fix="Pass `ledger.posterior`, as a prior.",
             )
         model, given = hierarchical(model, given, personal)
-    update = update or LocalUpdate()
+    if update is None:
+        update = PartialPooling() if PartialPooling.serves(model, given.prior if isinstance(given, Ledger) else given) else LocalUpdate()
     if schedule is None:
         schedule = Synchronous(damping=1.0) if update.trains else Sequential()
     ledger = given if isinstance(given, Ledger) else Ledger(given)
@@ -312,7 +314,7 @@ def _check_fit(
 
     What else is wrong with a model is told at the visit of the site where it shows.
     """
-    if update.trains:  # which checks data as it trains
+    if update.trains or isinstance(update, PartialPooling):  # which check as they go
         return
     checked, own = set(), isinstance(model, FunctionModel)
     # What JAX raises where shapes differ; a user's function raises what it likes.

@@ -30,6 +30,7 @@ from posterity.federation.messages import (
 )
 from posterity.federation.personal import own_laws
 from posterity.inference.cubature import Cubature
+from posterity.inference.pooling import PartialPooling
 from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.models import Model, Records
@@ -87,6 +88,11 @@ class Site:
         if isinstance(self.update, TrainedApart):
             trained = self.update.trained(self.model, view, self.records, key=key)
             return Improvement(self.name, _canonical(factor + (trained - view) * self.share))
+        if isinstance(self.update, PartialPooling):
+            pooled, info = self.update.improved(
+                self.model, view, factor, self.records, count
+            )
+            return Improvement(self.name, _canonical(pooled), 0, *info)
         records = self.records.padded() if self.padding else self.records
         taken = np.asarray(count)  # an array: compiled once
         update = self.update
@@ -116,6 +122,9 @@ class Site:
         """``∇_μ E_q[log likelihood]/α - η``: what the site would still change at a posterior."""
         if self.update.conjugate:
             return self._gradient(exact_factor(self.update, self.model, self.records) - factor, 0.0)
+        if isinstance(self.update, PartialPooling):
+            target = self.update.target(self.model, posterior, factor, self.records)
+            return self._gradient(target - factor, 0.0)
         if self.update.trains:  # which takes too long to do it several times
             return self._gradient(self.improve(posterior, factor, key=key).factor - factor, 0.0)
         with jax.enable_x64(True):
