@@ -60,7 +60,9 @@ class Normal(NamedTuple):
     def of(cls, law: Any) -> "Normal":
         """A Gaussian or a diagonal Gaussian of the library."""
         precision = np.asarray(law.precision)
-        return cls(np.asarray(law.precision_mean), np.diag(precision) if law.diagonal else precision)
+        return cls(
+            np.asarray(law.precision_mean), np.diag(precision) if law.diagonal else precision
+        )
 
     @classmethod
     def matched(cls, mean: Vector, covariance: Matrix, *, diagonal: bool) -> "Normal":
@@ -87,14 +89,14 @@ class Normal(NamedTuple):
     def proper(self) -> bool:
         """Whether it is a distribution."""
         finite = np.isfinite(self.precision).all() and np.isfinite(self.linear).all()
-        return bool(finite) and np.linalg.eigvalsh(self.precision)[0] > 0
+        return bool(finite and np.linalg.eigvalsh(self.precision)[0] > 0)
 
 
 class Marginal(NamedTuple):
-    """``log Z(s) = log ∫∫ likelihood(β) N(β | c, D(s)) N(c | m, C) dβ dc``, at several ``s`` (m, p).
+    """``log ∫∫ likelihood(β) N(β | c, D(s)) N(c | m, C) dβ dc`` at several log spreads ``s``.
 
-    ``slope`` (m, p) and ``curvature`` (m, p, p) are its derivatives. Given ``s``, ``c`` has the mean
-    ``m + C pull`` and the covariance ``C - C weight C``.
+    ``slope`` (m, p) and ``curvature`` (m, p, p) are its derivatives by ``s``. Given ``s``, ``c``
+    has the mean ``m + C pull`` and the covariance ``C - C weight C``.
     """
 
     value: Float[np.ndarray, " m"]
@@ -172,8 +174,8 @@ class PartialPooling(LocalUpdate):
     ) -> tuple[Any, PooledInfo]:
         """The site's factor, refined as part of the posterior ``view``.
 
-        From the site's fourth visit on it goes half the way, and from the twentieth a quarter, so
-        that few sites of many records do not answer each other for ever (minka2001, damping).
+        From the site's fourth visit on it goes half the way, and later ever less of it, so that a
+        few sites of many records do not answer each other for ever.
 
         Raises:
             ParameterError: if the log likelihood is not finite near the posterior.
@@ -232,8 +234,8 @@ class _Site:
         self.model, self.view = model, view
         self.own = np.array(model.personal)
         coefficients, spread = Normal.of(view.coefficients), Normal.of(view.log_spread)
-        self.cavity = coefficients.plus(Normal.of(factor.coefficients), -1)
-        self.others = spread.plus(Normal.of(factor.log_spread), -1)
+        self.cavity = coefficients.plus(Normal.of(factor.coefficients), -1.0)
+        self.others = spread.plus(Normal.of(factor.log_spread), -1.0)
         # Factors that were fitted together can leave none where one is taken away.
         self.known = self.cavity.proper
         law = self.cavity if self.known else coefficients
@@ -249,7 +251,7 @@ class _Site:
                 self.message = self.likelihood.message(self.mean, self.covariance + self._between())
             energy, at = self._energy(self.spread)
             ahead = self._gradient(self.spread, at, 0)
-            back = self.spread.plus(self.others, -1)
+            back = self.spread.plus(self.others, -1.0)
             change = Normal(ahead.linear - back.linear, ahead.precision - back.precision)
             self.residual = _length(self.spread, change) if self.known else np.inf
             if step == steps or self.residual**2 / 2 <= SMALL:
@@ -277,7 +279,9 @@ class _Site:
         covariance = self.covariance - self.covariance @ weight @ self.covariance + apart
         diagonal = self.view.coefficients.diagonal
         matched = Normal.matched(mean, covariance, diagonal=diagonal)
-        coefficients = matched.plus(self.cavity, -1) if self.known else Normal(mean * 0, weight * 0)
+        coefficients = (
+            matched.plus(self.cavity, -1.0) if self.known else Normal(mean * 0, weight * 0)
+        )
         laws = {"coefficients": coefficients, "log_spread": spread}
         return type(self.view)(**{n: _law(getattr(self.view, n), law) for n, law in laws.items()})
 
@@ -363,7 +367,8 @@ class Likelihood:
             moved = np.abs((nu - self.nu) - (tau - self.tau) * m) * d
             share = 1.0 if sweep < UNDAMPED else 0.5
             self.nu, self.tau = (
-                self.nu + share * (nu - self.nu), self.tau + share * (tau - self.tau)
+                self.nu + share * (nu - self.nu),
+                self.tau + share * (tau - self.tau),
             )
             if max(moved.max(), (np.abs(tau - self.tau) * v).max()) <= REST:
                 break
@@ -457,9 +462,7 @@ def own_law(
     variance = np.zeros(len(coefficients.linear))
     variance[own] = np.exp(2 * spread.mean)
     likelihood = Likelihood(model, records)
-    message = likelihood.message(
-        coefficients.mean, coefficients.covariance + np.diag(variance)
-    )
+    message = likelihood.message(coefficients.mean, coefficients.covariance + np.diag(variance))
     # In units of the deviations between sites, in which what is inverted is well conditioned.
     inner = message.precision[np.ix_(own, own)] * deviation[:, :, None] * deviation[:, None, :]
     root = np.linalg.cholesky(np.linalg.inv(np.eye(len(own)) + inner))
