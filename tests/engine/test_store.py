@@ -205,8 +205,8 @@ def found_in_files(folder: Path, content: bytes) -> float:
     pieces = np.frombuffer(content, np.uint64)
     found = np.zeros(len(pieces), bool)
     for each in contents:
-        for start in range(8):
-            windows = np.frombuffer(each, np.uint64, max(len(each) - start, 0) // 8, start)
+        for start in range(min(8, len(each))):
+            windows = np.frombuffer(each, np.uint64, (len(each) - start) // 8, start)
             found |= np.isin(pieces, windows)
     return found.mean()
 
