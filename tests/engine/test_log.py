@@ -10,7 +10,7 @@ from pymerkle import InmemoryTree
 
 from posterity.engine.log import (
     SIGNATURE,
-    Checkpoint,
+    TreeHead,
     Tree,
     continues,
     key_id,
@@ -105,32 +105,32 @@ def test_what_is_not_in_the_log_has_no_proof():
 
 def test_an_auditor_finds_that_a_log_was_rewritten():
     """With nothing but the checkpoint of a month ago and the proof that is shown today."""
-    kept = Checkpoint.from_bytes(Checkpoint.of(Tree(ENTRIES[:11]), ORIGIN, KEYS["a"]).to_bytes())
-    honest = Checkpoint.of(TREE, ORIGIN, KEYS["a"])
+    kept = TreeHead.from_bytes(TreeHead.of(Tree(ENTRIES[:11]), ORIGIN, KEYS["a"]).to_bytes())
+    honest = TreeHead.of(TREE, ORIGIN, KEYS["a"])
     continues(kept, honest, TREE.consistency(11), PUBLIC["a"])
     false = Tree([*ENTRIES[:4], b"another story", *ENTRIES[5:]])
     for path in (false.consistency(11), TREE.consistency(11), ()):
         with pytest.raises(Refusal) as error:
-            continues(kept, Checkpoint.of(false, ORIGIN, KEYS["a"]), path, PUBLIC["a"])
+            continues(kept, TreeHead.of(false, ORIGIN, KEYS["a"]), path, PUBLIC["a"])
         assert error.value.reason == "rewritten"
     shorter = Tree(ENTRIES[:10])
     with pytest.raises(Refusal):
-        continues(kept, Checkpoint.of(shorter, ORIGIN, KEYS["a"]), (), PUBLIC["a"])
-    elsewhere = Checkpoint.of(TREE, key_name("heart", "south"), KEYS["a"])
+        continues(kept, TreeHead.of(shorter, ORIGIN, KEYS["a"]), (), PUBLIC["a"])
+    elsewhere = TreeHead.of(TREE, key_name("heart", "south"), KEYS["a"])
     with pytest.raises(Refusal) as error:
         continues(kept, elsewhere, TREE.consistency(11), PUBLIC["a"])
     assert error.value.reason == "membership"
     with pytest.raises(Refusal) as error:
-        continues(kept, Checkpoint.of(TREE, ORIGIN, KEYS["b"]), TREE.consistency(11), PUBLIC["a"])
+        continues(kept, TreeHead.of(TREE, ORIGIN, KEYS["b"]), TREE.consistency(11), PUBLIC["a"])
     assert error.value.reason == "signature"
     continues(None, honest, (), PUBLIC["a"])
 
 
 def test_witnesses_say_when_they_saw_a_checkpoint():
-    checkpoint = Checkpoint.of(TREE, ORIGIN, KEYS["a"])
+    checkpoint = TreeHead.of(TREE, ORIGIN, KEYS["a"])
     for name, time in (("b", 1_700_000_000), ("c", 1_700_000_001), ("b", 1_700_000_002)):
         checkpoint = checkpoint.cosigned(name, KEYS[name], time)
-    checkpoint = Checkpoint.from_bytes(checkpoint.to_bytes())
+    checkpoint = TreeHead.from_bytes(checkpoint.to_bytes())
     checkpoint.verify(PUBLIC["a"])
     witnesses = {name: PUBLIC[name] for name in "bc"}
     times = {"b": 1_700_000_002, "c": 1_700_000_001}
@@ -166,7 +166,7 @@ def test_the_example_of_the_standard_is_read():
         "— example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/"
         "Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n"
     )
-    read = Checkpoint.from_bytes(example.encode())
+    read = TreeHead.from_bytes(example.encode())
     assert (read.origin, read.size) == ("example.com/behind-the-sofa", 20852163)
 
 
@@ -188,7 +188,7 @@ def test_the_example_of_the_standard_is_read():
 )
 def test_foreign_checkpoints_are_refused(content):
     with pytest.raises(Refusal):
-        Checkpoint.from_bytes(content)
+        TreeHead.from_bytes(content)
 
 
 def test_names_of_sites_go_into_notes():

@@ -201,7 +201,7 @@ MOST_LINES = 1024
 
 
 @dataclasses.dataclass(frozen=True)
-class Checkpoint:
+class TreeHead:
     """The size and root of the log that ``origin`` keeps, and signature lines, by name and key ID.
 
     Source: c2sp2023checkpoint.
@@ -306,7 +306,7 @@ def key_id(name: str, kind: int, key: PublicKey) -> bytes:
 
 
 def continues(
-    old: Checkpoint | None, new: Checkpoint, path: Sequence[bytes], key: PublicKey
+    old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: PublicKey
 ) -> None:
     """Check that a checkpoint is signed, and that its log continues the one of an older.
 
