@@ -1,0 +1,1 @@
+"""How letters travel; what gets lost on the way the machine sends again."""
