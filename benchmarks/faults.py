@@ -33,7 +33,7 @@ from posterity.artifact.artifact import from_bytes
 from posterity.engine import admission, log, machine, messages
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
-from posterity.engine.log import TreeHead, Tree
+from posterity.engine.log import Tree, TreeHead
 from posterity.engine.machine import TOKEN, Machine, Memory, Step
 from posterity.engine.messages import Letter
 from posterity.engine.refusal import Refusal

@@ -10,8 +10,8 @@ from pymerkle import InmemoryTree
 
 from posterity.engine.log import (
     SIGNATURE,
-    TreeHead,
     Tree,
+    TreeHead,
     continues,
     key_id,
     key_name,

@@ -1,4 +1,4 @@
-"""What a site checks of a letter before anything follows from it, each with a reason code."""
+"""Checks of a letter before anything follows from it, each with a reason code."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -75,18 +75,18 @@ def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
     changed, largest = np.abs(own - prior).max(), np.abs(own).max()
     limits = terms.limits
     if not largest <= limits.magnitude:
-        found = f"a natural parameter of magnitude {largest:.3g}"
-        raise _refused(found, f"at most {limits.magnitude:.3g}", "magnitude")
+        size = f"a natural parameter of magnitude {largest:.3g}"
+        raise _refused(size, f"at most {limits.magnitude:.3g}", "magnitude")
     if not changed <= limits.pseudo_counts:
-        found = f"factors of {changed:.3g} pseudo-counts"
-        raise _refused(found, f"at most {limits.pseudo_counts:.3g}", "magnitude")
+        size = f"factors of {changed:.3g} pseudo-counts"
+        raise _refused(size, f"at most {limits.pseudo_counts:.3g}", "magnitude")
     if terms.agreement.update.conjugate and not terms.agreement.admits(posterior):
         raise _refused(f"an improper {type(posterior).__name__}", "a distribution", "proper")
 
 
 @dataclasses.dataclass(frozen=True)
 class Departure:
-    """Who was forgotten: the site, its key, and the highest number of an epoch with its factor."""
+    """A site that was forgotten, its key, and the highest number of an epoch with its factor."""
 
     site: str
     key: PublicKey
@@ -101,11 +101,13 @@ def departure_of(terms: Terms, envelope: bytes) -> Departure:
     """
     content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
     statement, (site, *_) = statement_of(content, "tombstone", terms.members)
-    told = statement.predicate
-    key, highest = terms.members[site], told.get("highest")
+    predicate = statement.predicate
+    key, highest = terms.members[site], predicate.get("highest")
     expected = {"terms": terms.digest, "site": site, "highest": highest}
-    if type(highest) is not int or highest < 0 or told != expected:
-        raise _refused(f"a tombstone of {told.get('site')!r}", f"one of {site!r}", "membership")
+    if type(highest) is not int or highest < 0 or predicate != expected:
+        raise _refused(
+            f"a tombstone of {predicate.get('site')!r}", f"one of {site!r}", "membership"
+        )
     if dict(statement.subjects) != {"key": key.id}:
         raise _refused("a tombstone of another key", "that of the site", "membership")
     return Departure(site, key, highest)

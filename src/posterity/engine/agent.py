@@ -15,14 +15,14 @@ class Agent:
         self.memory = Memory.from_bytes(store.state, store.outbox)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
-        """What is to be sent once letters have come: all of them are one write to the disk."""
+        """Take letters in, all in one write to the disk; returns what is to be sent after it."""
         receive = self.machine.receive
         return self._made(
             lambda memory, letter=letter: receive(memory, letter) for letter in letters
         )
 
     def command(self, command: Callable[[Memory], Step]) -> tuple[Outgoing, ...]:
-        """What is to be sent once a command of the machine was carried out.
+        """Carry out a command of the machine; returns what is to be sent after it.
 
         Raises:
             Refusal: if the state of the site forbids it.
@@ -30,7 +30,7 @@ class Agent:
         return self._made([command])
 
     def resend(self) -> tuple[Outgoing, ...]:
-        """All that nobody has acknowledged."""
+        """The letters that are not acknowledged yet."""
         return self.machine.resend(self.memory)
 
     def _made(self, steps: Iterable[Callable[[Memory], Step]]) -> tuple[Outgoing, ...]:

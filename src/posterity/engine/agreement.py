@@ -41,7 +41,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """What all members agreed on: how numbers are made, who takes part, who talks to whom.
+    """The terms of a federation: how numbers are made, who takes part, who talks to whom.
 
     ``members`` are their public keys by name; ``links`` are pairs of members between whom the token
     may walk; ``seed`` is that of all that is random.

@@ -89,7 +89,7 @@ def _endorsement(key: PublicKey, owner: x509.Certificate) -> Statement:
 
 
 def _check_authority(policy: Any, certificate: x509.Certificate, extension: Any) -> None:
-    """Only who is said to be an authority may issue certificates."""
+    """Only an authority may issue certificates."""
     del policy
     if not extension.ca:
         raise ValueError(f"{certificate.subject.rfc4514_string()} is no authority")

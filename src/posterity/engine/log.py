@@ -127,18 +127,18 @@ def verify_inclusion(
     """
     if not 0 <= index < size:
         raise _refused(f"entry {index} of {size}", "an entry of the log", "proof")
-    place, last, found = index, size - 1, leaf_hash(entry)
+    place, last, node = index, size - 1, leaf_hash(entry)
     for hash_ in path:
         if last == 0:
             raise _refused("a path that is too long", "one that ends at the root", "proof")
         if place & 1 or place == last:
-            found = _node_hash(hash_, found)
+            node = _node_hash(hash_, node)
             while not place & 1 and place:
                 place, last = place >> 1, last >> 1
         else:
-            found = _node_hash(found, hash_)
+            node = _node_hash(node, hash_)
         place, last = place >> 1, last >> 1
-    if last != 0 or found != root:
+    if last != 0 or node != root:
         raise _refused(f"a path from entry {index}", "one that leads to the root", "proof")
 
 
@@ -169,18 +169,18 @@ def verify_consistency(
     place, last = old - 1, size - 1
     while place & 1:
         place, last = place >> 1, last >> 1
-    old_found = found = hashes[0]
+    old_node = node = hashes[0]
     for hash_ in hashes[1:]:
         if last == 0:
             raise rewritten
         if place & 1 or place == last:
-            old_found, found = _node_hash(hash_, old_found), _node_hash(hash_, found)
+            old_node, node = _node_hash(hash_, old_node), _node_hash(hash_, node)
             while not place & 1 and place:
                 place, last = place >> 1, last >> 1
         else:
-            found = _node_hash(found, hash_)
+            node = _node_hash(node, hash_)
         place, last = place >> 1, last >> 1
-    if last != 0 or (old_found, found) != (old_root, root):
+    if last != 0 or (old_node, node) != (old_root, root):
         raise rewritten
 
 
@@ -305,9 +305,7 @@ def key_id(name: str, kind: int, key: PublicKey) -> bytes:
     return hashlib.sha256(name.encode() + b"\n" + bytes([kind]) + key.raw).digest()[:4]
 
 
-def continues(
-    old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: PublicKey
-) -> None:
+def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: PublicKey) -> None:
     """Check that a checkpoint is signed, and that its log continues the one of an older.
 
     An auditor calls it with what they kept, and a witness before each cosignature. Without an

@@ -41,15 +41,16 @@ from posterity.federation.messages import Epoch
 from posterity.federation.site import Site
 
 TOKEN = "token"
-"""The place in the outbox of the one token that a site has sent and nobody has acknowledged."""
+"""The place in the outbox of the one token that waits for its acknowledgement."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What a site must not lose. Immutable.
+    """The state of a site, which it must not lose. Immutable.
 
     ``highest`` is the highest number of an epoch of which it has heard, ``tombstones`` are the
-    signed statements of who was forgotten, and ``outbox`` what nobody has acknowledged.
+    signed statements of who was forgotten, and ``outbox`` are the letters that are not acknowledged
+    yet.
     """
 
     own: SiteState
@@ -71,7 +72,7 @@ class Memory:
 
     @property
     def gone(self) -> frozenset[str]:
-        """Who was forgotten."""
+        """The sites that were forgotten."""
         return frozenset(self.tombstones)
 
     def to_bytes(self) -> bytes:
@@ -109,7 +110,7 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What follows from a letter or a command.
+    """The consequences of a letter or a command.
 
     First ``change`` is committed; then ``sent`` goes out.
     """
@@ -121,7 +122,7 @@ class Step:
 
     @property
     def change(self) -> Change:
-        """What the store makes durable."""
+        """The part that the store makes durable."""
         return Change(self.memory.to_bytes(), self.memory.outbox, self.entries, self.erase)
 
 
@@ -165,11 +166,11 @@ class Machine:
         return Step(memory, entries=(_refused(refusal, token.digest),))
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
-        """Whether the token's epoch has ended, or ended before this site took part."""
+        """Tell whether the token's epoch has ended, or ended before this site took part."""
         return token.epoch < memory.own.epoch
 
     def _is_answered(self, memory: Memory, token: Token) -> bool:
-        """Whether the site has answered this token, or a later one of its epoch."""
+        """Tell whether the site has answered this token, or a later one of its epoch."""
         own = memory.own
         return token.epoch == own.epoch and token.sequence <= own.answered
 
@@ -181,7 +182,9 @@ class Machine:
             own, sent, visit = turn(self.site, before, token, key=key)
         except PosterityError as error:
             raise Refusal(
-                found=f"a token that has no answer ({error.found})", expected=error.expected
+                found=f"a token that has no answer ({error.found})",
+                expected=error.expected,
+                reason="proper",
             ) from error
         check_posterior(self.terms, sent.posterior)
         walk = self.terms.walk(memory.gone)
@@ -216,8 +219,8 @@ class Machine:
         total = TreeSum.of([self.terms.agreement.prior])
         first = Token(self.terms.digest, epoch, 0, total)
         step = self._answer(self._heard(memory, epoch[0]), first)
-        begun = _line({"event": "begun", "epoch": list(epoch)})
-        return dataclasses.replace(step, entries=(begun, *step.entries))
+        entry = _line({"event": "begun", "epoch": list(epoch)})
+        return dataclasses.replace(step, entries=(entry, *step.entries))
 
     def leave(self, memory: Memory) -> Step:
         """The site's factor will leave when a token next comes; the site still passes it on."""
@@ -241,7 +244,7 @@ class Machine:
         return self._bury(memory, statement.signed(self.key).to_bytes())
 
     def resend(self, memory: Memory) -> tuple[Outgoing, ...]:
-        """All that nobody has acknowledged."""
+        """The letters that are not acknowledged yet."""
         return tuple(memory.outbox.values())
 
     # --- forgetting ------------------------------------------------------------------------------
@@ -302,7 +305,7 @@ class Machine:
 
 
 def _acknowledged(memory: Memory, digest: str, sender: str) -> Memory:
-    """The memory once who a letter was for has acknowledged it, and nobody else."""
+    """The memory after an acknowledgement, which counts from the receiver of a letter alone."""
     outbox = {
         place: message
         for place, message in memory.outbox.items()
@@ -314,8 +317,8 @@ def _acknowledged(memory: Memory, digest: str, sender: str) -> Memory:
 
 def _without_factor(own: SiteState) -> SiteState:
     """The site once its factor is destroyed; its version stays, so that it cannot come back."""
-    held = own.entry or Entry(0, 0, None)
-    return dataclasses.replace(own, entry=held._replace(factor=None), counted=False, leaving=False)
+    entry = own.entry or Entry(0, 0, None)
+    return dataclasses.replace(own, entry=entry._replace(factor=None), counted=False, leaving=False)
 
 
 def _place(token: Token) -> str:

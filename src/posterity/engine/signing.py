@@ -67,7 +67,7 @@ class PublicKey:
         return hashlib.sha256(self.raw).hexdigest()
 
     def verifies(self, signature: bytes, content: bytes) -> bool:
-        """Whether the owner of this key signed the content."""
+        """Tell whether the owner of this key signed the content."""
         try:
             ed25519.Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, content)
         except InvalidSignature:
@@ -164,7 +164,7 @@ class Envelope:
 
     @property
     def encoding(self) -> bytes:
-        """What is signed: the payload and its type, each after its length."""
+        """The bytes that are signed: payload and type, each after its length."""
         kind = self.kind.encode()
         return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(self.payload), self.payload)
 
@@ -241,21 +241,21 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
     try:
         return parsed(content.decode("utf-8"), what)
     except (ArtifactError, UnicodeDecodeError) as error:
-        found = error.found if isinstance(error, ArtifactError) else f"{what} that is no text"
-        raise Refusal(found=found, expected="a JSON object, each key once") from error
+        reason = error.found if isinstance(error, ArtifactError) else f"{what} that is no text"
+        raise Refusal(found=reason, expected="a JSON object, each key once") from error
 
 
 # --- statements ----------------------------------------------------------------------------------
 
 Claim = Literal["agreement", "endorsement", "tombstone", "residual", "receipt"]
-"""What a statement is about: a federation's agreement, a member's key, a site that leaves, how far
+"""The subject of a statement: a federation's agreement, a member's key, a site that leaves, how far
 from converged a site's factor is, and a forgetting as a whole."""
 PREDICATE = "https://posterity.dev/{}/v1"
 
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """What a signer claims of its ``subjects``, which are given by their SHA-256 in hexadecimal.
+    """A signer's claim about ``subjects``, which are named by their SHA-256 in hexadecimal.
 
     Source: intoto2023.
     """

@@ -1,4 +1,4 @@
-"""A site on disk: its state, the messages that nobody has acknowledged, and its log, in one file.
+"""A site on disk: its state, the messages that are not acknowledged yet, and its log, in one file.
 
 The file is an SQLite database. One transaction writes a new state, the messages that follow from
 it and what the log says of it, and is forced to disk before any of the messages is sent: a site
@@ -39,7 +39,7 @@ class Outgoing(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What one message made of a site: its state and outbox after it, and new entries of the log.
+    """The result of one message: a site's state and outbox after it, and new entries of the log.
 
     With ``erase`` nothing of what the change replaces or takes out stays in the file.
     """
@@ -113,8 +113,8 @@ class Store:
         the time that takes is that of forcing it to disk.
 
         Raises:
-            ArtifactError: if it fails; the store is then closed. What it held before is there
-                when it is opened again.
+            ArtifactError: if it fails; the store is then closed; opened again, it is as it was
+                before.
         """
         if not changes:
             return
@@ -126,7 +126,7 @@ class Store:
                     if any(change.erase for change in changes):
                         self._erase()
             except BaseException:
-                self.close()  # after an error of the disk nobody knows what is on it but itself
+                self.close()  # after an error of the disk only the disk knows what is on it
                 raise
 
     def entries(self, start: int = 0, stop: int | None = None) -> list[bytes]:
@@ -163,7 +163,7 @@ class Store:
                     "fullfsync = on",
                     "checkpoint_fullfsync = on",
                     "secure_delete = on",
-                    "temp_store = memory",  # nothing in files of which nobody knows
+                    "temp_store = memory",  # no other files
                 ):
                     self._run(f"pragma {pragma}").fetchall()
                 self._run("begin immediate")  # takes the file for itself

@@ -1,1 +1,1 @@
-"""How letters travel; what gets lost on the way the machine sends again."""
+"""Transports of letters; the machine sends again what gets lost on the way."""
