@@ -106,6 +106,8 @@ def test_what_is_no_letter_is_refused():
         b"{}",
         b"{}\n",
         b"[]\n",
+        b'{"sender":["a"]}\n',
+        b'{"sender":"a"}\n',
         b'{"highest":0,"kind":"Else","receiver":"b","sender":"a","terms":""}\n',
         b'{"highest":-1,"kind":"Tombstone","receiver":"b","sender":"a","terms":""}\n',
         b'{"highest":0.5,"kind":"Tombstone","receiver":"b","sender":"a","terms":""}\n',

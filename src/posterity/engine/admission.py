@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.arrays.tree import structure
 from posterity.engine.agreement import Terms
-from posterity.engine.messages import Letter
+from posterity.engine.messages import MOST_EPOCHS, Letter, sender_of
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import MESSAGE, Envelope, PublicKey, statement_of
 from posterity.families import ExponentialFamily
@@ -25,11 +25,12 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Mapping[str, byt
     envelope = Envelope.from_bytes(content, most=terms.limits.bytes)
     if envelope.kind != MESSAGE:
         raise _refused(f"an envelope of type {envelope.kind!r}", MESSAGE, "schema")
-    letter = Letter.from_bytes(envelope.payload)
-    if letter.sender not in terms.members:
+    sender = sender_of(envelope.payload)
+    if sender not in terms.members:
         members = f"one of {sorted(terms.members)}"
-        raise _refused(f"a letter of {letter.sender!r}", members, "membership")
-    envelope.verify({letter.sender: terms.members[letter.sender]})
+        raise _refused(f"a letter of {sender!r}", members, "membership")
+    envelope.verify({sender: terms.members[sender]})  # before anything else is read
+    letter = Letter.from_bytes(envelope.payload)
     if (letter.terms, letter.receiver) != (terms.digest, receiver):
         raise _refused(
             f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}",
@@ -55,8 +56,9 @@ def _check_token(terms: Terms, sender: str, token: Token) -> None:
         raise _refused(f"epoch {token.epoch}", "one that a member began", "membership")
     for layer in token.exact_sum.layers:
         if structure(layer) != structure(terms.agreement.prior):
-            prior = repr(terms.agreement.prior)
-            raise _refused(f"a token with {layer!r}", f"one like {prior}", "family")
+            prior = type(terms.agreement.prior).__name__
+            message = f"a token with a {type(layer).__name__}, or one of another shape"
+            raise _refused(message, f"a {prior} like the prior", "family")
         if not np.isfinite(layer.natural_parameters).all():
             raise _refused("NaN or infinity in a token", "finite parameters", "finite")
     check_posterior(terms, token.posterior)
@@ -104,7 +106,8 @@ def departure_of(terms: Terms, envelope: bytes) -> Departure:
     predicate = statement.predicate
     key, highest = terms.members[site], predicate.get("highest")
     expected = {"terms": terms.digest, "site": site, "highest": highest}
-    if type(highest) is not int or highest < 0 or predicate != expected:
+    counts = type(highest) is int and 0 <= highest < MOST_EPOCHS - 1
+    if not counts or predicate != expected:
         raise _refused(
             f"a tombstone of {predicate.get('site')!r}", f"one of {site!r}", "membership"
         )

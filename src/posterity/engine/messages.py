@@ -89,6 +89,14 @@ MOST_EPOCHS = 2**53
 """Numbers of epochs stay below: JSON readers of other languages know them exactly."""
 
 
+def sender_of(content: bytes) -> str:
+    """The name that a letter gives for its sender, before its body is read; a Refusal if none."""
+    sender = read_json(content.partition(b"\n")[0], "the head of a letter").get("sender")
+    if not isinstance(sender, str):
+        raise Refusal(found=f"a letter of {sender!r}", expected="the name of its sender")
+    return sender
+
+
 def _token(body: bytes) -> Token:
     token: Any = loads(body)
     if not isinstance(token, Token) or token.epoch[0] >= MOST_EPOCHS:
