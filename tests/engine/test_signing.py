@@ -47,7 +47,11 @@ def test_another_library_reads_our_envelopes():
         judge.verify([judged(key) for key in PUBLIC.values()], threshold=3)
 
 
-@given(st.binary(max_size=50), st.text(max_size=20), st.sets(st.sampled_from("abc")))
+@given(
+    st.binary(max_size=50),
+    st.sampled_from(["", MESSAGE, "\u2603"]),
+    st.sets(st.sampled_from("abc")),
+)
 def test_an_envelope_comes_back_with_who_signed_it(payload, kind, signers):
     envelope = Envelope(payload, kind)
     for name in signers:

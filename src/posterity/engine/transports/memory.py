@@ -43,7 +43,8 @@ class Network:
 
     def __init__(self, sites: Iterable[str], faults: Faults | None = None, *, seed: int = 0):
         self.sites, self.faults = tuple(sites), faults or Faults()
-        self.now, self.count, self.partition = 0.0, Counter[str](), frozenset[str]()
+        self.now: float | int = 0.0
+        self.count, self.partition = Counter[str](), frozenset[str]()
         self._rng, self._numbers = np.random.default_rng(seed), itertools.count()
         self._waiting: list[tuple[float, int, str, bytes]] = []
 
@@ -62,11 +63,11 @@ class Network:
                 altered = self._flipped(content) if self._happens("flip") else content
                 self.put(there, altered, time)
 
-    def put(self, receiver: str, content: bytes, time: float) -> None:
+    def put(self, receiver: str, content: bytes, time: float | int) -> None:
         """Let a letter arrive at a time, whoever wrote it."""
         heapq.heappush(self._waiting, (time, next(self._numbers), receiver, content))
 
-    def arrived(self, now: float) -> list[Outgoing]:
+    def arrived(self, now: float | int) -> list[Outgoing]:
         """The letters that have arrived by then, in the order in which they did."""
         self.now, arrived = now, []
         while self._waiting and self._waiting[0][0] <= now:
