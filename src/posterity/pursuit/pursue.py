@@ -358,7 +358,7 @@ def _status(result: Pursuit, more: State | Refusal, tolerance: float) -> Status:
             "raise components"
         )
     elif gain.standard_error > tolerance:
-        left = gain.value + 2 * gain.standard_error
+        left = max(gain.value, 0.0) + 2 * gain.standard_error
         reasons.append(
             f"what another component would add, {gain.value:.2g} ± {gain.standard_error:.2g} nats, "
             "is not known well enough: raise samples"
