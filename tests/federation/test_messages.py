@@ -13,7 +13,7 @@ from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_si
 from posterity.arrays.tree_sums import TreeSum
 from posterity.errors import ArtifactError, LedgerError, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian
-from posterity.federation import Federation, Gossip, Machine, Site, certify, forget
+from posterity.federation import Federation, Gossip, Machine, Site, certify, forget, step_key
 from posterity.federation.federate import start
 from posterity.federation.messages import (
     KINDS,
@@ -159,7 +159,7 @@ def test_an_answer_counts_once_and_only_for_the_question_asked_last(schedule):
     run = start(data, model, prior, schedule=SCHEDULES[schedule], key=KEY)
     machine, state, late, sites = Machine(run.agreement, run.schedule), run.state, [], set()
     while len(sites) < len(data) or state.step < 3:
-        state, sent = machine.receive(state, Turn(run.key))
+        state, sent = machine.receive(state, Turn(step_key(run.key, state.step)))
         while not any(isinstance(message, Done) for message in sent):
             more = ()
             for question in sent:
