@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     Index = int | slice | EllipsisType | ArrayLike | tuple[Any, ...] | None
     # The two array types share methods, not stubs: a union would ask for a cast on every line.
     Real = KeyArray = PyTree = Any
+    Number = Real | float | int
 else:
     # What is converted is checked by whatever converts it, with an error that people can read.
-    ArrayLike = DTypeLike = Index = PyTree = Any
+    ArrayLike = DTypeLike = Index = Number = PyTree = Any
     if "jaxtyping" in sys.modules:
         import jax
         import numpy as np
@@ -38,7 +39,6 @@ else:
         Bool = Float = Int = Key = Num = _Unchecked
         Real = KeyArray = Any
 
-Number = Real | float | int
 Flat = Float[Real, "*batch dim"]
 """Parameters or statistics of each member as one vector."""
 

@@ -59,7 +59,7 @@ class Model(eqx.Module):
         return weighted(self.log_likelihood(z, records.data), records)
 
 
-def weighted(values: Real, records: Records) -> Float[Real, ""]:
+def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
     """The sum of log likelihoods (n,) times the records' weights.
 
     Raises:
