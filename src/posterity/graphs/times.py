@@ -49,7 +49,7 @@ def cover_times(
 def hitting_times(
     network: Network,
     walk: Walk,
-    site: str | int,
+    site: Site,
     *,
     repetitions: int,
     key: Key[jax.Array, ""],

@@ -77,7 +77,7 @@ class NeuralNetwork(Model):
         self.noise_variance = float(noise_variance)
 
     @classmethod
-    def from_equinox(cls, module: eqx.Module, **options: Any) -> "NeuralNetwork":
+    def from_equinox(cls, module: PyTree, **options: Any) -> "NeuralNetwork":
         """From an equinox module of one unbatched input; its arrays are the parameters."""
         arrays, static = eqx.partition(module, eqx.is_inexact_array)
 
