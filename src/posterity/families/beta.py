@@ -9,7 +9,7 @@ from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTre
 from posterity.families.base import Line
 from posterity.families.batches import place
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
-from posterity.families.dirichlet import Dirichlet
+from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
 from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
 from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import UnitInterval
@@ -84,33 +84,37 @@ class Beta(MixingWeights):
         """Beta."""
         return [Closed(BETA, same_shape(self.a, self.b)).expanded()]
 
-    @property
-    def pair(self) -> Dirichlet:
-        """The law of ``(z, 1 - z)``."""
-        both = self.xp.np.stack([self.a_minus_one, self.b_minus_one], axis=-1)
-        return Dirichlet._of(concentration_minus_one=both)
-
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log B(a, b)``."""
-        return self.pair.log_normalizer()
+        gammaln = self.xp.special.gammaln
+        return gammaln(self.a) + gammaln(self.b) - gammaln(self.a + self.b)
 
     @property
     def mean_parameters(self) -> Flat:
         """``ψ(a) - ψ(a + b)`` and ``ψ(b) - ψ(a + b)``."""
-        return self.pair.mean_parameters
+        digamma = self.xp.digamma
+        total = digamma(self.a + self.b)
+        return self.flatten(
+            a_minus_one=digamma(self.a) - total, b_minus_one=digamma(self.b) - total
+        )
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """``diag(ψ'(a), ψ'(b)) - ψ'(a + b)``."""
-        return self.pair.fisher_information()
+        np_, trigamma = self.xp.np, self.xp.trigamma
+        shared = -trigamma(self.a + self.b)
+        rows = [[trigamma(self.a) + shared, shared], [shared, trigamma(self.b) + shared]]
+        return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The Dirichlet's formula, in two dimensions."""
-        return self.pair.inverse_fisher_product(vector)
+        np_, trigamma = self.xp.np, self.xp.trigamma
+        diagonal = np_.stack([trigamma(self.a), trigamma(self.b)], axis=-1)
+        return solve_diagonal_minus_constant(diagonal, trigamma(self.a + self.b), vector)
 
     def with_mean_parameters(self, vector: Flat) -> Self:
         """The Dirichlet's Newton iteration, in two dimensions."""
         self._check_length(vector)
-        natural = self.pair.with_mean_parameters(vector).concentration_minus_one
+        natural = invert_mean_log(vector) - 1
         return self._of(a_minus_one=natural[..., 0], b_minus_one=natural[..., 1])
 
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
