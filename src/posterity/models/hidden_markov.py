@@ -180,7 +180,7 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
         return weights @ values, factor
 
 
-def potentials(q: HiddenMarkov, x: Float[Real, "n t ..."]) -> Potentials:
+def potentials(q: HiddenMarkov, x: Real) -> Potentials:
     """Expected log probabilities; those of observations with the axes of ``x`` in front."""
     emissions, rows, initial = (q.blocks[n] for n in ("emissions", "transitions", "initial"))
     logs = lambda law: jnp.asarray(law.mean_parameters)
