@@ -11,7 +11,7 @@ import scipy.stats
 
 import posterity
 from posterity.adapters import from_samples
-from posterity.adapters.samples.chains import worth
+from posterity.adapters.samples.chains import diagnose
 from posterity.errors import FitWarning, ParameterError, StructureError, UsageError
 from posterity.families import (
     Beta,
@@ -54,7 +54,7 @@ def test_effective_sizes_and_rhat_are_those_of_arviz(chains: int, count: int, sh
     arviz: Any = pytest.importorskip("arviz")
     effective = share * chains * count
     draws = autoregressive(chains, count, 8, effective, np.random.default_rng(1))
-    found = worth(draws)
+    found = diagnose(draws)
     if count == 2000 and share <= 1:
         assert abs(np.log(found.size.mean() / effective)) < 0.15
     for i in range(8):
@@ -74,8 +74,8 @@ def test_chains_of_other_widths_and_chains_that_stand_still_are_warned_of() -> N
 
 
 def test_few_draws_and_constants_have_no_rhat() -> None:
-    assert np.isnan(worth(np.ones((2, 5, 1))).rhat).all()
-    found = worth(np.stack([np.zeros((20, 1)), np.ones((20, 1))]))
+    assert np.isnan(diagnose(np.ones((2, 5, 1))).rhat).all()
+    found = diagnose(np.stack([np.zeros((20, 1)), np.ones((20, 1))]))
     assert np.isinf(found.rhat).all()
 
 

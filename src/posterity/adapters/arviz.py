@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.checks import library
+from posterity.adapters.shared import library
 from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
@@ -87,11 +87,25 @@ def to_arviz(
     with jax.enable_x64(True):
         law = jax.tree.map(jnp.asarray, posterior)
         drawn = jax.tree.map(np.asarray, law.sample(key, (chains, draws)))
-    told = dict(_named(drawn)) if names is None else _columns(drawn, names)
-    coords, dims = ({}, {}) if names is not None else _axes(labels_of(posterior), told)
+    coords, dims = {}, {}
+    if names is None:
+        parts = jax.tree_util.tree_leaves_with_path(drawn)
+        path = lambda keys: jax.tree_util.keystr(keys, simple=True, separator=SEPARATOR)
+        variables = {path(keys) or EVENT: part for keys, part in parts}
+        coords, dims = _axes(labels_of(posterior), variables)
+    else:
+        shape = drawn.shape[2:] if isinstance(drawn, np.ndarray) else None
+        if shape != (len(names),) or len(set(names)) < len(names):
+            what = "events of several blocks" if shape is None else f"events of shape {shape}"
+            raise UsageError(
+                found=f"{len(names)} names, {len(set(names))} of them distinct, for {what}",
+                expected="a name for each number of an event that is one vector",
+                fix="Leave names out, or give as many as there are numbers.",
+            )
+        variables = {name: drawn[..., place] for place, name in enumerate(names)}
     if int(arviz.__version__.split(".")[0]) >= 1:
-        return arviz.from_dict({"posterior": told}, coords=coords, dims=dims)
-    return arviz.from_dict(posterior=told, coords=coords, dims=dims)
+        return arviz.from_dict({"posterior": variables}, coords=coords, dims=dims)
+    return arviz.from_dict(posterior=variables, coords=coords, dims=dims)
 
 
 Axes = tuple[tuple[str, ...], ...]
@@ -142,11 +156,11 @@ def _of_sites(law: Transformed, path: str, under: Any) -> dict[str, Axes]:
     return found
 
 
-def _axes(labels: Mapping[str, Axes], told: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+def _axes(labels: Mapping[str, Axes], variables: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
     """Coordinates and dimensions as ArviZ takes them, of the labels that fit."""
     coords, dims = {}, {}
     for name, axes in labels.items():
-        shape = told[name].shape[2:] if name in told else ()
+        shape = variables[name].shape[2:] if name in variables else ()
         if not shape or not any(axes):
             continue
         dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
@@ -155,31 +169,3 @@ def _axes(labels: Mapping[str, Axes], told: Mapping[str, np.ndarray]) -> tuple[A
             if len(own) == size:
                 coords[axis] = list(own)
     return coords, dims
-
-
-def _named(drawn: Any, path: str = "") -> list[tuple[str, np.ndarray]]:
-    if drawn is None:
-        return []
-    if isinstance(drawn, Mapping):
-        parts = list(drawn.items())
-    elif isinstance(drawn, tuple | list):
-        parts = [(str(number), part) for number, part in enumerate(drawn)]
-    else:
-        return [(path or EVENT, drawn)]
-    return [
-        found
-        for name, part in parts
-        for found in _named(part, f"{path}{SEPARATOR}{name}" if path else name)
-    ]
-
-
-def _columns(drawn: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
-    shape = drawn.shape[2:] if isinstance(drawn, np.ndarray) else None
-    if shape != (len(names),) or len(set(names)) < len(names):
-        what = "events of several blocks" if shape is None else f"events of shape {shape}"
-        raise UsageError(
-            found=f"{len(names)} names, {len(set(names))} of them distinct, for {what}",
-            expected="a name for each number of an event that is one vector",
-            fix="Leave names out, or give as many as there are numbers.",
-        )
-    return {name: drawn[..., place] for place, name in enumerate(names)}

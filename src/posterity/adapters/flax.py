@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from posterity.adapters import fisher as core
-from posterity.adapters.checks import library, unsupported
+from posterity.adapters.shared import Laws, library, unsupported
 from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, Gaussian, Product
@@ -117,11 +117,11 @@ def to_params(
         return nnx.merge(graph, params, rest, copy=True)
     names, leaves, structure = _flat(like)
     shapes = {name: np.shape(leaf) for name, leaf in zip(names, leaves, strict=True)}
-    found = core.tensors_of(law, shapes, at, key)
-    new = [
-        _like(found[name], leaf) if name in found else leaf
-        for name, leaf in zip(names, leaves, strict=True)
-    ]
+    tensors = core.tensors_of(law, shapes, at, key)
+    new = []
+    for name, leaf in zip(names, leaves, strict=True):
+        value = tensors[name].astype(np.asarray(leaf).dtype) if name in tensors else leaf
+        new.append(jax.numpy.asarray(value) if isinstance(leaf, jax.Array) else value)
     return jax.tree.unflatten(structure, new)
 
 
@@ -184,7 +184,7 @@ def _flat(tree: Any) -> tuple[list[str], list[Any], Any]:
     return names, leaves, structure
 
 
-def _laws(params: Any, apply: Apply, x: Any, y: Any, task: core.Task) -> core.Laws:
+def _laws(params: Any, apply: Apply, x: Any, y: Any, task: core.Task) -> Laws:
     import jax
     import jax.numpy as jnp
 
@@ -218,12 +218,3 @@ def _is_float(x: Any) -> bool:
     import jax.numpy as jnp
 
     return bool(jnp.issubdtype(np.asarray(x).dtype, jnp.floating))
-
-
-def _like(value: np.ndarray, leaf: Any) -> Any:
-    """In the type of the leaf, and of JAX if it is."""
-    import jax
-    import jax.numpy as jnp
-
-    made = value.astype(np.asarray(leaf).dtype)
-    return jnp.asarray(made) if isinstance(leaf, jax.Array) else made

@@ -11,10 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.checks import check_fitted, check_one, check_undetermined, library
-from posterity.adapters.plates import Gaussians, apart
+from posterity.adapters.plates import Gaussians
+from posterity.adapters.shared import (
+    Laws,
+    at_site,
+    check_fitted,
+    check_undetermined,
+    library,
+    prior_and_law,
+)
 from posterity.checks import check_proper
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import (
     Dirichlet,
     ExponentialFamily,
@@ -76,13 +83,11 @@ def to_ledger(model: Any, site: str) -> Ledger:
             expected=f"one of {KINDS}: a conjugate posterior for each state",
             fix="Fit again with covariance_type='full', or 'diag' if data are scarce.",
         )
-    try:
+    with at_site(site):
         prior, posterior = _law(model, "prior"), _law(model, "posterior")
         check_proper(prior, "the prior")
         check_proper(posterior, "the posterior")
-    except ParameterError as error:
-        raise error.at(f"site {site!r}") from error
-    return Ledger.of_site(site, prior=prior, posterior=posterior)
+    return Laws(posterior, prior).ledger(site)
 
 
 def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
@@ -112,16 +117,13 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     [0, 0, 1, 1]
     """
     gaussian, categorical = _models()
-    prior, posterior = apart(posterior)
-    if not isinstance(posterior, HiddenMarkov):
-        raise StructureError(
-            found=repr(posterior),
-            expected="one HiddenMarkov, or a Ledger of one",
-            fix="Of a Product pass the block.",
-        )
-    check_one(posterior)
-    check_proper(posterior, "the posterior for hmmlearn")
-    q: Any = at_rest(posterior)
+    prior, q = prior_and_law(
+        posterior,
+        lambda law: isinstance(law, HiddenMarkov),
+        "hmmlearn",
+        expected="one HiddenMarkov, or a Ledger of one",
+        fix="Of a Product pass the block.",
+    )
     members: Any = q.emissions.members
     priors = [name for name in parameters if name.endswith("_prior")]
     check_undetermined(parameters, (*DETERMINED, *priors))

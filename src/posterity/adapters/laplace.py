@@ -4,6 +4,11 @@ Columns of data come in any units, so a covariance is judged and inverted as a c
 between standard deviations: a singular one is refused, and the error names the columns. Checks
 happen before anything is rounded away, because a pseudo-inverse, which several libraries use, turns
 columns that depend on each other into plausible numbers.
+
+Where classes are separated, a maximum likelihood estimate lies at infinity: the optimiser stops
+somewhere on the way, and what it reports as covariance is where it got tired. Separation is found
+by a linear program: a direction of the coefficients along which the likelihood of no record falls
+and that of some rises (albert1984, konis2007).
 """
 
 import math
@@ -13,15 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.checks import at
+from posterity.adapters.shared import at
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError
-from posterity.families import ExponentialFamily, Gaussian
-from posterity.families.names import in_order, names_of, some
-from posterity.ledger import Ledger
+from posterity.families import Gaussian
+from posterity.families.names import some
 
 Array = np.ndarray
 MOST_INFLATION = 1e12
 """By which factor at most columns may inflate each other's variance; four digits are left then."""
+MOST_CELLS, ROUNDING = 2_000_000, 1e-6
+"""Numbers of a linear program that is worth its time, larger ones are left; and its tolerance."""
 FAR, NEAR = 1.0, 0.1
 """Root mean square, over weights, of posterior standard deviations from the mode at which it is
 another one, or is warned of. A draw of the posterior is at 1."""
@@ -49,37 +55,6 @@ def of_precision(mean: Any, precision: Any, names: Sequence[str], place: str) ->
     return _named(mean, (precision + precision.T) / 2, names, place)
 
 
-def ledger_of(factor: ExponentialFamily, site: str, prior: ExponentialFamily) -> Ledger:
-    """A ledger of one site whose factor is known, under a prior in whose order it is put.
-
-    Raises:
-        StructureError: for a prior of another family, size or names.
-        ParameterError: for an improper prior.
-    """
-    if not isinstance(prior, ExponentialFamily) or prior.outline() != factor.outline():
-        raise StructureError(
-            found=f"prior={prior!r}",
-            expected=f"one like the factor, {factor!r}, with coordinates {names_of(factor)}",
-            fix="Make it so, the same at every site: Gaussian.from_standard(zeros, covariance), "
-            "with a variance of each column that is wide in that column's units.",
-        )
-    wanted = names_of(prior) or names_of(factor)
-    factor = in_order(factor, wanted, f"site {site!r}", "the prior")
-    prior = in_order(prior, wanted, "the prior", f"site {site!r}")
-    return Ledger(prior).update(site, factor, independent=True)
-
-
-def warn_unless_converged(converged: Any, place: str, fix: str) -> None:
-    """Warn of an estimate that its own optimiser calls unfinished."""
-    if converged is not None and not np.all(converged):
-        warnings.warn(
-            f"{place} has not converged, so its estimate is no mode and its covariance that of "
-            f"another place. {fix}",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-
-
 def check_mode(
     squared: float | np.floating | Array, what: str, place: str, fix: str, size: int = 1
 ) -> None:
@@ -94,6 +69,65 @@ def check_mode(
         raise ParameterError(found=found, expected="a fit: an estimate at its mode", fix=fix)
     if off > NEAR:
         warnings.warn(f"{found}. {fix}", ConvergenceWarning, stacklevel=4)
+
+
+def separating(x: Any, classes: Any) -> np.ndarray:
+    """Which columns of ``x`` (n, d) take part in a direction that separates classes (n,) 0..K-1.
+
+    >>> x = np.column_stack([np.ones(6), [1, 2, 3, 4, 5, 6], [1, 0, 1, 0, 1, 1]])
+    >>> separating(x, np.array([0, 0, 0, 1, 1, 1]))
+    array([False,  True, False])
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_matrix
+
+    x, classes = np.asarray(x, np.float64), np.asarray(classes, int)
+    found = np.zeros(x.shape[1], bool)
+    constant = np.ptp(x, axis=0) == 0
+    if constant.any():  # an intercept takes up what the centres of the others contribute
+        x = np.where(constant, x, x - x.mean(0))
+    size = np.abs(x).max(0)
+    x = x / np.where(size > 0, size, 1.0)
+    count = int(classes.max()) + 1
+    if x.size * (count - 1) ** 2 > MOST_CELLS:
+        return found
+    # A record of class c asks that x (d_c - d_k) is not negative, for every other class k.
+    rows = []
+    for other in range(count):
+        chosen = classes != other
+        at = np.zeros((int(chosen.sum()), count, x.shape[1]))
+        at[np.arange(len(at)), classes[chosen]] += x[chosen]
+        at[:, other] -= x[chosen]
+        rows.append(at[:, 1:].reshape(len(at), -1))  # the first class is the reference
+    rises = np.concatenate(rows)
+    total, nowhere = rises.sum(0), np.zeros(len(rises))
+    done = linprog(-total, csr_matrix(-rises), nowhere, bounds=(-1, 1))
+    if done.status != 0 or -done.fun <= ROUNDING * len(rises):
+        return found
+    # They are; of all directions, the shortest names the fewest columns.
+    cost = np.tile(~constant, 2 * (count - 1)).astype(float)
+    asked = np.concatenate([rises, total[None]])
+    least = np.concatenate([nowhere, [1.0]])
+    both = csr_matrix(np.concatenate([-asked, asked], axis=1))
+    short = linprog(cost, both, -least, bounds=(0, None))
+    direction = short.x[: len(total)] - short.x[len(total) :] if short.status == 0 else done.x
+    moved = np.abs(direction.reshape(count - 1, -1)).max(0)
+    moved = moved > ROUNDING * moved.max()
+    return moved & ~constant if (moved & ~constant).any() else moved
+
+
+def check_separation(x: Any, classes: Any, names: Sequence[str], place: str) -> None:
+    """Raise a ParameterError that names the columns, where classes are separated."""
+    found = separating(x, classes)
+    if found.any():
+        raise ParameterError(
+            found=f"classes that {some([n for n, f in zip(names, found, strict=True) if f])} "
+            f"tell apart without error, wholly or for some records, in {place}",
+            expected="classes that overlap: the estimate is at infinity, and its covariance is "
+            "where the optimiser stopped",
+            fix="Fit with a prior: posterity.federate with models.LogisticRegression, or "
+            "scikit-learn's LogisticRegression, whose penalty is one.",
+        )
 
 
 def _inverse(matrix: Array, names: Sequence[str], place: str, what: str) -> Array:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
-from posterity.adapters.checks import library
+from posterity.adapters.shared import library
 from posterity.distillation.heads import FLOOR
 from posterity.distillation.student import Student
 from posterity.errors import StructureError

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from posterity.adapters import fisher as core
-from posterity.adapters.checks import library, unsupported
+from posterity.adapters.shared import Laws, library, unsupported
 from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, Gaussian, Product
@@ -89,7 +89,7 @@ def to_state_dict(
     state = like.state_dict() if isinstance(like, torch.nn.Module) else like
     if not isinstance(state, Mapping) or not all(torch.is_tensor(v) for v in state.values()):
         raise unsupported(like, "a torch.nn.Module or its state dict", "Pass the module as like.")
-    found = {name: value.detach().clone() for name, value in state.items()}
+    made = {name: value.detach().clone() for name, value in state.items()}
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     places: dict[Any, list[str]] = {}
     for name, value in state.items():  # a tensor that two layers share has two names
@@ -98,11 +98,11 @@ def to_state_dict(
     shared = {name: names for names in places.values() for name in names}
     for name, value in core.tensors_of(law, shapes, at, key).items():
         for other in shared.get(name, [name]):
-            found[other] = torch.tensor(np.array(value)).to(state[other]).reshape(shapes[name])
-    return found
+            made[other] = torch.tensor(np.array(value)).to(state[other]).reshape(shapes[name])
+    return made
 
 
-def _laws(module: Any, x: Any, y: Any, task: core.Task) -> core.Laws:
+def _laws(module: Any, x: Any, y: Any, task: core.Task) -> Laws:
     torch = library("torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
         raise unsupported(
@@ -118,24 +118,6 @@ def _laws(module: Any, x: Any, y: Any, task: core.Task) -> core.Laws:
             fix="Call requires_grad_(True) on those.",
         )
     own = {name: own[name].detach() for name in task.tensors(own)}
-    inputs = _inputs(torch, x, next(iter(own.values())))
-    training = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        with torch.no_grad():
-            made = [module(part) for part in inputs.split(1024)]
-        _check_outputs(torch, made[0])
-        jacobians = _jacobians(torch, module, own, inputs)
-        tensors = {name: _numpy(value) for name, value in own.items()}
-        labels = _numpy(y) if torch.is_tensor(y) else y
-        return core.laws(task, tensors, _numpy(torch.cat(made)), jacobians, labels)
-    finally:
-        for part, mode in training.items():
-            part.training = mode
-
-
-def _inputs(torch: Any, x: Any, like: Any) -> Any:
-    """As a tensor where the weights are, of their type if it has fractions."""
     try:
         inputs = x if torch.is_tensor(x) else torch.tensor(np.asarray(x))
     except (TypeError, ValueError) as error:
@@ -150,18 +132,28 @@ def _inputs(torch: Any, x: Any, like: Any) -> Any:
             expected="a record at least, along the first axis",
             fix="Pass the data that the module was trained on.",
         )
-    return inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
-
-
-def _check_outputs(torch: Any, made: Any) -> None:
-    if not torch.is_tensor(made) or made.ndim != 2:
-        shape = tuple(made.shape) if torch.is_tensor(made) else type(made).__name__
-        raise StructureError(
-            found=f"outputs of shape {shape}",
-            expected="one tensor, with a row (n, K) for each of n records",
-            fix="Keep the last axis, also where it has one column, and wrap a module that gives "
-            "more than its logits or values.",
-        )
+    like = next(iter(own.values()))  # where the weights are, and of their type if it has fractions
+    inputs = inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
+    training = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            made = [module(part) for part in inputs.split(1024)]
+        if not torch.is_tensor(made[0]) or made[0].ndim != 2:
+            shape = tuple(made[0].shape) if torch.is_tensor(made[0]) else type(made[0]).__name__
+            raise StructureError(
+                found=f"outputs of shape {shape}",
+                expected="one tensor, with a row (n, K) for each of n records",
+                fix="Keep the last axis, also where it has one column, and wrap a module that "
+                "gives more than its logits or values.",
+            )
+        jacobians = _jacobians(torch, module, own, inputs)
+        tensors = {name: _numpy(value) for name, value in own.items()}
+        labels = _numpy(y) if torch.is_tensor(y) else y
+        return core.laws(task, tensors, _numpy(torch.cat(made)), jacobians, labels)
+    finally:
+        for part, mode in training.items():
+            part.training = mode
 
 
 def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> core.Jacobians:

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.adapters.numpyro.sites import library
+from posterity.adapters.numpyro.models import library
 from posterity.errors import StructureError
 from posterity.families import (
     Beta,
@@ -52,7 +52,16 @@ def to_numpyro(law: Any) -> Any:
     if isinstance(law, Plate) and law.weights is None:
         return to_numpyro(law.members).to_event(1)
     if isinstance(law, Transformed):
-        return dist.TransformedDistribution(to_numpyro(law.law), _map(law))
+        transforms, support = dist.transforms, law.supports.tree
+        kinds = {
+            RealNumbers: transforms.IdentityTransform,
+            PositiveNumbers: transforms.ExpTransform,
+            UnitInterval: transforms.SigmoidTransform,
+            Simplex: transforms.StickBreakingTransform,
+        }
+        if type(support) not in kinds or len(support.shape) != 1:
+            raise _unknown(law)
+        return dist.TransformedDistribution(to_numpyro(law.law), kinds[type(support)]())
     makers = {
         Gaussian: lambda q: dist.MultivariateNormal(
             _narrow(q.mean), scale_tril=_narrow(np.linalg.cholesky(np.asarray(q.covariance)))
@@ -70,20 +79,6 @@ def to_numpyro(law: Any) -> Any:
     if type(law) not in makers:
         raise _unknown(law)
     return makers[type(law)](law)
-
-
-def _map(law: Transformed) -> Any:
-    """NumPyro's transform onto one array of one support."""
-    transforms, support = library().distributions.transforms, law.supports.tree
-    kinds = {
-        RealNumbers: transforms.IdentityTransform,
-        PositiveNumbers: transforms.ExpTransform,
-        UnitInterval: transforms.SigmoidTransform,
-        Simplex: transforms.StickBreakingTransform,
-    }
-    if type(support) not in kinds or len(support.shape) != 1:
-        raise _unknown(law)
-    return kinds[type(support)]()
 
 
 def _unknown(law: Any) -> StructureError:

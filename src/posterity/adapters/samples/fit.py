@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from posterity.adapters.samples.checks import Checks, check, warnings_of
+from posterity.adapters.samples.checks import Checks, check, sentences
 from posterity.adapters.samples.laws import FAMILY, Block, block
 from posterity.adapters.samples.sources import variables_of
 from posterity.adapters.samples.variables import EVENT, Variable, variable, with_supports
@@ -31,7 +31,7 @@ class SampleFit:
 
     def warnings(self) -> tuple[str, ...]:
         """What is wrong with the fit or the draws, and what to try: a sentence each."""
-        return warnings_of(self.checks, self.family)
+        return tuple(sentences(self.checks, self.family))
 
     @property
     def ok(self) -> bool:

@@ -44,31 +44,28 @@ def variables_of(draws: Any, chains: Any, named: bool) -> tuple[list[Variable], 
     if isinstance(draws, str | bytes) or draws is None:
         raise _unknown(draws)
     if isinstance(draws, Mapping) or _is_parts(draws):
-        found = [variable(name, values, chains) for name, values in _parts(draws, "")]
-        _check_alike(found)
+        variables = [variable(name, values, chains) for name, values in _parts(draws, "")]
+        shapes = {own.name: own.values.shape[:2] for own in variables}
+        if len(set(shapes.values())) > 1:
+            raise StructureError(
+                found=f"chains and draws {shapes}",
+                expected="as many of each variable",
+                fix="Pass draws of one run; say chains= if the first two axes are chains and "
+                "draws.",
+            )
     else:
-        found = [_array(numbers(draws, "draws"), chains)]
-    if chains is None and not named:
-        _check_upright(found)
-    return found, []
-
-
-def _check_upright(found: list[Variable]) -> None:
-    """Raise a StructureError where chains and draws were read as draws and coordinates.
-
-    Where the second axes differ, or one variable has none, the first axis is that of draws.
-    """
-    tops = {own.values.shape[1:3] for own in found}
-    top = tops.pop()
-    if tops or len(top) < 2 or len(found[0].values) > 1 or top[1] <= MANY * top[0]:
-        return
-    own = found[0]
-    raise StructureError(
-        found=f"draws{f' of {own.name!r}' * bool(own.name)} of shape {own.values.shape[1:]}",
-        expected="draws on the first axis, and not several times as many coordinates",
-        fix="Say chains='first' if the first two axes are chains and draws; or chains=1 if these "
-        "are few draws of many coordinates.",
-    )
+        variables = [_array(numbers(draws, "draws"), chains)]
+    # Where the second axes differ, or one variable has none, the first axis is that of draws.
+    tops, own = {own.values.shape[1:3] for own in variables}, variables[0]
+    count, size = own.values.shape[1], own.shape[0] if own.shape else 0
+    if (chains, named, len(tops), len(own.values)) == (None, False, 1, 1) and size > MANY * count:
+        raise StructureError(
+            found=f"draws{f' of {own.name!r}' * bool(own.name)} of shape {own.values.shape[1:]}",
+            expected="draws on the first axis, and not several times as many coordinates",
+            fix="Say chains='first' if the first two axes are chains and draws; or chains=1 if "
+            "these are few draws of many coordinates.",
+        )
+    return variables, []
 
 
 def _array(values: np.ndarray, chains: Any) -> Variable:
@@ -119,16 +116,6 @@ def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
         for name, part in parts
         for found in _parts(part, f"{path}{SEPARATOR}{name}" if path else name)
     ]
-
-
-def _check_alike(found: list[Variable]) -> None:
-    shapes = {v.name: v.values.shape[:2] for v in found}
-    if len(set(shapes.values())) > 1:
-        raise StructureError(
-            found=f"chains and draws {shapes}",
-            expected="as many of each variable",
-            fix="Pass draws of one run; say chains= if the first two axes are chains and draws.",
-        )
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -229,7 +216,7 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
 
     With them comes a note for each site whose support has no map of the library.
     """
-    from posterity.adapters.numpyro.sites import support_of
+    from posterity.adapters.numpyro.models import latent_sites, library, support_of
 
     if getattr(mcmc, "last_state", None) is None:
         raise UsageError(
@@ -238,13 +225,19 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
             fix="Call mcmc.run(key, ...) first.",
         )
     drawn = mcmc.get_samples(group_by_chain=True)
-    sites = _sites(mcmc)
-    if sites is None:
+    model = getattr(mcmc.sampler, "model", None)
+    if model is None:  # a sampler of a potential alone
         if not isinstance(drawn, dict):
             return [variable("", drawn, "first")], []
         return [variable(name, values, "first") for name, values in drawn.items()], []
+    import jax
+
+    handlers = library().handlers
+    seeded = handlers.seed(model, jax.random.key(0))
+    # What a run was made with it keeps for itself alone; ArviZ reads it there too.
+    trace = handlers.trace(seeded).get_trace(*mcmc._args, **mcmc._kwargs)
     found, notes = [], []
-    for name, site in sites.items():
+    for name, site in latent_sites(trace).items():
         if name not in drawn:
             continue
         own = variable(name, drawn[name], "first")
@@ -256,22 +249,6 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
             notes.append(f"{error.found} is taken for any real number")
         found.append(own)
     return found, notes
-
-
-def _sites(mcmc: Any) -> dict[str, Any] | None:
-    """Of the model, run once as it was run then; None of a sampler of a potential alone."""
-    model = getattr(mcmc.sampler, "model", None)
-    if model is None:
-        return None
-    import jax
-
-    from posterity.adapters.numpyro.sites import latent_sites, library
-
-    handlers = library().handlers
-    seeded = handlers.seed(model, jax.random.key(0))
-    # What a run was made with it keeps for itself alone; ArviZ reads it there too.
-    trace = handlers.trace(seeded).get_trace(*mcmc._args, **mcmc._kwargs)
-    return latent_sites(trace)
 
 
 def _unknown(draws: Any) -> UsageError:

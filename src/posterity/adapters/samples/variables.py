@@ -86,11 +86,20 @@ def labels_of(name: str, shape: tuple[int, ...], coords: Sequence[Any] = ()) -> 
 
 
 def variable(name: str, values: Any, chains: Any, coords: Sequence[Any] = ()) -> Variable:
-    """From draws as they come; its support is that of finite numbers until another is asked for."""
-    found = runs(numbers(values, name or "draws"), chains, name or "draws")
-    check_finite(found, name)
-    labels = labels_of(name or EVENT, found.shape[2:], coords)
-    return Variable(name, found, labels, RealNumbers(found.shape[2:]))
+    """A variable of draws as they come; on finite numbers until another support is asked for."""
+    draws = runs(numbers(values, name or "draws"), chains, name or "draws")
+    if not np.isfinite(draws).all():
+        wrong = ~np.isfinite(draws)
+        chain, draw, *place = (int(i) for i in np.argwhere(wrong)[0])
+        at = f"{name or EVENT}[{','.join(map(str, place))}]" if place else name or EVENT
+        raise ParameterError(
+            found=f"{int(wrong.sum())} draws of {name or EVENT!r} that are NaN or infinite, the "
+            f"first of {at!r} at chain {chain}, draw {draw}",
+            expected="finite numbers",
+            fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
+        )
+    labels = labels_of(name or EVENT, draws.shape[2:], coords)
+    return Variable(name, draws, labels, RealNumbers(draws.shape[2:]))
 
 
 def numbers(values: Any, name: str) -> Array:
@@ -139,20 +148,6 @@ def runs(values: Array, chains: Any, name: str) -> Array:
     return values.reshape(count, -1, *values.shape[1:])
 
 
-def check_finite(values: Array, name: str) -> None:
-    """Raise a ParameterError naming the variable and where it is not finite."""
-    if not np.isfinite(values).all():
-        bad = ~np.isfinite(values)
-        chain, draw, *place = (int(i) for i in np.argwhere(bad)[0])
-        at = f"{name or EVENT}[{','.join(map(str, place))}]" if place else name or EVENT
-        raise ParameterError(
-            found=f"{int(bad.sum())} draws of {name or EVENT!r} that are NaN or infinite, the "
-            f"first of {at!r} at chain {chain}, draw {draw}",
-            expected="finite numbers",
-            fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
-        )
-
-
 def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     """The same variables on the supports that are asked for, of all or by name."""
     if asked is None:
@@ -189,7 +184,9 @@ def on(own: Variable, support: Any) -> Variable:
             fix="Mend support=.",
         )
     if support is Simplex:
-        values = _summing_to_one(values)
+        total = values.sum(-1, keepdims=True)  # more than float32 left off stays, and is refused
+        near = abs(total - 1) < 1e-4
+        values = np.where(near, values / np.where(total == 0, 1, total), values)
     if support is PositiveDefiniteMatrices:
         values = (values + np.swapaxes(values, -1, -2)) / 2
     made = support(own.shape)
@@ -203,9 +200,3 @@ def on(own: Variable, support: Any) -> Variable:
             fix="Mend support=, or leave out draws that lie on its border.",
         )
     return dataclasses.replace(own, values=values, support=made)
-
-
-def _summing_to_one(values: Array) -> Array:
-    """What float32 left a little off is put right; more stays, and is refused."""
-    total = values.sum(-1, keepdims=True)
-    return np.where(abs(total - 1) < 1e-4, values / np.where(total == 0, 1, total), values)

@@ -170,8 +170,15 @@ def read_moments(
             fix="Leave one out.",
         )
     matrix = _matrix(Path(covariance), found.names, decimal)
-    if found.sd is not None:
-        _check_sd(found, matrix, path)
+    if found.sd is not None:  # two tables that speak of one fit agree; rounded ones to three digits
+        wide = np.sqrt(np.maximum(np.diagonal(matrix), 0))
+        for name, one, other in zip(found.names, found.sd, wide, strict=True):
+            if not abs(one - other) <= 0.005 * max(abs(one), other):
+                raise StructureError(
+                    found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
+                    expected="tables of one fit",
+                    fix="Give the two that belong together, or leave the sd out.",
+                )
     return found._replace(sd=None, covariance=matrix)
 
 
@@ -315,19 +322,6 @@ def _matrix(path: Path, names: Sequence[str], decimal: str | None) -> np.ndarray
     return cells.numbers(across, decimal)[np.ix_(rows, columns)]
 
 
-def _check_sd(found: Moments, matrix: np.ndarray, path: Path) -> None:
-    """Two tables that speak of one fit agree; rounded ones to three digits."""
-    variance = np.diagonal(matrix)
-    wide = np.sqrt(np.maximum(variance, 0))
-    for name, one, other in zip(found.names, found.sd, wide, strict=True):
-        if not abs(one - other) <= 0.005 * max(abs(one), other):
-            raise StructureError(
-                found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
-                expected="tables of one fit",
-                fix="Give the two that belong together, or leave the sd out.",
-            )
-
-
 # --- JSON ----------------------------------------------------------------------------------------
 
 
@@ -335,10 +329,26 @@ def _json(path: Path) -> Moments:
     text = read_text(path)
     try:
         data = json.loads(text, object_pairs_hook=_once, parse_constant=_constant)
-        return _of_json(data)
+        if not isinstance(data, dict) or "mean" not in data:
+            raise ValueError("no object with a key 'mean'")
+        if unknown := sorted(data.keys() - {"names", "mean", "sd", "covariance", "family"}):
+            raise ValueError(f"keys {some(unknown)}")
+        if ("sd" in data) == ("covariance" in data):
+            raise ValueError("neither or both of 'sd' and 'covariance'")
+        by_name = isinstance(data["mean"], dict)
+        if by_name == ("names" in data):
+            raise ValueError("names of the means twice, or nowhere")
+        names = list(data["mean"] if by_name else data["names"])
+        mean, sd, covariance = _numbers(data["mean"], names, "mean"), None, None
+        if "sd" in data:
+            sd = _numbers(data["sd"], names, "sd")
+        else:
+            rows = _listed(data["covariance"], names, "covariance")
+            covariance = [_numbers(row, names, "covariance") for row in rows]
+        return Moments(tuple(names), mean, sd, covariance, data.get("family"))
     except json.JSONDecodeError as error:
-        told = f"{error.msg} in line {error.lineno}, column {error.colno}"
-        raise table_error(path, f"no JSON ({told})", "a JSON object") from error
+        place = f"{error.msg} in line {error.lineno}, column {error.colno}"
+        raise table_error(path, f"no JSON ({place})", "a JSON object") from error
     except (ValueError, RecursionError) as error:
         expected = 'an object of "mean" and "sd" by name, or of "names", "mean" and "covariance"'
         raise table_error(path, str(error)[:300], expected) from error
@@ -355,31 +365,10 @@ def _constant(word: str) -> float:
     raise ValueError(f"{word}, which is no finite number")
 
 
-def _of_json(data: Any) -> Moments:
-    if not isinstance(data, dict) or "mean" not in data:
-        raise ValueError("no object with a key 'mean'")
-    if unknown := sorted(data.keys() - {"names", "mean", "sd", "covariance", "family"}):
-        raise ValueError(f"keys {some(unknown)}")
-    if ("sd" in data) == ("covariance" in data):
-        raise ValueError("neither or both of 'sd' and 'covariance'")
-    by_name = isinstance(data["mean"], dict)
-    if by_name == ("names" in data):
-        raise ValueError("names of the means twice, or nowhere")
-    names = list(data["mean"] if by_name else data["names"])
-    mean = _numeric(_listed(data["mean"], names, "mean"), "mean")
-    if "sd" in data:
-        sd = _numeric(_listed(data["sd"], names, "sd"), "sd")
-        return Moments(tuple(names), mean, sd, family=data.get("family"))
-    rows = _listed(data["covariance"], names, "covariance")
-    matrix = [_numeric(_listed(row, names, "covariance"), "covariance") for row in rows]
-    return Moments(tuple(names), mean, None, matrix, data.get("family"))
-
-
 def _listed(values: Any, names: Sequence[str], what: str) -> list[Any]:
     """In the order of the names, whether they are keys or not."""
     if isinstance(values, dict):
-        if values.keys() != set(names):
-            odd = sorted(values.keys() ^ set(names))
+        if odd := sorted(values.keys() ^ set(names)):
             raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")
         return [values[name] for name in names]
     if not isinstance(values, list) or len(values) != len(names):
@@ -387,8 +376,9 @@ def _listed(values: Any, names: Sequence[str], what: str) -> list[Any]:
     return values
 
 
-def _numeric(values: list[Any], what: str) -> list[float]:
-    for value in values:
+def _numbers(values: Any, names: Sequence[str], what: str) -> list[float]:
+    listed = _listed(values, names, what)
+    for value in listed:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{what} {value!r}, which is no number")
-    return [float(value) for value in values]
+    return [float(value) for value in listed]

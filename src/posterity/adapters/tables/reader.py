@@ -82,8 +82,14 @@ class Cells(NamedTuple):
         """
         DECIMAL.check(decimal=decimal)
         texts = [self.column(name) for name in columns]
-        if decimal != COMMA and self.delimiter != ";" and (found := _plain_numbers(texts)):
-            return np.array(found).reshape(len(columns), len(self.rows)).T
+        if decimal != COMMA and self.delimiter != ";":  # as Python reads them, fast
+            plain = all(all(map(str.isascii, own)) and "_" not in "".join(own) for own in texts)
+            try:
+                values = np.array([list(map(float, cells)) for cells in texts])
+            except ValueError:
+                plain = False
+            if plain and np.isfinite(values).all():
+                return values.reshape(len(columns), len(self.rows)).T
         values = np.empty((len(self.rows), len(columns)))
         name = where = ""
         try:
@@ -219,7 +225,11 @@ def _cells(path: Path, text: str, unnamed: bool) -> Cells:
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
         header = ("", *header)  # R's write.table names no column of row names
-    _check_header(header, lines[0], unnamed)
+    named = header[1:] if unnamed and header[0] == "" else header
+    if any(map(_is_number, named)):  # a first record taken for a header would be lost unseen
+        raise ValueError(f"a first line {some(header)} (line {lines[0]}) of numbers, no names")
+    if why := unfit(named):
+        raise ValueError(f"a first line {some(header)} (line {lines[0]}) of unfit names: {why}")
     for row, line in zip(rows[1:], lines[1:], strict=True):
         if len(row) != len(header):
             raise ValueError(
@@ -238,15 +248,6 @@ def _without_ends(rows: list[list[str]]) -> list[list[str]]:
     if rest and all(map(blank, rest)) and {*map(len, rest)} == {len(head) + 1}:
         return [head, *(row[:-1] for row in rest)]
     return rows
-
-
-def _check_header(header: tuple[str, ...], line: int, unnamed: bool) -> None:
-    """A first record taken for a header would be lost without a word."""
-    named = header[1:] if unnamed and header[0] == "" else header
-    if any(map(_is_number, named)):
-        raise ValueError(f"a first line {some(header)} (line {line}) of numbers, no names")
-    if why := unfit(named):
-        raise ValueError(f"a first line {some(header)} (line {line}) of unfit names: {why}")
 
 
 def _is_number(text: str) -> bool:
@@ -336,17 +337,6 @@ def last_digit(text: str) -> float:
     except InvalidOperation:
         return 0.0
     return 10.0**exponent if isinstance(exponent, int) else 0.0
-
-
-def _plain_numbers(texts: Sequence[list[str]]) -> list[list[float]] | None:
-    """As Python reads them, if all are finite numbers with a point; fast."""
-    try:
-        values = [list(map(float, cells)) for cells in texts]
-    except ValueError:
-        return None
-    finite = all(all(map(math.isfinite, column)) for column in values)
-    plain = all(all(map(str.isascii, cells)) and "_" not in "".join(cells) for cells in texts)
-    return values if finite and plain else None
 
 
 def _digits(text: str) -> str:

@@ -1,13 +1,22 @@
-"""Checks that adapters share: what is installed, what is fitted, what data and names have to be."""
+"""What adapters share: one protocol for the laws that they read and write, and checks of both.
 
+A fitted model is read as :class:`Laws`, of which :meth:`Laws.ledger` makes the ledger of a site; a
+law for another library is checked by :func:`prior_and_law`. The other checks are of what is
+installed, what is fitted, and what data and names have to be.
+"""
+
+import contextlib
 import importlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.checks import check_proper
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
-from posterity.families.names import some
+from posterity.families import Distribution, ExponentialFamily, at_rest
+from posterity.families.names import in_order, names_of, some
+from posterity.ledger import Ledger
 
 Array = np.ndarray
 Names = Iterable[str] | None
@@ -17,13 +26,104 @@ SAME = "Pass the data that the model was fitted with."
 class Data(NamedTuple):
     """What a model was fitted with, beside the model: records, responses and their weights.
 
-    ``names`` are other names for coordinates than the model's own.
+    ``names`` are other names for coordinates than the model's own; ``site`` is that of the ledger
+    which is asked for.
     """
 
     x: Any = None
     y: Any = None
     weight: Any = None
     names: Names = None
+    site: str | None = None
+
+
+class Laws(NamedTuple):
+    """The posterior of a fitted model, with its own prior, the likelihood as a factor, or both."""
+
+    posterior: Any
+    prior: Any = None
+    factor: Any = None
+
+    def ledger(self, site: str, prior: Any = None, *, model: Any = None) -> Ledger:
+        """The ledger of one site: the model's own prior, or else ``prior``, and what data said.
+
+        A factor under ``prior`` is put in the prior's order of names.
+
+        Raises:
+            UsageError: for two priors or none.
+            StructureError: for a prior of another family, size or names.
+            ParameterError: for improper laws.
+        """
+        kind = type(model).__name__
+        if self.prior is not None and prior is not None:
+            raise UsageError(
+                found=f"prior={prior!r} for a {kind}, which has its own",
+                expected="none",
+                fix="Fit it with the prior that it should have.",
+            )
+        if self.prior is not None and self.factor is not None:
+            return Ledger(self.prior).update(site, self.factor, independent=True)
+        if self.prior is not None:
+            return Ledger.of_site(site, prior=self.prior, posterior=self.posterior)
+        if prior is None:
+            raise UsageError(
+                found=f"a {kind} without a prior",
+                expected="prior: a Gaussian over its coefficients, the same at all sites",
+                fix="Pass one, or from_estimator for the posterior under the estimator's own.",
+            )
+        if not isinstance(prior, ExponentialFamily) or prior.outline() != self.factor.outline():
+            raise StructureError(
+                found=f"prior={prior!r}",
+                expected=f"one like the factor, {self.factor!r}, with coordinates "
+                f"{names_of(self.factor)}",
+                fix="Make it so, the same at every site: Gaussian.from_standard(zeros, "
+                "covariance), with a variance of each column that is wide in that column's units.",
+            )
+        wanted = names_of(prior) or names_of(self.factor)
+        factor = in_order(self.factor, wanted, f"site {site!r}", "the prior")
+        prior = in_order(prior, wanted, "the prior", f"site {site!r}")
+        return Ledger(prior).update(site, factor, independent=True)
+
+
+@contextlib.contextmanager
+def at_site(site: str | None) -> Iterator[None]:
+    """Name the site, if there is one, in errors of what a model holds or lacks."""
+    try:
+        yield
+    except (ParameterError, UsageError) as error:
+        if site is None:
+            raise
+        raise error.at(f"site {site!r}") from error
+
+
+def split(posterior: Distribution | Ledger) -> tuple[Any, Any]:
+    """The prior, None where it is not known, and the posterior: of a ledger both are."""
+    if isinstance(posterior, Ledger):
+        return posterior.prior, posterior.posterior
+    return None, posterior
+
+
+def prior_and_law(
+    posterior: Distribution | Ledger,
+    fits: Callable[[Any], bool],
+    library: str,
+    *,
+    expected: str,
+    fix: str,
+) -> tuple[Any, Any]:
+    """The prior, as :func:`split`, and the law that a model of a ``library`` is to hold, at rest.
+
+    Raises:
+        StructureError: for one that does not fit, and batches.
+        ParameterError: for NaN, infinity and improper laws.
+    """
+    prior, law = split(posterior)
+    if not fits(law):
+        found = repr(law) if isinstance(law, Distribution) else f"a {type(law).__name__}"
+        raise StructureError(found=found, expected=expected, fix=fix)
+    check_one(law)
+    check_proper(law, f"the posterior for {library}")
+    return prior, at_rest(law)
 
 
 def library(*modules: str, extra: str, package: str = "") -> Any:
@@ -54,16 +154,6 @@ def check_fitted(model: Any, *attributes: str) -> None:
             found=f"a {type(model).__name__} that is not fitted",
             expected="a fitted one",
             fix="Call fit first.",
-        )
-
-
-def check_no_prior(model: Any, prior: Any) -> None:
-    """Raise a UsageError for a prior beside a model that was fitted with one of its own."""
-    if prior is not None:
-        raise UsageError(
-            found=f"prior={prior!r} for a {type(model).__name__}, which has its own",
-            expected="none",
-            fix="Fit it with the prior that it should have.",
         )
 
 
