@@ -327,7 +327,7 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         (RNG.normal(size=50), {"chains": "first"}, StructureError, r"expected \(chains, draws"),
         (FINE, {"support": {"c": "positive"}}, UsageError, r"supports for \['c'\]"),
         (FINE, {"support": {"a": "positive"}}, ParameterError, "'a' outside of the support"),
-        (FINE, {"support": {"a": "between"}}, UsageError, "support='between' for 'a'"),
+        (FINE, {"support": {"a": "between"}}, UsageError, "support of 'a'='between'"),
         (FINE, {"support": {"a": "simplex"}}, StructureError, "shape"),
         (FINE, {"family": "gamma"}, ParameterError, "outside of the support"),
         (FINE, {"family": "cauchy"}, UsageError, "family='cauchy'"),

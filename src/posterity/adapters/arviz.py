@@ -5,7 +5,7 @@ ArviZ 0.x gives an ``InferenceData``, and 1.x an xarray ``DataTree``; both come 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,7 @@ Axes = tuple[tuple[str, ...], ...]
 """Labels along each axis of an event; an axis without has none."""
 
 
-def labels_of(law: Any, path: str = "") -> dict[str, Axes]:
+def labels_of(law: Distribution, path: str = "") -> dict[str, Axes]:
     """The labels that names of a law give to the variables of :func:`to_arviz`.
 
     >>> from posterity.families import Gaussian
@@ -135,7 +135,7 @@ def labels_of(law: Any, path: str = "") -> dict[str, Axes]:
     return {path or EVENT: (law.names,)} if law.names and not isinstance(law.names, dict) else {}
 
 
-def _of_sites(law: Transformed, path: str, under: Any) -> dict[str, Axes]:
+def _of_sites(law: Transformed, path: str, under: Callable[[Any], str]) -> dict[str, Axes]:
     """Labels within brackets, of sites that are one vector without a map that changes its length.
 
     Names of the unconstrained numbers, or of the law of them, say which entry is which.

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import softmax
 
 from posterity.adapters.laplace import check_mode
@@ -139,7 +140,7 @@ class Task:
 
 
 def laws(
-    task: Task, tensors: Mapping[str, Array], outputs: Array, jacobians: Jacobians, y: Any
+    task: Task, tensors: Mapping[str, Array], outputs: Array, jacobians: Jacobians, y: ArrayLike
 ) -> Laws:
     """Posterior, prior and factor over the weights of these tensors, by their names.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posterity.adapters import fisher as core
 from posterity.adapters.shared import Laws, library, unsupported
@@ -23,7 +24,7 @@ Apply = Callable[[Any, Any], Any]
 
 
 def from_module(
-    module: Any, x: Any, y: Any, *, variables: Any = None, **task: Unpack[core.Options]
+    module: Any, x: ArrayLike, y: ArrayLike, *, variables: Any = None, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
     """The law of a trained module's weights, by Laplace's approximation.
 
@@ -69,7 +70,13 @@ def from_module(
 
 
 def to_ledger(
-    module: Any, site: str, x: Any, y: Any, *, variables: Any = None, **task: Unpack[core.Options]
+    module: Any,
+    site: str,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    variables: Any = None,
+    **task: Unpack[core.Options],
 ) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
 
@@ -86,7 +93,7 @@ def to_ledger(
 
 
 def from_params(
-    params: Any, apply: Apply, x: Any, y: Any, **task: Unpack[core.Options]
+    params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
     """As :func:`from_module`, of any tree of parameters and ``apply(params, x)`` on a batch."""
     return _laws(params, apply, x, y, core.Task.of(task)).posterior
@@ -184,7 +191,7 @@ def _flat(tree: Any) -> tuple[list[str], list[Any], Any]:
     return names, leaves, structure
 
 
-def _laws(params: Any, apply: Apply, x: Any, y: Any, task: core.Task) -> Laws:
+def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task) -> Laws:
     import jax
     import jax.numpy as jnp
 
@@ -213,7 +220,7 @@ def _laws(params: Any, apply: Apply, x: Any, y: Any, task: core.Task) -> Laws:
     return core.laws(task, tensors, outputs, jacobians, y)
 
 
-def _is_float(x: Any) -> bool:
+def _is_float(x: object) -> bool:
     """Whether these have fractions, half precision of JAX among them."""
     import jax.numpy as jnp
 

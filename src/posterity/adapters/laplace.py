@@ -14,9 +14,9 @@ and that of some rises (albert1984, konis2007).
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posterity.adapters.shared import at
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError
@@ -33,7 +33,9 @@ FAR, NEAR = 1.0, 0.1
 another one, or is warned of. A draw of the posterior is at 1."""
 
 
-def of_covariance(mean: Any, covariance: Any, names: Sequence[str], place: str) -> Gaussian:
+def of_covariance(
+    mean: ArrayLike, covariance: ArrayLike, names: Sequence[str], place: str
+) -> Gaussian:
     """A Gaussian of an estimate (d,) and its covariance (d, d), under these names.
 
     Raises:
@@ -44,15 +46,14 @@ def of_covariance(mean: Any, covariance: Any, names: Sequence[str], place: str) 
     >>> of_covariance([1.0, 2.0], [[1.0, 0.0], [0.0, 1e-20]], ["age", "bp"], "a fit").names
     ('age', 'bp')
     """
-    precision = _inverse(np.asarray(covariance, np.float64), names, place, "variance")
-    return _named(mean, precision, names, place)
+    return _gaussian(mean, covariance, names, place, "variance")
 
 
-def of_precision(mean: Any, precision: Any, names: Sequence[str], place: str) -> Gaussian:
+def of_precision(
+    mean: ArrayLike, precision: ArrayLike, names: Sequence[str], place: str
+) -> Gaussian:
     """As :func:`of_covariance`, from minus the Hessian of the log density (d, d)."""
-    precision = np.asarray(precision, np.float64)
-    _inverse(precision, names, place, "curvature")  # refused where nothing could be made of it
-    return _named(mean, (precision + precision.T) / 2, names, place)
+    return _gaussian(mean, precision, names, place, "curvature")
 
 
 def check_mode(
@@ -71,7 +72,7 @@ def check_mode(
         warnings.warn(f"{found}. {fix}", ConvergenceWarning, stacklevel=4)
 
 
-def separating(x: Any, classes: Any) -> np.ndarray:
+def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     """Which columns of ``x`` (n, d) take part in a direction that separates classes (n,) 0..K-1.
 
     >>> x = np.column_stack([np.ones(6), [1, 2, 3, 4, 5, 6], [1, 0, 1, 0, 1, 1]])
@@ -116,7 +117,7 @@ def separating(x: Any, classes: Any) -> np.ndarray:
     return moved & ~constant if (moved & ~constant).any() else moved
 
 
-def check_separation(x: Any, classes: Any, names: Sequence[str], place: str) -> None:
+def check_separation(x: ArrayLike, classes: ArrayLike, names: Sequence[str], place: str) -> None:
     """Raise a ParameterError that names the columns, where classes are separated."""
     found = separating(x, classes)
     if found.any():
@@ -130,57 +131,42 @@ def check_separation(x: Any, classes: Any, names: Sequence[str], place: str) -> 
         )
 
 
-def _inverse(matrix: Array, names: Sequence[str], place: str, what: str) -> Array:
-    """Inverse by way of the correlation matrix, once it was seen to have one."""
-    size = len(names)
-    if matrix.shape != (size, size):
-        raise _another_shape(f"a matrix of shape {matrix.shape}", names, place)
-    diagonal = np.diagonal(matrix)
-    wrong = ~np.isfinite(matrix).all(0) | ~(diagonal > 0)
-    if wrong.any():
-        bad = wrong & ~(np.isfinite(diagonal) & (diagonal > 0))
-        raise _singular(place, at(names, bad if bad.any() else wrong), f"no positive {what}")
-    scale = np.sqrt(diagonal)
-    correlation = matrix / scale / scale[:, None]
-    correlation = (correlation + correlation.T) / 2
-    values, vectors = np.linalg.eigh(correlation)
-    if values[0] > 0:
-        inverse = (vectors / values) @ vectors.T
-        inflation = np.diagonal(inverse)
-        if inflation.max() <= MOST_INFLATION:
-            return inverse / scale / scale[:, None]
-    tied = np.abs(vectors[:, 0]) > 0.01 * np.abs(vectors[:, 0]).max()
-    raise _singular(place, at(names, tied), "coordinates that depend on each other")
-
-
-def _named(mean: Any, precision: Array, names: Sequence[str], place: str) -> Gaussian:
-    mean = np.asarray(mean, np.float64)
-    if mean.shape != (len(names),):
-        raise _another_shape(f"estimates of shape {mean.shape}", names, place)
-    wrong = ~np.isfinite(mean)
-    if wrong.any():
+def _gaussian(
+    mean: ArrayLike, matrix: ArrayLike, names: Sequence[str], place: str, what: str
+) -> Gaussian:
+    """The Gaussian of a covariance, or of a curvature, by way of its correlation matrix."""
+    mean, matrix, size = np.asarray(mean, np.float64), np.asarray(matrix, np.float64), len(names)
+    if mean.shape != (size,) or matrix.shape != (size, size):
+        raise StructureError(
+            found=f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape} for "
+            f"{size} coordinates of {place}",
+            expected=f"one of each of {some(names)}",
+            fix="Fit again, and pass the results as they are.",
+        )
+    if (wrong := ~np.isfinite(mean)).any():
         raise ParameterError(
             found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",
             expected="finite estimates",
             fix="Leave records with missing values out, and fit again.",
         )
+    diagonal, inverse, why = np.diagonal(matrix), None, f"no positive {what}"
+    unfit = ~np.isfinite(diagonal) | ~(diagonal > 0)
+    wrong = unfit if unfit.any() else ~np.isfinite(matrix).all(0)
+    scale = np.sqrt(np.where(unfit, 1.0, diagonal))
+    if not wrong.any():
+        why = "coordinates that depend on each other"
+        correlation = matrix / scale / scale[:, None]
+        values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
+        wrong = np.abs(vectors[:, 0]) > 0.01 * np.abs(vectors[:, 0]).max()
+        inverse = (vectors / values) @ vectors.T if values[0] > 0 else None
+    if inverse is None or np.diagonal(inverse).max() > MOST_INFLATION:
+        raise ParameterError(
+            found=f"{why} at {some(at(names, wrong))} in {place}",
+            expected="a positive definite covariance",
+            fix="Leave out columns that are constant or that others add up to (one class of each "
+            "factor where there is an intercept), or fit with a prior or penalty; then fit again. "
+            "A covariance by clusters needs more clusters than coefficients.",
+        )
+    precision = inverse / scale / scale[:, None] if what == "variance" else matrix
     precision = (precision + precision.T) / 2
     return Gaussian(precision @ mean, precision).named(names)
-
-
-def _another_shape(found: str, names: Sequence[str], place: str) -> StructureError:
-    return StructureError(
-        found=f"{found} for {len(names)} coordinates of {place}",
-        expected=f"one of each of {some(names)}",
-        fix="Fit again, and pass the results as they are.",
-    )
-
-
-def _singular(place: str, names: list[str], why: str) -> ParameterError:
-    return ParameterError(
-        found=f"{why} at {some(names)} in {place}",
-        expected="a positive definite covariance",
-        fix="Leave out columns that are constant or that others add up to (one class of each "
-        "factor where there is an intercept), or fit with a prior or penalty; then fit again. A "
-        "covariance by clusters needs more clusters than coefficients.",
-    )

@@ -100,7 +100,7 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
     return law if names is None else law.named(names)
 
 
-def to_frozen(law: Any) -> Any:
+def to_frozen(law: object) -> Any:
     """A law as a frozen distribution of ``scipy.stats``, exactly; names stay behind.
 
     Args:

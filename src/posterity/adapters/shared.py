@@ -44,7 +44,7 @@ class Laws(NamedTuple):
     prior: Any = None
     factor: Any = None
 
-    def ledger(self, site: str, prior: Any = None, *, model: Any = None) -> Ledger:
+    def ledger(self, site: str, prior: object = None, *, model: object = None) -> Ledger:
         """The ledger of one site: the model's own prior, or else ``prior``, and what data said.
 
         A factor under ``prior`` is put in the prior's order of names.
@@ -141,13 +141,13 @@ def library(*modules: str, extra: str, package: str = "") -> Any:
         raise MissingExtraError.of(package or name, extra) from error
 
 
-def unsupported(found: Any, expected: str, fix: str) -> UsageError:
+def unsupported(found: object, expected: str, fix: str) -> UsageError:
     """The error of an object that an adapter does not take, which names its type."""
     kind = found if isinstance(found, type) else type(found)
     return UsageError(found=f"{kind.__module__}.{kind.__qualname__}", expected=expected, fix=fix)
 
 
-def check_fitted(model: Any, *attributes: str) -> None:
+def check_fitted(model: object, *attributes: str) -> None:
     """Raise a UsageError for a model that lacks one of the attributes that its ``fit`` sets."""
     if not all(hasattr(model, name) for name in attributes):
         raise UsageError(
@@ -167,7 +167,7 @@ def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -
         )
 
 
-def check_one(law: Any) -> None:
+def check_one(law: Distribution) -> None:
     """Raise a StructureError for a batch of laws."""
     if law.batch_shape:
         raise StructureError(
@@ -177,7 +177,7 @@ def check_one(law: Any) -> None:
         )
 
 
-def numbers(values: Any, what: str, *, names: Sequence[str] = ()) -> Array:
+def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
     """Finite numbers as float64; ``names`` are those of the columns, which an error repeats.
 
     Raises:
@@ -242,12 +242,12 @@ def in_columns(x: Any, own: Any, place: str) -> Any:
     return x[own]
 
 
-def columns_of(estimator: Any, size: int) -> list[str]:
+def columns_of(estimator: object, size: int) -> list[str]:
     """The names of the columns that an estimator was fitted with; ``x0``, ``x1`` without."""
     own = getattr(estimator, "feature_names_in_", None)
     return [f"x{k}" for k in range(size)] if own is None else [str(name) for name in own]
 
 
-def at(names: Sequence[str], places: Any) -> list[str]:
+def at(names: Sequence[str], places: Array) -> list[str]:
     """The names at which ``places``, one a name, are true."""
     return [name for name, found in zip(names, places, strict=True) if found]

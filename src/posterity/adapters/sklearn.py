@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
 from posterity.adapters.laplace import of_covariance
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
 def from_estimator(
     estimator: "BaseEstimator",
     x: Any = None,
-    y: Any = None,
+    y: ArrayLike | None = None,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     names: Names = None,
 ) -> Gaussian | Plate:
     """The posterior that a fitted estimator holds, by the names of its columns.
@@ -85,6 +86,7 @@ def from_estimator(
         ConvergenceWarning: of coefficients that are a tenth of one from it.
 
     >>> import numpy as np
+    from numpy.typing import ArrayLike
     >>> from sklearn.linear_model import LogisticRegression
     >>> x, y = np.array([[-1.0], [0.0], [0.5], [2.0]]), np.array([0, 1, 0, 1])
     >>> q = from_estimator(LogisticRegression().fit(x, y), x, y)
@@ -100,9 +102,9 @@ def to_ledger(
     estimator: "BaseEstimator",
     site: str,
     x: Any = None,
-    y: Any = None,
+    y: ArrayLike | None = None,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     prior: Gaussian | None = None,
     names: Names = None,
 ) -> Ledger:
@@ -138,6 +140,7 @@ def to_ledger(
         ParameterError: NaN, infinite or improper parameters.
 
     >>> import numpy as np
+    from numpy.typing import ArrayLike
     >>> from sklearn.mixture import BayesianGaussianMixture
     >>> x = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
     >>> model = BayesianGaussianMixture(n_components=2, random_state=0).fit(x)
@@ -189,6 +192,7 @@ def to_estimator(
         ParameterError: NaN, infinite or improper parameters.
 
     >>> import numpy as np
+    from numpy.typing import ArrayLike
     >>> from posterity.families import Dirichlet, Plate
     >>> topics = Plate(Dirichlet.from_standard(np.array([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]])))
     >>> to_estimator(topics).transform(np.array([[8, 1, 0]])).round(1)

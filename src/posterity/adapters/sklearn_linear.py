@@ -125,7 +125,13 @@ def laws(estimator: Any, data: Data) -> Laws:
     return Laws(posterior, factor=known.in_raw_units(factor))
 
 
-def to_linear(law: Any, like: Any, classes: Any, noise_precision: Any, columns: Names) -> Any:
+def to_linear(
+    law: object,
+    like: object,
+    classes: Sequence[Any] | Array | None,
+    noise_precision: float | None,
+    columns: Names,
+) -> Any:
     """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:
         raise StructureError(

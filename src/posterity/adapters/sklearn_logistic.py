@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.utils.class_weight import compute_class_weight
 
@@ -27,7 +28,7 @@ def laplace(
     x: Array,
     y: Array,
     weights: Array,
-    sample_weight: Any,
+    sample_weight: ArrayLike | None,
     names: Sequence[str],
     place: str,
 ) -> tuple[Gaussian, Gaussian]:

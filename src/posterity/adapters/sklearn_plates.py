@@ -181,7 +181,14 @@ def _mixture(
     else:
         factors = 1 / np.sqrt(covariances)
     shares = np.asarray(plate.mean_weights())
-    default = known or _default_prior(shares, mean, covariances)
+    default = known
+    if prior is None:  # scikit-learn's defaults, with the mixture's moments in place of the data's
+        centre = shares @ mean
+        gap = mean - centre
+        spread = covariances + (outer(gap) if full else gap**2)
+        around = np.tensordot(shares, spread, axes=1)
+        values = (1.0 / plate.size, centre, 1.0, mean.shape[-1], around)
+        default = dict(zip(PRIORS, values, strict=True))
     return model, {
         "means_": mean,
         "mean_precision_": kappa,
@@ -226,14 +233,4 @@ def _prior(prior: Plate) -> dict[str, Any]:
         )
     kappa, nu = float(one.mean_precision), float(one.degrees_of_freedom)
     values = (float(shared), one.mean, kappa, nu, one.inverse_scale)
-    return dict(zip(PRIORS, values, strict=True))
-
-
-def _default_prior(weights: Array, means: Array, covariances: Array) -> dict[str, Any]:
-    """scikit-learn's defaults, with the mixture's moments in place of the data's."""
-    mean = weights @ means
-    gap = means - mean
-    spread = covariances + (outer(gap) if covariances.ndim == 3 else gap**2)
-    covariance = np.tensordot(weights, spread, axes=1)
-    values = (1.0 / len(means), mean, 1.0, means.shape[-1], covariance)
     return dict(zip(PRIORS, values, strict=True))

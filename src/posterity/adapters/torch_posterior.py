@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posterity.adapters import fisher as core
 from posterity.adapters.shared import Laws, library, unsupported
@@ -18,7 +19,9 @@ from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
 
 
-def from_module(module: Any, x: Any, y: Any, **task: Unpack[core.Options]) -> Product | Gaussian:
+def from_module(
+    module: Any, x: object, y: ArrayLike, **task: Unpack[core.Options]
+) -> Product | Gaussian:
     """The law of a trained module's weights, by Laplace's approximation.
 
     Args:
@@ -57,7 +60,9 @@ def from_module(module: Any, x: Any, y: Any, **task: Unpack[core.Options]) -> Pr
     return _laws(module, x, y, core.Task.of(task)).posterior
 
 
-def to_ledger(module: Any, site: str, x: Any, y: Any, **task: Unpack[core.Options]) -> Ledger:
+def to_ledger(
+    module: Any, site: str, x: object, y: ArrayLike, **task: Unpack[core.Options]
+) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
 
     The factor is the likelihood alone, its slope and curvature at these weights: the prior is not
@@ -102,7 +107,7 @@ def to_state_dict(
     return made
 
 
-def _laws(module: Any, x: Any, y: Any, task: core.Task) -> Laws:
+def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
     torch = library("torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
         raise unsupported(
@@ -166,15 +171,9 @@ def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> cor
     each = torch.func.vmap(torch.func.jacrev(one, has_aux=True), in_dims=(None, 0))
 
     def singly(record: Any) -> tuple[Any, Any]:
-        weights = {name: value.clone().requires_grad_() for name, value in own.items()}
-        made = one(weights, record)[0]
-        rows = []
-        for k in range(len(made)):
-            found = torch.autograd.grad(
-                made[k], [*weights.values()], retain_graph=True, materialize_grads=True
-            )
-            rows.append(torch.cat([slope.flatten() for slope in found]))
-        return made.detach(), torch.stack(rows)
+        outputs = lambda *weights: one(dict(zip(own, weights, strict=True)), record)[0]
+        slopes = torch.autograd.functional.jacobian(outputs, (*own.values(),))
+        return one(own, record)[0], torch.cat([slope.flatten(1) for slope in slopes], dim=1)
 
     def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
         with warnings.catch_warnings():

@@ -64,7 +64,7 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
         found = svi.run(jax.random.key(0), 2000, y)
         posterity.save(from_guide(guide, found.params), "guide.safetensors")
     """
-    _check_guide(guide, args or kwargs, GUIDES)
+    _check_guide(guide, bool(args or kwargs), GUIDES)
     supports = supports_of(guide.prototype_trace)
     kind = type(guide).__name__
     try:
@@ -115,7 +115,7 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
 
         state = svi.init(jax.random.key(0), y, init_params=to_params(law, guide))
     """
-    _check_guide(guide, None, STARTS)
+    _check_guide(guide, False, STARTS)
     kind = type(guide).__name__
     supports = supports_of(guide.prototype_trace)
     if not isinstance(law, Transformed) or law.supports.tree != supports.tree:
@@ -157,7 +157,7 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
     return {f"{guide.prefix}_{part}": jnp.asarray(v, "float32") for part, v in found.items()}
 
 
-def _check_guide(guide: Any, data: Any, known: Collection[str]) -> None:
+def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
     guides, kind = library().infer.autoguide, type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
     if not ours or kind.__name__ not in known:
@@ -217,7 +217,10 @@ def _no_mode(found: str) -> ParameterError:
 
 
 def _at_mode(
-    model: Callable[..., Any], start: Mapping[str, Any], args: Any, kwargs: Any
+    model: Callable[..., Any],
+    start: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
 ) -> tuple[Gaussian, Supports]:
     """The Gaussian of mode and curvature of the unconstrained numbers, and the sites' supports.
 
@@ -288,7 +291,7 @@ def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supp
     )
 
 
-def _wide(values: Any) -> np.ndarray:
+def _wide(values: object) -> np.ndarray:
     return np.asarray(values, dtype=float)
 
 

@@ -6,11 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.adapters.numpyro.models import library
+from posterity.arrays.typing import Real
 from posterity.errors import StructureError
 from posterity.families import (
     Beta,
     DiagonalGaussian,
     Dirichlet,
+    Distribution,
     Gamma,
     Gaussian,
     LowRankGaussian,
@@ -22,7 +24,7 @@ from posterity.families import (
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 
 
-def to_numpyro(law: Any) -> Any:
+def to_numpyro(law: Distribution) -> Any:
     """A law as a distribution of NumPyro, such as the prior of the next model.
 
     Args:
@@ -81,7 +83,7 @@ def to_numpyro(law: Any) -> Any:
     return makers[type(law)](law)
 
 
-def _unknown(law: Any) -> StructureError:
+def _unknown(law: Distribution) -> StructureError:
     return StructureError(
         found=f"{law!r}",
         expected="a law of the table in docs/adapters/numpyro.md, on one array",
@@ -89,5 +91,5 @@ def _unknown(law: Any) -> StructureError:
     )
 
 
-def _narrow(values: Any) -> Any:
+def _narrow(values: Real) -> Any:
     return jnp.asarray(np.asarray(values), jnp.result_type(float))

@@ -46,7 +46,9 @@ class Call:
     """Arguments that are no arrays, with their places among the leaves."""
 
     @classmethod
-    def of(cls, model: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Self, list[Any]]:
+    def of(
+        cls, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Self, list[Any]]:
         """The call, and the arrays among its arguments, of floating point in double precision."""
         leaves, structure = jax.tree.flatten((args, kwargs))
         others, arrays = [], []
@@ -272,7 +274,7 @@ def support_of(name: str, site: Mapping[str, Any]) -> Continuous:
     )
 
 
-def _inside(support: Any, values: Any) -> Any:
+def _inside(support: Continuous, values: jax.Array) -> jax.Array:
     """Draws off the border, which floating point reaches and no bijection leads to."""
     limits = jnp.finfo(values.dtype)
     least, below_one = limits.tiny / limits.eps, 1 - limits.epsneg

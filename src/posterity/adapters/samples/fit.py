@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from posterity.adapters.samples.checks import Checks, check, sentences
-from posterity.adapters.samples.laws import FAMILY, Block, block
+from posterity.adapters.samples.laws import FAMILY, block
 from posterity.adapters.samples.sources import variables_of
 from posterity.adapters.samples.variables import EVENT, Variable, variable, with_supports
 from posterity.arguments import COUNT
@@ -50,14 +50,14 @@ class SampleFit:
 
 def from_samples(
     draws: Any,
-    family: Any = "gaussian",
+    family: str | Mapping[str, str] = "gaussian",
     *,
-    support: Any = None,
-    names: Any = None,
-    chains: Any = None,
+    support: object = None,
+    names: object = None,
+    chains: int | str | None = None,
     independent: bool = False,
-    rank: Any = None,
-    components: Any = None,
+    rank: int | None = None,
+    components: int | None = None,
 ) -> SampleFit:
     """A posterior of the library through draws of one, with a report of how well it fits.
 
@@ -114,7 +114,17 @@ def from_samples(
     """
     COUNT.or_none().check(rank=rank, components=components)
     found, notes = variables_of(draws, chains, names is not None)
-    names = _checked_names(names, found)
+    if names is not None:
+        size = sum(len(own.labels) for own in found)
+        listed = isinstance(names, Iterable) and not isinstance(names, str)
+        names = tuple(names) if listed else names
+        wrong = unfit(names) if listed else "no list of names"
+        if wrong or len(names) != size:
+            raise StructureError(
+                found=f"names={names!r}" + f" ({wrong})" * bool(wrong),
+                expected=f"{size} texts, one for each coordinate of the draws",
+                fix="Name coordinates in the order in which the draws have them.",
+            )
     by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
     if by_name and names is not None and len(found) == 1 and not found[0].name:
         values = found[0].values
@@ -124,7 +134,19 @@ def from_samples(
     families = _families(family, found, independent)
     families, names = _apart(families, names)
     blocks = [block(own, word, names, rank, components) for own, word in families]
-    law = _joined(blocks, families)
+    law: Any = blocks[0].law
+    if len(blocks) > 1:
+        laws = {own[0].name: made.law for (own, _), made in zip(families, blocks, strict=True)}
+        odd = {n: law for n, law in laws.items() if not isinstance(law, ExponentialFamily)}
+        if odd:
+            raise StructureError(
+                found=f"independent laws that are no exponential families: {odd}",
+                expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each "
+                "variable, and no other support",
+                fix="Take 'gamma' in place of support='positive', 'beta' of 'unit', 'dirichlet' "
+                "of 'simplex'; or one joint law, without independent=True.",
+            )
+        law = Product(laws)
     several = any(word == "mixture" for _, word in families)
     fit = SampleFit(law, check(blocks, several, notes), family)
     if sentences := fit.warnings():
@@ -132,24 +154,8 @@ def from_samples(
     return fit
 
 
-def _checked_names(names: Any, found: Sequence[Variable]) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    size = sum(len(own.labels) for own in found)
-    listed = isinstance(names, Iterable) and not isinstance(names, str)
-    names = tuple(names) if listed else names
-    wrong = unfit(names) if listed else "no list of names"
-    if wrong or len(names) != size:
-        raise StructureError(
-            found=f"names={names!r}" + f" ({wrong})" * bool(wrong),
-            expected=f"{size} texts, one for each coordinate of the draws",
-            fix="Name coordinates in the order in which the draws have them.",
-        )
-    return names
-
-
 def _families(
-    family: Any, found: Sequence[Variable], independent: bool
+    family: str | Mapping[str, str], found: Sequence[Variable], independent: bool
 ) -> list[tuple[list[Variable], str]]:
     """Variables with the family that holds them; several where there is a law for each."""
     if not isinstance(family, Mapping):
@@ -198,19 +204,3 @@ def _apart(
         )
     known = len(families) == 1 and families[0][1] in ("gamma", "beta")
     return found, None if known else names
-
-
-def _joined(blocks: Sequence[Block], families: Sequence[tuple[list[Variable], str]]) -> Any:
-    if len(blocks) == 1:
-        return blocks[0].law
-    laws = {own[0].name: made.law for (own, _), made in zip(families, blocks, strict=True)}
-    odd = {n: law for n, law in laws.items() if not isinstance(law, ExponentialFamily)}
-    if odd:
-        raise StructureError(
-            found=f"independent laws that are no exponential families: {odd}",
-            expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each variable, "
-            "and no other support",
-            fix="Take 'gamma' in place of support='positive', 'beta' of 'unit', 'dirichlet' of "
-            "'simplex'; or one joint law, without independent=True.",
-        )
-    return Product(laws)

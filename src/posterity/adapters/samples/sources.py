@@ -1,12 +1,15 @@
 """What draws come in: arrays, dictionaries, tables, and the results of samplers."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posterity.adapters.samples.variables import Variable, numbers, on, variable
+from posterity.adapters.samples.variables import Chains, Variable, numbers, on, variable
 from posterity.errors import StructureError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CHAIN = ("chain", ".chain", "chain__", "chain_id")
 """Columns of tables that say which chain a row is of."""
@@ -20,7 +23,7 @@ MANY = 3
 """Times as many coordinates as draws, from where the axes are more likely chains and draws."""
 
 
-def variables_of(draws: Any, chains: Any, named: bool) -> tuple[list[Variable], list[str]]:
+def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable], list[str]]:
     """The variables in whatever holds draws, and what is to be said of how they were read.
 
     ``named`` says that coordinates have names, as draws of chains would not.
@@ -68,7 +71,7 @@ def variables_of(draws: Any, chains: Any, named: bool) -> tuple[list[Variable], 
     return variables, []
 
 
-def _array(values: np.ndarray, chains: Any) -> Variable:
+def _array(values: np.ndarray, chains: Chains) -> Variable:
     """(n,), (n, d), or with three axes (chains, n, d)."""
     if chains is None and values.ndim == 3:
         chains = "first"
@@ -82,7 +85,7 @@ def _array(values: np.ndarray, chains: Any) -> Variable:
     return found if found.shape else variable("", values[..., None], chains)
 
 
-def _is_parts(draws: Any) -> bool:
+def _is_parts(draws: object) -> bool:
     """A tuple or list of arrays, as pytrees are; lists of numbers are arrays."""
     return (
         isinstance(draws, tuple | list)
@@ -94,7 +97,7 @@ def _is_parts(draws: Any) -> bool:
     )
 
 
-def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
+def _parts(draws: object, path: str) -> list[tuple[str, Any]]:
     if isinstance(draws, Mapping):
         parts = list(draws.items())
     elif hasattr(draws, "_fields"):
@@ -121,7 +124,7 @@ def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _table(table: Any, chains: Any) -> list[Variable]:
+def _table(table: Any, chains: Chains) -> list[Variable]:
     """Columns are variables; sampler's own (``lp__``) stay behind, ``chain`` says which chain."""
     import pandas as pd
 
@@ -158,7 +161,7 @@ def _table(table: Any, chains: Any) -> list[Variable]:
     return [variable(name, of(name), chains) for name in kept]
 
 
-def _by_chain(table: Any) -> tuple[Any, int | None]:
+def _by_chain(table: "pd.DataFrame") -> tuple["pd.DataFrame", int | None]:
     """Rows sorted by chain, then as they come or are numbered."""
     column = next((name for name in CHAIN if name in table), None)
     if column is None:
@@ -251,7 +254,7 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
     return found, notes
 
 
-def _unknown(draws: Any) -> UsageError:
+def _unknown(draws: object) -> UsageError:
     return UsageError(
         found=f"draws as {type(draws).__name__}",
         expected="an array, a dictionary of arrays, a DataFrame, an InferenceData or DataTree, an "

@@ -365,7 +365,7 @@ def _constant(word: str) -> float:
     raise ValueError(f"{word}, which is no finite number")
 
 
-def _listed(values: Any, names: Sequence[str], what: str) -> list[Any]:
+def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:
     """In the order of the names, whether they are keys or not."""
     if isinstance(values, dict):
         if odd := sorted(values.keys() ^ set(names)):
@@ -376,7 +376,7 @@ def _listed(values: Any, names: Sequence[str], what: str) -> list[Any]:
     return values
 
 
-def _numbers(values: Any, names: Sequence[str], what: str) -> list[float]:
+def _numbers(values: object, names: Sequence[str], what: str) -> list[float]:
     listed = _listed(values, names, what)
     for value in listed:
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,10 +1,11 @@
 """Laws of named parameters from their means and standard deviations, and back."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posterity.arguments import one_of
 from posterity.errors import ParameterError, StructureError, UsageError
@@ -31,10 +32,10 @@ _EDGE = 1e-8
 
 def from_table(
     names: Any,
-    mean: Any,
-    sd: Any = None,
+    mean: ArrayLike | float,
+    sd: ArrayLike | float | None = None,
     *,
-    covariance: Any = None,
+    covariance: ArrayLike | None = None,
     family: str | None = None,
 ) -> ExponentialFamily:
     """The law of named parameters that has these moments.
@@ -192,12 +193,14 @@ def to_table(law: Any) -> dict[str, Any]:
     return {"family": "gaussian", "names": names, "mean": mean, "covariance": covariance}
 
 
-def _columns(family: str, names: list[str], mean: Any, sd: Any) -> dict[str, Any]:
+def _columns(
+    family: str, names: list[str], mean: Iterable[float], sd: Iterable[float]
+) -> dict[str, Any]:
     mean, sd = [tidy(value) for value in mean], [tidy(value) for value in sd]
     return {"family": family, "names": names, "mean": mean, "sd": sd}
 
 
-def tidy(value: Any) -> float:
+def tidy(value: float) -> float:
     """The number of 14 digits beside which this one lies within rounding, or itself.
 
     What was read as 0.2, inverted and inverted again is 0.2 so, and nothing else is lost.
@@ -210,7 +213,7 @@ def tidy(value: Any) -> float:
 # --- moments -------------------------------------------------------------------------------------
 
 
-def _numbers(names: Sequence[str], values: Any, axes: int, what: str) -> np.ndarray:
+def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.ndarray:
     """Finite numbers along as many axes, each as long as there are names."""
     size, shape = len(names), (len(names),) * axes
     try:
@@ -240,7 +243,7 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
     return sd
 
 
-def _covariance(names: Sequence[str], covariance: Any) -> np.ndarray:
+def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     """Symmetric and positive definite, as its correlations are within rounding."""
     size = len(names)
     matrix = _numbers(names, covariance, 2, "covariance")
