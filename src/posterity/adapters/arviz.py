@@ -128,8 +128,8 @@ def labels_of(law: Distribution, path: str = "") -> dict[str, Axes]:
     if isinstance(law, Plate):
         own = law.names if isinstance(law.names, tuple) else law.names.get("", ())
         inner = labels_of(law.members, under(0))
-        found = {name: (own, *axes) for name, axes in inner.items()}
-        return {under(0): (own,), under(1): (own,), **found}
+        result = {name: (own, *axes) for name, axes in inner.items()}
+        return {under(0): (own,), under(1): (own,), **result}
     if isinstance(law, Transformed):
         return _of_sites(law, path, under)
     return {path or EVENT: (law.names,)} if law.names and not isinstance(law.names, dict) else {}
@@ -145,15 +145,15 @@ def _of_sites(law: Transformed, path: str, under: Callable[[Any], str]) -> dict[
         return {}
     if not isinstance(tree, dict):
         return {path or EVENT: (tuple(names),)} if len(tree.shape) == 1 else {}
-    found, begin = {}, 0
+    result, begin = {}, 0
     for site, support in tree.items():
         shape = support.free_shape
         chunk = names[begin : (begin := begin + math.prod(shape))]
         prefix = f"{site}["
         whole = len(shape) == 1 and shape == support.shape
         if whole and all(name.startswith(prefix) and name.endswith("]") for name in chunk):
-            found[under(site)] = (tuple(name[len(prefix) : -1] for name in chunk),)
-    return found
+            result[under(site)] = (tuple(name[len(prefix) : -1] for name in chunk),)
+    return result
 
 
 def _axes(labels: Mapping[str, Axes], variables: Mapping[str, np.ndarray]) -> tuple[Any, Any]:

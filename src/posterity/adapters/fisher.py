@@ -65,7 +65,7 @@ class Options(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is asked of a curvature: the keyword arguments of ``from_module`` and ``to_ledger``.
+    """A task of finding the curvature: the keyword arguments of ``from_module`` and ``to_ledger``.
 
     Attributes:
         likelihood: ``"classification"`` or ``"regression"``.
@@ -105,7 +105,7 @@ class Task:
 
     @staticmethod
     def of(options: Options) -> "Task":
-        """Of keyword arguments; a UsageError for others, or without the first two."""
+        """The task of keyword arguments; a UsageError for others, or without the first two."""
         known = [field.name for field in dataclasses.fields(Task)]
         unknown = [name for name in options if name not in known]
         missing = [name for name in known[:2] if name not in options]
@@ -259,7 +259,7 @@ def _places(shape: tuple[int, ...]) -> list[str]:
 def _curvature(
     task: Task, outputs: Array, jacobian: Array, y: Array, noise: float
 ) -> tuple[Array, Array]:
-    """Of these records: (p,), or (p, p), and the gradient of the log likelihood, (p,)."""
+    """Curvature of some records, (p,) or (p, p), and gradient of their log likelihood, (p,)."""
     outputs = np.asarray(outputs, np.float64)
     if task.likelihood == CLASSIFICATION:
         chances = _chances(outputs)

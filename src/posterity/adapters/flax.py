@@ -95,7 +95,7 @@ def to_ledger(
 def from_params(
     params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
-    """As :func:`from_module`, of any tree of parameters and ``apply(params, x)`` on a batch."""
+    """The law of :func:`from_module`, of any tree of parameters and ``apply(params, x)`` on a batch."""
     return _laws(params, apply, x, y, core.Task.of(task)).posterior
 
 
@@ -221,7 +221,7 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
 
 
 def _is_float(x: object) -> bool:
-    """Whether these have fractions, half precision of JAX among them."""
+    """True of numbers with fractions, half precision of JAX among them."""
     import jax.numpy as jnp
 
     return bool(jnp.issubdtype(np.asarray(x).dtype, jnp.floating))

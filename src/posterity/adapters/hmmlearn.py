@@ -172,36 +172,36 @@ def _law(model: Any, which: str) -> HiddenMarkov:
 def _parts(law: Any) -> dict[str, Array]:
     """All of a prior or a posterior by hmmlearn's names."""
     members = law.emissions.members
-    found = {
+    result = {
         "startprob": np.asarray(law.initial.concentration),
         "transmat": np.asarray(law.transitions.members.concentration),
     }
     if isinstance(members, Dirichlet):
-        return {**found, "emissionprob": np.asarray(members.concentration)}
+        return {**result, "emissionprob": np.asarray(members.concentration)}
     if not isinstance(members, NormalWishart | NormalGamma):
         raise StructureError(
             found=f"emissions {members!r}",
             expected="NormalWishart, NormalGamma or Dirichlet",
             fix="hmmlearn has no other variational models.",
         )
-    return {**found, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
+    return {**result, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
 
 
 def _default_prior(posterior: HiddenMarkov, own: dict[str, Array]) -> dict[str, Array]:
     """The defaults of hmmlearn, with the mean of the states in place of that of the data."""
     states = posterior.states
-    found = {
+    result = {
         "startprob": np.full(states, 1 / states),
         "transmat": np.full((states, states), 1 / states),
     }
     if "emissionprob" in own:
         emissions = own["emissionprob"]
-        return {**found, "emissionprob": np.full_like(emissions, 1 / emissions.shape[1])}
+        return {**result, "emissionprob": np.full_like(emissions, 1 / emissions.shape[1])}
     means, size = own["means"], own["means"].shape[1]
     share = posterior.occupancy() / posterior.occupancy().sum()
     one = np.eye(size) if own["scale"].ndim == 3 else np.ones(size)
     return {
-        **found,
+        **result,
         "means": np.tile(share @ means, (states, 1)),
         "beta": np.ones(states),
         "dof": np.full(states, float(size)),

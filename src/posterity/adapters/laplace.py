@@ -52,7 +52,7 @@ def of_covariance(
 def of_precision(
     mean: ArrayLike, precision: ArrayLike, names: Sequence[str], place: str
 ) -> Gaussian:
-    """As :func:`of_covariance`, from minus the Hessian of the log density (d, d)."""
+    """The same as :func:`of_covariance`, from minus the Hessian of the log density (d, d)."""
     return _gaussian(mean, precision, names, place, "curvature")
 
 
@@ -65,11 +65,11 @@ def check_mode(
     """
     off = math.sqrt(max(float(squared), 0.0) / size)
     mean = " (root mean square)" if size > 1 else ""
-    found = f"{what} {off:.2g} posterior standard deviations{mean} from the mode of {place}"
+    message = f"{what} {off:.2g} posterior standard deviations{mean} from the mode of {place}"
     if not off <= FAR:
-        raise ParameterError(found=found, expected="a fit: an estimate at its mode", fix=fix)
+        raise ParameterError(found=message, expected="a fit: an estimate at its mode", fix=fix)
     if off > NEAR:
-        warnings.warn(f"{found}. {fix}", ConvergenceWarning, stacklevel=4)
+        warnings.warn(f"{message}. {fix}", ConvergenceWarning, stacklevel=4)
 
 
 def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
@@ -83,7 +83,7 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     from scipy.sparse import csr_matrix
 
     x, classes = np.asarray(x, np.float64), np.asarray(classes, int)
-    found = np.zeros(x.shape[1], bool)
+    columns = np.zeros(x.shape[1], bool)
     constant = np.ptp(x, axis=0) == 0
     if constant.any():  # an intercept takes up what the centres of the others contribute
         x = np.where(constant, x, x - x.mean(0))
@@ -91,7 +91,7 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     x = x / np.where(size > 0, size, 1.0)
     count = int(classes.max()) + 1
     if x.size * (count - 1) ** 2 > MOST_CELLS:
-        return found
+        return columns
     # A record of class c asks that x (d_c - d_k) is not negative, for every other class k.
     rows = []
     for other in range(count):
@@ -104,7 +104,7 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     total, nowhere = rises.sum(0), np.zeros(len(rises))
     done = linprog(-total, csr_matrix(-rises), nowhere, bounds=(-1, 1))
     if done.status != 0 or -done.fun <= ROUNDING * len(rises):
-        return found
+        return columns
     # They are; of all directions, the shortest names the fewest columns.
     cost = np.tile(~constant, 2 * (count - 1)).astype(float)
     asked = np.concatenate([rises, total[None]])
@@ -119,10 +119,10 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
 
 def check_separation(x: ArrayLike, classes: ArrayLike, names: Sequence[str], place: str) -> None:
     """Raise a ParameterError that names the columns, where classes are separated."""
-    found = separating(x, classes)
-    if found.any():
+    columns = separating(x, classes)
+    if columns.any():
         raise ParameterError(
-            found=f"classes that {some([n for n, f in zip(names, found, strict=True) if f])} "
+            found=f"classes that {some([n for n, f in zip(names, columns, strict=True) if f])} "
             f"tell apart without error, wholly or for some records, in {place}",
             expected="classes that overlap: the estimate is at infinity, and its covariance is "
             "where the optimiser stopped",

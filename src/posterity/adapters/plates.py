@@ -1,4 +1,4 @@
-"""What adapters of mixtures, hidden Markov models and topic models share about plates.
+"""Plates as libraries of mixtures, hidden Markov models and topic models have them.
 
 Libraries hold, of the conjugate posterior of a Gaussian component, the mean ``m``, its pseudo-count
 ``κ``, the degrees of freedom ``ν`` and an *inverse* scale ``S⁻¹``. The diagonal types share ``κ``
@@ -51,7 +51,7 @@ class Gaussians(NamedTuple):
 
     @classmethod
     def of(cls, members: NormalWishart | NormalGamma, library: str) -> "Gaussians":
-        """Of a law with any batch shape.
+        """The parameters of a law with any batch shape.
 
         Raises:
             StructureError: for features that do not share what the ``library`` has once.

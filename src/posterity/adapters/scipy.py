@@ -180,9 +180,9 @@ def _univariate(kind: str, frozen: Any) -> Gaussian | Gamma | Beta | Transformed
     what = f"the parameters of scipy.stats.{kind}"
     *shapes, loc, scale = np.broadcast_arrays(*(numbers(v, what) for v in (*shapes, loc, scale)))
     if not (np.all(scale > 0) and np.all(frozen.dist._argcheck(*shapes))):
-        told = f"shapes {[v.tolist() for v in shapes]}, " if shapes else ""
+        text = f"shapes {[v.tolist() for v in shapes]}, " if shapes else ""
         raise ParameterError(  # where SciPy would give NaN: it takes any parameters unasked
-            found=f"scipy.stats.{kind} with {told}scale={scale.tolist()}",
+            found=f"scipy.stats.{kind} with {text}scale={scale.tolist()}",
             expected="parameters in its range, and a positive scale",
             fix="SciPy's scale is a standard deviation, or what its documentation says there.",
         )

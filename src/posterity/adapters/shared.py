@@ -1,4 +1,4 @@
-"""What adapters share: one protocol for the laws that they read and write, and checks of both.
+"""One protocol for the laws that all adapters read and write, and checks that they share.
 
 A fitted model is read as :class:`Laws`, of which :meth:`Laws.ledger` makes the ledger of a site; a
 law for another library is checked by :func:`prior_and_law`. The other checks are of what is
@@ -24,7 +24,7 @@ SAME = "Pass the data that the model was fitted with."
 
 
 class Data(NamedTuple):
-    """What a model was fitted with, beside the model: records, responses and their weights.
+    """Records, responses and weights that a model was fitted with.
 
     ``names`` are other names for coordinates than the model's own; ``site`` is that of the ledger
     which is asked for.
@@ -119,8 +119,8 @@ def prior_and_law(
     """
     prior, law = split(posterior)
     if not fits(law):
-        found = repr(law) if isinstance(law, Distribution) else f"a {type(law).__name__}"
-        raise StructureError(found=found, expected=expected, fix=fix)
+        result = repr(law) if isinstance(law, Distribution) else f"a {type(law).__name__}"
+        raise StructureError(found=result, expected=expected, fix=fix)
     check_one(law)
     check_proper(law, f"the posterior for {library}")
     return prior, at_rest(law)
@@ -228,11 +228,11 @@ def in_columns(x: Any, own: Any, place: str) -> Any:
     Raises:
         StructureError: for a frame without one of them.
     """
-    found = getattr(x, "columns", None)
-    if found is None or own is None:
+    result = getattr(x, "columns", None)
+    if result is None or own is None:
         return x
     own = [str(name) for name in own]
-    missing = [name for name in own if name not in set(map(str, found))]
+    missing = [name for name in own if name not in set(map(str, result))]
     if missing:
         raise StructureError(
             found=f"data without columns {some(missing)}, of {place}",
@@ -250,4 +250,4 @@ def columns_of(estimator: object, size: int) -> list[str]:
 
 def at(names: Sequence[str], places: Array) -> list[str]:
     """The names at which ``places``, one a name, are true."""
-    return [name for name, found in zip(names, places, strict=True) if found]
+    return [name for name, result in zip(names, places, strict=True) if result]

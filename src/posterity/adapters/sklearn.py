@@ -226,7 +226,7 @@ def to_estimator(
 
 
 def _laws(estimator: Any, data: Data) -> Laws:
-    """What a fitted estimator says, by the module that knows its kind."""
+    """Read a fitted estimator, by the module that knows its kind."""
     sklearn = _library()
     from posterity.adapters import sklearn_linear, sklearn_plates
 

@@ -63,7 +63,7 @@ class Fitted(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of one row of coefficients."""
+        """Names of one row of coefficients."""
         return [INTERCEPT] * bool(self.model.fit_intercept) + self.columns
 
     @property
@@ -300,7 +300,7 @@ def _records(known: Fitted, data: Data) -> Records:
 
 
 def _posterior(known: Fitted, records: Records | None) -> Gaussian:
-    """Of the scaled columns, given the noise and the prior's precisions."""
+    """The posterior of scaled columns, given the noise and the prior's precisions."""
     model, (mean, covariance, _) = known.model, _coefficients(known.model)
     if model.fit_intercept:
         if records is None:

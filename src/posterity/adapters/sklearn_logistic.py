@@ -136,7 +136,7 @@ def to_logistic(
 
 
 def _prior_precision(model: Any, place: str) -> Array:
-    """Of one row of coefficients: what the penalty says; zeros without one."""
+    """Precisions that the penalty gives one row of coefficients; zeros without one."""
     penalty, ratio = getattr(model, "penalty", "deprecated"), getattr(model, "l1_ratio", None) or 0
     # Releases of scikit-learn say it by `penalty`, later ones by `l1_ratio` and `C`.
     ratio = {"l1": 1.0, "l2": 0.0, None: 0.0, "none": 0.0}.get(penalty, ratio)

@@ -208,7 +208,7 @@ def _check_classes(
     if whole and kinds & {*CLASSES}:
         check_separation(x, y.astype(int), columns, place)
     elif far.any():
-        wide = [column for column, found in zip(columns, far, strict=True) if found]
+        wide = [column for column, result in zip(columns, far, strict=True) if result]
         warnings.warn(
             f"{place} know next to nothing of {some(wide)}"
             ": records of one kind had no events, or all, so that the estimate is at infinity, or "

@@ -81,8 +81,8 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
             expected="the parameters of this guide",
             fix="Pass what SVI.get_params(state) gives.",
         ) from error
-    found = Transformed(law, supports)
-    bijection = found.bijection
+    posterior = Transformed(law, supports)
+    bijection = posterior.bijection
     for name, own in bijection.forward(bijection.unravel(np.asarray(law.mean))).items():
         if not np.allclose(own, _wide(medians[name]), rtol=ROUNDING, atol=ROUNDING):
             raise UsageError(
@@ -90,7 +90,7 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
                 expected="the maps that NumPyro has by default: exp, logistic, stick-breaking",
                 fix="Take draws instead, with guide.sample_posterior.",
             )
-    return found.named(_coordinates(supports))
+    return posterior.named(_coordinates(supports))
 
 
 def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
@@ -146,15 +146,15 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
             for part, values in parts.items()
         }
     zeros = jnp.zeros(len(mean), "float32")
-    begun = {f"{guide.prefix}_loc": zeros, f"{guide.prefix}_scale": zeros + 1}
-    order = np.concatenate([places[n] for n in _in_order(guide, begun, supports).tree])
-    found = {"loc": mean[order]}
+    start_params = {f"{guide.prefix}_loc": zeros, f"{guide.prefix}_scale": zeros + 1}
+    order = np.concatenate([places[n] for n in _in_order(guide, start_params, supports).tree])
+    moments = {"loc": mean[order]}
     if full:
         variance = inner.covariance if isinstance(inner, Gaussian) else np.diag(inner.variance)
-        found["scale_tril"] = np.linalg.cholesky(_wide(variance)[np.ix_(order, order)])
+        moments["scale_tril"] = np.linalg.cholesky(_wide(variance)[np.ix_(order, order)])
     else:
-        found["scale"] = np.sqrt(_wide(inner.variance))[order]
-    return {f"{guide.prefix}_{part}": jnp.asarray(v, "float32") for part, v in found.items()}
+        moments["scale"] = np.sqrt(_wide(inner.variance))[order]
+    return {f"{guide.prefix}_{part}": jnp.asarray(v, "float32") for part, v in moments.items()}
 
 
 def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:

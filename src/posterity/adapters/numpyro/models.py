@@ -70,7 +70,7 @@ class Call:
         return call, arrays
 
     def arguments(self, arrays: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """As the model takes them."""
+        """Positional and named arguments, as the model takes them."""
         left, others = iter(arrays), dict(self.others)
         count = self.structure.num_leaves
         leaves = [others[place] if place in others else next(left) for place in range(count)]
@@ -86,7 +86,7 @@ class Prior(Distribution):
 
     @classmethod
     def from_standard(cls, model: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
-        """Of a model and its arguments, as :func:`joint` takes them."""
+        """The prior of a model and its arguments, as :func:`joint` takes them."""
         target = joint(model, *args, **kwargs)
         return cls(target.arrays, target.call, target.supports)
 
@@ -106,7 +106,7 @@ class Prior(Distribution):
 
     @property
     def support(self) -> Any:
-        """Where each site lies, by name."""
+        """The support of each site, by name."""
         return self.supports.tree
 
     def is_proper(self) -> Bool[Real, ""]:
@@ -154,10 +154,10 @@ class Model(Target):
         return Prior(self.arrays, self.call, self.supports)
 
     def log_density(self, z: Any) -> Float[jax.Array, ""]:
-        """By NumPyro, of all sites and factors."""
+        """The density of all sites and factors, by NumPyro."""
         args, kwargs = self.call.arguments(self.arrays)
-        found = library().infer.util.log_density(self.call.model, args, kwargs, dict(z))[0]
-        return jnp.asarray(found)
+        result = library().infer.util.log_density(self.call.model, args, kwargs, dict(z))[0]
+        return jnp.asarray(result)
 
 
 def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
@@ -227,7 +227,7 @@ def latent_sites(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def supports_of(trace: Mapping[str, Any]) -> Supports:
-    """Of the latent sites; a UsageError if there is none, or one of another kind."""
+    """Supports of the latent sites; a UsageError if there is none, or one of another kind."""
     latent = latent_sites(trace)
     if not latent:
         raise UsageError(
@@ -239,7 +239,7 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
 
 
 def support_of(name: str, site: Mapping[str, Any]) -> Continuous:
-    """Of one site; a UsageError if it is of another kind."""
+    """The support of one site; a UsageError if it is of another kind."""
     constraints = library().distributions.constraints
     constraint, shape = site["fn"].support, tuple(np.shape(site["value"]))
     while hasattr(constraint, "base_constraint"):

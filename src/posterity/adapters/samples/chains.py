@@ -25,7 +25,7 @@ class Diagnostics(NamedTuple):
 
 
 def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
-    """Of each coordinate, from halves of chains.
+    """Effective sample size and R-hat of each coordinate, from halves of chains.
 
     R-hat is the larger of two: of the draws' normal scores by rank, which finds chains in other
     places, and of those of the distance from the median, which finds chains of other widths. Of
@@ -66,7 +66,7 @@ def _rhat(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
 
 
 def _sizes(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
-    """By Geyer's initial monotone sequence."""
+    """Effective sample sizes by Geyer's initial monotone sequence."""
     half, draws = split.shape[1], split.shape[0] * split.shape[1]
     padded = 1 << (2 * half - 1).bit_length()  # autocovariances by the fast Fourier transform
     spectrum = np.fft.rfft(split - split.mean(1, keepdims=True), padded, axis=1)

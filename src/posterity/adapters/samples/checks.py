@@ -1,4 +1,4 @@
-"""How well a law fits the draws that it was made of, and warnings with what to try."""
+"""Checks of how well a law fits its draws, and warnings with what to try."""
 
 import dataclasses
 import math
@@ -46,7 +46,7 @@ SAMPLING = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Coordinate:
-    """What is known of one coordinate.
+    """Checks of one coordinate.
 
     ``skewness`` and ``kurtosis`` (in excess of three) are those of its normal scores under the law,
     which for a Gaussian is the coordinate itself in standard units: zero if the law is right.

@@ -30,12 +30,12 @@ class SampleFit:
     """As it was asked for."""
 
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the fit or the draws, and what to try: a sentence each."""
+        """Sentences that say what is wrong with the fit or the draws, and what to try."""
         return tuple(sentences(self.checks, self.family))
 
     @property
     def ok(self) -> bool:
-        """Whether there are no warnings."""
+        """True if there are no warnings."""
         return not self.warnings()
 
     def __repr__(self) -> str:
@@ -113,9 +113,9 @@ def from_samples(
     Source: vehtari2021, for effective sample sizes and R-hat.
     """
     COUNT.or_none().check(rank=rank, components=components)
-    found, notes = variables_of(draws, chains, names is not None)
+    variables, notes = variables_of(draws, chains, names is not None)
     if names is not None:
-        size = sum(len(own.labels) for own in found)
+        size = sum(len(own.labels) for own in variables)
         listed = isinstance(names, Iterable) and not isinstance(names, str)
         names = tuple(names) if listed else names
         wrong = unfit(names) if listed else "no list of names"
@@ -126,12 +126,12 @@ def from_samples(
                 fix="Name coordinates in the order in which the draws have them.",
             )
     by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
-    if by_name and names is not None and len(found) == 1 and not found[0].name:
-        values = found[0].values
-        found = [variable(name, values[..., i], "first") for i, name in enumerate(names)]
+    if by_name and names is not None and len(variables) == 1 and not variables[0].name:
+        values = variables[0].values
+        variables = [variable(name, values[..., i], "first") for i, name in enumerate(names)]
         names = None
-    found = with_supports(found, support)
-    families = _families(family, found, independent)
+    variables = with_supports(variables, support)
+    families = _families(family, variables, independent)
     families, names = _apart(families, names)
     blocks = [block(own, word, names, rank, components) for own, word in families]
     law: Any = blocks[0].law
@@ -155,15 +155,15 @@ def from_samples(
 
 
 def _families(
-    family: str | Mapping[str, str], found: Sequence[Variable], independent: bool
+    family: str | Mapping[str, str], variables: Sequence[Variable], independent: bool
 ) -> list[tuple[list[Variable], str]]:
     """Variables with the family that holds them; several where there is a law for each."""
     if not isinstance(family, Mapping):
         FAMILY.check(family=family)
         if not independent:
-            return [(list(found), family)]
-        family = dict.fromkeys((own.name for own in found), family)
-    known = {own.name for own in found}
+            return [(list(variables), family)]
+        family = dict.fromkeys((own.name for own in variables), family)
+    known = {own.name for own in variables}
     if set(family) != known or "" in known:
         raise UsageError(
             found=f"a family for each of {some(list(family))}",
@@ -171,7 +171,7 @@ def _families(
             fix="Name all variables; those of an array by names=.",
         )
     FAMILY.check(**{f"family of {name}": word for name, word in family.items()})
-    return [([own], family[own.name]) for own in found]
+    return [([own], family[own.name]) for own in variables]
 
 
 def _apart(
@@ -182,25 +182,25 @@ def _apart(
     Blocks of a product are told apart by name when sites are fused; members of a plate are
     exchangeable, and would be matched by what they are like.
     """
-    found: list[tuple[list[Variable], str]] = []
+    result: list[tuple[list[Variable], str]] = []
     for own, word in families:
         if word not in ("gamma", "beta"):
-            found.append((own, word))
+            result.append((own, word))
             continue
         labels = names or [label for v in own for label in v.labels]
         columns = [v.flat[..., i] for v in own for i in range(v.flat.shape[-1])]
         if len(labels) == 1 and not names and not own[0].name:
             labels = [""]  # one number without a name
-        found += [
+        result += [
             ([Variable(label, column, (label or EVENT,), RealNumbers(()))], word)
             for label, column in zip(labels, columns, strict=True)
         ]
-    apart = len(found) > 1
-    if apart and (wrong := unfit([own[0].name for own, _ in found])):
+    apart = len(result) > 1
+    if apart and (wrong := unfit([own[0].name for own, _ in result])):
         raise StructureError(
             found=f"variables of which {wrong}",
             expected="a name for each",
             fix="Rename one of them.",
         )
     known = len(families) == 1 and families[0][1] in ("gamma", "beta")
-    return found, None if known else names
+    return result, None if known else names

@@ -257,14 +257,14 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
 
 
 def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Float[Array, "d d"]:
-    """Of draws in standard units.
+    """Correlations of draws in standard units.
 
     Raises:
         ParameterError: where some coordinates follow from others, naming them.
     """
     rows = units.reshape(-1, units.shape[-1])
-    found = rows.T @ rows / len(rows)
-    values, axes = np.linalg.eigh(found)
+    result = rows.T @ rows / len(rows)
+    values, axes = np.linalg.eigh(result)
     if values[0] < SINGULAR * len(values):
         heavy = np.argsort(-abs(axes[:, 0]))
         chosen = [i for i in heavy if abs(axes[i, 0]) > 0.3 * abs(axes[heavy[0], 0])][:5]
@@ -273,7 +273,7 @@ def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Flo
             expected="coordinates that are free of each other: their covariance is singular",
             fix="Leave one of them out; or take family='diagonal', which has no covariance.",
         )
-    return found
+    return result
 
 
 def full(draws: Standard, labels: Sequence[str]) -> Fit:

@@ -1,4 +1,4 @@
-"""What draws come in: arrays, dictionaries, tables, and the results of samplers."""
+"""Read draws from arrays, dictionaries, tables, and the results of samplers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -75,14 +75,14 @@ def _array(values: np.ndarray, chains: Chains) -> Variable:
     """(n,), (n, d), or with three axes (chains, n, d)."""
     if chains is None and values.ndim == 3:
         chains = "first"
-    found = variable("", values, chains)
-    if len(found.shape) > 1:
+    result = variable("", values, chains)
+    if len(result.shape) > 1:
         raise StructureError(
             found=f"draws of shape {values.shape}" + (f" with chains={chains!r}" if chains else ""),
             expected="(n,), (n, d) or (chains, n, d)",
             fix="Events of more axes go into a dictionary by name: {'m': draws}.",
         )
-    return found if found.shape else variable("", values[..., None], chains)
+    return result if result.shape else variable("", values[..., None], chains)
 
 
 def _is_parts(draws: object) -> bool:
@@ -115,9 +115,9 @@ def _parts(draws: object, path: str) -> list[tuple[str, Any]]:
             fix="Name the variables.",
         )
     return [
-        found
+        result
         for name, part in parts
-        for found in _parts(part, f"{path}{SEPARATOR}{name}" if path else name)
+        for result in _parts(part, f"{path}{SEPARATOR}{name}" if path else name)
     ]
 
 
@@ -192,7 +192,7 @@ def _dataset(data: Any) -> list[Variable]:
                 expected="draws of a posterior",
                 fix="Pass the group that has them, as a Dataset.",
             ) from error
-    found = []
+    variables = []
     for name, array in group.data_vars.items():
         if not {"chain", "draw"} <= set(array.dims):
             raise StructureError(
@@ -205,10 +205,10 @@ def _dataset(data: Any) -> list[Variable]:
             array.coords[axis].values if axis in array.coords else range(array.sizes[axis])
             for axis in array.dims[2:]
         ]
-        found.append(variable(str(name), array.values, "first", words))
-    if not found:
+        variables.append(variable(str(name), array.values, "first", words))
+    if not variables:
         raise _unknown(data)
-    return found
+    return variables
 
 
 # --- NumPyro -------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
     seeded = handlers.seed(model, jax.random.key(0))
     # What a run was made with it keeps for itself alone; ArviZ reads it there too.
     trace = handlers.trace(seeded).get_trace(*mcmc._args, **mcmc._kwargs)
-    found, notes = [], []
+    variables, notes = [], []
     for name, site in latent_sites(trace).items():
         if name not in drawn:
             continue
@@ -250,8 +250,8 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
             if site["fn"].support.is_discrete:
                 raise
             notes.append(f"{error.found} is taken for any real number")
-        found.append(own)
-    return found, notes
+        variables.append(own)
+    return variables, notes
 
 
 def _unknown(draws: object) -> UsageError:

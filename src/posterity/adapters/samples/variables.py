@@ -110,19 +110,19 @@ def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = 
 
 
 def numbers(values: object, name: str) -> Array:
-    """As float64; a StructureError of what are no real numbers."""
+    """Convert to float64; a StructureError of what are no real numbers."""
     try:
-        found = np.asarray(values)
-        wrong = "" if found.dtype.kind in "iuf" else f"values of type {found.dtype}"
+        result = np.asarray(values)
+        wrong = "" if result.dtype.kind in "iuf" else f"values of type {result.dtype}"
     except ValueError as error:  # ragged lists
-        found, wrong = np.zeros(0), f"{type(values).__name__} that is no array ({error})"
+        result, wrong = np.zeros(0), f"{type(values).__name__} that is no array ({error})"
     if wrong:
         raise StructureError(
             found=f"{wrong} as draws of {name!r}",
             expected="arrays of real numbers",
             fix="Leave the variable out; of complex numbers pass real and imaginary parts.",
         )
-    return found.astype(np.float64)
+    return result.astype(np.float64)
 
 
 def runs(values: Array, chains: Chains, name: str) -> Array:

@@ -217,23 +217,23 @@ def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.n
     """Finite numbers along as many axes, each as long as there are names."""
     size, shape = len(names), (len(names),) * axes
     try:
-        found = np.asarray(values, dtype=float)
+        result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise ParameterError(
             found=f"{what} {str(values)[:80]}",
             expected="numbers" + f", in {size} rows of {size}" * (axes > 1),
             fix="Pass a number a parameter.",
         ) from error
-    if found.shape != shape:
+    if result.shape != shape:
         raise StructureError(
-            found=f"{what} of shape {found.shape} for {size} names",
+            found=f"{what} of shape {result.shape} for {size} names",
             expected=f"shape {shape}",
             fix="Pass a number a parameter.",
         )
-    for name, value in zip(names, found, strict=True):
+    for name, value in zip(names, result, strict=True):
         if not np.isfinite(value).all():
             raise _unfit(name, f"{what} {value}", "a finite number")
-    return found
+    return result
 
 
 def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:

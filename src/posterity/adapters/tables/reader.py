@@ -103,8 +103,8 @@ class Cells(NamedTuple):
                         raise ValueError("no value")
                     values[row, place] = number(cell, mark)
         except AmbiguousNumber as error:
-            told = "one decimal mark: say --decimal . or --decimal ,"
-            raise table_error(self.path, f"{error}{where}", told) from error
+            text = "one decimal mark: say --decimal . or --decimal ,"
+            raise table_error(self.path, f"{error}{where}", text) from error
         except ValueError as error:
             raise table_error(
                 self.path, f"{error}{where}", expected.replace("{column}", name)
@@ -251,7 +251,7 @@ def _without_ends(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _is_number(text: str) -> bool:
-    """Whether it is one as programs write them; not with underscores, as Python allows."""
+    """True of numbers as programs write them; not with underscores, as Python allows."""
     try:
         float(text)
     except ValueError:
@@ -263,7 +263,7 @@ def _is_number(text: str) -> bool:
 
 
 def is_missing(text: str) -> bool:
-    """Whether a cell says that there is no value."""
+    """True of a cell that says that there is no value."""
     return not text[:1].isdigit() and text.strip().lower() in MISSING  # most cells are numbers
 
 
@@ -310,20 +310,20 @@ def number(text: str, mark: str | None) -> float:
     >>> number("1.234,5", ","), number("−2.5e-3", None)
     (1234.5, -0.0025)
     """
-    digits, told = _digits(text), repr(text.strip()[:50])
+    digits, words = _digits(text), repr(text.strip()[:50])
     if not _NUMBER.fullmatch(digits):
-        raise ValueError(f"{told}, which is no number")
+        raise ValueError(f"{words}, which is no number")
     if mark is None and COMMA in digits:
-        raise AmbiguousNumber(f"{told}, of which the comma may part thousands or decimals,")
+        raise AmbiguousNumber(f"{words}, of which the comma may part thousands or decimals,")
     other = COMMA if mark != COMMA else POINT
     whole, _, rest = digits.partition(mark or POINT)
     grouped = re.fullmatch(rf"[+-]?\d{{1,3}}(\{other}\d{{3}})*", _before_e(whole))
     if other in rest or (other in digits and not grouped):
-        raise ValueError(f"{told}, which is no number with decimal {mark!r}")
-    found = float(digits.replace(other, "").replace(mark or POINT, POINT))
-    if not math.isfinite(found):
-        raise ValueError(f"{told}, which is beyond all numbers")
-    return found
+        raise ValueError(f"{words}, which is no number with decimal {mark!r}")
+    result = float(digits.replace(other, "").replace(mark or POINT, POINT))
+    if not math.isfinite(result):
+        raise ValueError(f"{words}, which is beyond all numbers")
+    return result
 
 
 def last_digit(text: str) -> float:
