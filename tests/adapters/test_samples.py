@@ -179,6 +179,16 @@ def test_laws_for_each_variable() -> None:
         from_samples(draws, independent=True, support={"sigma": "positive"})
 
 
+def test_names_are_those_of_the_laws_for_each_variable() -> None:
+    rng = np.random.default_rng(14)
+    draws = {"b": rng.normal(size=(400, 2)), "s": rng.gamma(9, 2, 400)}
+    law = from_samples(draws, {"b": "gaussian", "s": "gamma"}, names=["age", "dose", "sd"])
+    assert law.posterior.names == {"b": ("age", "dose"), "sd": ("sd",)}
+    assert list(law.checks.coordinates) == ["age", "dose", "sd"]
+    apart: Any = quiet(draws, independent=True, names=["age", "dose", "sd"]).posterior
+    assert apart.names == {"b": ("age", "dose"), "s": ("sd",)}
+
+
 def test_coordinates_of_gammas_are_blocks_so_that_a_typo_is_refused() -> None:
     rng = np.random.default_rng(12)
     draws = {"rate": rng.gamma(4, 1, (400, 2)), "scale": rng.gamma(9, 2, 400)}

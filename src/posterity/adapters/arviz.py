@@ -5,7 +5,7 @@ ArviZ 0.x gives an ``InferenceData``, and 1.x an xarray ``DataTree``; both come 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,15 @@ def to_arviz(
         parts = jax.tree_util.tree_leaves_with_path(drawn)
         path = lambda keys: jax.tree_util.keystr(keys, simple=True, separator=SEPARATOR)
         variables = {path(keys) or EVENT: part for keys, part in parts}
-        coords, dims = _axes(labels_of(posterior), variables)
+        for name, axes in labels_of(posterior).items():
+            shape = variables[name].shape[2:] if name in variables else ()
+            if not shape or not any(axes):
+                continue
+            dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
+            # A law within a plate may have fewer axes than what is drawn of the plate.
+            for axis, size, own in zip(dims[name], shape, axes, strict=False):
+                if len(own) == size:
+                    coords[axis] = list(own)
     else:
         shape = drawn.shape[2:] if isinstance(drawn, np.ndarray) else None
         if shape != (len(names),) or len(set(names)) < len(names):
@@ -154,18 +162,3 @@ def _of_sites(law: Transformed, path: str, under: Callable[[Any], str]) -> dict[
         if whole and all(name.startswith(prefix) and name.endswith("]") for name in chunk):
             result[under(site)] = (tuple(name[len(prefix) : -1] for name in chunk),)
     return result
-
-
-def _axes(labels: Mapping[str, Axes], variables: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-    """Coordinates and dimensions as ArviZ takes them, of the labels that fit."""
-    coords, dims = {}, {}
-    for name, axes in labels.items():
-        shape = variables[name].shape[2:] if name in variables else ()
-        if not shape or not any(axes):
-            continue
-        dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
-        # A law within a plate may have fewer axes than what is drawn of the plate.
-        for axis, size, own in zip(dims[name], shape, axes, strict=False):
-            if len(own) == size:
-                coords[axis] = list(own)
-    return coords, dims

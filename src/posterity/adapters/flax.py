@@ -95,7 +95,7 @@ def to_ledger(
 def from_params(
     params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
-    """The law of :func:`from_module`, of any tree of parameters and ``apply(params, x)`` on a batch."""
+    """The same of any tree of parameters, and ``apply(params, x)`` on a batch of inputs."""
     return _laws(params, apply, x, y, core.Task.of(task)).posterior
 
 

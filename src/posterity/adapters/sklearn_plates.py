@@ -165,7 +165,21 @@ def _mixture(
             "type too",
             fix="Fit with a larger degrees_of_freedom_prior, or use the Plate itself.",
         )
-    known = {} if prior is None else _prior(prior)
+    known: dict[str, Any] = {}
+    if prior is not None:
+        alike: Any = shared_member(prior)
+        one, mixing = Gaussians.of(alike, LIBRARY), _weights(prior)
+        sticks = isinstance(mixing, Beta)
+        shared = shared_value(mixing.b if sticks else mixing.concentration)
+        if shared is None or (sticks and not np.allclose(mixing.a, 1.0)):
+            raise StructureError(
+                found="a prior over mixing weights that prefers some components",
+                expected="equal concentrations, or sticks Beta(1, c) with one c",
+                fix=EQUAL,
+            )
+        centre, *others = one
+        own = (float(shared), centre, *map(float, others[:2]), others[2])
+        known = dict(zip(PRIORS, own, strict=True))
     full, process = inverse.ndim == 3, isinstance(weights, Beta)
     model = BayesianGaussianMixture(
         n_components=plate.size,
@@ -217,20 +231,3 @@ def _weights(plate: Plate) -> Dirichlet | Beta:
             fix="Add them: Plate(plate.members, Dirichlet.from_standard(np.ones(plate.size))).",
         )
     return plate.weights
-
-
-def _prior(prior: Plate) -> dict[str, Any]:
-    """The constructor's arguments for the prior of a ledger."""
-    shared_one: Any = shared_member(prior)
-    one, weights = Gaussians.of(shared_one, LIBRARY), _weights(prior)
-    process = isinstance(weights, Beta)
-    shared = shared_value(weights.b if process else weights.concentration)
-    if shared is None or (process and not np.allclose(weights.a, 1.0)):
-        raise StructureError(
-            found="a prior over mixing weights that prefers some components",
-            expected="equal concentrations, or sticks Beta(1, c) with one c",
-            fix=EQUAL,
-        )
-    kappa, nu = float(one.mean_precision), float(one.degrees_of_freedom)
-    values = (float(shared), one.mean, kappa, nu, one.inverse_scale)
-    return dict(zip(PRIORS, values, strict=True))

@@ -1,6 +1,7 @@
 """A law of the library through draws of a posterior, and what is wrong with it."""
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,9 @@ from posterity.families.distribution import Distribution
 from posterity.families.names import some, unfit
 from posterity.families.product import Product
 from posterity.families.supports import RealNumbers
+
+OF_ONE = ("gamma", "beta")
+"""Families of one coordinate."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -131,8 +135,7 @@ def from_samples(
         variables = [variable(name, values[..., i], "first") for i, name in enumerate(names)]
         names = None
     variables = with_supports(variables, support)
-    families = _families(family, variables, independent)
-    families, names = _apart(families, names)
+    families, names = _families(family, variables, independent, names)
     blocks = [block(own, word, names, rank, components) for own, word in families]
     law: Any = blocks[0].law
     if len(blocks) > 1:
@@ -155,36 +158,44 @@ def from_samples(
 
 
 def _families(
-    family: str | Mapping[str, str], variables: Sequence[Variable], independent: bool
-) -> list[tuple[list[Variable], str]]:
-    """Variables with the family that holds them; several where there is a law for each."""
-    if not isinstance(family, Mapping):
-        FAMILY.check(family=family)
-        if not independent:
-            return [(list(variables), family)]
-        family = dict.fromkeys((own.name for own in variables), family)
-    known = {own.name for own in variables}
-    if set(family) != known or "" in known:
-        raise UsageError(
-            found=f"a family for each of {some(list(family))}",
-            expected=f"one for each variable: {some(sorted(known - {''}) or ['names='])}",
-            fix="Name all variables; those of an array by names=.",
-        )
-    FAMILY.check(**{f"family of {name}": word for name, word in family.items()})
-    return [([own], family[own.name]) for own in variables]
-
-
-def _apart(
-    families: Sequence[tuple[list[Variable], str]], names: Sequence[str] | None
+    family: str | Mapping[str, str],
+    variables: Sequence[Variable],
+    independent: bool,
+    names: Sequence[str] | None,
 ) -> tuple[list[tuple[list[Variable], str]], Sequence[str] | None]:
-    """Each coordinate under a gamma or a beta as a variable of its own, by its label.
+    """Variables with the family that holds them, several where there is a law for each; and names.
 
-    Blocks of a product are told apart by name when sites are fused; members of a plate are
-    exchangeable, and would be matched by what they are like.
+    Each coordinate under a gamma or a beta is a variable of its own, by its label: blocks of a
+    product are told apart by name when sites are fused; members of a plate are exchangeable, and
+    would be matched by what they are like.
     """
+    known = {own.name for own in variables}
+    if isinstance(family, str) and not independent:
+        FAMILY.check(family=family)
+        families = [(list(variables), family)]
+    else:
+        by_name = (
+            dict.fromkeys([own.name for own in variables], family)
+            if isinstance(family, str)
+            else family
+        )
+        if set(by_name) != known or "" in known:
+            raise UsageError(
+                found=f"a family for each of {some(list(by_name))}",
+                expected=f"one for each variable: {some(sorted(known - {''}) or ['names='])}",
+                fix="Name all variables; those of an array by names=.",
+            )
+        FAMILY.check(**{f"family of {name}": word for name, word in by_name.items()})
+        if names is not None:
+            left, names = iter(names), None
+            variables = [
+                dataclasses.replace(own, labels=tuple(itertools.islice(left, len(own.labels))))
+                for own in variables
+            ]
+        families = [([own], by_name[own.name]) for own in variables]
     result: list[tuple[list[Variable], str]] = []
     for own, word in families:
-        if word not in ("gamma", "beta"):
+        if word not in OF_ONE:
             result.append((own, word))
             continue
         labels = names or [label for v in own for label in v.labels]
@@ -195,12 +206,10 @@ def _apart(
             ([Variable(label, column, (label or EVENT,), RealNumbers(()))], word)
             for label, column in zip(labels, columns, strict=True)
         ]
-    apart = len(result) > 1
-    if apart and (wrong := unfit([own[0].name for own, _ in result])):
+    if len(result) > 1 and (wrong := unfit([own[0].name for own, _ in result])):
         raise StructureError(
             found=f"variables of which {wrong}",
             expected="a name for each",
             fix="Rename one of them.",
         )
-    known = len(families) == 1 and families[0][1] in ("gamma", "beta")
-    return result, None if known else names
+    return result, None if family in OF_ONE else names

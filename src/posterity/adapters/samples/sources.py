@@ -9,7 +9,7 @@ from posterity.adapters.samples.variables import Chains, Variable, numbers, on, 
 from posterity.errors import StructureError, UsageError
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 CHAIN = ("chain", ".chain", "chain__", "chain_id")
 """Columns of tables that say which chain a row is of."""
@@ -57,7 +57,17 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
                 "draws.",
             )
     else:
-        variables = [_array(numbers(draws, "draws"), chains)]
+        values = numbers(draws, "draws")
+        if chains is None and values.ndim == 3:  # (chains, n, d)
+            chains = "first"
+        one = variable("", values, chains)
+        if len(one.shape) > 1:
+            raise StructureError(
+                found=f"draws of shape {values.shape}" + f" with chains={chains!r}" * bool(chains),
+                expected="(n,), (n, d) or (chains, n, d)",
+                fix="Events of more axes go into a dictionary by name: {'m': draws}.",
+            )
+        variables = [one if one.shape else variable("", values[..., None], chains)]
     # Where the second axes differ, or one variable has none, the first axis is that of draws.
     tops, own = {own.values.shape[1:3] for own in variables}, variables[0]
     count, size = own.values.shape[1], own.shape[0] if own.shape else 0
@@ -69,20 +79,6 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
             "these are few draws of many coordinates.",
         )
     return variables, []
-
-
-def _array(values: np.ndarray, chains: Chains) -> Variable:
-    """(n,), (n, d), or with three axes (chains, n, d)."""
-    if chains is None and values.ndim == 3:
-        chains = "first"
-    result = variable("", values, chains)
-    if len(result.shape) > 1:
-        raise StructureError(
-            found=f"draws of shape {values.shape}" + (f" with chains={chains!r}" if chains else ""),
-            expected="(n,), (n, d) or (chains, n, d)",
-            fix="Events of more axes go into a dictionary by name: {'m': draws}.",
-        )
-    return result if result.shape else variable("", values[..., None], chains)
 
 
 def _is_parts(draws: object) -> bool:
@@ -140,8 +136,17 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
             expected="a text for each column, no two alike",
             fix="Rename them; of an ArviZ InferenceData pass itself.",
         )
-    if chains is None:
-        table, chains = _by_chain(table)
+    column = next((name for name in CHAIN if name in table), None)
+    if chains is None and column is not None:  # then rows as they come or are numbered
+        counts = table[column].value_counts()
+        if counts.nunique() > 1:
+            raise StructureError(
+                found=f"chains of {sorted(counts.tolist())} rows",
+                expected="as many draws in each",
+                fix="Cut the longer ones, or drop the column that says which chain.",
+            )
+        order = [name for name in ORDER if name in table][:1]
+        table, chains = table.sort_values([column, *order], kind="stable"), len(counts)
     kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
     if not kept or not len(table):
         raise StructureError(
@@ -159,22 +164,6 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
             )
     of = lambda name: table[name].to_numpy(dtype=float, na_value=np.nan)
     return [variable(name, of(name), chains) for name in kept]
-
-
-def _by_chain(table: "pd.DataFrame") -> tuple["pd.DataFrame", int | None]:
-    """Rows sorted by chain, then as they come or are numbered."""
-    column = next((name for name in CHAIN if name in table), None)
-    if column is None:
-        return table, None
-    order = [name for name in ORDER if name in table][:1]
-    counts = table[column].value_counts()
-    if counts.nunique() > 1:
-        raise StructureError(
-            found=f"chains of {sorted(counts.tolist())} rows",
-            expected="as many draws in each",
-            fix="Cut the longer ones, or drop the column that says which chain.",
-        )
-    return table.sort_values([column, *order], kind="stable"), len(counts)
 
 
 # --- ArviZ and xarray ----------------------------------------------------------------------------

@@ -169,7 +169,12 @@ def read_moments(
             expected="one of them",
             fix="Leave one out.",
         )
-    matrix = _matrix(Path(covariance), result.names, decimal)
+    cells = read_cells(Path(covariance), unnamed=True)
+    across, down = cells.header[1:], tuple(clean(row[0]) for row in cells.rows)
+    _check_names(Path(covariance), down, cells.lines)
+    columns = order(across, result.names, f"the columns of {str(covariance)!r}", "the means")
+    rows = order(down, result.names, f"the rows of {str(covariance)!r}", "the means")
+    matrix = cells.numbers(across, decimal)[np.ix_(rows, columns)]
     if (
         result.sd is not None
     ):  # two tables that speak of one fit agree; rounded ones to three digits
@@ -311,17 +316,6 @@ def _check_interval(
                 f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale with the "
                 "sd (a standard error of a log odds ratio is none of the odds ratio's)",
             )
-
-
-def _matrix(path: Path, names: Sequence[str], decimal: str | None) -> np.ndarray:
-    """The covariance in the order of the names."""
-    cells = read_cells(path, unnamed=True)
-    across = cells.header[1:]
-    down = tuple(clean(row[0]) for row in cells.rows)
-    _check_names(path, down, cells.lines)
-    columns = order(across, names, f"the columns of {str(path)!r}", "the means")
-    rows = order(down, names, f"the rows of {str(path)!r}", "the means")
-    return cells.numbers(across, decimal)[np.ix_(rows, columns)]
 
 
 # --- JSON ----------------------------------------------------------------------------------------

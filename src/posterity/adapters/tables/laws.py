@@ -85,8 +85,8 @@ def from_table(
         return Gaussian.from_standard(mean, covariance).named(names)
     sd = _positive(names, _numbers(names, sd, 1, "sd"))
     if family in ("gamma", "beta"):
-        make, rows = _gamma if family == "gamma" else _beta, zip(names, mean, sd, strict=True)
-        return Product({name: make(name, float(m), float(s)) for name, m, s in rows})
+        rows = zip(names, mean.tolist(), sd.tolist(), strict=True)
+        return Product({name: _of_moments(family, name, m, s) for name, m, s in rows})
     if family == "gaussian":
         return Gaussian.from_standard(mean, np.diag(sd**2)).named(names)
     return DiagonalGaussian.from_standard(mean, sd**2).named(names)
@@ -270,14 +270,12 @@ def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     return correlation * np.outer(sd, sd)
 
 
-def _gamma(name: str, mean: float, sd: float) -> Gamma:
-    if mean <= 0:
-        raise _unfit(name, f"mean {mean}", "a positive mean, as a gamma distribution has")
-    rate = mean / sd / sd
-    return Gamma.from_standard(mean * rate, rate)
-
-
-def _beta(name: str, mean: float, sd: float) -> Beta:
+def _of_moments(family: str, name: str, mean: float, sd: float) -> Gamma | Beta:
+    if family == "gamma":
+        if mean <= 0:
+            raise _unfit(name, f"mean {mean}", "a positive mean, as a gamma distribution has")
+        rate = mean / sd / sd
+        return Gamma.from_standard(mean * rate, rate)
     if not 0 < mean < 1 or sd**2 >= mean * (1 - mean):
         raise _unfit(
             name,
