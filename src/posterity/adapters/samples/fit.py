@@ -170,15 +170,12 @@ def _families(
     would be matched by what they are like.
     """
     known = {own.name for own in variables}
-    if isinstance(family, str) and not independent:
+    if not isinstance(family, Mapping) and not independent:
         FAMILY.check(family=family)
         families = [(list(variables), family)]
     else:
-        by_name = (
-            dict.fromkeys([own.name for own in variables], family)
-            if isinstance(family, str)
-            else family
-        )
+        by_name = dict.fromkeys([own.name for own in variables], family)
+        by_name = family if isinstance(family, Mapping) else by_name
         if set(by_name) != known or "" in known:
             raise UsageError(
                 found=f"a family for each of {some(list(by_name))}",
