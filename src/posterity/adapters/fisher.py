@@ -340,7 +340,7 @@ def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
         )
     chances = _chances(outputs)[np.arange(len(codes)), codes]
     plain = np.log((np.bincount(codes, minlength=classes) / len(codes))[codes]).mean()
-    return codes, not several or np.log(np.maximum(chances, 1e-300)).mean() >= plain
+    return codes, bool(not several or np.log(np.maximum(chances, 1e-300)).mean() >= plain)
 
 
 def _warn(what: str) -> None:
