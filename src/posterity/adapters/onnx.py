@@ -116,7 +116,7 @@ class _Graph:
         return name
 
     def constant(
-        self, value: ArrayLike | float, dtype: DTypeLike = np.float32, name: str = ""
+        self, value: ArrayLike | float | int, dtype: DTypeLike = np.float32, name: str = ""
     ) -> str:
         """An array that the graph brings along."""
         name = name or f"constant_{len(self.constants)}"
