@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from posterity import Dirichlet, Ledger, Plate, fuse
 from posterity.errors import IdentificationWarning
-from posterity.fusion import moves
+from posterity.fusion import confidence
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.clustering import Clustering
-from posterity.fusion.moves import Moves
+from posterity.fusion.confidence import Moves
 from tests.fusion.made import conjugate_site, plate, site_plates, wishart_prior
 
 SEEDS = st.integers(0, 10**6)
@@ -87,7 +87,7 @@ def test_blocks_of_any_size_give_the_same_margins(monkeypatch: pytest.MonkeyPatc
     assert fused.plate.confidence is not None
     whole = Moves(fused.plate.confidence.clustering)
     expected, least = whole.margins(), whole.least_at_first_order()
-    monkeypatch.setattr(moves, "BLOCK", 1)
+    monkeypatch.setattr(confidence, "BLOCK", 1)
     np.testing.assert_allclose(whole.margins(), expected, rtol=1e-12)
     np.testing.assert_allclose(whole.least_at_first_order(), least, rtol=1e-12)
 
