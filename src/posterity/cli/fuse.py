@@ -294,7 +294,7 @@ def _fused(
 ) -> "tuple[Fusion, Inputs]":
     """In memory, or file by file where there is more than is matched there."""
     from posterity.fusion import fuse
-    from posterity.fusion.networks.intake import is_network
+    from posterity.fusion.networks.options import is_network
     from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
 
     before, told = None, Inputs({})
@@ -399,7 +399,7 @@ def _scale(scale: Any) -> Data:
 
 def _network(fusion: Any) -> Data | None:
     """Widths, and how far predictions are from those of all networks side by side."""
-    from posterity.fusion.networks.intake import has_units
+    from posterity.fusion.networks.options import has_units
 
     if not has_units(fusion.posterior):
         return None

@@ -30,8 +30,7 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.networks.fuse import fuse_networks
-from posterity.fusion.networks.intake import without_networks
-from posterity.fusion.networks.options import Options
+from posterity.fusion.networks.options import Options, without_networks
 from posterity.fusion.paths import assembled
 from posterity.fusion.paths import blocks as blocks_of
 from posterity.fusion.plan import Plan
@@ -102,7 +101,8 @@ def fuse(
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
         networks: how networks are fused, if sites are :class:`posterity.Network`.
         progress: called with a :class:`posterity.status.Progress` once each plate is matched, which
-            has the objective of its matching.
+            has the objective of its matching; of networks once each width is tried, with the
+            predictive KL as the objective.
 
     Returns:
         A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order
@@ -155,7 +155,6 @@ class _Networks(_Problem):
 
     def fused(self, progress: ProgressCallback | None) -> Fusion:
         """The fused network."""
-        del progress
         sites, plan, importance = self
         if plan.labels is not None:
             raise UsageError(
@@ -174,6 +173,7 @@ class _Networks(_Problem):
             absorb=plan.absorb,
             budget=plan.budget,
             options=plan.networks,
+            progress=progress,
         )
 
 

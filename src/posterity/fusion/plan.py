@@ -12,8 +12,7 @@ from posterity.fusion.divergences import divergence_of
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
-from posterity.fusion.networks.intake import is_network
-from posterity.fusion.networks.options import Options
+from posterity.fusion.networks.options import Options, is_network
 from posterity.fusion.paths import blocks
 from posterity.fusion.rules import Rule
 from posterity.fusion.sources import BUDGET
