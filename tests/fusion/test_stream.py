@@ -486,9 +486,7 @@ def test_names_of_some_sites_alone_keep_nothing_that_has_seen_no_data():
     """Before all have come, names might match components without data, too."""
     first, *rest = conjugate(Dirichlet.from_standard(np.ones(4)))
     sites = [named(first, {"": tuple("abcd")}), *rest]
-    (here, one), (there, other) = (
-        heard(lambda b=b: fuse(sites, rule="product", budget=b)) for b in (None, TABLES)
-    )
+    (here, one), (there, other) = (heard(lambda b=b: fuse(sites, budget=b)) for b in (None, TABLES))
     assert partition(here) == partition(there)
     assert all(labels[-1] == -1 for labels in there.matching.values())
     assert one == other and "Names of members are not used" in one[0]
