@@ -82,11 +82,10 @@ def to_arviz(
             fix="Add a proper prior, or data.",
         )
     import jax
-    import jax.numpy as jnp
 
     with jax.enable_x64(True):
-        law = jax.tree.map(jnp.asarray, posterior)
-        drawn = jax.tree.map(np.asarray, law.sample(key, (chains, draws)))
+        draw = jax.jit(lambda law, key: law.sample(key, (chains, draws)))
+        drawn = jax.tree.map(np.asarray, draw(posterior, key))
     told = dict(_named(drawn)) if names is None else _columns(drawn, names)
     coords, dims = ({}, {}) if names is not None else _axes(labels_of(posterior), told)
     if int(arviz.__version__.split(".")[0]) >= 1:

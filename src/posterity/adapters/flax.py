@@ -190,7 +190,7 @@ def _laws(params: Any, apply: Apply, x: Any, y: Any, task: core.Task) -> core.La
 
     names, leaves, structure = _flat(params)
     wanted = set(task.tensors(names))
-    own = {n: jnp.asarray(leaf) for n, leaf in zip(names, leaves, strict=True) if n in wanted}
+    own = {n: jax.device_put(leaf) for n, leaf in zip(names, leaves, strict=True) if n in wanted}
     inputs = jnp.asarray(x, next(iter(own.values())).dtype if _is_float(x) else None)
 
     def compute(weights: dict[str, Any], batch: Any) -> Any:
