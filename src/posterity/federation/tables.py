@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.columns import unnamed
+from posterity.artifact.provenance import unnamed
 from posterity.artifact.vocabulary import is_topics
 from posterity.errors import ParameterError, StructureError
 from posterity.families.gaussian import AnyGaussian

@@ -15,7 +15,7 @@ from posterity.arrays.tree import leaves
 from posterity.artifact import open_artifact
 from posterity.artifact.aligned import aligned, coordinates_in, labels_in, named, ordered, unnamed
 from posterity.artifact.many import Alone, Several, read_alone, read_many
-from posterity.artifact.recipes import KEY, check_same
+from posterity.artifact.provenance import RECIPE, check_same
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, at_rest
@@ -122,7 +122,7 @@ class Sites(abc.ABC):
         if name in self._known:
             raise twice(name)
         self._known.add(name)
-        if KEY in provenance:
+        if RECIPE in provenance:
             self._recipe = self._recipe or {name: provenance}
             check_same({**self._recipe, name: provenance})
         return name
