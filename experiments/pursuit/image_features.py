@@ -14,7 +14,8 @@ from jaxtyping import Float
 
 from posterity.arguments import COUNT, NATURAL
 from posterity.errors import ScaleWarning, UsageError
-from posterity.pursuit.learning.features import LARGE, SMALL, Features, digest_of, rectified
+from posterity.models.data import LARGE, SMALL
+from posterity.pursuit.learning.features import Features, digest_of, rectified
 
 Array = np.ndarray
 

@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 from scipy.ndimage import gaussian_filter, map_coordinates
 
+from experiments.pursuit.learners import Learner
 from posterity.networks.predictive import Prediction
-from posterity.pursuit.learning.base import Learner
-from posterity.pursuit.learning.conjugate import ConjugateLearner
+from posterity.pursuit.learning.conjugate import ConjugateLearner, check_known, new_records
 from posterity.pursuit.learning.features import Features, default_features
 
 Array = np.ndarray
@@ -58,7 +58,7 @@ class ReplayLearner(Learner):
 
     def observe(self, task: str, x: Any, y: Any) -> Self:
         """As :meth:`Learner.observe`; all but a few records are let go at once."""
-        x, y = self._new(task, x, y)
+        x, y = new_records(task, x, y, self.tasks, self.classes)
         features = default_features(x) if self.features is None else self.features
         features.warn_of_scale(features.checked(x))
         few, labels = kept_records(x, y, self.coreset)
@@ -70,7 +70,7 @@ class ReplayLearner(Learner):
 
     def forget(self, *tasks: str) -> Self:
         """As :meth:`Learner.forget`, to the last bit, kept records too."""
-        self._unknown(tasks)
+        check_known(tasks, self.tasks)
         kept = {task: few for task, few in self.kept.items() if task not in tasks}
         return dataclasses.replace(self, kept=kept)
 
@@ -82,12 +82,12 @@ class ReplayLearner(Learner):
             copies = self.copies if x.ndim > 2 else 0
             labels, originals = (np.tile(row, copies + 1) for row in (y, np.arange(len(y))))
             images = deformed(x, copies, self.seed)
-            found = found.observe_copies(task, images, labels, originals)
+            found = found.observe(task, images, labels, originals)
         return found
 
-    def describe(self, x: Any) -> Prediction:
+    def predict(self, x: Any) -> Prediction:
         """As :meth:`Learner.predict`."""
-        return self.learned.describe(x)
+        return self.learned.predict(x)
 
 
 # --- a few records, and deformed copies of images -------------------------------------------

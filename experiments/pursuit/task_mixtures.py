@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import logsumexp, softmax
 
+from experiments.pursuit.learners import Learner
 from experiments.pursuit.replay import kept_records
 from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.networks.predictive import Prediction
-from posterity.pursuit.learning.base import Learner
-from posterity.pursuit.learning.conjugate import ConjugateLearner
+from posterity.pursuit.learning.conjugate import ConjugateLearner, check_known, new_records
 
 Array = np.ndarray
 
@@ -64,7 +64,7 @@ class NetworkLearner(Learner):
 
     def observe(self, task: str, x: Any, y: Any) -> Self:
         """As :meth:`Learner.observe`; trains a network on these records alone."""
-        x, y = self._new(task, x, y)
+        x, y = new_records(task, x, y, self.tasks, self.classes)
         network = trained(
             self.layers, x, y, task=task, seed=self.seed, variance=float(self.prior_variance),
             steps=self.steps, batch=self.batch,
@@ -89,7 +89,7 @@ class NetworkLearner(Learner):
 
     def forget(self, *tasks: str) -> Self:
         """As :meth:`Learner.forget`, to the last bit: networks of tasks know nothing of others."""
-        self._unknown(tasks)
+        check_known(tasks, self.tasks)
         return dataclasses.replace(
             self,
             networks={t: q for t, q in self.networks.items() if t not in tasks},
@@ -97,7 +97,7 @@ class NetworkLearner(Learner):
             **self._left(tasks),
         )
 
-    def describe(self, x: Any) -> Prediction:
+    def predict(self, x: Any) -> Prediction:
         """As :meth:`Learner.predict`."""
         x = np.asarray(x)
         weights = self.weights_at(x)

@@ -164,6 +164,19 @@ def test_a_student_that_diverged_at_the_end_is_an_error_again(tmp_path) -> None:
             _quiet(10, **options)
 
 
+def test_a_temperature_that_is_not_known_is_not_right() -> None:
+    """Of a run too short to tell whether its chains sample the posterior."""
+    data, prior, _ = line()
+    teacher = Langevin(LINE, prior, data, kernel=SGLD(0.01), chains=2, burn_in=250)
+    with pytest.warns(ConvergenceWarning, match="do not tell the temperature"):
+        run = distill(teacher, key=KEY, steps=LEAST, tolerance=1e3)
+    assert run.temperature is None and run.status.left < run.status.tolerance
+    assert run.status.state == "not converged"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert teacher.sample(3).count == 6  # who asks for three draws knows that there are three
+
+
 def test_nothing_grows_with_the_number_of_steps() -> None:
     sizes = []
     for steps in (100, 1_000_000):

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from experiments.pursuit.image_features import ImageFeatures, oriented_gradients
+from experiments.pursuit.learners import Learner
 from experiments.pursuit.replay import ReplayLearner, deformed
 from experiments.pursuit.task_mixtures import GatedLearner, MixtureLearner
 from posterity.networks import Layers
-from posterity.pursuit.learning import ConjugateLearner, Learner
+from posterity.pursuit.learning import ConjugateLearner
 from tests.pursuit.learning.tasks import CLASSES, FEATURES, records, tasks
 
 LAYERS = Layers.dense(2, 12, CLASSES)

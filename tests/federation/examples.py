@@ -142,7 +142,7 @@ def snapshot(run):
     """All that an event may change, to be compared."""
     state = run.state
     bits = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.exact_sum)]
-    own = json.dumps(state.schedule, sort_keys=True, default=digest)
+    own = json.dumps((state.epoch, state.schedule), sort_keys=True, default=digest)
     return digest(run.ledger), bits, own, state.known, dict(state.counts), state.step, state.leaving
 
 

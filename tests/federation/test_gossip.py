@@ -90,7 +90,9 @@ def refused(run, token, site, message):
 def test_delivering_the_token_is_a_step():
     run = walked(3)
     token = run.token
-    assert (token.epoch, token.sequence) == (0, 3)
+    assert (token.epoch, token.sequence) == ((0, ""), 3)
+    assert token.agreement == run.agreement.digest and token.sender == run.state.schedule["from"]
+    assert token.previous == walked(2).token.digest
     assert identical(token.posterior, run.posterior)
     delivered = run.deliver(token, run.state.schedule["at"])
     assert snapshot(delivered) == snapshot(run.advance(1))
@@ -115,7 +117,10 @@ def test_tokens_of_other_times_and_places_are_refused():
     change = lambda **fields: dataclasses.replace(token, **fields)
     refused(run, change(sequence=2), site, "sequence 2")
     refused(run, change(sequence=5), site, "sequence 5")
-    refused(run, change(epoch=1), site, "epoch 1")
+    refused(run, change(epoch=(1, "")), site, "epoch 1")
+    refused(run, change(agreement="ab12"), site, "agreement 'ab12'")
+    refused(run, change(sender="yew"), site, "another posterior or sender")
+    refused(run, change(previous=None), site, "another posterior or sender")
     rounded = TreeSum((run.posterior,))  # without what the posterior rounds away
     assert rounded.value == token.posterior
     others = (TreeSum((member,)) for member in (PRIOR, Beta(np.nan, 1.0), Gamma(1.0, 1.0)))
@@ -152,7 +157,7 @@ def test_a_change_from_outside_voids_tokens_on_their_way(change):
     token, site = run.token, run.state.schedule["at"]
     changed = change(run)
     refused(changed, token, site, "found a token of epoch 0")
-    assert changed.token.epoch > 0
+    assert changed.token.epoch > token.epoch
     assert changed.deliver(changed.token, site).state.step == changed.state.step + 1
 
 

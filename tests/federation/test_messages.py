@@ -13,19 +13,17 @@ from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_si
 from posterity.arrays.tree_sums import TreeSum
 from posterity.errors import ArtifactError, LedgerError, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian
-from posterity.federation import Federation, Gossip, Machine, Site, certify, forget
+from posterity.federation import Federation, Gossip, Machine, Site, certify, forget, step_key
 from posterity.federation.federate import start
 from posterity.federation.messages import (
     KINDS,
-    Curvature,
     DescribeOwn,
     Failure,
-    Gradient,
     Improve,
     Improvement,
-    MeasureCurvature,
-    MeasureGradient,
+    Measure,
     OwnParameters,
+    Report,
     Token,
     dumps,
     loads,
@@ -36,23 +34,23 @@ from posterity.models import LogisticRegression
 
 KEY = jax.random.fold_in(jax.random.key(7), 3)
 Q = Gaussian(np.array([0.1, -2.0]), np.array([[2.0, 0.3], [0.3, 1.0]]))
+NARROW = DiagonalGaussian([0.1], [2.0])
 SUM = TreeSum.of([Q, Q * 1e-17, Q * 1e9])
 MESSAGES = [
-    Improve("north \u2603/1", Q.named(["age", "dose"]), Q * -1.0, 7, KEY),
+    Improve("north \u2603/1", Q.named(["age", "dose"]), Q * -1.0, 7, KEY, epoch=(3, "b"), step=4),
     Improvement("a", Q.zero(), 3, 0.1, 1e-300),
-    Improvement("a", Q),
-    MeasureGradient("a", Q, Q, 64, jax.random.key(0)),
-    Gradient("a", Q, 0.25),
-    Gradient("a", None),
-    MeasureCurvature("a", DiagonalGaussian([0.1], [2.0]), True),
-    Curvature("a", -1.5, DiagonalGaussian([0.1], [2.0]), np.array([0.5]), np.array([[2.0]])),
-    Curvature("a", -1.5, DiagonalGaussian([0.1], [2.0]), np.array([0.5])),
-    Curvature("a"),
+    Improvement("a", Q, step=12),
+    Measure("a", Q, Q, ("gradient", "improved"), 64, jax.random.key(0)),
+    Measure("a", DiagonalGaussian([0.1], [2.0]), NARROW, ("slope", "curvature"), 1, KEY),
+    Report("a", Q, 0.25, Q * 2.0),
+    Report("a", None, 0.0, None, -1.5, NARROW, np.array([0.5]), np.array([[2.0]])),
+    Report("a", value=-1.5, fixed_point=NARROW, slope=np.array([0.5])),
+    Report("a"),
     DescribeOwn("a", Q),
     OwnParameters("a", np.ones((3, 2)), np.ones((3, 2, 2))),
     Failure("a", 'out of "memory"'),
-    Token(2, 5, SUM, "a"),
-    Token(0, 0, TreeSum.of([Beta(1.0, 2.0)])),
+    Token("ab12", (2, "b"), 5, SUM, "a", "cd34"),
+    Token("ab12", (0, ""), 0, TreeSum.of([Beta(1.0, 2.0)])),
 ]
 
 
@@ -94,16 +92,26 @@ def test_what_is_no_message_is_refused():
         '{"kind": "Nothing", "site": "a"}',
         '{"kind": "Failure", "site": "a", "error": 3}',
         '{"kind": "Failure", "site": "a", "error": "b", "more": "c"}',
+        *(
+            f'{{"kind": "Failure", "site": "a", "error": "b", "step": 0, "epoch": {epoch}}}'
+            for epoch in ("[0]", '[-1, ""]', '["", 0]', '[0, "", 0]', '[true, ""]', "{}", "0")
+        ),
         "[1]",
     ]
     for head in heads:
         with pytest.raises(ArtifactError, match="cannot be read"):
             loads(to_bytes({"head": head}))
     layers = list(SUM.layers)
-    about = '{"epoch": 0, "kind": "Token", "sender": null, "sequence": 0}'
+    about = (
+        '{"agreement": "ab12", "epoch": [0, ""], "kind": "Token", "previous": null, '
+        '"sender": null, "sequence": 0}'
+    )
     assert loads(to_bytes({"head": about, "exact_sum": layers})).exact_sum == SUM
     with pytest.raises(ArtifactError, match="another form"):
         loads(to_bytes({"head": about, "exact_sum": [layers[0], layers[0]]}))
+    asked = dumps(MESSAGES[5]).replace(b"improved", b"imploded")
+    with pytest.raises(ArtifactError):
+        loads(asked)
 
 
 def test_any_byte_that_changed_is_noticed():
@@ -143,6 +151,57 @@ def test_answers_that_nobody_waits_for_are_refused():
     assert following.site == "elm"
     with pytest.raises(LedgerError, match="'ash' that nobody waits for"):
         machine.receive(state, answer)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "synchronous", "gossip"])
+def test_an_answer_counts_once_and_only_for_the_question_asked_last(schedule):
+    model, prior, data = CONJUGATE["Beta"]
+    run = start(data, model, prior, schedule=SCHEDULES[schedule], key=KEY)
+    machine, state, late, sites = Machine(run.agreement, run.schedule), run.state, [], set()
+    while len(sites) < len(data) or state.step < 3:
+        state, sent = machine.receive(state, Turn(step_key(run.key, state.step)))
+        while not any(isinstance(message, Done) for message in sent):
+            more = ()
+            for question in sent:
+                answer = run.federation.ask(question)
+                assert answer.answers(question) and answer.step == state.step
+                state, more = machine.receive(state, answer)
+                late.append(answer)
+                sites.add(answer.site)
+                for old in late:  # a duplicate, or an answer that came too late
+                    with pytest.raises(LedgerError, match="nobody waits for"):
+                        machine.receive(state, old)
+            sent = more
+    once = start(data, model, prior, schedule=SCHEDULES[schedule], key=KEY)
+    assert state.exact_sum == once.advance(state.step).state.exact_sum
+
+
+def test_what_changes_a_federation_voids_the_questions_on_their_way():
+    model, prior, data = CONJUGATE["Beta"]
+    run = start(data, model, prior).advance(1)
+    machine = Machine(run.agreement, run.schedule)
+    state, (question,) = machine.receive(run.state, Turn(run.key))
+    answer = run.federation.ask(question)
+    meanwhile = dataclasses.replace(run, state=state).forget("ash").state
+    with pytest.raises(LedgerError, match="'ash' that nobody waits for"):
+        machine.receive(meanwhile, answer)
+    again, (question,) = machine.receive(meanwhile, Turn(run.key))
+    assert question.site == "elm" and (question.epoch, question.step) == ((1, ""), state.step)
+    with pytest.raises(LedgerError, match="epoch 0, step 1"):
+        machine.receive(again, dataclasses.replace(answer, site="elm"))
+
+
+def test_a_site_that_answers_another_question_is_not_believed():
+    model, prior, data = CONJUGATE["Beta"]
+    run = start(data, model, prior)
+
+    class Replaying(Federation):
+        def answered(self, question):
+            return dataclasses.replace(super().answered(question), step=question.step + 1)
+
+    replaying = Replaying(run.agreement, run.federation.sites)
+    with pytest.raises(SiteError, match="answer to the question that it was sent"):
+        dataclasses.replace(run, federation=replaying).advance(1)
 
 
 def test_a_round_takes_answers_in_any_order():
@@ -206,7 +265,7 @@ class Elsewhere(Federation):
 
 def elsewhere(run, processes, label):
     """The run with the same sites, each in its process, and no records here."""
-    there = Elsewhere(run.agreement, {}, run.federation.begun)
+    there = Elsewhere(run.agreement, {}, run.federation.before)
     for name, site in run.federation.sites.items():
         processes[name].send((label, site))
     object.__setattr__(there, "pipes", processes)

@@ -110,7 +110,7 @@ SIMULATIONS = {
     "nobody starts": ({"first": "yew"}, UsageError, "'yew'"),
     "graph": ({"graph": ring(["ash"])}, StructureError, "no nodes for sites"),
     "network": ({"graph": Network.from_graph(ring(["ash"]))}, StructureError, "no nodes for sites"),
-    "no data": ({"sites": dict.fromkeys(NAMES)}, UsageError, "no site with data"),
+    "no data": ({"sites": dict.fromkeys(NAMES)}, UsageError, "a site with data"),
 }
 
 

@@ -1,5 +1,6 @@
 """What a run says of how far it has come, against how far it is."""
 
+import dataclasses
 import math
 import warnings
 
@@ -8,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posterity.errors import ConvergenceWarning, UsageError
-from posterity.families import Beta, Gaussian
-from posterity.federation import Gossip, LedgerGossip, Synchronous, certify, federate
+from posterity.errors import ConvergenceWarning, SiteError, UsageError
+from posterity.families import Beta, DiagonalGaussian, Gaussian
+from posterity.federation import Federation, Gossip, LedgerGossip, Synchronous, certify, federate
 from posterity.federation.federate import start
+from posterity.federation.messages import Measure
 from posterity.federation.site import ERROR
 from posterity.federation.status import ROUNDING, _to_come
 from posterity.graphs import ring, star
@@ -137,6 +139,51 @@ def test_a_run_that_begins_again_is_not_done(settled):
     again = settled.restarted()
     assert again.posterior == NORMAL and not again.status.converged
     assert float(again.converge(1e-3).posterior.kl(settled.posterior)) < 1e-3
+
+
+def test_factors_that_were_set_do_not_pass_for_the_sites_own():
+    """Not even where they are exact: nobody was asked since."""
+    example = CONJUGATE["Beta"]
+    run = federate(example.sites, example.model, example.prior)
+    other = run.ledger.update("ash", Beta(50.0, 1.0), independent=True)
+    for again in (run.restarted(), run.with_ledger(other)):
+        assert not again.status.converged and "no visit yet to 'ash'" in str(again.status)
+        assert again.trace[: len(run.trace)] == run.trace
+        assert again.converge().posterior == run.posterior and again.converge().status.converged
+
+
+class Closed(Federation):
+    """Oak answers when its turn comes, and fails when it is asked how it stands."""
+
+    def answered(self, question):
+        if isinstance(question, Measure) and question.site == "oak":
+            raise ConnectionError("the ward is closed")
+        return super().answered(question)
+
+
+def closed(run, on_error):
+    agreement = dataclasses.replace(run.agreement, on_error=on_error)
+    return dataclasses.replace(run, federation=Closed(agreement, run.federation.sites))
+
+
+def test_a_site_that_fails_for_a_while_is_not_taken_for_content(settled):
+    run = closed(settled, "pass")
+    assert math.isinf(run.status.left) and run.status.state == "not converged"
+    assert math.isnan(certify(run).distance)
+
+
+def test_errors_of_the_status_and_of_the_newton_step_have_the_run(settled):
+    with pytest.raises(SiteError, match="the ward is closed") as caught:
+        _ = closed(settled, "raise").status
+    assert caught.value.run.state is settled.state
+    prior = DiagonalGaussian.from_standard(np.zeros(2), 4 * np.ones(2))
+    run = closed(start(SITES, MODEL, prior).advance(1), "raise")
+    with pytest.raises(SiteError, match="the ward is closed") as caught:
+        run.newton_step()
+    assert caught.value.run is run
+    with pytest.raises(SiteError, match="the ward is closed") as caught:
+        run.converge()
+    assert caught.value.run.state.step == 2
 
 
 def test_a_site_that_left_or_came_back_is_noticed(settled):

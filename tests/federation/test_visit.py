@@ -146,11 +146,14 @@ def test_sites_of_many_sizes_find_what_they_would_alone():
     many = {name: (x[: 5 + n], y[: 5 + n]) for n, (name, (x, y)) in enumerate(data.items())}
     together = start(many, LogisticRegression(), NORMAL).federation
     few = start(dict(list(many.items())[:2]), LogisticRegression(), NORMAL).federation
-    assert all(site.padding for site in together.sites.values())
-    assert not any(site.padding for site in few.sites.values())
+    assert together.agreement.padding and not few.agreement.padding
     name = sorted(many)[0]
-    padded = dataclasses.replace(together.sites[name], padding=True)
-    alone = dataclasses.replace(together.sites[name], padding=False)
+    padded, plain = (
+        dataclasses.replace(together.agreement, padding=padding) for padding in (True, False)
+    )
+    padded, alone = (
+        dataclasses.replace(together.sites[name], agreement=own) for own in (padded, plain)
+    )
     found = [p.improve(NORMAL, NORMAL.zero(), key=KEY).factor for p in (padded, alone)]
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

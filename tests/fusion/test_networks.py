@@ -15,11 +15,10 @@ from posterity.families.layers import Conv, Dense, Layers
 from posterity.fusion import plan
 from posterity.fusion.diff import diff
 from posterity.fusion.networks import Options
-from posterity.fusion.networks.forward import flow
 from posterity.fusion.networks.fuse import widths_wanted
-from posterity.fusion.networks.inputs import mean_squares, random_inputs
 from posterity.fusion.networks.locals import in_order
-from posterity.fusion.networks.tree import assigned, merged
+from posterity.fusion.networks.targets import flow, mean_squares, random_inputs
+from posterity.fusion.networks.units import assigned, merged
 from posterity.fusion.plan import Plan, read_planned
 from posterity.status import Status
 from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
@@ -217,6 +216,25 @@ def test_the_search_stops_at_most_and_says_how_far_it_is():
         assert exact.posterior == found.posterior
     within = Options(samples=60, tolerance=free.predictive_kl[(5, 4)] + 1, most=9)
     assert posterity.fuse(sites, networks=within).widths == (5, 4)
+
+
+def test_progress_is_told_of_every_width_that_is_tried():
+    rng = np.random.default_rng(1)
+    sites = {f"s{j}": random_network(DENSE, rng) for j in range(2)}
+    for arguments in ({}, {"components": 8}, {"matching": "hungarian"}):
+        calls = []
+        fused = posterity.fuse(sites, networks=QUICK, progress=calls.append, **arguments)
+        assert [call.objective for call in calls] == list(fused.predictive_kl.values())
+        assert [call.step for call in calls] == list(range(1, len(calls) + 1))
+        partial = calls[-1].result
+        assert partial.posterior.layers.widths in fused.predictive_kl
+        assert partial.achieved_kl == calls[-1].objective
+    with pytest.raises(KeyboardInterrupt):
+        posterity.fuse(sites, networks=QUICK, progress=_interrupt)
+
+
+def _interrupt(progress):
+    raise KeyboardInterrupt
 
 
 def test_networks_without_biases_or_anything_to_say():

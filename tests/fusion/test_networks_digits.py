@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 import posterity
 import posterity.fusion.networks.fuse
 from posterity.errors import ConvergenceWarning
-from posterity.fusion.networks.forward import flow
+from posterity.fusion.networks.targets import flow
 from posterity.networks import GaussianPrior, Layers, train
 
 

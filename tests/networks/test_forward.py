@@ -13,7 +13,7 @@ import scipy.signal
 from posterity.families.layers import ACTIVATIONS
 from posterity.models.forward import FUNCTIONS, activations, outputs, preactivation
 from posterity.networks import Conv, Dense, Layers
-from posterity.networks.noisy import outputs as noisy_outputs
+from posterity.networks.bound import noisy_outputs
 
 RNG = np.random.default_rng(0)
 

@@ -9,8 +9,7 @@ import scipy.stats
 from posterity.families import DiagonalGaussian
 from posterity.families.free_forms import DiagonalForm
 from posterity.pursuit import objectives
-from posterity.pursuit.objectives import Components, Ratio
-from posterity.pursuit.optimisation import maximised
+from posterity.pursuit.objectives import Components, Ratio, maximised
 from posterity.pursuit.search import nodes_of
 from posterity.pursuit.target import Function
 

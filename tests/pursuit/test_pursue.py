@@ -27,7 +27,8 @@ from posterity.families import (
 )
 from posterity.fusion.diff import diff
 from posterity.models import FunctionModel, LinearRegression
-from posterity.pursuit import Fixed, Flatness, Joint, Pursuit, Schedule, pursue
+from posterity.pursuit import Fixed, Flatness, Joint, Pursuit, Schedule, component, pursue
+from posterity.pursuit.component import NOTHING
 from posterity.status import Progress
 
 KEY = jax.random.key(0)
@@ -335,6 +336,27 @@ def test_a_search_that_comes_to_nothing_is_not_called_converged() -> None:
     with pytest.warns(ConvergenceWarning, match="not finite"):
         run = pursue(walled, base, key=KEY, components=3)
     assert run.status.state == "not converged"
+
+
+def test_one_candidate_without_gain_says_nothing_of_those_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the others might have added is not known."""
+    one = pursued(components=1).posterior
+    failed, hopeless = component.Refusal("it collapsed"), component.Refusal("none", NOTHING)
+    for answers, known in (([hopeless, failed], False), ([hopeless, hopeless], True)):
+        asked = iter(answers)
+        monkeypatch.setattr(component, "_candidate", lambda *_, asked=asked: next(asked))
+        run = pursued(start=one, schedule=Fixed(1.0), finalists=2)
+        assert (run.status.left == 0) == known and run.status.converged <= known
+        assert np.isfinite(run.status.left) == known
+
+
+def test_a_gain_that_is_not_known_to_the_tolerance_is_not_small(found: Pursuit) -> None:
+    run = pursued(tolerance=1e-9)
+    assert run.posterior == found.posterior
+    assert run.status.state == "not converged" and run.status.left > 1e-9
+    assert "raise samples" in str(run.status) or "would add" in str(run.status)
 
 
 def test_the_classic_step_is_taken_whatever_it_does() -> None:

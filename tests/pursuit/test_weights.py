@@ -8,7 +8,7 @@ import scipy.optimize
 import scipy.stats
 
 from posterity.pursuit import weights as rules
-from posterity.pursuit.sample_cache import SampleCache
+from posterity.pursuit.weights import SampleCache
 
 MEANS, N = np.array([-4.0, 0.0, 4.0, 40.0]), 4000
 WANTED = np.array([0.2, 0.5, 0.3])

@@ -16,9 +16,9 @@ from posterity.families import Network
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
 from posterity.fusion.networks import Options
-from posterity.fusion.networks.combine import Builder, FusedLayer, Placed
+from posterity.fusion.networks.combine import Builder, FusedLayer
 from posterity.fusion.networks.fuse import Search, widths_wanted
-from posterity.fusion.networks.locals import Labels, in_order
+from posterity.fusion.networks.locals import Labels, Placed, in_order
 from posterity.fusion.networks.targets import Targets
 from posterity.fusion.rules import Rule
 from posterity.fusion.sites import Site

@@ -20,7 +20,7 @@ from posterity.arrays.typing import KeyArray
 from posterity.families import Network
 from posterity.families.layers import Layers
 from posterity.models.forward import outputs
-from posterity.networks import noisy
+from posterity.networks.bound import noisy_outputs
 
 Predictor = Callable[[NDArray[np.float32]], Array]
 """From images (n, ...) to class probabilities (n, classes)."""
@@ -74,7 +74,7 @@ def drawn(network: Network, key: KeyArray, samples: int) -> Predictor:
 @functools.partial(jax.jit, static_argnums=0)
 def _mean_probabilities(layers: Layers, mean: Any, deviation: Any, x: Any, keys: Any) -> jax.Array:
     def step(total: jax.Array, key: KeyArray) -> tuple[jax.Array, None]:
-        out = noisy.outputs(layers, mean, deviation, None, x, key=key)
+        out = noisy_outputs(layers, mean, deviation, None, x, key=key)
         return total + jax.nn.softmax(out), None
 
     total, _ = jax.lax.scan(step, jnp.zeros((len(x), layers.outputs)), keys)

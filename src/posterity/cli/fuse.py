@@ -296,7 +296,7 @@ def _fused(
 ) -> "tuple[Fusion, Inputs]":
     """The fusion in memory, or file by file where there is more than is matched there."""
     from posterity.fusion import fuse
-    from posterity.fusion.networks.intake import is_network
+    from posterity.fusion.networks.options import is_network
     from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
 
     before, inputs = None, Inputs({})
@@ -370,7 +370,7 @@ def _plate(plate: "PlateFusion", scale: "Scale") -> Data:
 
 def _network(fusion: Any) -> Data | None:
     """Widths, and how far predictions are from those of all networks side by side."""
-    from posterity.fusion.networks.intake import has_units
+    from posterity.fusion.networks.options import has_units
 
     if not has_units(fusion.posterior):
         return None

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,17 +13,15 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
-from posterity import checkpoint as checkpoints
 from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint, renamed
 from posterity.artifact import loaded
-from posterity.checkpoint import Checkpoint
+from posterity.checkpoint import Checkpoint, opened
 from posterity.distillation import online
 from posterity.distillation import student as students
-from posterity.distillation.heads import Head
 from posterity.distillation.inputs import Inputs, Perturbed, as_inputs
 from posterity.distillation.online import Constants, Plan, State
-from posterity.distillation.sampling.noise import check_key
-from posterity.distillation.scaling import Scaling, real_numbers
+from posterity.distillation.sampling.noise import KEY
+from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
 from posterity.distillation.teachers import Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
@@ -32,6 +30,7 @@ from posterity.families.layers import Layers
 from posterity.fingerprint import digests
 from posterity.interrupts import deferred
 from posterity.models import Model
+from posterity.models.data import real_numbers
 from posterity.networks.predictive import Prediction, divergence
 from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status
@@ -62,7 +61,7 @@ OPTIMISER = Constraint(
 
 
 class Row(NamedTuple):
-    """How a distillation stood after a chunk of its steps."""
+    """A distillation after a chunk of its steps."""
 
     step: int
     gap: float
@@ -73,18 +72,18 @@ class Row(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
-    """What :func:`posterity.distill` gives back.
+    """The result of :func:`posterity.distill`.
 
     ``posterior`` is the teacher's if it is one, else None: chains and stored draws are of a
-    posterior whose density nobody knows. ``status.left`` is the gap: ``KL(teacher's predictive ‖
+    posterior whose density is not known. ``status.left`` is the gap: ``KL(teacher's predictive ‖
     student's)`` in nats, the mean over the probe, where the teacher's is the average over all its
     draws. ``drift`` is the divergence between the averages over the two halves of the run, which a
     quarter of is about the error of the whole average; from four times the tolerance on it is a
     reason not to rely on the student, and it is infinite where one of the halves is empty.
     ``temperature`` is the chains', 1 where they sample what they should; None without chains, for
-    one that changes with the steps, and where too few draws tell. ``trace`` has a row a chunk of
-    steps; ``probe`` are the inputs at which student and teacher were compared, and ``teacher`` is
-    the teacher's prediction there, averaged over all its draws.
+    one that changes with the steps, and where too few draws tell, which is a reason, too.
+    ``trace`` has a row a chunk of steps; ``probe`` are the inputs at which student and teacher were
+    compared, and ``teacher`` is the teacher's prediction there, averaged over all its draws.
     """
 
     student: Student
@@ -178,22 +177,9 @@ def distill(
     >>> distill(teacher, steps=4000).student
     Student(2-5 relu-2, categorical)
     """
-    run = set_up(
-        loaded(teacher),
-        student,
-        key=jax.random.key(0) if key is None else key,
-        inputs=inputs,
-        model=model,
-        split=split,
-        steps=steps,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        optimiser=optimiser,
-        reservoir=reservoir,
-        probe=probe,
-        tolerance=tolerance,
-    )
-    result = _driven(run, checkpoint, progress)
+    settings = {**locals()}
+    del settings["checkpoint"], settings["progress"]
+    result = _driven(set_up(**settings), checkpoint, progress)
     if not result.status.converged:
         warnings.warn(
             f"The student has {result.status}. Raise `steps`, widen the student, or see to the "
@@ -206,7 +192,7 @@ def distill(
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a distillation was set up from."""
+    """All that a distillation is set up from."""
 
     plan: Plan
     constants: Constants
@@ -237,11 +223,11 @@ class Run:
 
 
 def set_up(
-    teacher: PyTree,
+    teacher: Any,
     student: Any = None,
     *,
-    key: jax.Array,
-    inputs: Any,
+    key: jax.Array | None = None,
+    inputs: Any = None,
     model: Model | None = None,
     split: bool = False,
     steps: int = STEPS,
@@ -253,13 +239,24 @@ def set_up(
     tolerance: float | int = TOLERANCE,
 ) -> Run:
     """All that a run is made of, checked; arguments and errors as of :func:`distill`."""
-    check_key(key)
+    key = jax.random.key(0) if key is None else key
+    KEY.check(key=key)
     COUNT.check(steps=steps, batch_size=batch_size)
     NATURAL.check(reservoir=reservoir)
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
     OPTIMISER.check(optimiser=optimiser)
-    teacher = as_teacher(teacher, model)
-    inputs = as_inputs(_default_inputs(teacher) if inputs is None else inputs)
+    teacher = as_teacher(loaded(teacher), model)
+    if inputs is None:
+        known = teacher.inputs()
+        if known is None:
+            raise UsageError(
+                found="a teacher that does not know any inputs",
+                expected="where the student is to listen to it",
+                fix="Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key "
+                "and a number.",
+            )
+        inputs = Perturbed(known)
+    inputs = as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
         some = np.asarray(jax.jit(lambda own, key: own.sample(UNITS, key=key))(inputs, first))
@@ -269,56 +266,26 @@ def set_up(
                 expected="finite numbers of shape (n, ...)",
                 fix="Mend the function or the noise that makes them.",
             )
-        probe = some[:PROBE] if probe is None else _probe(probe, some)
+        probe = some[:PROBE] if probe is None else real_numbers(probe, "the probe")
+        if probe.shape[1:] != some.shape[1:]:
+            raise StructureError(
+                found=f"a probe of shape {probe.shape}",
+                expected=f"inputs of shape (n, {', '.join(map(str, some.shape[1:]))})",
+                fix="Pass inputs like those that the student learns on.",
+            )
         head = dataclasses.replace(teacher.head(some[:2]), split=split)
-        if student is None:
-            layers = teacher.layers
+        if student is None and teacher.layers is None:
             student = Layers.dense(some[0].size, *HIDDEN, head.size)
-            student = student if layers is None else _like(layers, head)
+        elif student is None:
+            *hidden, output = teacher.layers.layers
+            output = dataclasses.replace(output, outputs=head.size, activation="identity")
+            student = Layers((*hidden, output), teacher.layers.image)
         network, parameters = students.start(student, head, some, key=second)
     plan = Plan(students.applied(network), head, optimiser, int(batch_size), int(reservoir))
     numbers = np.float32(learning_rate), np.int32(round(STEADY * steps)), np.int32(steps)
-    constants = Constants(teacher, inputs, probe, last, *numbers)
-    return Run(
-        plan,
-        constants,
-        network,
-        parameters,
-        Scaling.of_inputs(some),
-        int(steps),
-        float(tolerance),
-        third,
-    )
-
-
-def _like(layers: Layers, head: Head) -> Layers:
-    """The teacher's layers, with the outputs of a student."""
-    *hidden, last = layers.layers
-    last = dataclasses.replace(last, outputs=head.size, activation="identity")
-    return Layers((*hidden, last), layers.image)
-
-
-def _default_inputs(teacher: Teacher) -> Inputs:
-    known = teacher.inputs()
-    if known is None:
-        raise UsageError(
-            found="a teacher that does not know any inputs",
-            expected="where the student is to listen to it",
-            fix="Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key and a "
-            "number.",
-        )
-    return Perturbed(known)
-
-
-def _probe(probe: Any, some: np.ndarray) -> np.ndarray:
-    probe = np.asarray(probe)
-    if probe.shape[1:] != some.shape[1:]:
-        raise StructureError(
-            found=f"a probe of shape {probe.shape}",
-            expected=f"inputs of shape (n, {', '.join(map(str, some.shape[1:]))})",
-            fix="Pass inputs like those that the student learns on.",
-        )
-    return real_numbers(probe, "the probe").astype(np.float32)
+    constants = Constants(teacher, inputs, probe.astype(np.float32), last, *numbers)
+    scaling, tolerance = Scaling.of_inputs(some), float(tolerance)
+    return Run(plan, constants, network, parameters, scaling, int(steps), tolerance, third)
 
 
 # --- the run -------------------------------------------------------------------------------------
@@ -328,20 +295,35 @@ def _driven(
     run: Run, path: str | os.PathLike[str] | None, progress: ProgressCallback | None
 ) -> Distillation:
     """The run taken to its end, saved on the way; interrupted between two chunks only."""
-    parts = {} if path is None else _parts(run)
+    plan, constants = run.plan, run.constants
+    parts = {
+        "teacher": constants.teacher,
+        "inputs": constants.inputs,
+        "probe": constants.probe,
+        "student": (run.network, run.parameters),
+        "units": run.scaling,
+        "optimiser": (plan.optimiser, constants.learning_rate),
+        "settings": (plan.head, plan.batch_size, plan.reservoir, run.steps),
+        "key": (run.key, constants.key),
+    }
     with (
-        checkpoints.opened(path, "distill", parts) as kept,
+        opened(path, "distill", {} if path is None else digests(parts)) as kept,
         jax.enable_x64(False),
         deferred() as interrupts,
     ):
         state, trace = _resumed(run, kept)
-        save = lambda: _save(kept, state, trace)
+
+        def save() -> None:
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+            rows = [[float(number) for number in row] for row in trace]
+            kept.save({"leaves": leaves, "trace": rows}, {"step": int(state.step)})
+
         with interrupts.rescued_by(save):
             while int(state.step) < run.steps:
                 interrupts.check()
-                moved = online.chunk(run.plan, run.constants, state, run.sizes(int(state.step)))
-                # Together: who is in a hurry saves what was before. What diverged is not kept:
-                # who calls again is told so again.
+                moved = online.chunk(plan, constants, state, run.sizes(int(state.step)))
+                # Together: an interrupt saves what was before. What diverged is not kept: the
+                # same call meets the same error again.
                 state, trace = moved, (*trace, _row(run, moved))
                 if kept.due:
                     save()
@@ -353,31 +335,14 @@ def _driven(
         return _result(run, state, trace)
 
 
-def _parts(run: Run) -> dict[str, str]:
-    """Digests of what the run was set up from, by name."""
-    plan, constants = run.plan, run.constants
-    return digests(
-        {
-            "teacher": constants.teacher,
-            "inputs": constants.inputs,
-            "probe": constants.probe,
-            "student": (run.network, run.parameters),
-            "units": run.scaling,
-            "optimiser": (plan.optimiser, constants.learning_rate),
-            "settings": (plan.head, plan.batch_size, plan.reservoir, run.steps),
-            "key": (run.key, constants.key),
-        }
-    )
-
-
 def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...]]:
     """The state and the trace that were saved last; those before the first step if none were."""
-    teacher, found = run.constants.teacher, kept.load()
-    if found is None:
+    teacher, saved = run.constants.teacher, kept.load()
+    if saved is None:
         return run.start(teacher.begin(key=run.key)), ()
     kinds, tree = jax.tree.flatten(jax.eval_shape(run.start, teacher.blank()))
     try:
-        leaves, rows = found[0]["leaves"], found[0]["trace"]
+        leaves, rows = saved[0]["leaves"], saved[0]["trace"]
         if [leaf.shape for leaf in kinds] != [np.shape(leaf) for leaf in leaves]:
             raise ValueError("arrays of other shapes")
         pairs = zip(leaves, kinds, strict=True)
@@ -385,12 +350,6 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...]]:
         return state, tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
     except (KeyError, TypeError, ValueError) as error:
         raise kept.foreign() from error
-
-
-def _save(kept: Checkpoint, state: State, trace: tuple[Row, ...]) -> None:
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
-    rows = [[float(number) for number in row] for row in trace]
-    kept.save({"leaves": leaves, "trace": rows}, {"step": int(state.step)})
 
 
 def _row(run: Run, state: State) -> Row:
@@ -406,7 +365,7 @@ def _row(run: Run, state: State) -> Row:
 
 
 def _gap(run: Run, state: State) -> float:
-    """Of the student from the average of its teacher at the probe, in nats."""
+    """The divergence of the student from its teacher's average at the probe, in nats."""
     whole, _ = online.averages(state)
     single = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), whole)
     probe = run.constants.probe
@@ -418,14 +377,28 @@ def _result(run: Run, state: State, trace: tuple[Row, ...]) -> Distillation:
     whole, halves = online.averages(state)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
     health = teacher.health(state.teacher)
-    reasons = (*health.reasons, *_reasons(gap, drift, run.tolerance))
+    reasons = list(health.reasons)
+    if not gap <= run.tolerance:
+        known = drift / 4 <= run.tolerance
+        reasons.append(
+            "the student is too small for its teacher, or had too few steps"
+            if known
+            else "the teacher's own average is not known better"
+        )
+    if drift == np.inf:
+        reasons.append("the teacher was not asked in both halves of the run: it had too few steps")
+    elif not drift <= 4 * run.tolerance:
+        reasons.append(
+            f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
+            "chains have not explored the posterior"
+        )
     y_shift, y_scale = state.scaling.y_shift, state.scaling.y_scale
     if y_shift is not None:
         y_shift, y_scale = (np.asarray(part, np.float64) for part in (y_shift, y_scale))
     scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
     return Distillation(
         student=students.finish(run.network, state.parameters, run.plan.head, scaling),
-        status=Status.of(gap, run.tolerance, reasons),
+        status=Status.of(gap, run.tolerance, tuple(reasons)),
         trace=trace,
         probe=run.constants.probe,
         teacher=Prediction.of(whole, run.plan.head.likelihood),
@@ -434,20 +407,3 @@ def _result(run: Run, state: State, trace: tuple[Row, ...]) -> Distillation:
         temperature=health.temperature,
         posterior=getattr(teacher, "posterior", None),
     )
-
-
-def _reasons(gap: float, drift: float, tolerance: float) -> Iterator[str]:
-    """Why a student with this gap, of a teacher with this drift, is not to be relied on."""
-    if not gap <= tolerance:
-        yield (
-            "the student is too small for its teacher, or had too few steps"
-            if drift / 4 <= tolerance
-            else "the teacher's own average is not known better"
-        )
-    if drift == np.inf:
-        yield "the teacher was not asked in both halves of the run: it had too few steps"
-    elif not drift <= 4 * tolerance:
-        yield (
-            f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
-            "chains have not explored the posterior"
-        )

@@ -24,10 +24,10 @@ def _written(student: Student) -> dict[str, Any]:
             fix="Distill into Layers, or into an Architecture under a registered name: "
             "register_architecture(name, lambda parameters: lambda x: apply(parameters, x)).",
         )
-    found = {f.name: getattr(student, f.name) for f in dataclasses.fields(student)}
+    fields = {f.name: getattr(student, f.name) for f in dataclasses.fields(student)}
     if isinstance(student.network, Architecture):
-        del found["parameters"]  # which the architecture holds
-    return found
+        del fields["parameters"]  # which the architecture holds
+    return fields
 
 
 def _read(fields: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ its draws: see :mod:`posterity.networks.predictive`.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, Self
 
 import jax
@@ -108,17 +109,10 @@ class Head:
                 "and `likelihood`.",
             )
         LIKELIHOOD.check(likelihood=kind)
-        try:
-            found = jax.eval_shape(model.outputs, z, x)
-        except Exception as error:  # whatever the user's model raises
-            raise StructureError(
-                found=f"{type(error).__name__}: {error} for inputs of shape {np.shape(x)}",
-                expected="a model that predicts for such inputs",
-                fix="Check the inputs' shape, and that `outputs(z, x)` takes a batch of them.",
-            ) from error
+        made = shapes_of(model.outputs, z, x, fix="Check that `outputs(z, x)` takes a batch.")
         own = getattr(model, "noise_variance", None) if kind == "gaussian" else None
-        pair = isinstance(found, tuple) and len(found) == 2
-        shape = getattr(found[0] if pair else found, "shape", ())
+        pair = isinstance(made, tuple) and len(made) == 2
+        shape = getattr(made[0] if pair else made, "shape", ())
         fits = {
             "categorical": len(shape) == 2,
             "bernoulli": len(shape) == 1 or shape[1:] == (1,),
@@ -126,7 +120,7 @@ class Head:
         }
         if not fits[kind] or pair != (kind == "gaussian" and own is None):
             raise StructureError(
-                found=f"outputs of shape {jax.tree.map(lambda leaf: leaf.shape, found)} for "
+                found=f"outputs of shape {jax.tree.map(lambda leaf: leaf.shape, made)} for "
                 f"{np.shape(x)[0]} inputs",
                 expected="logits (n, K) of classes, (n,) of labels in {0, 1}, or means (n,) or "
                 "(n, k), beside their noise variances where the model knows none",
@@ -147,7 +141,7 @@ class Head:
         expectations: Expectations,
         scaling: Scaling | None = None,
     ) -> Float[Real, " n"]:
-        """What training lowers, of each input, in nats; least where the student is its teacher.
+        """The loss of each input in nats, least where the student is its teacher.
 
         Every term is linear in what is averaged over draws, so that the mean of the losses
         against single draws is, but for a constant, the loss against all of them.
@@ -188,9 +182,9 @@ class Head:
                 loss -= (jnp.concatenate([share, 1 - share], -1) * log_s).sum(-1)
             return loss
         mean, variance, noise = self._teacher(expectations, scaling)
-        m, log_v, log_r = self._moments(outputs, scaling)
+        m, log_v, log_r, log_total = self._moments(outputs, scaling)
         miss = variance + (mean - m) ** 2
-        loss = _surprise(miss + noise, self._log_total(log_v, log_r))
+        loss = _surprise(miss + noise, log_total)
         if self.split:
             loss += _surprise(miss, log_v)
             if self.noise_variance is None:
@@ -212,13 +206,13 @@ class Head:
         if self.likelihood != "gaussian":
             return kl_of_classes(expectations["log_chances"], self._logs(outputs)[0])
         mean, variance, noise = self._teacher(expectations, scaling)
-        m, log_v, log_r = self._moments(outputs, scaling)
-        return kl_of_values(mean - m, jnp.log(variance + noise), self._log_total(log_v, log_r))
+        m, *_, log_total = self._moments(outputs, scaling)
+        return kl_of_values(mean - m, jnp.log(variance + noise), log_total)
 
     def prediction(
         self, outputs: Float[Real, "n size"], scaling: Scaling | None = None
     ) -> Prediction:
-        """What the outputs say, in NumPy float64 and in the units of ``y``.
+        """The prediction of the outputs, in NumPy float64 and in the units of ``y``.
 
         Of classes ``mutual_information`` is None without ``split``: a plain student has no
         opinion of it. With it, it is ``H - E[H]``, at least zero. Of values ``variance`` is the
@@ -235,7 +229,7 @@ class Head:
             log_q, log_s = self._logs(outputs)
             within = None if log_s is None else np.exp(log_s[:, 0]) * self._log_classes
             return Prediction.of_classes(log_q, within, likelihood=self.likelihood)
-        m, log_v, log_r = self._moments(outputs, None)
+        m, log_v, log_r, _ = self._moments(outputs, None)
         shift, scale = _units(scaling)
         with np.errstate(over="ignore"):  # a variance that no float64 holds is infinite
             variance = None if log_v is None else np.exp(log_v) * scale**2
@@ -257,22 +251,21 @@ class Head:
         logs = log_coin(logits)[:, ::-1] if self.targets == 1 else log_softmax(logits)
         return logs, log_coin(outputs[:, self.targets :]) if self.split else None
 
-    def _moments(self, outputs: Array, scaling: Scaling | None) -> tuple[Any, Any, Any]:
-        """Means, log variances of the function and of the noise, in the network's units.
+    def _moments(self, outputs: Array, scaling: Scaling | None) -> tuple[Any, ...]:
+        """Means, log variances of the function, of the noise and of both, in the network's units.
 
         None for the function's where it is part of the noise.
         """
         np_ = namespace(outputs).np
-        parts = np_.split(outputs, self.size // self.targets, axis=1)
-        logs = [np_.logaddexp(part, math.log(FLOOR)) for part in parts[1:]]
+        mean, *parts = np_.split(outputs, self.size // self.targets, axis=1)
+        logs = [np_.logaddexp(part, math.log(FLOOR)) for part in parts]
         if self.noise_variance is not None:
             scale = _units(scaling)[1]
-            known = math.log(self.noise_variance) - 2 * namespace(scale, parts[0]).np.log(scale)
-            return parts[0], logs[0], np_.zeros_like(parts[0]) + known
-        return (parts[0], *logs) if self.split else (parts[0], None, logs[0])
-
-    def _log_total(self, log_v: Array | None, log_r: Array) -> Array:
-        return log_r if log_v is None else jnp.logaddexp(log_v, log_r)
+            known = math.log(self.noise_variance) - 2 * namespace(scale, mean).np.log(scale)
+            logs.append(np_.zeros_like(mean) + known)
+        elif not self.split:
+            return mean, None, logs[0], logs[0]
+        return mean, *logs, np_.logaddexp(*logs)
 
     def _teacher(self, expectations: Expectations, scaling: Scaling | None) -> tuple[Any, Any, Any]:
         """Mean, variance and noise of the teacher, in the network's units."""
@@ -300,14 +293,30 @@ class Head:
             needed = {"log_chances": (n, max(k, 2))} | ({"entropy": (n,)} if self.split else {})
         elif self.noise_variance is None:
             needed["noise"] = (n, k)
-        given = {name: np.shape(value) for name, value in expectations.items() if name in needed}
-        if given != needed:
+        shapes = {name: np.shape(value) for name, value in expectations.items() if name in needed}
+        if shapes != needed:
             raise StructureError(
-                found=f"expectations {given}",
+                found=f"expectations {shapes}",
                 expected=f"{needed} for {self}",
                 fix="Take a head with the teacher's likelihood, its number of outputs, and its "
                 "noise variance where it has one.",
             )
+
+
+def shapes_of(function: Callable[..., Any], own: PyTree, x: Any, *, fix: str) -> Any:
+    """The shapes of what a user's model or network gives for its parameters and inputs.
+
+    Raises:
+        StructureError: with what the function raises.
+    """
+    try:
+        return jax.eval_shape(function, own, x)
+    except Exception as error:  # whatever the user's function raises
+        raise StructureError(
+            found=f"{type(error).__name__}: {error} for inputs of shape {np.shape(x)}",
+            expected="outputs for a batch of such inputs",
+            fix=f"Check the shape of the inputs. {fix}",
+        ) from error
 
 
 def _surprise(square: Array, log_variance: Array) -> Array:

@@ -15,8 +15,8 @@ import numpy as np
 from posterity.arguments import POSITIVE
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.schedules import NONNEGATIVE
-from posterity.distillation.scaling import real_numbers
 from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.models.data import real_numbers
 
 SPREAD = 0.1
 """Noise on inputs, in standard deviations of their columns, unless told otherwise."""
@@ -156,7 +156,7 @@ class Generated(Inputs):
             )
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """What the function gives."""
+        """The inputs that the function gives."""
         return jnp.asarray(self.function(key, n), jnp.float32)
 
 
@@ -194,7 +194,7 @@ class Adversarial(Inputs):
         return jnp.where(moved & jnp.isfinite(slope), x + self.size * slope, x)
 
 
-def as_inputs(value: Any) -> Inputs:
+def as_inputs(value: object) -> Inputs:
     """Inputs as they are; a function as :class:`Generated`, an array as a :class:`Pool`.
 
     Raises:
@@ -224,5 +224,5 @@ def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | ja
 
 
 def _single(array: np.ndarray) -> jax.Array:
-    """Where compiled code finds it: not copied again at every call."""
+    """In single precision on the device: not copied again at every call."""
     return jnp.asarray(array.astype(np.float32))

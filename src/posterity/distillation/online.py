@@ -30,7 +30,7 @@ from posterity.networks.predictive import Expectations, expectations_of, merge
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What of a distillation is compiled into its program."""
+    """The parts of a distillation that are compiled into its program."""
 
     apply: Callable[[Any, Any], jax.Array]
     head: Head
@@ -41,7 +41,7 @@ class Plan:
 
 
 class Constants(NamedTuple):
-    """What a program is given, and never changes."""
+    """Arguments of programs that stay the same all through a run."""
 
     teacher: Teacher
     inputs: Inputs
@@ -57,7 +57,7 @@ class Constants(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a distillation stands: all that its next step needs."""
+    """The state of a distillation: all that its next step needs."""
 
     step: jax.Array
     teacher: Any
@@ -92,7 +92,11 @@ def start(
     reservoir = jax.tree.map(stack, draws) if plan.reservoir else None
     expectations = _expectations(plan, constants.teacher, draws, constants.probe)
     if plan.head.likelihood == "gaussian":
-        scaling = scaling.with_outputs(*_units(expectations))
+        # Where the teacher's values lie, and how far they and their uncertainty reach.
+        mean = expectations["mean"].mean(0)
+        away = expectations["mean"] - mean
+        spread = jnp.sqrt((away**2 + expectations["variance"]).mean(0))
+        scaling = scaling.with_outputs(mean, jnp.where(spread > 0, spread, 1.0))
     single = lambda leaf: jnp.asarray(leaf, jnp.float32)
     zeros = lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype)
     return State(
@@ -106,14 +110,6 @@ def start(
         jnp.zeros(2, jnp.int32),
         jnp.float32(0),
     )
-
-
-def _units(expectations: Expectations) -> tuple[jax.Array, jax.Array]:
-    """Where the teacher's values lie, and how far they and their uncertainty reach."""
-    mean = expectations["mean"].mean(0)
-    away = expectations["mean"] - mean
-    spread = jnp.sqrt((away**2 + expectations["variance"]).mean(0))
-    return mean, jnp.where(spread > 0, spread, 1.0)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -43,5 +43,5 @@ def rebuilt(cls: type, fields: dict[str, Any]) -> Any:
     return value
 
 
-def _is_function(value: Any) -> bool:
+def _is_function(value: object) -> bool:
     return callable(value) and jax.tree_util.all_leaves([value])

@@ -15,6 +15,7 @@ from posterity.arrays.namespace import is_jax
 from posterity.arrays.typing import Float, Real
 from posterity.distillation.pytrees import leaves, rebuilt
 from posterity.errors import ParameterError, StructureError
+from posterity.models.data import real_numbers
 
 FAR = 3.0
 """Standard deviations between zero and the mean of a column from which on it is off."""
@@ -55,13 +56,24 @@ class Scaling:
             known = np.asarray(scale if shift is None else shift, np.float64)
             shift = one(known) if shift is None else np.array(shift, np.float64)
             scale = one(known) if scale is None else np.array(scale, np.float64)
-            _check(name, shift, scale)
+            if shift.shape != scale.shape or shift.ndim != 1:
+                raise StructureError(
+                    found=f"{name}_shift of shape {shift.shape}, {name}_scale of {scale.shape}",
+                    expected="one number a column of each",
+                    fix="Flatten what is known of one record.",
+                )
+            if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
+                raise ParameterError(
+                    found=f"{name}_shift {shift} and {name}_scale {scale}",
+                    expected="finite numbers, positive scales",
+                    fix="Leave columns alone whose scale is not known: scale 1.",
+                )
             object.__setattr__(self, f"{name}_shift", shift)
             object.__setattr__(self, f"{name}_scale", scale)
 
     @classmethod
     def of_inputs(cls, x: Any) -> Self:
-        """What brings the columns of ``x`` (n, …) to order one that are not already.
+        """The scaling that brings those columns of ``x`` (n, …) to order one that are not already.
 
         A column is off if its mean is more than three standard deviations from zero, if its
         standard deviation is above ten, or if it never leaves its mean by a tenth. From one that
@@ -99,7 +111,7 @@ class Scaling:
         return rebuilt(type(self), {**vars(self), "y_shift": y_shift, "y_scale": y_scale})
 
     def inputs(self, x: Float[Real, "n ..."] | Any) -> Float[Real, "n ..."]:
-        """What goes into the network, in single precision, shaped as ``x``.
+        """The inputs of the network, in single precision, shaped as ``x``.
 
         An array of JAX is computed on in the precision that it has.
         """
@@ -137,41 +149,3 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = np.where(constant, x[0], mean)
     scale = np.where(constant, np.maximum(1, np.abs(mean) / LARGE), scale)
     return np.where(off | constant, mean, 0), np.where(off | constant, scale, 1)
-
-
-def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
-    """The value as an array; with ``records`` its first axis counts them, and there is one.
-
-    Raises:
-        StructureError: for what are no real numbers, or no records.
-        ParameterError: for NaN or infinity.
-    """
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf" or (records and (array.ndim < 2 or not array.size)):
-        raise StructureError(
-            found=f"{what} of shape {array.shape} and type {array.dtype}",
-            expected="real numbers" + ", an axis of records before those of one" * records,
-            fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
-        )
-    if not np.isfinite(array).all():
-        raise ParameterError(
-            found=f"NaN or infinity among {what}",
-            expected="finite numbers",
-            fix="Impute missing values as for training, or leave their records out.",
-        )
-    return array
-
-
-def _check(name: str, shift: np.ndarray, scale: np.ndarray) -> None:
-    if shift.shape != scale.shape or shift.ndim != 1:
-        raise StructureError(
-            found=f"{name}_shift of shape {shift.shape} and {name}_scale of shape {scale.shape}",
-            expected="one number a column of each",
-            fix="Flatten what is known of one record.",
-        )
-    if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
-        raise ParameterError(
-            found=f"{name}_shift {shift} and {name}_scale {scale}",
-            expected="finite numbers, positive scales",
-            fix="Leave columns alone whose scale is not known: scale 1.",
-        )

@@ -15,12 +15,13 @@ from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
 from posterity.artifact.architecture import Architecture
-from posterity.distillation.heads import Head
+from posterity.distillation.heads import Head, shapes_of
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling.noise import generator
-from posterity.distillation.scaling import Scaling, real_numbers
+from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Layers
+from posterity.models.data import real_numbers
 from posterity.models.forward import Forward
 from posterity.networks.predictive import Prediction
 from posterity.notebook import html
@@ -72,7 +73,7 @@ class Student:
                 )
 
     @property
-    def apply(self) -> Callable[[Any, Any], Any]:
+    def apply(self) -> Callable[[PyTree, Array], Any]:
         """The network as a function of the tree of its parameters and a batch of inputs."""
         return applied(self.network)
 
@@ -94,7 +95,18 @@ class Student:
             StructureError: for inputs of another shape.
             ParameterError: for inputs that are not finite.
         """
-        x = self._inputs(x)
+        x = real_numbers(x, "the inputs", records=False)
+        wanted = self.network.inputs if isinstance(self.network, Layers) else None
+        if wanted is None and self.scaling.x_shift is not None:
+            wanted = self.scaling.x_shift.size
+        if x.ndim < 1 or (wanted is not None and math.prod(x.shape[1:]) != wanted):
+            raise StructureError(
+                found=f"inputs of shape {x.shape}",
+                expected="an axis of inputs before those of one input"
+                + ("" if wanted is None else f", {wanted} numbers each, as it was distilled on"),
+                fix="Pass x[None] for a single input.",
+            )
+        x = self.scaling.inputs(x)
         with jax.enable_x64(False):
             parts = [
                 np.asarray(_outputs(self.apply, self.tree, x[at : at + ROWS]), np.float64)
@@ -110,20 +122,6 @@ class Student:
             ParameterError: for inputs that are not finite.
         """
         return self.head.prediction(self.outputs(x), self.scaling)
-
-    def _inputs(self, x: ArrayLike) -> np.ndarray:
-        x = real_numbers(x, "the inputs", records=False)
-        wanted = self.network.inputs if isinstance(self.network, Layers) else None
-        if wanted is None and self.scaling.x_shift is not None:
-            wanted = self.scaling.x_shift.size
-        if x.ndim < 1 or (wanted is not None and math.prod(x.shape[1:]) != wanted):
-            raise StructureError(
-                found=f"inputs of shape {x.shape}",
-                expected="an axis of inputs before those of one input"
-                + ("" if wanted is None else f", {wanted} numbers each, as it was distilled on"),
-                fix="Pass x[None] for a single input.",
-            )
-        return self.scaling.inputs(x)
 
     @property
     def summary(self) -> str:
@@ -215,27 +213,17 @@ def start(
             fix="Leave it out for a perceptron like the teacher's network.",
         )
     parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), parameters)
-    _check_outputs(applied(network), parameters, x, head)
-    return network, parameters
-
-
-def _check_outputs(apply: Any, parameters: PyTree, x: Array, head: Head) -> None:
     some = jax.ShapeDtypeStruct((2, *x.shape[1:]), jnp.float32)
-    try:
-        shape: Any = jax.eval_shape(apply, parameters, some).shape
-    except Exception as error:  # whatever the user's network raises
-        raise StructureError(
-            found=f"{type(error).__name__}: {error} for inputs of shape {some.shape}",
-            expected="a network that gives one array for a batch of such inputs",
-            fix="Check the shape of the inputs, and that `apply(parameters, x)` takes a batch.",
-        ) from error
+    fix = "Check that `apply(parameters, x)` takes a batch, and gives one array."
+    shape = getattr(shapes_of(applied(network), parameters, some, fix=fix), "shape", None)
     if shape != (2, head.size):
         raise StructureError(
-            found=f"a student with outputs of shape {shape[1:]}",
+            found=f"a student with outputs of shape {shape and shape[1:]}",
             expected=f"({head.size},): {MEANINGS[head.likelihood]}"
             + (", and what `split` needs beside" if head.split else ""),
             fix="Give its last layer so many outputs.",
         )
+    return network, parameters
 
 
 MEANINGS = {

@@ -1,4 +1,4 @@
-"""What teaches: whatever draws from a posterior again and again, and predicts with each draw."""
+"""Teachers draw from a posterior again and again, and predict with each draw."""
 
 import abc
 from typing import Any, NamedTuple
@@ -17,14 +17,14 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
 from posterity.models import Model, NeuralNetwork
-from posterity.networks.predictive import Expectations, Prediction, expectations_of, merge
+from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
 
 SAMPLES = 16
 """Draws that a student hears at each step, unless told otherwise."""
 
 
 class Health(NamedTuple):
-    """What a teacher reports after a run: why not to rely on it, and its temperature."""
+    """Diagnostics of a teacher after a run: reasons not to rely on it, and its temperature."""
 
     reasons: tuple[str, ...] = ()
     temperature: float | None = None
@@ -48,7 +48,7 @@ class Teacher(eqx.Module):
         """
 
     @abc.abstractmethod
-    def inputs(self) -> Any:
+    def inputs(self) -> Array | None:
         """Inputs (n, ...) that it was fitted to, or None where it does not know them."""
 
     @abc.abstractmethod
@@ -69,16 +69,16 @@ class Teacher(eqx.Module):
 
     @abc.abstractmethod
     def outputs(self, draws: PyTree, x: Array) -> Any:
-        """Of each draw at inputs (n, ...): (S, n, k), or a pair of these and of noise variances."""
+        """Outputs of each draw at inputs (n, ...): (S, n, k), or these and noise variances."""
 
     def health(self, state: PyTree) -> Health:
-        """What is to be said of the run that led to a state; asked outside of compiled code."""
+        """The health of the run that led to a state; not traced."""
         del state
         return Health()
 
     @property
     def layers(self) -> Layers | None:
-        """Those of the network that it draws, if it knows any; students are like it by default."""
+        """The layers of the network that it draws, if any; students are like it by default."""
         return None
 
 
@@ -90,22 +90,31 @@ class _OfModel(Teacher):
     samples: int = eqx.field(static=True)
 
     def head(self, x: Array) -> Head:
-        """As the model predicts."""
+        """The head of how the model predicts."""
         draws = jax.eval_shape(lambda: self.draws(self.begin(key=jax.random.key(0))))
         one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
         return Head.of_model(self.model, jax.tree.map(one, draws), x)
 
     @property
     def layers(self) -> Layers | None:
-        """Those of the model."""
+        """The layers of the model."""
         return getattr(self.model, "layers", None)
 
-    def inputs(self) -> Any:
-        """Those that it was given."""
+    def inputs(self) -> Array | None:
+        """The inputs that it was given."""
         return self.x
 
+    def advance(self, state: PyTree, *, key: jax.Array) -> PyTree:
+        """New draws, whatever the ones before."""
+        del state
+        return self.begin(key=key)
+
+    def draws(self, state: PyTree) -> PyTree:
+        """The draws, which are the state."""
+        return state
+
     def outputs(self, draws: PyTree, x: Array) -> Any:
-        """As the model says, for each draw."""
+        """The model's outputs for each draw."""
         return outputs_of(self.model, draws, x)
 
 
@@ -153,7 +162,7 @@ class Draws(_OfModel):
 
     @property
     def count(self) -> int:
-        """How many draws there are."""
+        """Number of draws."""
         return len(jax.tree.leaves(self.stack)[0])
 
     def predict(self, x: Array) -> Prediction:
@@ -166,31 +175,27 @@ class Draws(_OfModel):
         >>> Draws(LogisticRegression(), [[0.0], [0.0]]).predict(np.ones((1, 1))).mean
         array([0.5])
         """
-        total: Expectations = {}
         with jax.enable_x64(False):
             x = jnp.asarray(np.asarray(x, np.float32))
             head = self.head(x)
-            for begin in range(0, self.count, self.samples):
-                some = slice(begin, min(begin + self.samples, self.count))
-                draws = jax.tree.map(lambda leaf, some=some: leaf[some], self.stack)
-                part = expectations_of(head.likelihood, self.outputs(draws, x), head.noise_variance)
-                part = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), part)
-                total = merge(total, part, (begin, some.stop - begin)) if total else part
+
+            def part(at: int) -> tuple[Expectations, int]:
+                draws = jax.tree.map(lambda leaf: leaf[at : at + self.samples], self.stack)
+                outputs = self.outputs(draws, x)
+                size = min(self.samples, self.count - at)
+                return expectations_of(head.likelihood, outputs, head.noise_variance), size
+
+            total = merged(part(at) for at in range(0, self.count, self.samples))
         return Prediction.of(total, head.likelihood)
 
-    def begin(self, *, key: jax.Array) -> Any:
-        """Some of them."""
-        return self.advance(None, key=key)
-
-    def advance(self, state: PyTree, *, key: jax.Array) -> Any:
-        """Some others."""
-        del state
+    def begin(self, *, key: jax.Array) -> jax.Array:
+        """Places of some of them in the stack."""
         if self.samples == self.count:
             return jnp.arange(self.count)
         return jax.random.choice(key, self.count, (self.samples,), replace=False)
 
-    def draws(self, state: PyTree) -> Any:
-        """Those at these places of the stack."""
+    def draws(self, state: PyTree) -> PyTree:
+        """The draws at these places of the stack."""
         return jax.tree.map(lambda leaf: leaf[state], self.stack)
 
 
@@ -228,21 +233,12 @@ class Independent(_OfModel):
         check_prior(posterior, "a teacher")
         self.posterior, self.model, self.x, self.samples = posterior, model, x, samples
 
-    def begin(self, *, key: jax.Array) -> Any:
+    def begin(self, *, key: jax.Array) -> PyTree:
         """Some draws."""
         return self.posterior.sample(key, (self.samples,))
 
-    def advance(self, state: PyTree, *, key: jax.Array) -> Any:
-        """Others."""
-        del state
-        return self.begin(key=key)
 
-    def draws(self, state: PyTree) -> Any:
-        """These."""
-        return state
-
-
-def as_teacher(value: Any, model: Model | None) -> Teacher:
+def as_teacher(value: object, model: Model | None) -> Teacher:
     """A teacher as it is; a posterior, or what holds one, as :class:`Independent` draws of it.
 
     Raises:

@@ -1,10 +1,13 @@
 """Federated inference: one posterior, improved by sites whose data stay where they are."""
 
+from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.federate import federate, start
 from posterity.federation.forget import Forgotten, forget
 from posterity.federation.gossip import Gossip, LedgerGossip
-from posterity.federation.messages import Token
+from posterity.federation.keys import site_key, step_key
+from posterity.federation.member import SiteState, turn
+from posterity.federation.messages import Report, Token
 from posterity.federation.personal import SitePosterior, site_posterior
 from posterity.federation.run import Run
 from posterity.federation.schedules import (
@@ -16,8 +19,8 @@ from posterity.federation.schedules import (
 )
 from posterity.federation.simulate import Leave, Simulation, simulate
 from posterity.federation.site import Site
-from posterity.federation.status import Certificate, certify
-from posterity.federation.visit import Agreement, Visit
+from posterity.federation.status import Certificate, certify, status_from
+from posterity.federation.visit import Visit
 from posterity.status import Status
 
 __all__ = [
@@ -30,12 +33,14 @@ __all__ = [
     "Leave",
     "LedgerGossip",
     "Machine",
+    "Report",
     "Run",
     "Schedule",
     "Sequential",
     "Simulation",
     "Site",
     "SitePosterior",
+    "SiteState",
     "Status",
     "Synchronous",
     "Token",
@@ -44,6 +49,10 @@ __all__ = [
     "federate",
     "forget",
     "simulate",
+    "site_key",
     "site_posterior",
     "start",
+    "status_from",
+    "step_key",
+    "turn",
 ]

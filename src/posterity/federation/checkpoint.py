@@ -87,7 +87,7 @@ def fingerprint(run: Run) -> dict[str, str]:
         "schedule": (type(run.schedule), schedule),
         "local rule (update)": agreement.update,
         "key": run.key,
-        **({"ledger": dict(federation.begun)} if federation.begun else {}),
+        **({"ledger": dict(federation.before)} if federation.before else {}),
         **{DATA.format(name): records for name, records in federation.data.items()},
     }
     return digests(parts)
@@ -102,6 +102,7 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
     state, members = run.state, _Members(run.state.entries)
     position = {
         "step": state.step,
+        "epoch": list(state.epoch),
         "counts": dict(state.counts),
         "leaving": list(state.leaving),
         "schedule": members.packed(state.schedule),
@@ -121,16 +122,17 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
     Raises:
         ArtifactError: if the file is no checkpoint, or one of another federation.
     """
-    found = checkpoint.load(_gone)
-    if found is None:
+    saved = checkpoint.load(_gone)
+    if saved is None:
         return run
-    value, position = found
+    value, position = saved
     try:
         ledger, trace = value["ledger"], value.get("trace")
         members = _Members(ledger.entries, value.get("others"))
         state = dataclasses.replace(
             run.with_ledger(ledger).state,
             step=position["step"],
+            epoch=(int(position["epoch"][0]), str(position["epoch"][1])),
             counts=position["counts"],
             leaving=tuple(position["leaving"]),
             schedule=members.unpacked(position["schedule"]),
@@ -149,7 +151,7 @@ def _gone(value: dict[str, Any]) -> set[str]:
 
 # --- the trace as arrays -----------------------------------------------------------------------
 
-OUTCOMES = ("updated", "relayed", "refused", "failed", "forgotten")
+OUTCOMES = ("updated", "relayed", "refused", "failed", "forgotten", "restarted")
 NUMBERS = ("residual", "change", "quadrature_error")
 
 
@@ -188,8 +190,7 @@ class _Members:
 
     def __init__(self, entries: Map, stack: ExponentialFamily | None = None):
         self.others: list[Any] = [] if stack is None else unstacked(at_rest(stack))
-        held = {site: entry.factor for site, entry in entries.items()}
-        self.factors = {site: factor for site, factor in held.items() if factor is not None}
+        self.factors = {s: entry.factor for s, entry in entries.items() if entry.factor is not None}
         self.known: dict[int, str | int] = {id(f): site for site, f in self.factors.items()}
 
     def packed(self, value: Any) -> Any:

@@ -8,21 +8,22 @@ import jax
 
 from posterity.entries import Entry
 from posterity.errors import SiteError
+from posterity.federation.agreement import Agreement
 from posterity.federation.messages import Failure, Message
 from posterity.federation.schedules import Done, Machine, Turn
-from posterity.federation.site import Site
+from posterity.federation.site import Site, failure_of
 from posterity.federation.state import State
-from posterity.federation.visit import Agreement, Visit, failure_of
+from posterity.federation.visit import Visit
 from posterity.models import Records
 
 
 @dataclasses.dataclass(frozen=True)
 class Federation:
-    """What all know, and the sites; ``begun`` are entries of a ledger that it went on from."""
+    """What all know, and the sites; ``before`` are entries of a ledger that it went on from."""
 
     agreement: Agreement
     sites: Mapping[str, Site]
-    begun: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+    before: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
 
     @property
     def data(self) -> dict[str, Records]:
@@ -46,7 +47,8 @@ class Federation:
         except SiteError as failure:
             if self.agreement.on_error == "raise":
                 raise
-            return Failure(question.site, str(failure))
+            version = {"epoch": question.epoch, "step": question.step}
+            return Failure(question.site, str(failure), **version)
 
     def demand(self, question: Message) -> Message:
         """The answer to a question that nobody can be passed over for; a SiteError if it fails."""
@@ -54,7 +56,7 @@ class Federation:
             answer = self.answered(question)
         except Exception as error:
             raise failure_of(error, question.site) from error
-        if isinstance(answer, Failure) or answer.site != question.site:
+        if isinstance(answer, Failure) or not answer.answers(question):
             raise SiteError(
                 found=f"no answer of site {question.site!r} but {answer!r}",
                 expected="an answer to the question that it was sent",

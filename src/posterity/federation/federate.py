@@ -1,57 +1,49 @@
 """``federate``: improve one posterior by local steps of sites whose data stay where they are."""
 
 import contextlib
+import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
-import numpy as np
 
-from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
-from posterity.arrays.tree import structure
+from posterity.arguments import NATURAL, POSITIVE, Constraint, renamed
 from posterity.artifact import loaded
 from posterity.checks import check_proper
 from posterity.entries import check_names
 from posterity.errors import (
     ConvergenceWarning,
     PosterityError,
-    StructureError,
     UsageError,
 )
 from posterity.families import ExponentialFamily
+from posterity.federation.agreement import MODEL, ON_ERROR, Agreement
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
 from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import first_key, fold_in
 from posterity.federation.run import ROUNDS, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
-from posterity.federation.site import Site
+from posterity.federation.site import Site, check_fit
 from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
-from posterity.federation.tables import in_order
-from posterity.federation.visit import Agreement
+from posterity.federation.tables import at_site, in_order
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
-from posterity.models import FunctionModel, Model, Records, hierarchical
+from posterity.models import Model, Records
 from posterity.models.records import joined
 from posterity.status import ProgressCallback
 
 PROGRAMS = 3
 """Numbers of records in a federation up to which each has a program of its own."""
-ON_ERROR = one_of("raise", "pass")
 MOST_WORK, SECONDS = 1e7, 1.2e-5
 """Partial pooling: nodes x shared parameters x records of a pass, and CPU seconds for each."""
 SCHEDULE = Constraint(
     "a schedule, such as Sequential() or Gossip(graph)", lambda it: isinstance(it, Schedule)
-)
-MODEL = Constraint(
-    "a model of posterity.models, or a function of a parameter and a batch",
-    lambda it: isinstance(it, Model) or callable(it),
 )
 SITES = Constraint(
     "names of sites, each a string, at least one",
@@ -153,7 +145,8 @@ def federate(
         warnings.warn(few, ConvergenceWarning, stacklevel=3)
     run = proceed(run, steps, tolerance is not None, progress=progress, checkpoint=checkpoint)
     if steps != 0 and not run.status.converged:
-        warnings.warn(_not_converged(run), ConvergenceWarning, stacklevel=3)
+        done = f"The posterior has {run.status} (after {run.state.step} {run.schedule.unit})."
+        warnings.warn(done, ConvergenceWarning, stacklevel=3)
     return run
 
 
@@ -190,59 +183,62 @@ def start(
     tolerance: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
     key: jax.Array | None = None,
+    padding: bool | None = None,
 ) -> Run:
-    """The run before its first step; arguments and errors as for :func:`federate`."""
-    ON_ERROR.check(on_error=on_error)
+    """The run before its first step; arguments and errors as for :func:`federate`.
+
+    ``padding`` is the agreement's (:class:`Agreement`); by default sites pad their records where
+    these are of more than three sizes.
+    """
     SCHEDULE.or_none().check(schedule=schedule)
+    ON_ERROR.check(on_error=on_error)
     MODEL.check(model=model)
     POSITIVE.or_none().check(tolerance=tolerance)
     SITES.check(sites=list(sites))
-    given: Any = loaded(prior)
-    check_names([*sites, *(given.entries if isinstance(given, Ledger) else ())])
-    model = model if isinstance(model, Model) else FunctionModel(model)
-    sites, given = in_order(sites, given)
-    if personal is not False:
-        if isinstance(given, Ledger):
-            raise UsageError(
-                found="a ledger to go on from, with personal parameters",
-                expected="a prior for them",
-                fix="Pass `ledger.posterior`, as a prior.",
-            )
-        model, given = hierarchical(model, given, personal)
+    base: Any = loaded(prior)
+    check_names([*sites, *(base.entries if isinstance(base, Ledger) else ())])
+    sites, base = in_order(sites, base)
+    entries = base.entries if isinstance(base, Ledger) else {}
+    if personal is not False and isinstance(base, Ledger):
+        raise UsageError(
+            found="a ledger to go on from, with personal parameters",
+            expected="a prior for them",
+            fix="Pass `ledger.posterior`, as a prior.",
+        )
     update = update or LocalUpdate()
+    records = _records(sites, weights or {})
+    total = math.fsum(float(own.weights.sum()) for own in records.values())
+    if padding is None:
+        # To compile a program for each number of records would take too long where there are many.
+        padding = len({own.size for own in records.values()}) > PROGRAMS
+    agreement = Agreement.of(
+        model,
+        base.prior if isinstance(base, Ledger) else base,
+        update,
+        personal=personal,
+        sites=tuple(records),
+        padding=padding,
+        total_weight=total if update.trains else None,
+        on_error=on_error,
+    )
+    _check_data(agreement.model, records)
+    check_fit(agreement, records)
+    _check_cost(agreement, records)
+    silent = frozenset(site for site, own in records.items() if own.silent)
+    agreement = dataclasses.replace(agreement, silent=silent)
+    members = {name: Site(name, agreement, own) for name, own in records.items()}
+    federation = Federation(agreement, members, dict(entries))
+    state = State.of(agreement.prior)
+    if entries:
+        check_proper(base.posterior, "the posterior of the ledger")
+        state = state.with_entries(entries)
     if schedule is None:
         schedule = Synchronous(damping=1.0) if update.trains else Sequential()
-    ledger = given if isinstance(given, Ledger) else Ledger(given)
-    prior = ledger.prior
     key = first_key() if key is None else key
-    records = _records(sites, weights or {}, model)
-    update = update.resolve(model, prior)
-    _check_fit(model, update, records, prior)
-    _check_cost(model, update, records, prior)
-    silent = frozenset(site for site, held in records.items() if held.silent)
-    agreement = Agreement(model, update, tuple(records), silent, on_error)
-    federation = Federation(agreement, _sites(agreement, records), dict(ledger.entries))
-    begun = State.of(prior)
-    if ledger.entries:
-        check_proper(ledger.posterior, "the posterior of the ledger")
-        begun = begun.with_entries(ledger.entries)
-    first = schedule.init(begun, tuple(records), key=fold_in(key, 0))
-    if ledger.entries:
-        first = schedule.learn(first, first.entries)
-    return Run(federation, schedule, first, key, tolerance=tolerance or TOLERANCE)
-
-
-def _sites(agreement: Agreement, records: Mapping[str, Records]) -> dict[str, Site]:
-    """Each site with its records and what it has to know of the others' sizes."""
-    weights = {site: float(held.weights.sum()) for site, held in records.items()}
-    total, update = math.fsum(weights.values()), agreement.update
-    # To compile a program for each number of records would take too long where there are many.
-    padding = len({held.size for held in records.values()}) > PROGRAMS
-    share = lambda site: weights[site] / total if update.trains else 1.0
-    return {
-        site: Site(site, agreement.model, update, held, padding, share(site))
-        for site, held in records.items()
-    }
+    state = schedule.init(state, tuple(records), key=fold_in(key, 0))
+    if entries:
+        state = schedule.learn(state, state.entries)
+    return Run(federation, schedule, state, key, tolerance=tolerance or TOLERANCE)
 
 
 def too_few_hops(run: Run, steps: int | None) -> str | None:
@@ -256,14 +252,8 @@ def too_few_hops(run: Run, steps: int | None) -> str | None:
     )
 
 
-def _not_converged(run: Run) -> str:
-    return f"The posterior has {run.status} (after {run.state.step} {run.schedule.unit})."
-
-
-def _records(
-    sites: Mapping[str, Any], weights: Mapping[str, float], model: Model
-) -> dict[str, Records]:
-    """Every site's data, checked, by sorted name."""
+def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Records]:
+    """Every site's data, by sorted name."""
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
         raise UsageError(
@@ -273,77 +263,31 @@ def _records(
         )
     records = {}
     for site in sorted(sites):
-        with _at_site(site):
+        with at_site(site):
             records[site] = Records.of(sites[site], weights.get(site, 1.0))
-    if not _pass_together(model, records.values()):
-        check = model.check  # bound once: Equinox makes a Module of it each time
-        for site, held in records.items():
-            with _at_site(site):
-                if held.size:
-                    check(held.data)
     return records
 
 
-def _pass_together(model: Model, sites: Iterable[Records]) -> bool:
-    """Whether the data of all sites pass a check of many at once, which takes a call a batch."""
-    if type(model).check is not Model.check:
-        return False
-    try:
-        for batch in joined(sites):
-            model.check(batch.data)
-    except PosterityError:
-        return False
-    return True
+def _check_data(model: Model, records: Mapping[str, Records]) -> None:
+    """Raise the model's error, which names the site, if data cannot be the model's."""
+    check = model.check  # bound once: Equinox makes a Module of it each time
+    if type(model).check is Model.check:  # then many sites can be checked at once
+        with contextlib.suppress(PosterityError):
+            for batch in joined(records.values()):
+                check(batch.data)
+            return
+    for site, own in records.items():
+        with at_site(site):
+            if own.size:
+                check(own.data)
 
 
-@contextlib.contextmanager
-def _at_site(site: str) -> Iterator[None]:
-    """Says of errors whose data they are about."""
-    try:
-        yield
-    except PosterityError as error:
-        raise error.at(f"the data of site {site!r}") from error
-
-
-def _check_fit(
-    model: Model, update: LocalUpdate, sites: Mapping[str, Records], prior: ExponentialFamily
-) -> None:
-    """Raise a StructureError if the shapes of a site's data do not fit the prior's.
-
-    What else is wrong with a model is told at the visit of the site where it shows.
-    """
-    if update.trains:  # which checks data as it trains
-        return
-    checked, own = set(), isinstance(model, FunctionModel)
-    # What JAX raises where shapes differ; a user's function raises what it likes.
-    shapes = TypeError if own else (TypeError, ValueError)
-    for site, records in sites.items():
-        leaves = jax.tree.leaves(records.data)
-        kind = tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
-        if records.size == 0 or kind in checked:
-            continue
-        checked.add(kind)
-        try:
-            with jax.enable_x64(True):
-                gradient = eqx.filter_eval_shape(_gradient, update, model, prior, records)
-        except StructureError as error:
-            raise error.at(f"the model at site {site!r}") from error
-        except Exception as error:
-            if isinstance(error, shapes) and not isinstance(error, jax.errors.JAXTypeError):
-                raise _misfit(site, leaves, prior, str(error).splitlines()[0]) from error
-        else:
-            if structure(gradient) != structure(prior):
-                raise _misfit(site, leaves, prior, f"the model finds {gradient!r}")
-
-
-def _check_cost(
-    model: Model, update: LocalUpdate, sites: Mapping[str, Records], prior: ExponentialFamily
-) -> None:
+def _check_cost(agreed: Agreement, sites: Mapping[str, Records]) -> None:
     """Raise a UsageError where partial pooling would take minutes a pass."""
-    estimator = update.estimator
-    if not model.joint or not isinstance(estimator, Cubature):
+    estimator = agreed.update.estimator
+    if not agreed.model.joint or not isinstance(estimator, Cubature):
         return
-    size, records = prior.event_size, sum(held.size for held in sites.values())
+    size, records = agreed.prior.event_size, sum(own.size for own in sites.values())
     nodes = (estimator.finer() or estimator).number(size)
     if (work := nodes * size * records) > MOST_WORK:
         raise UsageError(
@@ -353,18 +297,3 @@ def _check_cost(
             fix="Let fewer columns differ, as in personal=[0], or take fewer nodes: "
             "update=LocalUpdate(Cubature(32, most=32)) of posterity.inference.cubature.",
         )
-
-
-def _misfit(site: str, leaves: list[Any], prior: Any, why: str) -> StructureError:
-    return StructureError(
-        found=f"records of shapes {[np.shape(leaf) for leaf in leaves]} at site {site!r}, which do "
-        f"not go together with {prior!r} ({why})",
-        expected="data, model and prior of matching dimensions",
-        fix="Compare the number of columns with the dimension of the prior.",
-    )
-
-
-def _gradient(update: LocalUpdate, model: Model, q: ExponentialFamily, records: Records) -> Any:
-    estimator = update.estimator
-    assert estimator is not None, "resolve fills it in"
-    return estimator(model, q, records, key=jax.random.key(0))

@@ -123,24 +123,29 @@ def forget(
     >>> done.exact, float(done.ledger.posterior.a)
     (True, 2.0)
     """
-    held: Any = loaded(target)
-    _TARGET.check(target=held)
+    source: Any = loaded(target)
+    _TARGET.check(target=source)
     _NAMES.check(sites=sites)
     NATURAL.or_none().check(sweeps=sweeps)
     sites = tuple(dict.fromkeys(sites))
-    if (sweeps or restart or rehearse) and (isinstance(held, Ledger) or held.exact):
+    if (sweeps or restart or rehearse) and (isinstance(source, Ledger) or source.exact):
         raise UsageError(
             found=f"sweeps={sweeps}, restart={restart}, rehearse={rehearse} for "
-            + ("a ledger" if isinstance(held, Ledger) else "a run that forgets exactly"),
+            + ("a ledger" if isinstance(source, Ledger) else "a run that forgets exactly"),
             expected="refinement only in runs of models that are not conjugate",
             fix="Leave these arguments out.",
         )
-    if isinstance(held, Ledger):
-        return _from_ledger(held, sites)
-    before = held.ledger
+    if isinstance(source, Ledger):
+        return _from_ledger(source, sites)
+    before = source.ledger
     restart = restart and bool(set(before.sites) - set(sites))  # else no factor is left to zero
-    run = (held.restarted() if restart else held).forget(*sites)
-    _check_contributed(before, sites)
+    run = (source.restarted() if restart else source).forget(*sites)
+    if strangers := sorted(set(sites) - set(before.sites)):
+        raise LedgerError(
+            found=f"sites {strangers}, which have contributed nothing yet",
+            expected=f"some of {list(before.sites)}",
+            fix="Bar them from joining by `run.forget`: there is nothing to give a receipt for.",
+        )
     if run.ledger.independent and not restart:  # conjugate, or nobody is left
         receipt = issue(before, run.ledger, None)
         return Forgotten(run.ledger, receipt, run, 0.0, Status.of(0.0, run.tolerance))
@@ -202,15 +207,6 @@ def _rehearsed(run: Run) -> tuple[float, float]:
         if end.status.left <= max(far / SHARE, NEGLIGIBLE) or end.status.state == "diverged":
             break
     return far, math.inf if end.status.reasons else end.status.left
-
-
-def _check_contributed(before: Ledger, sites: tuple[str, ...]) -> None:
-    if strangers := sorted(set(sites) - set(before.sites)):
-        raise LedgerError(
-            found=f"sites {strangers}, which have contributed nothing yet",
-            expected=f"some of {list(before.sites)}",
-            fix="Bar them from joining by `run.forget`: there is nothing to give a receipt for.",
-        )
 
 
 def _known(number: float) -> float | None:

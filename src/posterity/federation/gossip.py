@@ -11,11 +11,13 @@ import numpy as np
 
 from posterity.arguments import COUNT
 from posterity.entries import merge_entries
-from posterity.errors import LedgerError, UsageError
+from posterity.errors import UsageError
+from posterity.federation.agreement import Agreement
+from posterity.federation.member import SiteState
 from posterity.federation.messages import Token
 from posterity.federation.schedules import Schedule
 from posterity.federation.state import Map, State
-from posterity.federation.visit import Agreement, Visit
+from posterity.federation.visit import Visit
 from posterity.graphs.times import cover_times, sampled_cover_time
 from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
@@ -117,7 +119,7 @@ class Gossip(OverGraph):
     start: str | None = None
 
     def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
-        """Where the token is, its number, and the last number that each site has seen.
+        """Where the token is, its number, and the last number that each site has answered.
 
         Raises:
             StructureError: if the nodes of the graph are not exactly these sites.
@@ -127,14 +129,17 @@ class Gossip(OverGraph):
             start = int(jax.random.randint(key, (), 0, self.network.size))
         else:
             start = self.network.index(self.start)
-        site = self.network.names[start]
-        own = {"at": site, "from": None, "epoch": 0, "sequence": 0, "seen": {}}
+        own = {"at": self.network.names[start], "from": None, **_BEGINNING}
         return dataclasses.replace(state, schedule=own)
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
         """The site where the token is."""
         del agreed
         return (state.schedule["at"],)
+
+    def seen(self, agreed: Agreement, state: State, site: str) -> State:
+        """What the site knows once it took the token in; a LedgerError if it answered it before."""
+        return site_state(state, site).take(agreed, token_of(state), state.step)[1]
 
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
@@ -143,47 +148,54 @@ class Gossip(OverGraph):
         del agreed
         own, site = state.schedule, visit.site
         before = own["from"] if site == own["at"] else None
-        there = self.hop(site, before, key=key)
-        seen = {**own["seen"], site: own["sequence"]}
-        sent = {"at": there, "from": site, "sequence": own["sequence"] + 1, "seen": seen}
-        return dataclasses.replace(after, schedule={**own, **sent}), visit
+        kept, token = site_state(state, site).send(token_of(state), after)
+        others = tuple(name for name in state.leaving if name != site)
+        entries = {} if kept.entry is None else {site: kept.entry}
+        sent = {
+            "at": self.hop(site, before, key=key),
+            "from": site,
+            "sequence": token.sequence,
+            "previous": token.previous,
+            "answered": {**own["answered"], site: kept.answered},
+        }
+        state = dataclasses.replace(
+            state,
+            exact_sum=token.exact_sum,
+            entries={**state.entries, **entries},
+            counts={**state.counts, **after.counts},
+            leaving=others,
+            schedule=sent,
+        )
+        return state, visit
 
     def learn(self, state: State, changed: Map) -> State:
-        """A new epoch: a token on its way does not know of the change."""
-        del changed
-        own = {**state.schedule, "epoch": state.schedule["epoch"] + 1, "sequence": 0, "seen": {}}
-        return dataclasses.replace(state, schedule=own)
+        """A new epoch, of which every site is told: the sum holds what they contribute."""
+        schedule = {**state.schedule, **_BEGINNING}
+        return dataclasses.replace(super().learn(state, changed), schedule=schedule)
 
 
-def token_of(state: State) -> Token:
-    """The token as it is on its way now."""
+_BEGINNING: dict[str, Any] = {"sequence": 0, "previous": None, "answered": {}}
+"""Of an epoch: the number of its token, what that answers, and what each site answered last."""
+
+
+def token_of(state: State, agreement: str = "") -> Token:
+    """The token as it is on its way now, in a federation with this digest of its agreement."""
     own = state.schedule
-    return Token(own["epoch"], own["sequence"], state.exact_sum, own["from"])
+    place = (agreement, state.epoch, own["sequence"])
+    return Token(*place, state.exact_sum, own["from"], own["previous"])
 
 
-def is_answered(state: State, token: Token, site: str) -> bool:
-    """Whether the site has answered this token, and its answer is the newest token.
-
-    Raises:
-        LedgerError: unless it is such a token or the newest itself, of the same content.
-    """
-    own = state.schedule
-    version, current = (token.epoch, token.sequence), (own["epoch"], own["sequence"])
-    if version == (current[0], current[1] - 1) and own["seen"].get(site) == token.sequence:
-        return True
-    if version != current:
-        raise LedgerError(
-            found=f"a token of epoch {version[0]}, sequence {version[1]} at site {site!r}",
-            expected=f"epoch {current[0]}, sequence {current[1]}, the newest",
-            fix="Drop it: it is a replay, was overtaken, or belongs to another federation.",
-        )
-    if token.exact_sum != state.exact_sum:
-        raise LedgerError(
-            found=f"another posterior in the token of epoch {version[0]}, sequence {version[1]}",
-            expected="one content for one version",
-            fix="Drop it: it was altered, or belongs to another federation.",
-        )
-    return False
+def site_state(state: State, site: str) -> SiteState:
+    """What the site keeps of the federation's state."""
+    return SiteState(
+        site,
+        state.entries.get(site),
+        state.counts.get(site, 0),
+        state.epoch,
+        state.schedule["answered"].get(site, -1),
+        counted=True,  # an epoch begins here with the sum of all
+        leaving=site in state.leaving,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +234,7 @@ class LedgerGossip(OverGraph):
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State | None:
         """The state of which the token and the site together know."""
-        here = state.with_entries(self._held(state, site))
+        here = state.with_entries(self._joined(state, site))
         # Factors that it lacks may make up for those that it has.
         return here if agreed.admits(here.posterior) else None
 
@@ -232,27 +244,27 @@ class LedgerGossip(OverGraph):
         """Token and site know what the site did, and the token hops."""
         own, tokens, sites = state.schedule, state.known["tokens"], state.known["sites"]
         turn, site = own["turn"], visit.site
-        held = self._held(state, site)
+        joined = self._joined(state, site)
         if after is not state:  # the site had its turn
             together = after.with_entries(merge_entries(state.entries, after.entries))
             if agreed.admits(together.posterior):
-                state, held = together, dict(after.entries)
+                state, joined = together, dict(after.entries)
             else:
                 visit = Visit(state.step, site, "refused")
         at, before = list(own["at"]), list(own["from"])
         at[turn], before[turn] = self.hop(site, before[turn], key=key), site
         own = {"at": at, "from": before, "turn": (turn + 1) % self.tokens}
-        known = {"tokens": {**tokens, str(turn): held}, "sites": {**sites, site: held}}
+        known = {"tokens": {**tokens, str(turn): joined}, "sites": {**sites, site: joined}}
         return dataclasses.replace(state, schedule=own, known=known), visit
 
-    def _held(self, state: State, site: str) -> Map:
+    def _joined(self, state: State, site: str) -> Map:
         """The entries that the token whose turn it is and the site hold together."""
         token = state.known["tokens"][str(state.schedule["turn"])]
         return merge_entries(token, state.known["sites"].get(site, {}))
 
     def learn(self, state: State, changed: Map) -> State:
         """Every token and every site learns of it at once, as if each had been asked."""
-        renewed = lambda maps: {name: {**held, **changed} for name, held in maps.items()}
+        renewed = lambda maps: {name: {**entries, **changed} for name, entries in maps.items()}
         sites = {site: {} for site in changed} | dict(state.known["sites"])
         known = {"tokens": renewed(state.known["tokens"]), "sites": renewed(sites)}
-        return dataclasses.replace(state, known=known)
+        return dataclasses.replace(super().learn(state, changed), known=known)

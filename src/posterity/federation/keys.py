@@ -15,6 +15,11 @@ def fold_in(key: jax.Array, number: int) -> jax.Array:
     return _fold_in(key, np.uint32(number))
 
 
+def step_key(key: jax.Array, step: int) -> jax.Array:
+    """The key of a step, or of the answer to the token with this sequence number; from 0 on."""
+    return fold_in(key, step + 1)
+
+
 def site_key(key: jax.Array, site: str) -> jax.Array:
     """The site's own key: independent of which other sites there are."""
     return fold_in(key, int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "little"))

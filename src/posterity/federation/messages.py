@@ -1,20 +1,21 @@
 """What travels between a federation's schedule and its sites, and how it becomes bytes.
 
-A schedule asks a site questions, and the site answers each with one message: :class:`Improve` with
-an :class:`Improvement`, :class:`MeasureGradient` with a :class:`Gradient`,
-:class:`MeasureCurvature` with a :class:`Curvature`, :class:`DescribeOwn` with
+A site is asked questions, and answers each with one message: :class:`Improve` with an
+:class:`Improvement`, :class:`Measure` with a :class:`Report`, :class:`DescribeOwn` with
 :class:`OwnParameters`, and any of them with a :class:`Failure`. No message holds records.
 """
 
 import dataclasses
+import hashlib
 import json
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
+from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.errors import ArtifactError, ParameterError
@@ -24,11 +25,28 @@ MOST_BYTES = 2**30
 """The size of the largest message that is read."""
 
 
+Epoch = tuple[int, str]
+"""A number, and who began the epoch: where two begin at once, the higher pair is the newer one."""
+FIRST: Epoch = (0, "")
+"""The epoch that a federation starts with."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """A message to or from one site."""
+    """A message to or from one site.
+
+    ``epoch`` and ``step`` are those of the state that a question was asked at, and an answer has
+    those of its question: so one that comes late, or twice, is told from the one awaited.
+    """
 
     site: str
+    epoch: Epoch = dataclasses.field(default=FIRST, kw_only=True)
+    step: int = dataclasses.field(default=0, kw_only=True)
+
+    def answers(self, question: "Message") -> bool:
+        """Whether this comes from the site that was asked, and echoes the question's version."""
+        asked = (question.site, question.epoch, question.step)
+        return (self.site, self.epoch, self.step) == asked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,49 +77,40 @@ class Improvement(Message):
     quadrature_error: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class MeasureGradient(Message):
-    """Asks for the natural gradient of the site's free energy at a posterior.
+Part = Literal["gradient", "improved", "slope", "curvature"]
 
-    Where gradients are noisy, ``samples`` of them are averaged.
+
+@dataclasses.dataclass(frozen=True)
+class Measure(Message):
+    """Asks a site for ``parts`` of a :class:`Report` at a posterior that ``factor`` is part of.
+
+    Where gradients are noisy, ``samples`` of them are averaged. A slope and a curvature can be had
+    of diagonal Gaussians; who asks for the curvature is told the slope too.
     """
 
     posterior: ExponentialFamily
     factor: ExponentialFamily
+    parts: tuple[Part, ...]
     samples: int
     key: Key[jax.Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
-class Gradient(Message):
-    """``∇_μ E_q[log likelihood]/α - η``, what a site would still change; None if it is not finite.
+class Report(Message):
+    """How a site stands to a posterior; None for what was not asked for, or is not finite.
 
-    ``variance`` is the squared Fisher length that noise gives to the average.
+    ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, what the site would still change, and
+    ``variance`` the squared Fisher length that noise gives to it. ``improved`` is the factor that a
+    visit would end with. Of ``E_q[log likelihood]/α`` as a function of the mean of a diagonal
+    Gaussian ``value`` is the value in nats, ``slope`` (d,) the derivative and ``curvature`` (d, d)
+    minus the second derivative; ``fixed_point`` is the factor that one undamped step leads to.
     """
 
-    direction: ExponentialFamily | None
+    direction: ExponentialFamily | None = None
     variance: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class MeasureCurvature(Message):
-    """Asks how the site's expected log likelihood changes with the mean of a diagonal Gaussian."""
-
-    posterior: ExponentialFamily
-    curvature: bool
-    """Whether second derivatives are wanted too."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Curvature(Message):
-    """``E_q[log likelihood]/α`` in nats as a function of the mean; all None if it is not finite.
-
-    ``slope`` (d,) is its derivative, ``curvature`` (d, d) minus the second derivative, and
-    ``factor`` the factor that the site would have at this posterior.
-    """
-
+    improved: ExponentialFamily | None = None
     value: float | None = None
-    factor: ExponentialFamily | None = None
+    fixed_point: ExponentialFamily | None = None
     slope: Float[np.ndarray, " d"] | None = None
     curvature: Float[np.ndarray, "d d"] | None = None
 
@@ -134,46 +143,60 @@ class Failure(Message):
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """What walks over a graph: the exact sum of natural parameters, and the message's number.
+    """What walks over a graph: the exact sum of natural parameters, and the message's place.
 
     The sum is the posterior and, beside it, what rounding left out: with it a site that takes its
     factor out leaves no residue. Together they are seldom more than twice the posterior's size.
 
     A site that receives the token sends it on with the next sequence number. A new epoch begins
     whenever the posterior changes other than by a visit, as when a site is forgotten at once;
-    tokens of a lower epoch are void. ``sender`` is the site that it comes from, None at first.
+    tokens of a lower epoch are void. ``agreement`` is the digest of the federation's agreement,
+    ``sender`` the site that it comes from and ``previous`` the digest of the token that it answers,
+    both None at first.
     """
 
-    epoch: int
+    agreement: str
+    epoch: Epoch
     sequence: int
     exact_sum: TreeSum
     sender: str | None = None
+    previous: str | None = None
 
     @property
     def posterior(self) -> ExponentialFamily:
         """The sum, rounded to nearest once."""
         return self.exact_sum.value
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its place and its sum; with ``previous`` the tokens of an epoch are a chain.
 
-KINDS = {
-    kind.__name__: kind
-    for kind in (
-        *(Improve, Improvement, MeasureGradient, Gradient, MeasureCurvature, Curvature),
-        *(DescribeOwn, OwnParameters, Failure, Token),
-    )
-}
+        The agreement, which is one along a chain, is no part of it.
+        """
+        parts = [np.asarray(leaf) for leaf in leaves(self.exact_sum)]
+        shapes = type(self.posterior).__name__, [part.shape for part in parts]
+        head = repr((shapes, *self.epoch, self.sequence, self.sender, self.previous))
+        sha = hashlib.sha256(head.encode())
+        for part in parts:
+            sha.update(part.tobytes())
+        return sha.hexdigest()
+
+
+QUESTIONS = (Improve, Measure, DescribeOwn)
+ANSWERS = (Improvement, Report, OwnParameters, Failure)
+KINDS = {kind.__name__: kind for kind in (*QUESTIONS, *ANSWERS, Token)}
 PLAIN: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("site", "error"), (str,)),
-    **dict.fromkeys(("count", "halvings", "samples", "epoch", "sequence"), (int,)),
+    **dict.fromkeys(("site", "error", "agreement"), (str,)),
+    **dict.fromkeys(("count", "halvings", "samples", "step", "sequence"), (int,)),
     **dict.fromkeys(("variance", "quadrature_error"), (float, int)),
     **dict.fromkeys(("residual", "value"), (float, int, type(None))),
-    "sender": (str, type(None)),
-    "curvature": (bool, type(None)),
-    **dict.fromkeys(("direction", "factor", "slope"), (type(None),)),
+    **dict.fromkeys(("sender", "previous"), (str, type(None))),
+    **dict.fromkeys(("epoch", "parts"), (list,)),
+    **dict.fromkeys(("direction", "improved", "fixed_point", "slope", "curvature"), (type(None),)),
 }
 """Fields that the head holds, and what they can be."""
 NOT_NEGATIVE = (
-    *("count", "halvings", "samples", "epoch", "sequence"),
+    *("count", "halvings", "samples", "step", "sequence"),
     *("variance", "quadrature_error", "residual"),
 )
 
@@ -191,7 +214,7 @@ def dumps(message: Message | Token) -> bytes:
     body: dict[str, Any] = {}
     for field in dataclasses.fields(message):
         value = getattr(message, field.name)
-        if value is None or isinstance(value, str | bool | int | float):
+        if value is None or isinstance(value, str | bool | int | float | tuple):
             head[field.name] = value
         elif isinstance(value, TreeSum):
             body[field.name] = list(value.layers)
@@ -219,8 +242,17 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
             raise TypeError("a head that holds something else than its fields")
         if any(not 0 <= (head.get(name) or 0) < float("inf") for name in NOT_NEGATIVE):
             raise ValueError("a count, variance or error that is negative or infinite")
-        if "site" in body:
-            raise TypeError("a site that is no name")
+        if {"site", "epoch", "step"} & body.keys():
+            raise TypeError("a site that is no name, or an epoch or step that is no number")
+        if "epoch" in head:
+            number, by = head["epoch"]
+            if not (type(number) is int and number >= 0 and type(by) is str):
+                raise ValueError("an epoch that is no number and a name")
+            head["epoch"] = (number, by)
+        if "parts" in head:
+            if not set(head["parts"]) <= set(get_args(Part)):
+                raise ValueError("parts that no report has")
+            head["parts"] = tuple(head["parts"])
         if generator is not None:
             body["key"] = jax.random.wrap_key_data(body["key"], impl=generator)
         if "exact_sum" in body:

@@ -7,13 +7,17 @@ the slopes of all sites change with the mean, a matrix of few rows, shows that a
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from posterity.entries import Entry
+from posterity.families import DiagonalGaussian
+from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
-from posterity.federation.messages import Curvature, MeasureCurvature
+from posterity.federation.keys import first_key
+from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.state import State
 from posterity.inference.choice import FEW
 from posterity.inference.step import HALVINGS
@@ -29,25 +33,31 @@ class Newton(NamedTuple):
     """Free energy, in nats, up to a constant."""
 
 
-def applies(federation: Federation, state: State) -> bool:
+def applies(agreed: Agreement) -> bool:
     """Whether the posterior is diagonal, and sites can say how their slopes hang together."""
-    q = state.prior
+    q = agreed.prior
     few = q.gaussian and q.diagonal and 1 < q.own_size <= FEW
-    return few and federation.agreement.update.searches
+    return few and agreed.update.searches
 
 
 def newton(federation: Federation, state: State) -> Newton:
     """The joint Newton step from the current posterior; a SiteError if a site fails."""
     q: Any = state.posterior
     prior: Any = state.prior
-    answers: Any = _answers(federation, state, q, curvature=True)
-    if answers is None:
+    answers: Any = _reports(federation, state, q, "curvature")
+    return newton_of(prior, q, answers)
+
+
+def newton_of(prior: DiagonalGaussian, q: DiagonalGaussian, reports: Sequence[Report]) -> Newton:
+    """The joint Newton step of which these reports, each with its curvature, tell. Pure."""
+    answers: Any = reports
+    if any(answer.slope is None for answer in answers):
         return Newton(np.full(q.own_size, np.nan), math.inf, math.inf)
     pull = prior.precision * (prior.mean - q.mean)
     slope: Any = sum((answer.slope for answer in answers), start=pull)
     curvature: Any = sum((answer.curvature for answer in answers), start=np.diag(prior.precision))
     step = _solved(curvature, slope)
-    there: Any = sum((answer.factor for answer in answers), start=prior)
+    there: Any = sum((answer.fixed_point for answer in answers), start=prior)
     # In the mean by Newton's step; in the precision by what the sites would now say.
     ratio = there.precision / q.precision
     known = np.isfinite(step).all() and (ratio > 0).all()
@@ -67,38 +77,39 @@ def stepped(federation: Federation, state: State) -> State | None:
     for halving in range(HALVINGS if np.isfinite(proposed.step).all() else 0):
         mean = q.mean + proposed.step / 2**halving
         moved = type(q)(q.precision * mean, q.precision)
-        answers = _answers(federation, state, moved, curvature=False)
-        if answers is None:
+        answers: Any = _reports(federation, state, moved, "slope")
+        if any(answer.slope is None for answer in answers):
             continue
         entries = dict(state.entries)
         for answer in answers:
-            held = entries[answer.site]
-            precision = held.factor.precision  # pyright: ignore
+            entry = entries[answer.site]
+            precision = entry.factor.precision  # pyright: ignore
             factor = type(q)(answer.slope + precision * mean, precision)
-            entries[answer.site] = Entry(held.epoch, held.sequence + 1, factor, False)
+            entries[answer.site] = Entry(entry.epoch, entry.sequence + 1, factor, False)
         after = state.with_entries(entries)
         if federation.agreement.admits(after.posterior):
-            there = _answers(federation, after, after.posterior, curvature=False)
-            energy = math.inf if there is None else _energy(state.prior, after.posterior, there)
-            if energy < proposed.energy:
+            there = _reports(federation, after, after.posterior, "slope")
+            if _energy(state.prior, after.posterior, there) < proposed.energy:
                 return after
     return None
 
 
-def _answers(
-    federation: Federation, state: State, q: Any, *, curvature: bool
-) -> list[Curvature] | None:
-    """Of the sites that contribute; None if one of the answers is not finite."""
-    silent = federation.agreement.silent
-    held = lambda site: np.any(state.factor(site).natural_parameters)
-    # A site that has not had its turn yet does not begin here.
-    sites = [s for s in federation.agreement.sites if s not in silent and held(s)]
-    answers: Any = [federation.demand(MeasureCurvature(site, q, curvature)) for site in sites]
-    return None if any(answer.slope is None for answer in answers) else answers
+def _reports(federation: Federation, state: State, q: DiagonalGaussian, part: Part) -> list[Report]:
+    """Of the sites that contribute; one that has not had its turn yet does not begin here."""
+    agreed, reports = federation.agreement, []
+    for site in agreed.sites:
+        factor = state.factor(site)
+        if site in agreed.silent or not np.any(factor.natural_parameters):
+            continue
+        version = {"epoch": state.epoch, "step": state.step}
+        asked = Measure(site, q, factor, (part,), 1, first_key(), **version)
+        reports.append(federation.demand(asked))
+    return reports
 
 
-def _energy(prior: Any, q: Any, answers: list[Curvature]) -> float:
-    return float(q.kl(prior)) - sum(answer.value for answer in answers)  # pyright: ignore
+def _energy(prior: DiagonalGaussian, q: DiagonalGaussian, reports: Sequence[Report]) -> float:
+    values = [math.nan if report.value is None else report.value for report in reports]
+    return float(q.kl(prior)) - sum(values)
 
 
 def _solved(curvature: np.ndarray, slope: np.ndarray) -> np.ndarray:

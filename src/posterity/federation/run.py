@@ -1,15 +1,17 @@
 """A federation up to some step, and the ways to go on from there."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from posterity.arguments import NATURAL, POSITIVE, one_of, renamed
-from posterity.errors import LedgerError, SiteError, UsageError
+from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
+from posterity.errors import LedgerError, SiteError
 from posterity.families.description import posterior_line
-from posterity.federation.gossip import Gossip, OverGraph, is_answered, token_of
-from posterity.federation.keys import fold_in
+from posterity.federation.gossip import Gossip, OverGraph, site_state, token_of
+from posterity.federation.keys import step_key
+from posterity.federation.member import named
 from posterity.federation.messages import DescribeOwn, Token
 from posterity.federation.newton import applies, stepped
 from posterity.federation.personal import SitePosterior, check_personal, site_posterior
@@ -24,6 +26,7 @@ from posterity.status import Progress, ProgressCallback, Status
 from posterity.text import cut, listed
 
 WHEN = one_of("now", "visit")
+GOSSIP = Constraint("Gossip, which alone has one token", lambda it: isinstance(it, Gossip))
 ROUNDS = 100
 """Rounds after which a run that has not converged ends, unless told otherwise."""
 NOISY_ROUNDS = 5
@@ -64,7 +67,8 @@ class Run(Position):
                 expected=f"one of {list(self.sites)}",
                 fix="Ask for `new_site()`, or `readmit` it first.",
             )
-        own: Any = self.federation.demand(DescribeOwn(name, self.posterior))
+        version = {"epoch": self.state.epoch, "step": self.state.step}
+        own: Any = self.federation.demand(DescribeOwn(name, self.posterior, **version))
         model: Any = self.agreement.model
         return SitePosterior(model, self.posterior, Law(own.mean, own.scale))
 
@@ -79,7 +83,8 @@ class Run(Position):
     @functools.cached_property
     def status(self) -> Status:
         """Whether the posterior has converged, and how many nats are left to change."""
-        return status_of(self)
+        with self._kept():
+            return status_of(self)
 
     @property
     def rule(self) -> str:
@@ -147,10 +152,11 @@ class Run(Position):
 
         That is over a server, for diagonal Gaussians (:mod:`posterity.federation.newton`).
         """
-        if isinstance(self.schedule, OverGraph) or not applies(self.federation, self.state):
+        if isinstance(self.schedule, OverGraph) or not applies(self.agreement):
             return self
         try:
-            state = stepped(self.federation, self.state)
+            with self._kept():
+                state = stepped(self.federation, self.state)
         except SiteError:
             if self.agreement.on_error == "raise":
                 raise
@@ -165,7 +171,10 @@ class Run(Position):
                 keyboard among it, the attribute ``run`` is the run before that step.
         """
         NATURAL.check(steps=steps)
-        return self._repeated(steps, lambda run: run._stepped(run.schedule), progress)
+        run = self
+        for done in range(steps):
+            run = run._stepped(run.schedule)._reported(progress, done + 1, steps)
+        return run
 
     def sweep(self, sweeps: int = 1, *, progress: ProgressCallback | None = None) -> "Run":
         """The run after every site has had its turn ``sweeps`` times, whatever the schedule.
@@ -174,12 +183,11 @@ class Run(Position):
             SiteError: as ``advance`` does.
         """
         NATURAL.check(sweeps=sweeps)
-
-        def swept(run: "Run") -> "Run":
+        run = self
+        for done in range(sweeps):
             run = run._stepped(Sequential())
-            return run._with(run.state, run.agreement.sites)
-
-        return self._repeated(sweeps, swept, progress)
+            run = run._with(run.state, run.agreement.sites)._reported(progress, done + 1, sweeps)
+        return run
 
     def forget(self, *sites: str, when: Literal["now", "visit"] = "now") -> "Run":
         """The run without these sites' factors, before anything is refined.
@@ -198,13 +206,13 @@ class Run(Position):
         for site in sites:
             self._check_known(site)
         if when == "visit":
-            self._check_gossip()
+            GOSSIP.check(schedule=self.schedule)
         state = leave(self.agreement, self.state, *sites)
         if when == "visit":  # if it is to be refused, then now rather than when the turn comes
             leaving = tuple(sorted({*self.state.leaving, *sites}))
             return dataclasses.replace(self, state=dataclasses.replace(self.state, leaving=leaving))
-        gone = tuple(Visit(state.step, site, "forgotten") for site in sites)
-        return dataclasses.replace(self._with(state, sites), trace=(*self.trace, *gone))
+        left = tuple(Visit(state.step, site, "forgotten") for site in sites)
+        return dataclasses.replace(self._with(state, sites), trace=(*self.trace, *left))
 
     def readmit(self, site: str) -> "Run":
         """The run with a forgotten site let in again, under a new epoch.
@@ -217,7 +225,7 @@ class Run(Position):
 
     def restarted(self) -> "Run":
         """The run with every factor zero again, to train anew those who are left."""
-        return self._with(self.state.restarted(), self.state.entries)
+        return self._restarted_at(self.state.restarted())
 
     def with_ledger(self, ledger: Ledger) -> "Run":
         """The run with the factors of a ledger that has its prior.
@@ -225,7 +233,7 @@ class Run(Position):
         Raises:
             LedgerError: if the prior or the sites are others.
         """
-        known = {*self.agreement.sites, *self.federation.begun}
+        known = {*self.agreement.sites, *self.federation.before}
         strangers = sorted(set(ledger.entries) - known)
         if strangers or ledger.prior != self.state.prior:
             raise LedgerError(
@@ -234,14 +242,17 @@ class Run(Position):
                 expected=f"the federation's prior, and sites among {list(self.agreement.sites)}",
                 fix="Set the federation up with the prior and the sites that made the ledger.",
             )
-        state = self.state.with_entries(ledger.entries)
-        return dataclasses.replace(self, state=self.schedule.learn(state, state.entries))
+        return self._restarted_at(self.state.with_entries(ledger.entries))
 
     @property
     def token(self) -> Token:
-        """The token on its way to the next site (gossip only)."""
-        self._check_gossip()
-        return token_of(self.state)
+        """The token on its way to the next site (gossip only).
+
+        Raises:
+            UsageError: without gossip, or if a function cannot be told from a changed one.
+        """
+        GOSSIP.check(schedule=self.schedule)
+        return token_of(self.state, self.agreement.digest)
 
     def deliver(self, token: Token, site: str) -> "Run":
         """The run after a site receives a token, from wherever (gossip only); a step of its own.
@@ -251,23 +262,40 @@ class Run(Position):
         the site has answered it, and its answer is the newest token, nothing changes.
 
         Raises:
-            LedgerError: if the token is of another epoch, overtaken, not yet issued, or altered.
+            LedgerError: if the token is of another federation or epoch, overtaken, not yet issued,
+                or altered.
+            UsageError: as of :attr:`token`.
         """
-        self._check_gossip()
         self._check_known(site)
-        if is_answered(self.state, token, site):
+        newest = self.token
+        if token.agreement != newest.agreement:
+            raise LedgerError(
+                found=f"a token of agreement {token.agreement[:12]!r} at site {site!r}",
+                expected=f"{newest.agreement[:12]!r}: the same model, prior and local rule",
+                fix="Drop it: it belongs to another federation.",
+            )
+        own = site_state(self.state, site)
+        if own.has_answered(token) and token.digest == newest.previous:
             relayed = Visit(self.state.step, site, "relayed")
             return dataclasses.replace(self, trace=(*self.trace, relayed))
+        if token.digest != newest.digest:
+            altered = (token.epoch, token.sequence) == (newest.epoch, newest.sequence)
+            what = "another posterior or sender in the token" if altered else "a token"
+            raise LedgerError(
+                found=f"{what} of {named(token)} at site {site!r}",
+                expected=f"{named(newest)}, the newest, with the content that it was sent with",
+                fix="Drop it: it is a replay, was overtaken or altered.",
+            )
         return self._stepped(self.schedule, site)
 
-    def _repeated(
-        self, times: int, once: Callable[["Run"], "Run"], progress: ProgressCallback | None
-    ) -> "Run":
-        run = self
-        for done in range(times):
-            run = once(run)
-            run._reported(progress, done + 1, times)
-        return run
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Whatever ends what is done here has the run, to go on from, as its attribute ``run``."""
+        try:
+            yield
+        except BaseException as error:
+            error.run = self  # type: ignore[attr-defined]
+            raise
 
     def _reported(self, progress: ProgressCallback | None, step: int, steps: int) -> "Run":
         """Itself, once it was reported."""
@@ -278,13 +306,16 @@ class Run(Position):
         return self
 
     def _stepped(self, schedule: Schedule, site: str | None = None) -> "Run":
-        key, machine = fold_in(self.key, self.state.step + 1), Machine(self.agreement, schedule)
-        try:
+        key, machine = step_key(self.key, self.state.step), Machine(self.agreement, schedule)
+        with self._kept():
             state, visits = self.federation.step(machine, self.state, key=key, site=site)
-        except BaseException as error:
-            error.run = self  # type: ignore[attr-defined]  # where to go on from
-            raise
         return dataclasses.replace(self, state=state, trace=(*self.trace, *visits))
+
+    def _restarted_at(self, state: State) -> "Run":
+        """With a state whose factors were all set, so that no visit before tells of them."""
+        restarted = (Visit(state.step, site, "restarted") for site in self.contributing)
+        run = dataclasses.replace(self, trace=(*self.trace, *restarted))
+        return run._with(state, state.entries)
 
     def _with(self, state: State, sites: Iterable[str]) -> "Run":
         """With a state in which these sites were changed other than by the schedule."""
@@ -292,17 +323,5 @@ class Run(Position):
         return dataclasses.replace(self, state=self.schedule.learn(state, changed))
 
     def _check_known(self, site: str) -> None:
-        if site not in self.agreement.sites:
-            raise LedgerError(
-                found=f"site {site!r}",
-                expected=f"one of {list(self.agreement.sites)}",
-                fix="Check the name of the site.",
-            )
-
-    def _check_gossip(self) -> None:
-        if not isinstance(self.schedule, Gossip):
-            raise UsageError(
-                found=f"schedule {type(self.schedule).__name__}",
-                expected="Gossip, which alone has one token",
-                fix="Use `advance` and `forget`.",
-            )
+        known = self.agreement.sites
+        Constraint(f"one of {list(known)}", known.__contains__, LedgerError).check(site=site)

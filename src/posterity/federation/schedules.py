@@ -15,10 +15,11 @@ import jax
 from posterity.arguments import POSITIVE, SHARE
 from posterity.errors import LedgerError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.federation.agreement import Agreement
 from posterity.federation.keys import fold_in, site_key
 from posterity.federation.messages import Failure, Improve, Improvement
 from posterity.federation.state import Map, State
-from posterity.federation.visit import Agreement, Visit, answered, part_way, without_turn
+from posterity.federation.visit import Visit, answered, part_way, question, without_turn
 from posterity.inference.step import HALVINGS
 
 
@@ -86,7 +87,7 @@ class Schedule(abc.ABC):
             sites = self.turns(agreed, state) if message.site is None else (message.site,)
             pending = Pending(message.key, sites)
         else:
-            pending = expected(state, message.site)
+            pending = expected(state, message)
             after = answered(agreed, pending.bases[message.site], message, self.share)
             state, pending = self._happened(agreed, state, pending, *after)
         while pending.waiting:
@@ -95,9 +96,9 @@ class Schedule(abc.ABC):
             if base is None:
                 after = state, Visit(state.step, site, "refused")
             elif (after := without_turn(agreed, base, site)) is None:
-                question = _question(agreed, base, site, self.view(base, site), key)
+                asked = question(agreed, base, site, self.view(base, site), key)
                 pending = dataclasses.replace(pending, bases={site: base})
-                return dataclasses.replace(state, pending=pending), (question,)
+                return dataclasses.replace(state, pending=pending), (asked,)
             state, pending = self._happened(agreed, state, pending, *after)
         return _ended(state), (Done(pending.visits),)
 
@@ -145,9 +146,9 @@ class Schedule(abc.ABC):
         return f"{type(self).__name__}, {self.unit}"
 
     def learn(self, state: State, changed: Map) -> State:
-        """The state once entries of sites were changed other than by the schedule."""
+        """The state, in a new epoch, once entries were changed other than by the schedule."""
         del changed
-        return state
+        return state.renewed()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,9 +203,9 @@ class Synchronous(Schedule):
         if isinstance(message, Turn):
             pending = Pending(message.key, self.turns(agreed, state))
             view = state.posterior
-            sent = tuple(_question(agreed, state, s, view, pending.key) for s in pending.waiting)
+            sent = tuple(question(agreed, state, s, view, pending.key) for s in pending.waiting)
         else:
-            pending = expected(state, message.site)
+            pending = expected(state, message)
             waiting = tuple(site for site in pending.waiting if site != message.site)
             answers = {**pending.answers, message.site: message}
             pending, sent = dataclasses.replace(pending, waiting=waiting, answers=answers), ()
@@ -300,35 +301,31 @@ class Asynchronous(Schedule):
 
     def learn(self, state: State, changed: Map) -> State:
         """All fetch anew: what they hold was seen together with the site that left."""
-        del changed
-        return dataclasses.replace(state, schedule={**state.schedule, "fetched": {}})
+        schedule = {**state.schedule, "fetched": {}}
+        return dataclasses.replace(super().learn(state, changed), schedule=schedule)
 
     def _duration(self, site: str, report: int, key: jax.Array) -> float:
         own_key = fold_in(site_key(key, site), report)
         return float(jax.random.exponential(own_key)) / self.speeds.get(site, 1.0)
 
 
-def expected(state: State, site: str) -> Pending:
-    """The step in which an answer of this site is awaited.
+def expected(state: State, answer: Improvement | Failure) -> Pending:
+    """The step in which this answer is awaited.
 
     Raises:
-        LedgerError: if there is none.
+        LedgerError: if there is none: the answer is a duplicate, or one to an older question.
     """
-    pending = state.pending
-    if pending is None or site not in (pending.bases or pending.waiting):
+    pending, version = state.pending, (answer.epoch, answer.step)
+    awaited = pending is not None and answer.site in (pending.bases or pending.waiting)
+    if not awaited or version != (state.epoch, state.step):
         raise LedgerError(
-            found=f"an answer of site {site!r} that nobody waits for",
-            expected="an answer to the question that was asked last",
+            found=f"an answer of site {answer.site!r} that nobody waits for, to a question of "
+            f"epoch {answer.epoch[0]}, step {answer.step}",
+            expected="an answer to the question that was asked last, of "
+            f"epoch {state.epoch[0]}, step {state.step}",
             fix="Drop it: it is a replay, or was overtaken.",
         )
     return pending
-
-
-def _question(
-    agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: jax.Array
-) -> Improve:
-    own_key = key if agreed.update.conjugate else site_key(key, site)
-    return Improve(site, view, state.factor(site), state.counts.get(site, 0), own_key)
 
 
 def _ended(state: State) -> State:

@@ -17,12 +17,12 @@ from jaxtyping import Float, Int, Key
 
 from posterity.arguments import COUNT, Constraint
 from posterity.arrays.stacks import stacked
-from posterity.errors import ConvergenceWarning, UsageError
+from posterity.errors import ConvergenceWarning
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
 from posterity.federation.keys import first_key
-from posterity.federation.site import ERROR, not_finite
-from posterity.federation.visit import failure_of, improper_without
+from posterity.federation.site import ERROR, failure_of, not_finite
+from posterity.federation.visit import improper_without
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk, positions
 from posterity.inference.update import LocalUpdate
@@ -142,7 +142,12 @@ def simulate(
                 raise improper_without(network.names[int(left.site)])
             _check_finite(np.asarray(bad), network.names)
             if (error := float(errors.max())) > ERROR:
-                warnings.warn(_too_few_nodes(error), ConvergenceWarning, stacklevel=2)
+                warnings.warn(
+                    f"Sums over nodes may be off by {error:.2g} nats at a site: `federate` takes "
+                    "more nodes there, `simulate` those of its update.",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
     trace, walked = np.asarray(trace), np.asarray(walked)
     return Simulation(trace, walked, np.arange(trace.shape[1]) * every, prior)
 
@@ -183,11 +188,13 @@ def _conjugate(
     trace = np.empty((len(arrival), visits // every + 1, table.shape[1]))
     rows = max(1, BLOCK // (changes.size + trace[0].size))
     for at in range(0, len(arrival), rows):
-        trace[at : at + rows] = _held(prior, changes, events[at : at + rows], every, trace.shape[1])
+        trace[at : at + rows] = _sums_shown(
+            prior, changes, events[at : at + rows], every, trace.shape[1]
+        )
     return trace
 
 
-def _held(
+def _sums_shown(
     prior: np.ndarray, changes: np.ndarray, events: np.ndarray, every: int, records: int
 ) -> np.ndarray:
     """Sums after each event, each as often as records were made before the next one."""
@@ -197,16 +204,18 @@ def _held(
     # What a visit changes shows in the next record.
     shown = np.minimum(np.take_along_axis(events, order, axis=1) // every + 1, records)
     times = np.diff(shown, axis=1, prepend=0, append=records)
-    held = np.repeat(sums.reshape(-1, len(prior)), times.ravel(), axis=0)
-    return held.reshape(len(events), records, -1)
+    trace = np.repeat(sums.reshape(-1, len(prior)), times.ravel(), axis=0)
+    return trace.reshape(len(events), records, -1)
 
 
 def _table(
-    model: Any, update: LocalUpdate, sites: list[Records], visited: np.ndarray
+    model: Model, update: LocalUpdate, sites: list[Records], visited: np.ndarray
 ) -> np.ndarray:
     """The exact factor of every site that is visited, one row a site."""
     factor = type(model).factor  # bound to the model, Equinox would wrap it anew for each site
-    some = factor(model, _some(sites))
+    full = [records for records in sites if records.size]
+    Constraint("a site with data, at least one", bool).check(sites=full)
+    some = factor(model, full[0])
     table = np.zeros((len(sites), some.dimension))
     alike: dict[Any, list[int]] = {}
     for site in np.flatnonzero(visited.any(0)).tolist():
@@ -215,8 +224,8 @@ def _table(
     for those in alike.values():
         width = max(1, TOGETHER // sites[those[0]].size)
         if len(those) < MANY:
-            found = stacked(some, [factor(model, sites[site]) for site in those])
-            table[those] = found.natural_parameters
+            factors = stacked(some, [factor(model, sites[site]) for site in those])
+            table[those] = factors.natural_parameters
             continue
         for end in range(min(width, len(those)), len(those) + width, width):
             part = those[: min(end, len(those))][-width:]  # the last one overlaps: as many again
@@ -226,7 +235,7 @@ def _table(
 
 
 @eqx.filter_jit
-def _factors(model: Any, sites: Records) -> jax.Array:
+def _factors(model: Model, sites: Records) -> jax.Array:
     """Those of several sites of as many records each."""
     one = lambda records: type(model).factor(model, records).natural_parameters
     return jax.vmap(one)(sites)
@@ -235,13 +244,6 @@ def _factors(model: Any, sites: Records) -> jax.Array:
 def _shapes(records: Records) -> Any:
     leaves, tree = jax.tree.flatten(records)
     return (tree, *((leaf.dtype, leaf.shape) for leaf in leaves))
-
-
-def _some(sites: list[Records]) -> Records:
-    for records in sites:
-        if records.size:
-            return records
-    raise UsageError(found="no site with data", expected="one at least", fix="Check what was read.")
 
 
 # --- all other models ---------------------------------------------------------------------------
@@ -276,7 +278,7 @@ def _grouped(sites: list[Records]) -> _Groups:
 def _general(
     update: LocalUpdate,
     model: Model,
-    prior: Any,
+    prior: ExponentialFamily,
     groups: _Groups,
     walked: jax.Array,
     left: "_Left",
@@ -294,13 +296,15 @@ def _general(
     start, (repetitions, size), sites = prior.natural_parameters, walked.shape, len(groups.group)
     rows = jnp.arange(repetitions)
 
-    def improved(site: Any, records: Any, total: Any, factor: Any, count: Any, key: Any) -> Any:
+    def improved(
+        site: jax.Array, records: Records, total: Any, factor: Any, count: jax.Array, key: jax.Array
+    ) -> Any:
         own = jax.tree.map(lambda leaf: leaf[groups.place[site]], records)
         q, factor = (prior.with_natural_parameters(v) for v in (total, factor))
         new, info = update(model, q, factor, own, count, key=key)
         return new.natural_parameters, info.finite, info.quadrature_error
 
-    def improper(total: Any) -> Any:
+    def improper(total: jax.Array) -> Any:
         q = prior.with_natural_parameters(total)
         return ~(q.is_proper() & model.admits(q))
 
@@ -315,14 +319,16 @@ def _general(
         broken = jax.lax.cond(leaves.any(), jax.vmap(improper), lambda _: none, total) & leaves
         bad = jnp.where((bad == NOTHING) & broken, IMPROPER, bad)
         old, own_keys = factors[rows, here], jax.vmap(jax.random.fold_in, (0, None))(keys, time)
-        found = (old, ~none, errors[rows, here])
+        results = (old, ~none, errors[rows, here])
         for number, records in enumerate(groups.records):
             each = functools.partial(improved, records=records)
             arguments = {"total": total, "factor": old, "count": counts[rows, here]}
             arguments |= {"site": here, "key": own_keys}
             those = (groups.group[here] == number) & ~((here == left.site) & (time >= left.time))
-            found = _for_those(those, each, arguments, found, _width(records))
-        new, finite, error = found
+            results = _for_those(
+                those, each, arguments, results, max(1, ABREAST // records.weights.shape[1])
+            )
+        new, finite, error = results
         total, factors = total - old + new, factors.at[rows, here].set(new)
         counts = counts.at[rows, here].add(update.steps)
         bad = jnp.where((bad == NOTHING) & ~finite, here, bad)
@@ -343,33 +349,21 @@ def _general(
     return trace, bad, errors
 
 
-def _width(records: Records) -> int:
-    """How many walks may be updated at once at sites of this group."""
-    return max(1, ABREAST // records.weights.shape[1])
-
-
-def _for_those(those: jax.Array, each: Any, arguments: Any, found: Any, width: int) -> Any:
-    """``found`` with the results of ``each`` in the rows of ``those``, ``width`` rows at a time."""
+def _for_those(those: jax.Array, each: Any, arguments: Any, results: Any, width: int) -> Any:
+    """The results, renewed by ``each`` in the rows of ``those``, ``width`` rows at a time."""
     chunks = -(-len(those) // width)
     width = -(-len(those) // chunks)
     # Rows past the last: where they are read the last one stands in, what they write is dropped.
     chosen = jnp.nonzero(those, size=chunks * width, fill_value=len(those))[0]
 
-    def chunk(number: Any, found: Any) -> Any:
+    def chunk(number: Any, results: Any) -> Any:
         rows = jax.lax.dynamic_slice(chosen, (number * width,), (width,))
         own = jax.tree.map(lambda leaf: leaf[jnp.minimum(rows, len(those) - 1)], arguments)
         new = jax.vmap(lambda own: each(**own))(own)
         write = lambda old, new: old.at[rows].set(new, mode="drop")
-        return jax.tree.map(write, found, new)
+        return jax.tree.map(write, results, new)
 
-    return jax.lax.fori_loop(0, -(-those.sum() // width), chunk, found)
-
-
-def _too_few_nodes(error: float) -> str:
-    return (
-        f"Sums over nodes may be off by {error:.2g} nats at a site: `federate` takes more nodes "
-        "there, `simulate` those of its update."
-    )
+    return jax.lax.fori_loop(0, -(-those.sum() // width), chunk, results)
 
 
 def _check_finite(bad: np.ndarray, names: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@ questions hold its factor and how many steps it has taken.
 """
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,26 +14,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.arrays.linear_algebra import symmetric
-from posterity.arrays.tree import Node, field_names, identical
+from posterity.arrays.tree import Node, field_names, identical, structure
 from posterity.checks import check_finite, check_same_structure
-from posterity.errors import ParameterError
+from posterity.errors import ParameterError, PosterityError, SiteError, StructureError
 from posterity.families import ExponentialFamily, at_rest
+from posterity.federation.agreement import Agreement
 from posterity.federation.messages import (
-    Curvature,
     DescribeOwn,
-    Gradient,
     Improve,
     Improvement,
-    MeasureCurvature,
-    MeasureGradient,
+    Measure,
     Message,
     OwnParameters,
+    Part,
+    Report,
 )
 from posterity.federation.personal import own_laws
+from posterity.federation.tables import at_site, of_one_site
 from posterity.inference.cubature import Cubature
 from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
-from posterity.models import Model, Records
+from posterity.models import FunctionModel, Model, Records
 
 ERROR = 5e-5
 """Nats by which too few nodes may misplace a posterior before more are taken."""
@@ -42,30 +44,66 @@ NEAR = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """One site of a federation: its records, and the model and the local rule that all share."""
+    """One site of a federation: its name, what all agreed on, and its records."""
 
     name: str
-    model: Model
-    update: LocalUpdate
+    agreement: Agreement
     records: Records
-    padding: bool = False
-    """Whether to pad the records, so that sites of other sizes use the same program."""
-    share: float = 1.0
-    """Of all records, where sites train apart and what they find is averaged."""
+
+    @classmethod
+    def of(cls, agreement: Agreement, name: str, data: Any, weight: float = 1.0) -> "Site":
+        """A site with its data, checked: arrays, or a frame with columns of the prior's names.
+
+        ``weight`` multiplies the loss of each of its records.
+
+        Raises:
+            StructureError, ParameterError: if the data cannot be the model's, or do not fit the
+                prior, or a frame has columns of other names.
+
+        >>> from posterity.families import Beta
+        >>> from posterity.models import BetaBernoulli
+        >>> agreement = Agreement.of(BetaBernoulli(), Beta.from_standard(1.0, 1.0))
+        >>> Site.of(agreement, "north", np.array([1, 1, 0])).records.size
+        3
+        """
+        data = of_one_site(data, agreement.prior, name)
+        with at_site(name):
+            records = Records.of(data, weight)
+            if records.size:
+                agreement.model.check(records.data)
+        check_fit(agreement, {name: records})
+        return cls(name, agreement, records)
+
+    @property
+    def model(self) -> Model:
+        """The model that all share."""
+        return self.agreement.model
+
+    @property
+    def update(self) -> LocalUpdate:
+        """The local rule that all share."""
+        return self.agreement.update
+
+    @property
+    def share(self) -> float:
+        """Of the weight of all records, where sites train apart; else one."""
+        if not self.update.trains:
+            return 1.0
+        return float(self.records.weights.sum()) / self.agreement.total_weight  # pyright: ignore
 
     def answer(self, question: Message) -> Message:
         """The answer to a question. Pure; errors are those of the model and of the data."""
         match question:
             case Improve(_, view, factor, count, key):
-                return self.improve(view, factor, count, key=key)
-            case MeasureGradient(_, posterior, factor, samples, key):
-                return self.gradient(posterior, factor, samples, key=key)
-            case MeasureCurvature(_, posterior, curvature):
-                return self.curvature(posterior, curvature)
+                answer = self.improve(view, factor, count, key=key)
+            case Measure(_, posterior, factor, parts, samples, key):
+                answer = self.report(posterior, factor, parts, samples=samples, key=key)
             case DescribeOwn(_, posterior):
                 laws = own_laws(self.model, posterior, self.records)
-                return OwnParameters(self.name, np.asarray(laws.mean), np.asarray(laws.scale))
-        raise TypeError(f"no question: {question!r}")
+                answer = OwnParameters(self.name, np.asarray(laws.mean), np.asarray(laws.scale))
+            case _:
+                raise TypeError(f"no question: {question!r}")
+        return dataclasses.replace(answer, epoch=question.epoch, step=question.step)
 
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: jax.Array
@@ -87,7 +125,7 @@ class Site:
         if isinstance(self.update, TrainedApart):
             trained = self.update.trained(self.model, view, self.records, key=key)
             return Improvement(self.name, _canonical(factor + (trained - view) * self.share))
-        records = self.records.padded() if self.padding else self.records
+        records = self.records.padded() if self.agreement.padding else self.records
         taken = np.asarray(count)  # an array: compiled once
         update = self.update
         while True:
@@ -105,47 +143,68 @@ class Site:
         residual, error = float(info.residual), float(info.quadrature_error)
         return Improvement(self.name, _canonical(new), int(info.halvings), residual, error)
 
-    def gradient(
+    def report(
+        self,
+        posterior: ExponentialFamily,
+        factor: ExponentialFamily,
+        parts: Sequence[Part] = ("gradient",),
+        *,
+        samples: int = 64,
+        key: jax.Array,
+    ) -> Report:
+        """How the site stands to a posterior that its ``factor`` is part of; see :class:`Report`.
+
+        Raises:
+            StructureError, ParameterError: as ``improve`` does.
+        """
+        known: dict[str, Any] = {}
+        if "gradient" in parts:
+            known |= self._gradient(posterior, factor, samples, key)
+        if "improved" in parts:
+            known["improved"] = self.improve(posterior, factor, key=key).factor
+        if {"slope", "curvature"} & set(parts):
+            known |= self._curvature(posterior, "curvature" in parts)
+        return Report(self.name, **known)
+
+    def _gradient(
         self,
         posterior: ExponentialFamily,
         factor: ExponentialFamily,
         samples: int,
-        *,
         key: jax.Array,
-    ) -> Gradient:
-        """``∇_μ E_q[log likelihood]/α - η``: what the site would still change at a posterior."""
-        if self.update.conjugate:
-            return self._gradient(exact_factor(self.update, self.model, self.records) - factor, 0.0)
-        if self.update.trains:  # which takes too long to do it several times
-            return self._gradient(self.improve(posterior, factor, key=key).factor - factor, 0.0)
-        with jax.enable_x64(True):
-            keys = jax.random.split(key, samples if self.update.noisy else 1)
-            update, records = self.update.traced(), self.records.padded()
-            return self._gradient(*_gradient(update, self.model, posterior, factor, records, keys))
-
-    def _gradient(self, direction: Any, variance: Any) -> Gradient:
+    ) -> dict[str, Any]:
+        update, variance = self.update, 0.0
+        if update.conjugate:
+            direction = exact_factor(update, self.model, self.records) - factor
+        elif update.trains:  # which takes too long to do it several times
+            direction = self.improve(posterior, factor, key=key).factor - factor
+        else:
+            with jax.enable_x64(True):
+                keys = jax.random.split(key, samples if update.noisy else 1)
+                records, update = self.records.padded(), update.traced()
+                direction, variance = _gradient(
+                    update, self.model, posterior, factor, records, keys
+                )
         direction = at_rest(direction)
         finite = np.isfinite(direction.natural_parameters).all() and np.isfinite(variance)
-        return Gradient(self.name, direction if finite else None, float(variance))
+        return {"direction": direction if finite else None, "variance": float(variance)}
 
-    def curvature(self, posterior: ExponentialFamily, curvature: bool) -> Curvature:
-        """How the expected log likelihood bends in the mean, by as many nodes as it takes."""
-        update = self.update
-        while True:
+    def _curvature(self, posterior: ExponentialFamily, curvature: bool) -> dict[str, Any]:
+        """By as many nodes as it takes."""
+        update: LocalUpdate | None = self.update
+        while update is not None:
             with jax.enable_x64(True):
                 records = self.records.padded()
-                found, error = _curvature(
+                result, error = _curvature(
                     update.traced(), self.model, posterior, records, curvature
                 )
-            finer = update.finer()
-            if finer is None or float(error) <= ERROR:
-                break
-            update = finer
-        (value, slope, bend), factor = map(np.asarray, found[:3]), at_rest(found[3])
-        parts = [value, factor.natural_parameters, slope, bend]
+            update = None if float(error) <= ERROR else update.finer()
+        (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
+        parts = [value, fixed.natural_parameters, slope, bend]
         if not all(np.isfinite(part).all() for part in parts):
-            return Curvature(self.name)
-        return Curvature(self.name, float(value), factor, slope, bend if curvature else None)
+            return {}
+        known = {"value": float(value), "fixed_point": fixed, "slope": slope}
+        return known | ({"curvature": bend} if curvature else {})
 
 
 def not_finite() -> ParameterError:
@@ -158,7 +217,19 @@ def not_finite() -> ParameterError:
     )
 
 
-def _canonical(factor: Any) -> Any:
+def failure_of(error: Exception, site: str) -> SiteError:
+    """The error of a site that could not do its part."""
+    place = f"the update of site {site!r}"
+    if isinstance(error, PosterityError):
+        return SiteError(found=f"{error.found} in {place}", expected=error.expected, fix=error.fix)
+    return SiteError(
+        found=f"{type(error).__name__}: {error} in {place}",
+        expected="an update that finishes",
+        fix="Mend the site, then go on from the last state; the site's factor was not changed.",
+    )
+
+
+def _canonical(factor: ExponentialFamily) -> ExponentialFamily:
     """At rest, and matrices symmetric to the last bit: as it will come back from a file."""
     return _symmetric(at_rest(factor))
 
@@ -173,6 +244,54 @@ def _symmetric(part: Any) -> Any:
     matrix = lambda name: name in kinds and kinds[name].axes == 2
     parts = [symmetric(c) if matrix(n) else _symmetric(c) for n, c in children]
     return part.of_children(parts, part.kept())
+
+
+# --- whether data fit -----------------------------------------------------------------------------
+
+
+def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
+    """Raise a StructureError if the shapes of a site's data do not fit the prior's.
+
+    What else is wrong with a model is told at the visit of the site where it shows.
+    """
+    model, update, prior = agreed.model, agreed.update, agreed.prior
+    if update.trains:  # which checks data as it trains
+        return
+    checked, own = set(), isinstance(model, FunctionModel)
+    # What JAX raises where shapes differ; a user's function raises what it likes.
+    shapes = TypeError if own else (TypeError, ValueError)
+    for site, records in sites.items():
+        leaves = jax.tree.leaves(records.data)
+        kind = tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
+        if records.size == 0 or kind in checked:
+            continue
+        checked.add(kind)
+        try:
+            with jax.enable_x64(True):
+                gradient = eqx.filter_eval_shape(_estimate, update, model, prior, records)
+        except StructureError as error:
+            raise error.at(f"the model at site {site!r}") from error
+        except Exception as error:
+            if isinstance(error, shapes) and not isinstance(error, jax.errors.JAXTypeError):
+                raise _misfit(site, leaves, prior, str(error).splitlines()[0]) from error
+        else:
+            if structure(gradient) != structure(prior):
+                raise _misfit(site, leaves, prior, f"the model finds {gradient!r}")
+
+
+def _misfit(site: str, leaves: list[Any], prior: ExponentialFamily, why: str) -> StructureError:
+    return StructureError(
+        found=f"records of shapes {[np.shape(leaf) for leaf in leaves]} at site {site!r}, which do "
+        f"not go together with {prior!r} ({why})",
+        expected="data, model and prior of matching dimensions",
+        fix="Compare the number of columns with the dimension of the prior.",
+    )
+
+
+def _estimate(update: LocalUpdate, model: Model, q: ExponentialFamily, records: Records) -> Any:
+    estimator = update.estimator
+    assert estimator is not None, "resolve fills it in"
+    return estimator(model, q, records, key=jax.random.key(0))
 
 
 # --- programs ------------------------------------------------------------------------------------
@@ -202,7 +321,7 @@ def _gradient(
     # One draw after another: side by side, those of a network do not fit into memory.
     records, count = records.widened(), keys.shape[0]
 
-    def add(carry: Any, key: Any) -> tuple[Any, None]:
+    def add(carry: Any, key: jax.Array) -> tuple[Any, None]:
         total, squares = carry
         drawn = update.direction(model, q, factor, records, key=key)
         return (total + drawn, squares + q.squared_length(drawn)), None
@@ -219,7 +338,7 @@ def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -
     """Value, slope, curvature and factor, and the error of too few nodes in nats."""
     records = records.widened()
 
-    def at(mean: Any, otherwise: Any = False) -> tuple[Any, Any]:
+    def at(mean: jax.Array, otherwise: Any = False) -> tuple[Any, Any]:
         here = type(q)._of(precision_mean=q.precision * mean, precision=q.precision)
         expected = update.estimator.evaluate(model, here, records, otherwise=otherwise)
         factor = expected.gradient / update.temperature
@@ -231,7 +350,7 @@ def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -
     error = q.squared_length(at(mean, True)[1][1] - factor) / 4
     unit = jnp.eye(len(mean) if curvature else 0, len(mean), dtype=mean.dtype)
 
-    def along(one: Any) -> Any:
+    def along(one: jax.Array) -> Any:
         if not isinstance(update.estimator, Cubature):
             return jax.jvp(lambda mean: at(mean)[0], (mean,), (one,))[1]
         # A likelihood with kinks bends between the nodes, where its derivatives do not see it.

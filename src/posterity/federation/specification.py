@@ -144,7 +144,7 @@ def _perceptron(
     **options: Any,
 ) -> models.NeuralNetwork:
     """A perceptron with tanh units, for the inputs of the first site that has any."""
-    x = next((found[0] for found in data.values() if isinstance(found, tuple)), np.zeros((0, 1)))
+    x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
     if x.ndim != 2:
         raise StructureError(
             found=f"inputs x of shape {x.shape}",
@@ -160,10 +160,10 @@ def _function(folder: Path, *, function: str) -> models.FunctionModel:
     module, _, attribute = function.partition(":")
     sys.path.insert(0, str(folder.resolve()))
     try:
-        found = getattr(importlib.import_module(module), attribute)
-        if not callable(found):
-            raise TypeError(f"a {type(found).__name__}")
-        return models.FunctionModel(found)
+        density = getattr(importlib.import_module(module), attribute)
+        if not callable(density):
+            raise TypeError(f"a {type(density).__name__}")
+        return models.FunctionModel(density)
     except (Exception, SystemExit) as error:  # whatever the module does while it is imported
         raise UsageError(
             found=f"function {function!r} that cannot be imported ({error!r})",

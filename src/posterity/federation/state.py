@@ -13,6 +13,7 @@ from posterity.entries import Entry
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily
 from posterity.families.names import names_of, with_names
+from posterity.federation.messages import FIRST, Epoch
 from posterity.ledger import Ledger
 
 Map = Mapping[str, Entry]
@@ -30,6 +31,8 @@ class State:
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Local steps that each site has taken."""
     step: int = 0
+    epoch: Epoch = FIRST
+    """Raised by whatever changes it other than the schedule: questions asked before are void."""
     schedule: Any = None
     """What the schedule needs to go on: JSON data, and members of the family."""
     known: Mapping[str, Mapping[str, Map]] = dataclasses.field(default_factory=dict)
@@ -79,19 +82,19 @@ class State:
         Raises:
             LedgerError: if a site is forgotten already, or named twice.
         """
-        entries, gone = dict(self.entries), []
+        entries, leaving = dict(self.entries), []
         for site in sites:
-            held = entries.get(site, Entry(0, 0, self.prior.zero()))
-            if held.factor is None:
+            entry = entries.get(site, Entry(0, 0, self.prior.zero()))
+            if entry.factor is None:
                 raise LedgerError(
                     found=f"site {site!r}, which is forgotten already",
                     expected="a site that contributes, named once",
                     fix="Nothing is left to take out.",
                 )
-            gone.append(held.factor)
-            entries[site] = Entry(held.epoch, held.sequence, None)
+            leaving.append(entry.factor)
+            entries[site] = entry._replace(factor=None, independent=False)
         left = tuple(site for site in self.leaving if site not in sites)
-        exact_sum = self.exact_sum.changed(take=gone)
+        exact_sum = self.exact_sum.changed(take=leaving)
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=left)
 
     def readmitted(self, site: str) -> "State":
@@ -116,6 +119,10 @@ class State:
             for site, entry in self.entries.items()
         }
         return dataclasses.replace(self.with_entries(entries), counts={})
+
+    def renewed(self) -> "State":
+        """In an epoch of its own: nobody waits for answers to earlier questions any more."""
+        return dataclasses.replace(self, epoch=(self.epoch[0] + 1, ""), pending=None)
 
     def _nothing(self, epoch: int, sequence: int) -> Entry:
         # Zero, which all sites' data leave as it is, was found without any.

@@ -15,13 +15,14 @@ import jax
 
 from posterity.errors import SiteError
 from posterity.families import ExponentialFamily
+from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.keys import site_key
-from posterity.federation.messages import Failure, Improve, MeasureGradient
-from posterity.federation.newton import applies, newton
+from posterity.federation.messages import Measure, Part, Report
+from posterity.federation.newton import applies, newton, newton_of
 from posterity.federation.schedules import Schedule
 from posterity.federation.state import State
-from posterity.federation.visit import Agreement, Visit, distance
+from posterity.federation.visit import Visit, distance
 from posterity.inference.step import fisher_length
 from posterity.ledger import Ledger
 from posterity.status import Status
@@ -94,10 +95,12 @@ def status_of(run: Position) -> Status:
     divergence), and where gradients are noisy an upper bound of what the next one would; the
     tolerance is that of the run, for each coordinate of the parameter where gradients are noisy.
     """
-    visits, allowed = _last_two(run), _allowed(run)
-    waiting = [s for s, held in visits.items() if not held]
-    stuck = [s for s, held in visits.items() if held and held[0].outcome in ("failed", "refused")]
-    error = sum(held[0].quadrature_error for held in visits.values() if held)
+    visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
+    waiting = [s for s, turns in visits.items() if not turns]
+    stuck = [
+        s for s, turns in visits.items() if turns and turns[0].outcome in ("failed", "refused")
+    ]
+    error = sum(turns[0].quadrature_error for turns in visits.values() if turns)
     left, growing = (math.inf, False) if waiting else _left(run, visits)
     reasons = (
         *_named("waiting for the visit at which to forget", list(run.state.leaving)),
@@ -114,10 +117,9 @@ def is_final(status: Status) -> bool:
     return status.state != "not converged" or status.left <= status.tolerance
 
 
-def _allowed(run: Position) -> float:
+def _allowed(agreed: Agreement, tolerance: float) -> float:
     """The tolerance; for each coordinate where noise is what keeps a posterior from settling."""
-    noisy = run.agreement.update.noisy
-    return run.tolerance * (run.state.prior.event_size if noisy else 1)
+    return tolerance * (agreed.prior.event_size if agreed.update.noisy else 1)
 
 
 def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool]:
@@ -143,14 +145,14 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     else:
         length = _to_come(now, before, len(visits))
     # A search that could get no further may have stopped before its end.
-    residuals = [held[0].residual or 0.0 for held in visits.values()]
+    residuals = [turns[0].residual or 0.0 for turns in visits.values()]
     stopped = sum(residual**2 for residual in residuals) * update.searches
     left = max(length**2, stopped) / 2
     # Turns may have changed little for other reasons: a token that had met nobody, a rate that
     # decays, a site that came first. So whoever is about to be believed is asked.
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
-    if left <= run.tolerance and applies(run.federation, run.state):
+    if left <= run.tolerance and applies(run.agreement):
         left = max(left, _known(run, lambda run: newton(run.federation, run.state).change))
     return left, growing
 
@@ -160,15 +162,58 @@ def next_round(run: Position) -> float:
     agreed, state = run.agreement, run.state
     if not agreed.update.searches:
         return certify(run).distance
-    old, new = [], []
-    for site in run.contributing:
-        key, factor = site_key(run.key, site), state.factor(site)
-        answer: Any = run.federation.ask(Improve(site, state.posterior, factor, 0, key))
-        if not isinstance(answer, Failure):
-            new.append(answer.factor)
-            old.append(factor)
+    reports = reports_of(run, ("improved",))
+    if any(report.improved is None for report in reports.values()):
+        return math.inf  # of a site that fails nobody knows what it would change
+    old = [state.factor(site) for site in reports]
+    new = [report.improved for report in reports.values()]
     after = state.exact_sum.changed(add=new, take=old).value
     return distance(state.posterior, after) if agreed.admits(after) else math.inf
+
+
+def reports_of(
+    run: Position, parts: tuple[Part, ...], *, samples: int = SAMPLES
+) -> dict[str, Report]:
+    """What each site that contributes reports of the run's posterior; nothing where it fails.
+
+    Raises:
+        SiteError: if a site fails, unless the run passes over such sites.
+    """
+    state, posterior, reports = run.state, run.posterior, {}
+    for site in run.contributing:
+        place = {"epoch": state.epoch, "step": state.step}
+        asked = (posterior, state.factor(site), parts, samples, site_key(run.key, site))
+        answer = run.federation.ask(Measure(site, *asked, **place))
+        reports[site] = answer if isinstance(answer, Report) else Report(site)
+    return reports
+
+
+def status_from(
+    agreed: Agreement,
+    posterior: ExponentialFamily,
+    reports: Mapping[str, Report],
+    tolerance: float = TOLERANCE,
+) -> Status:
+    """The status of a posterior of which nothing is known but its sites' reports. Pure.
+
+    Each report needs the gradient, and where the posterior is a diagonal Gaussian with a line
+    search the curvature (see :func:`parts_needed`). What is left is the upper end of what one round
+    would change, or of what the joint Newton step would, whichever is more.
+    """
+    certificate = Certificate.of(posterior, reports)
+    left = certificate.upper
+    if "curvature" in parts_needed(agreed):
+        left = max(left, newton_of(agreed.prior, posterior, [*reports.values()]).change)
+    unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
+    left = left if math.isfinite(left) else math.inf
+    return Status.of(
+        left, _allowed(agreed, tolerance), tuple(_named("no finite report of", unknown))
+    )
+
+
+def parts_needed(agreed: Agreement) -> tuple[Part, ...]:
+    """The parts of a report that a status needs."""
+    return ("gradient", "curvature") if applies(agreed) else ("gradient",)
 
 
 def _known(run: Position, measure: Callable[[Position], float]) -> float:
@@ -196,23 +241,23 @@ def _length(visits: Mapping[str, list[Visit]], turn: int) -> float | None:
     The sum of the distances that its visits moved it (triangle inequality); None if some site had
     no such turn.
     """
-    if any(len(held) <= turn for held in visits.values()):
+    if any(len(turns) <= turn for turns in visits.values()):
         return None
-    changes = (held[turn].change for held in visits.values())
+    changes = (turns[turn].change for turns in visits.values())
     # Who failed did not move it, and is among the reasons.
     return math.fsum(math.sqrt(2 * change) for change in changes if change is not None)
 
 
 def _last_two(run: Position) -> dict[str, list[Visit]]:
-    """The last turns of each site that contributes since one left, the latest first."""
+    """The last turns of each site that contributes since one left or began anew."""
     turns: dict[str, list[Visit]] = {site: [] for site in run.contributing}
     lacking = 2 * len(turns)
     for visit in reversed(run.trace):
-        if visit.outcome == "forgotten" or not lacking:
+        if visit.outcome in ("forgotten", "restarted") or not lacking:
             break
-        held = turns.get(visit.site, [])
-        if len(held) < 2 and visit.outcome != "relayed" and visit.site in turns:
-            held.append(visit)
+        own = turns.get(visit.site, [])
+        if len(own) < 2 and visit.outcome != "relayed" and visit.site in turns:
+            own.append(visit)
             lacking -= 1
     return turns
 
@@ -246,6 +291,24 @@ class Certificate:
         """What the distance hardly exceeds: two standard errors more."""
         return self.distance + 2 * self.error
 
+    @classmethod
+    def of(cls, posterior: ExponentialFamily, reports: Mapping[str, Report]) -> "Certificate":
+        """What the gradients in the sites' reports of this posterior come to. Pure."""
+        noise, residuals = 0.0, {}
+        total: Any = posterior.zero()
+        for site, report in reports.items():
+            if report.direction is None:
+                residuals[site] = noise = math.nan
+                continue
+            with jax.enable_x64(True):
+                residuals[site] = float(_fisher_length(posterior, report.direction))
+            total, noise = total + report.direction, noise + report.variance
+        with jax.enable_x64(True):
+            squared = float(_fisher_length(posterior, total)) ** 2 + 0.0 * noise
+        distance = max(squared - noise, 0.0) / 2
+        error = math.sqrt(4 * 2 * distance * noise + 2 * noise**2) / 2
+        return cls(residuals, distance if math.isfinite(squared) else math.nan, error)
+
 
 def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
     """Measure how far the run's posterior is from where its sites would leave it alone.
@@ -255,24 +318,9 @@ def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
     Raises:
         SiteError: if a site fails, unless the run passes over such sites.
     """
-    q, noise, residuals = run.posterior, 0.0, {}
-    total: Any = q.zero()
-    for site in run.contributing:
-        factor, key = run.state.factor(site), site_key(run.key, site)
-        answer: Any = run.federation.ask(MeasureGradient(site, q, factor, samples, key))
-        if isinstance(answer, Failure) or answer.direction is None:
-            residuals[site] = noise = math.nan
-            continue
-        with jax.enable_x64(True):
-            residuals[site] = float(_fisher_length(q, answer.direction))
-        total, noise = total + answer.direction, noise + answer.variance
-    with jax.enable_x64(True):
-        squared = float(_fisher_length(q, total)) ** 2 + 0.0 * noise
-    distance = max(squared - noise, 0.0) / 2
-    error = math.sqrt(4 * 2 * distance * noise + 2 * noise**2) / 2
-    return Certificate(residuals, distance if math.isfinite(squared) else math.nan, error)
+    return Certificate.of(run.posterior, reports_of(run, ("gradient",), samples=samples))
 
 
 @eqx.filter_jit
-def _fisher_length(q: Any, step: Any) -> jax.Array:
+def _fisher_length(q: ExponentialFamily, step: ExponentialFamily) -> jax.Array:
     return fisher_length(q, step)

@@ -1,14 +1,16 @@
 """Tables of sites whose columns have names: in the order of the prior's, or naming the prior's."""
 
+import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from posterity.artifact.provenance import unnamed
 from posterity.artifact.vocabulary import is_topics
-from posterity.errors import ParameterError, StructureError
+from posterity.errors import ParameterError, PosterityError, StructureError
+from posterity.families import Distribution
 from posterity.families.gaussian import AnyGaussian
 from posterity.families.names import joined, names_of, order, parts_of, unfit
 from posterity.families.normal_gamma import NormalGamma
@@ -17,11 +19,12 @@ from posterity.ledger import Ledger
 
 COLUMNS = AnyGaussian | NormalGamma | NormalWishart
 """Laws that have a coordinate for each column: of coefficients, or of components of a mixture."""
+Base = TypeVar("Base", bound=Distribution | Ledger)
 SPREAD = "log_spread"
 """The block of a :func:`~posterity.models.hierarchical` prior that has a coordinate for some."""
 
 
-def with_columns(prior: Any, names: Sequence[str]) -> Any:
+def with_columns(prior: Base, names: Sequence[str]) -> Base:
     """The prior, or ledger, with the names of data's columns on what has a coordinate for each.
 
     Those are Gaussians (of coefficients, or of the components of a mixture) and Normal-gammas and
@@ -32,33 +35,31 @@ def with_columns(prior: Any, names: Sequence[str]) -> Any:
     ('age',)
     """
     law = prior.prior if isinstance(prior, Ledger) else prior
-    found = {path: list(names) for path in by_column(law, len(names))}
-    given = names_of(law)
-    found = {path: own for path, own in found.items() if path not in given}
-    return prior.named(found) if found else prior
+    unnamed_parts = [path for path in by_column(law, len(names)) if path not in names_of(law)]
+    return prior.named({path: list(names) for path in unnamed_parts}) if unnamed_parts else prior
 
 
-def by_column(law: Any, size: int | None = None, path: str = "") -> list[str]:
+def by_column(law: Distribution, size: int | None = None, path: str = "") -> list[str]:
     """The parts of a law that have a coordinate for each of so many columns, or of any number."""
     if isinstance(law, COLUMNS) and law.network_layers is None and size in (None, law.own_size):
         return [path]
-    found: list[str] = []
+    paths: list[str] = []
     for name, part in parts_of(law).items():
         at = joined(path, name)
         if is_topics(law) and size in (None, part.own_size):
-            found.append(at)
+            paths.append(at)
         elif name != SPREAD:
-            found += by_column(part, size, at)
-    return found
+            paths += by_column(part, size, at)
+    return paths
 
 
-def columns_of(prior: Any) -> tuple[str, ...]:
+def columns_of(prior: Distribution | Ledger) -> tuple[str, ...]:
     """The names of the columns that a prior or ledger goes with; none if it has none."""
     law = prior.prior if isinstance(prior, Ledger) else prior
     return next((own for path in by_column(law) if (own := names_of(law).get(path))), ())
 
 
-def in_order(sites: Mapping[str, Any], prior: Any) -> tuple[dict[str, Any], Any]:
+def in_order(sites: Mapping[str, Any], prior: Base) -> tuple[dict[str, Any], Base]:
     """Sites' data as arrays, columns of data frames in the order of the prior's names.
 
     Where the prior has none it takes those of the first data frame. Arrays, which have no names,
@@ -71,25 +72,42 @@ def in_order(sites: Mapping[str, Any], prior: Any) -> tuple[dict[str, Any], Any]
     frames = {site: frame for site, data in sites.items() if (frame := _frame(data)) is not None}
     if not frames:
         return dict(sites), prior
-    first = next(iter(frames))
-    columns = {}
-    for site, frame in frames.items():
-        try:
-            columns[site] = _columns(frame)
-        except StructureError as error:
-            raise error.at(f"the data of site {site!r}") from error
-    prior = with_columns(prior, columns[first])
-    wanted = columns_of(prior) or columns[first]
-    given = {s: wanted if s in frames or d is None else () for s, d in sites.items()}
-    for line in unnamed(given, wanted):
+    columns = {site: _columns(frame, site) for site, frame in frames.items()}
+    first = next(iter(columns.values()))
+    prior = with_columns(prior, first)
+    wanted = columns_of(prior) or first
+    named = {s: wanted if s in frames or d is None else () for s, d in sites.items()}
+    for line in unnamed(named, wanted):
         warnings.warn(line, stacklevel=5)
-    found = dict(sites)
-    for site, frame in frames.items():
-        places = order(columns[site], wanted, f"site {site!r}", "the prior")
-        x = _numbers(frame, site)[:, places]
-        data = sites[site]
-        found[site] = type(data)((x, *data[1:])) if isinstance(data, tuple | list) else x
-    return found, prior
+    return {site: _ordered(data, wanted, site) for site, data in sites.items()}, prior
+
+
+def of_one_site(data: Any, prior: Distribution, site: str) -> Any:
+    """One site's data as arrays, the columns of a data frame in the order of the prior's names.
+
+    Where the prior has none they stay as they are. Errors as of :func:`in_order`.
+    """
+    frame = _frame(data)
+    return (
+        data if frame is None else _ordered(data, columns_of(prior) or _columns(frame, site), site)
+    )
+
+
+@contextlib.contextmanager
+def at_site(site: str) -> Iterator[None]:
+    """Errors that are raised within name the site whose data they are about."""
+    try:
+        yield
+    except PosterityError as error:
+        raise error.at(f"the data of site {site!r}") from error
+
+
+def _ordered(data: Any, wanted: Sequence[str], site: str) -> Any:
+    if (frame := _frame(data)) is None:
+        return data
+    places = order(_columns(frame, site), wanted, f"site {site!r}", "the prior")
+    x = _numbers(frame, site)[:, places]
+    return type(data)((x, *data[1:])) if isinstance(data, tuple | list) else x
 
 
 def _frame(data: Any) -> Any:
@@ -98,11 +116,11 @@ def _frame(data: Any) -> Any:
     return x if hasattr(x, "columns") and hasattr(x, "to_numpy") else None
 
 
-def _columns(frame: Any) -> tuple[str, ...]:
+def _columns(frame: Any, site: str) -> tuple[str, ...]:
     names = tuple(map(str, frame.columns))
     if why := unfit(names):
         raise StructureError(
-            found=f"columns of which {why}",
+            found=f"columns of which {why} in the data of site {site!r}",
             expected="a name for each column, no two the same",
             fix="Rename the columns.",
         )

@@ -3,39 +3,22 @@
 import dataclasses
 from typing import Literal
 
+import jax
+
 from posterity.arrays.tree import identical
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_finite, check_same_structure
 from posterity.entries import Entry
-from posterity.errors import ParameterError, PosterityError, SiteError
+from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
-from posterity.federation.messages import Failure, Improvement
+from posterity.federation.agreement import Agreement
+from posterity.federation.keys import site_key
+from posterity.federation.messages import Failure, Improve, Improvement
+from posterity.federation.site import failure_of
 from posterity.federation.state import State
 from posterity.inference.step import HALVINGS
-from posterity.inference.update import LocalUpdate
-from posterity.models import Model
 
-Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Agreement:
-    """What all of a federation know: the model, the local rule, and the names of the sites.
-
-    ``silent`` are sites without records, which take part but contribute nothing.
-    """
-
-    model: Model
-    update: LocalUpdate
-    sites: tuple[str, ...]
-    silent: frozenset[str] = frozenset()
-    on_error: Literal["raise", "pass"] = "raise"
-
-    def admits(self, posterior: ExponentialFamily) -> bool:
-        """Whether it is a distribution under which the model has expectations."""
-        # From the class: each time that a method is bound, Equinox makes a new module of it.
-        admits = type(self.model).admits
-        return bool(posterior.is_proper()) and bool(admits(self.model, posterior))
+Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten", "restarted"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +28,8 @@ class Visit:
     ``updated``: it has a new factor. ``relayed``: it has no data, was forgotten, or had answered
     that token before. ``refused``: every shortened step would have made the posterior improper,
     so nothing changed. ``failed``: it raised, or its update was not finite or its sum beyond
-    float64 (only with ``on_error="pass"``). ``forgotten``: its factor left.
+    float64 (only with ``on_error="pass"``). ``forgotten``: its factor left. ``restarted``: its
+    factor was set, to zero or that of a ledger, and it has to have its turn again.
     """
 
     step: int
@@ -82,6 +66,15 @@ def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Vis
     return None
 
 
+def question(
+    agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: jax.Array
+) -> Improve:
+    """What a site is asked where its turn comes in a state, ``key`` being that of the step."""
+    own_key = key if agreed.update.conjugate else site_key(key, site)
+    factor, count = state.factor(site), state.counts.get(site, 0)
+    return Improve(site, view, factor, count, own_key, epoch=state.epoch, step=state.step)
+
+
 def answered(
     agreed: Agreement, state: State, answer: Improvement | Failure, damping: float = 1.0
 ) -> tuple[State, Visit]:
@@ -104,8 +97,8 @@ def answered(
     after = committed or state
     moved = distance(state.posterior, after.posterior)
     outcome = "refused" if committed is None else "updated"
-    told = halvings + answer.halvings, answer.residual, moved, answer.quadrature_error
-    return after, Visit(state.step, site, outcome, *told)
+    measured = halvings + answer.halvings, answer.residual, moved, answer.quadrature_error
+    return after, Visit(state.step, site, outcome, *measured)
 
 
 def commit(
@@ -148,8 +141,8 @@ def _with_factor(
     independent: bool,
 ) -> State:
     """The state with another factor of the site, one version on, and the sum with that."""
-    held = state.entries.get(site, Entry(0, -1, factor))
-    entry = Entry(held.epoch, held.sequence + 1, factor, independent)
+    before = state.entries.get(site, Entry(0, -1, factor))
+    entry = Entry(before.epoch, before.sequence + 1, factor, independent)
     steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
     entries, counts = {**state.entries, site: entry}, {**state.counts, site: steps}
     return dataclasses.replace(state, exact_sum=exact_sum, entries=entries, counts=counts)
@@ -176,16 +169,4 @@ def improper_without(*sites: str) -> ParameterError:
         expected="factors of the sites that stay that, with the prior, are a distribution",
         fix="These were fitted together with the factors of the sites that leave. Use `forget` "
         "with restart=True, which trains them anew; nothing was changed.",
-    )
-
-
-def failure_of(error: Exception, site: str) -> SiteError:
-    """The error of a site that could not do its part."""
-    place = f"the update of site {site!r}"
-    if isinstance(error, PosterityError):
-        return SiteError(found=f"{error.found} in {place}", expected=error.expected, fix=error.fix)
-    return SiteError(
-        found=f"{type(error).__name__}: {error} in {place}",
-        expected="an update that finishes",
-        fix="Mend the site, then go on from the last state; the site's factor was not changed.",
     )

@@ -24,8 +24,7 @@ from posterity.fusion.divergences.names import Name
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.networks.fuse import fuse_networks
-from posterity.fusion.networks.intake import without_networks
-from posterity.fusion.networks.options import Options
+from posterity.fusion.networks.options import Options, without_networks
 from posterity.fusion.plan import Plan, read_planned
 from posterity.fusion.refusals import check_defined, check_has_plates
 from posterity.fusion.regions import kept_apart
@@ -101,7 +100,8 @@ def fuse(
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
         networks: how networks are fused, if sites are :class:`posterity.Network`.
         progress: called with a :class:`posterity.status.Progress` once each plate is matched, which
-            has the objective of its matching.
+            has the objective of its matching; of networks once each width is tried, with the
+            predictive KL as the objective.
 
     Returns:
         A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order
@@ -154,7 +154,6 @@ class _Networks(_Problem):
 
     def fused(self, progress: ProgressCallback | None) -> Fusion:
         """The fused network."""
-        del progress
         sites, plan, importance = self
         if plan.labels is not None:
             raise UsageError(
@@ -173,6 +172,7 @@ class _Networks(_Problem):
             absorb=plan.absorb,
             budget=plan.budget,
             options=plan.networks,
+            progress=progress,
         )
 
 

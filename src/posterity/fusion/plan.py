@@ -16,8 +16,7 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.divergences.names import divergence_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
-from posterity.fusion.networks.intake import is_network
-from posterity.fusion.networks.options import Options
+from posterity.fusion.networks.options import Options, is_network
 from posterity.fusion.paths import blocks
 from posterity.fusion.refusals import PRIOR, beyond_memory, check_together
 from posterity.fusion.rows import MemoryBudget

@@ -22,7 +22,7 @@ from posterity.families import ExponentialFamily, at_rest
 from posterity.families.names import Names
 from posterity.fusion.block_table import BlockTable, keys_of_sites
 from posterity.fusion.blocks import Block, side_by_side
-from posterity.fusion.networks.intake import has_units
+from posterity.fusion.networks.options import has_units
 from posterity.fusion.paths import blocks
 from posterity.fusion.refusals import (
     check_enough,

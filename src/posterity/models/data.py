@@ -116,3 +116,42 @@ def _arrays(data: Any, columns: tuple[Column, ...]) -> tuple[Any, ...]:
             fix="Leave out the labels, of which this model knows nothing.",
         )
     return (data,) * len(columns)
+
+
+# --- arrays by themselves, and their scale -----------------------------------------------------
+
+LARGE, SMALL = 10.0, 1e-2
+"""Root mean square of a column above which it is badly scaled; of the largest one, below which
+all are."""
+
+
+def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
+    """The value as an array; with ``records`` its first axis counts them, and there is one.
+
+    Raises:
+        StructureError: for what are no real numbers, or no records.
+        ParameterError: for NaN or infinity.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" or (records and (array.ndim < 2 or not array.size)):
+        raise StructureError(
+            found=f"{what} of shape {array.shape} and type {array.dtype}",
+            expected="real numbers" + ", an axis of records before those of one" * records,
+            fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
+        )
+    finite = np.isfinite(array)
+    if not finite.all():
+        at = np.argwhere(~finite)[0].tolist()
+        raise ParameterError(
+            found=f"NaN or infinity among {what}, first at {at}",
+            expected="finite numbers",
+            fix="Impute missing values as for training, or leave their records out.",
+        )
+    return array
+
+
+def off_scale(x: np.ndarray) -> tuple[int, float] | None:
+    """The largest column of ``x`` (n, d) and its root mean square, where that is far from one."""
+    size = np.sqrt(np.mean(np.square(x, dtype=np.float64), axis=0))
+    worst = int(size.argmax())
+    return None if SMALL <= size[worst] <= LARGE or not size[worst] else (worst, size[worst])

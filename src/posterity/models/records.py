@@ -44,6 +44,21 @@ class Records(Node):
             )
         return cls(data, np.full(lengths.pop(), float(weight)))
 
+    @classmethod
+    def of_model(cls, model: Any, data: Any) -> "Records":
+        """The records that a model takes, one at least.
+
+        Raises:
+            StructureError, ParameterError: for data that the model cannot take, or no records.
+        """
+        model.check(data)
+        records = cls.of(data)
+        if not records.size:
+            raise StructureError(
+                found="no records", expected="one at least", fix="Pass the data of the posterior."
+            )
+        return records
+
     @property
     def size(self) -> int:
         """Number of records."""

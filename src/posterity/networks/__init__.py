@@ -17,18 +17,13 @@ if TYPE_CHECKING:
     from posterity.networks.pytrees import from_pytree, to_pytree
     from posterity.networks.training import Trained, train
 
-_HOME = {
-    "GaussianPrior": "priors",
-    "Horseshoe": "priors",
-    "Prediction": "predictive",
-    "Trained": "training",
-    "describe": "predictive",
-    "from_pytree": "pytrees",
-    "predict": "predictive",
-    "to_pytree": "pytrees",
-    "train": "training",
+_MODULES = {
+    "priors": ("GaussianPrior", "Horseshoe"),
+    "predictive": ("Prediction", "describe", "predict"),
+    "pytrees": ("from_pytree", "to_pytree"),
+    "training": ("Trained", "train"),
 }
-"""The module of each public name that needs JAX, which is imported on first use (PEP 562)."""
+"""The public names of modules that need JAX, which are imported on first use (PEP 562)."""
 _MOVED = {
     "Options": "posterity.fusion.networks",
     "Progress": "posterity.status",
@@ -52,12 +47,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        where = f"; it is in {_MOVED[name]}" if name in _MOVED else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{where}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+    for module, names in _MODULES.items():
+        if name in names:
+            globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+            return globals()[name]
+    where = f"; it is in {_MOVED[name]}" if name in _MOVED else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{where}")
 
 
 def __dir__() -> list[str]:

@@ -1,20 +1,24 @@
 """The evidence lower bound of a mean-field network, and its parameters while they are trained."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jax.typing import ArrayLike
+from jaxtyping import Float, PyTree
 
 from posterity.arrays.typing import Real
-from posterity.families.layers import Layers
+from posterity.families.layers import Conv, Layer, Layers
 from posterity.families.network import Network
+from posterity.models.forward import after
 from posterity.models.likelihoods import log_likelihood
-from posterity.networks.noisy import outputs
-from posterity.networks.priors import Horseshoe
 
+TINY = 1e-20
+"""Added to variances before the root is taken: an input of zeros has one of zero."""
+Arrays = list[dict[str, Any]]
+"""The arrays of each layer, as :meth:`Layers.unravel` gives them."""
 Parameters = dict[str, Any]
 """``mean`` and ``log_deviation``, each a list of arrays by layer as ``Layers.unravel`` gives them;
 of a horseshoe beside these, of the logarithms of scales, ``scale`` and ``layer_scale``."""
@@ -26,11 +30,6 @@ class Scales(NamedTuple):
     scale: float
     slab: float
     layer_scale: float | None
-
-    @classmethod
-    def of(cls, prior: Horseshoe) -> Self:
-        """Those of this prior."""
-        return cls(prior.scale, prior.slab, prior.layer_scale)
 
 
 class Bound(eqx.Module):
@@ -47,18 +46,25 @@ class Bound(eqx.Module):
     scales: Scales | None
 
     def __call__(
-        self, own: Parameters, prior: Any, x: Any, y: Any, count: Any, *, key: Any
+        self,
+        own: Parameters,
+        prior: PyTree,
+        x: Any,
+        y: Any,
+        count: Any,
+        *,
+        key: Any,
     ) -> Float[Real, ""]:
         """From a minibatch, in nats a record; ``prior`` is mean and log deviation by layer."""
         mean = own["mean"]
         deviation = jax.tree.map(jnp.exp, own["log_deviation"])
         keys = jax.random.split(key, 2)
         scales = None if self.scales is None else self._scales(own, len(x), keys[0])
-        out = outputs(self.layers, mean, deviation, scales, x, key=keys[1])
+        out = noisy_outputs(self.layers, mean, deviation, scales, x, key=keys[1])
         fit = log_likelihood(out, y, self.likelihood, self.noise_variance).mean()
         return fit - self.temperature * self.divergence(own, prior) / count
 
-    def divergence(self, own: Parameters, prior: Any) -> Float[Real, ""]:
+    def divergence(self, own: Parameters, prior: PyTree) -> Float[Real, ""]:
         """``KL(q | prior)`` in nats, in closed form; of scales by quadrature."""
         parts = jax.tree.map(_kl, own["mean"], own["log_deviation"], *prior)
         total = sum(jax.tree.leaves(parts))
@@ -69,7 +75,7 @@ class Bound(eqx.Module):
                 total += sum(scale_kl(s, known) for s in own["layer_scale"])
         return total
 
-    def _scales(self, own: Parameters, records: int, key: Any) -> list[Any]:
+    def _scales(self, own: Parameters, records: int, key: jax.Array) -> list[Any]:
         """Scales of the hidden units, drawn for each record."""
         assert self.scales is not None
         drawn = []
@@ -88,12 +94,12 @@ def regularised(log_scale: Any, slab: Any) -> Any:
     return slab * jnp.exp(-0.5 * jnp.logaddexp(0.0, 2 * (jnp.log(slab) - log_scale)))
 
 
-def _draw(law: Any, shape: tuple[int, ...], key: Any) -> Any:
+def _draw(law: PyTree, shape: tuple[int, ...], key: jax.Array) -> Any:
     noise = jax.random.normal(key, shape, law["mean"].dtype)
     return law["mean"] + jnp.exp(law["log_deviation"]) * noise
 
 
-def _kl(mean: Any, log_deviation: Any, at: Any, log_prior: Any) -> Any:
+def _kl(mean: PyTree, log_deviation: Any, at: PyTree, log_prior: Any) -> Any:
     """Between Gaussians, summed; centred."""
     spread = jnp.exp(2 * (log_deviation - log_prior))
     distance = ((mean - at) * jnp.exp(-log_prior)) ** 2
@@ -104,7 +110,7 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
-def scale_kl(law: Any, scale: Any) -> Any:
+def scale_kl(law: PyTree, scale: PyTree) -> Any:
     """``KL`` of log-normal scales to a half-Cauchy, summed, in nats; over 20 nodes.
 
     Of the logarithm ``s`` the half-Cauchy has the density ``2/π e^u / (1 + e^(2u))``, with ``u``
@@ -118,10 +124,69 @@ def scale_kl(law: Any, scale: Any) -> Any:
     return (-entropy - expected).sum()
 
 
+# --- weights that are drawn, with little variance from draw to draw -------------------------------
+
+
+def noisy_outputs(
+    layers: Layers,
+    mean: Arrays,
+    deviation: Arrays,
+    scales: list[Any] | None,
+    x: Float[Real, "n ..."],
+    *,
+    key: jax.Array,
+) -> Float[Real, "n k"]:
+    """Outputs under weights drawn for each record; ``mean`` and ``deviation`` by layer.
+
+    Dense layers draw what comes out of the weights rather than these, which is the same for each
+    record alone (kingma2015). A convolution shows its weights at many positions at once, where
+    that would be another law: its weights are drawn once, with signs of each record's own
+    (wen2018). ``scales`` are factors (n, units) of the hidden layers' preactivations, or None.
+    """
+    flow = x.reshape(len(x), *layers.image)
+    for index, layer in enumerate(layers.layers):
+        own = (mean[index], deviation[index], flow, jax.random.fold_in(key, index))
+        out = _flipped(layer, *own) if isinstance(layer, Conv) else _drawn(layer, *own)
+        scale = scales[index] if scales is not None and index < len(scales) else None
+        if scale is not None:
+            out = out * scale.reshape(len(x), *[1] * (out.ndim - 2), -1)
+        flow = after(layer, out)
+    return flow
+
+
+def _drawn(
+    layer: Layer, mean: PyTree, deviation: PyTree, x: Float[Real, "n ..."], key: jax.Array
+) -> Float[Real, "n ..."]:
+    x = x.reshape(len(x), layer.inputs)
+    centre = x @ mean["kernel"]
+    spread = (x * x) @ deviation["kernel"] ** 2
+    if layer.bias:
+        centre, spread = centre + mean["bias"], spread + deviation["bias"] ** 2
+    return centre + jnp.sqrt(spread + TINY) * jax.random.normal(key, centre.shape, x.dtype)
+
+
+def _flipped(
+    layer: Conv, mean: PyTree, deviation: PyTree, x: Float[Real, "n ..."], key: jax.Array
+) -> Float[Real, "n ..."]:
+    keys = jax.random.split(key, 3)
+    seen = layer.patches(x)
+    flat = lambda kernel: kernel.reshape(-1, layer.outputs)
+    noise = flat(deviation["kernel"])
+    noise = noise * jax.random.normal(keys[0], noise.shape, x.dtype)
+    sign = lambda key, size: jax.random.rademacher(key, (len(x), 1, 1, size), x.dtype)
+    out = seen @ flat(mean["kernel"])
+    out += ((seen * sign(keys[1], seen.shape[-1])) @ noise) * sign(keys[2], layer.outputs)
+    if layer.bias:
+        shape = (len(x), 1, 1, layer.outputs)
+        noise = jax.random.normal(jax.random.fold_in(key, 3), shape, x.dtype)
+        out += mean["bias"] + deviation["bias"] * noise
+    return out
+
+
 # --- before and after ----------------------------------------------------------------------------
 
 
-def started(bound: Bound, start: Network | None, *, key: Any) -> Parameters:
+def started(bound: Bound, start: Network | None, *, key: jax.Array) -> Parameters:
     """Parameters to train from: those of ``start``, else means scattered and deviations small.
 
     Means of a layer have two over the inputs of a unit for a variance, which keeps activations
@@ -166,19 +231,18 @@ def _with_scales(prior: Scales, layers: Layers, own: Parameters, count: int) -> 
     return parameters
 
 
-def _law(mean: Any) -> dict[str, np.ndarray]:
+def _law(mean: PyTree) -> dict[str, np.ndarray]:
     mean = _single(mean)
     return {"mean": mean, "log_deviation": np.full_like(mean, np.log(0.1))}
 
 
-def _single(array: Any) -> np.ndarray:
+def _single(array: ArrayLike) -> np.ndarray:
     return np.asarray(array, np.float32)
 
 
 def as_posterior(bound: Bound, own: Parameters) -> Network:
     """The mean-field Gaussian of the weights; under a horseshoe that of the same two moments."""
-    wide = lambda tree: jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
-    own = wide(own)
+    own = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), own)
     means = own["mean"]
     variances = [{n: np.exp(2 * log) for n, log in layer.items()} for layer in own["log_deviation"]]
     if bound.scales is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError, UsageError
@@ -31,7 +31,7 @@ Time of a whole Langevin step on batches of 20, over that with the chains first,
 
 
 def pays(layers: Layers, chains: int = 256) -> bool:
-    """Whether :func:`outputs` is faster than a batched product with the chains first.
+    """Tell whether :func:`outputs` is faster than a batched product with the chains first.
 
     Convolutions are not served; layers of one output are faster as products of a matrix and a
     vector.
@@ -45,9 +45,9 @@ def pays(layers: Layers, chains: int = 256) -> bool:
 
 
 def outputs(
-    layers: Layers, arrays: Any, x: Float[Real, "n d"] | Float[Real, "n d c"]
+    layers: Layers, arrays: PyTree, x: Float[Real, "n d"] | Float[Real, "n d c"]
 ) -> Float[Real, "n k c"]:
-    """What the last layer gives, for each of ``c`` chains.
+    """The outputs of the last layer, for each of ``c`` chains.
 
     Gradients are by reverse mode (:func:`jax.grad`, :func:`jax.vjp`, and these of each other).
 
@@ -96,43 +96,32 @@ def outputs(
 
 @jax.custom_vjp
 def _product(kernel: Any, x: Any) -> Any:
-    """Of ``x`` (n, i) or (n, i, c) and a kernel (i, o, c): (n, o, c)."""
+    """The product (n, o, c) of ``x`` (n, i) or (n, i, c) and a kernel (i, o, c)."""
     inputs = kernel.shape[0]
     if inputs > TERMS:
         return jnp.einsum("ni,ioc->noc" if x.ndim == 2 else "nic,ioc->noc", x, kernel)
     x = x[..., None] if x.ndim == 2 else x
-    return _total([x[:, i, None] * kernel[i] for i in range(inputs)])
+    return functools.reduce(jnp.add, [x[:, i, None] * kernel[i] for i in range(inputs)])
 
 
-def _forward(kernel: Any, x: Any) -> tuple[Any, Any]:
-    return _product(kernel, x), (kernel, x)
+def _backward(kept: tuple[Any, Any], slope: Any) -> tuple[Any, Any]:
+    """The gradients by the kernel, a sum over records, and by the inputs, one over units.
 
-
-def _backward(kept: Any, slope: Any) -> tuple[Any, Any]:
+    The latter is over chains, too, where these share the inputs.
+    """
     kernel, x = kept
-    return _by_kernel(x, slope), _by_input(kernel, x, slope)
-
-
-_product.defvjp(_forward, _backward)
-
-
-def _by_kernel(x: Any, slope: Any) -> Any:
-    """The sum over records."""
-    if len(x) > TERMS:
-        return jnp.einsum("ni,noc->ioc" if x.ndim == 2 else "nic,noc->ioc", x, slope)
-    x = x[..., None] if x.ndim == 2 else x
-    return _total([x[n, :, None] * slope[n] for n in range(len(x))])
-
-
-def _by_input(kernel: Any, x: Any, slope: Any) -> Any:
-    """The sum over units; that of shared inputs is over chains, too."""
     if x.ndim == 2:
-        return jnp.einsum("noc,ioc->ni", slope, kernel)
-    units = kernel.shape[1]
-    if units > TERMS:
-        return jnp.einsum("noc,ioc->nic", slope, kernel)
-    return _total([slope[:, None, o] * kernel[:, o] for o in range(units)])
+        by_input = jnp.einsum("noc,ioc->ni", slope, kernel)
+    elif kernel.shape[1] > TERMS:
+        by_input = jnp.einsum("noc,ioc->nic", slope, kernel)
+    else:
+        terms = [slope[:, None, o] * kernel[:, o] for o in range(kernel.shape[1])]
+        by_input = functools.reduce(jnp.add, terms)
+    if len(x) > TERMS:
+        return jnp.einsum("ni,noc->ioc" if x.ndim == 2 else "nic,noc->ioc", x, slope), by_input
+    x = x[..., None] if x.ndim == 2 else x
+    terms = [x[n, :, None] * slope[n] for n in range(len(x))]
+    return functools.reduce(jnp.add, terms), by_input
 
 
-def _total(terms: list[Any]) -> Any:
-    return functools.reduce(jnp.add, terms)
+_product.defvjp(lambda kernel, x: (_product(kernel, x), (kernel, x)), _backward)

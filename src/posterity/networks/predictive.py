@@ -17,6 +17,7 @@ are apart. :func:`describe` and :func:`predict` do it for the posterior of a net
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 from typing import Any, Self
 
 import jax
@@ -31,6 +32,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.layers import Layers
 from posterity.families.network import Network
+from posterity.models.data import real_numbers
 from posterity.models.forward import outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 
@@ -112,7 +114,7 @@ class Prediction:
                 found=f"labels of shape {y.shape} for predictions of shape {self.mean.shape}",
                 expected="one label an input, of a categorical or a Bernoulli likelihood",
                 fix="Predict with the likelihood that the network was trained with; for values, "
-                "give the prediction its noise: dataclasses.replace(found, noise_variance=...).",
+                "give it the noise: dataclasses.replace(prediction, noise_variance=...).",
             )
         classes = self.log_chances.shape[1]
         if not np.isin(y, np.arange(classes)).all():
@@ -229,6 +231,17 @@ def merge(
     return merged
 
 
+def merged(parts: Iterable[tuple[Expectations, int]]) -> Expectations:
+    """The expectations over all draws, in float64, from parts of so many draws each."""
+    total: Expectations = {}
+    count = 0
+    for part, size in parts:
+        part = {name: np.asarray(value, np.float64) for name, value in part.items()}
+        total = merge(total, part, (count, size)) if count else part
+        count += size
+    return total
+
+
 def divergence(first: Expectations, second: Expectations) -> Float[Real, " n"]:
     """``KL`` from the first predictive to the second at each input, in nats.
 
@@ -336,64 +349,41 @@ def describe(
     samples: int = SAMPLES,
     likelihood: str = "categorical",
 ) -> Prediction:
-    """As :func:`predict`, with what is uncertain of it; arguments and errors as there."""
+    """The prediction and its uncertainty; arguments and errors as of :func:`predict`."""
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.check(samples=samples)
-    x = _inputs(network, x)
-    check_outputs(network.layers, likelihood)
-    key = jax.random.key(0) if key is None else key
-    with jax.enable_x64(False):  # in single precision, whatever the caller computes in
-        weights = _weights(network, samples, key)
-        rows = max(NUMBERS // max(map(math.prod, network.layers.images)), 1)
-        together = max(min(len(weights), rows // min(max(len(x), 1), ROWS)), 1)
-        groups = np.array_split(weights, -(-len(weights) // together))
-        parts = [
-            _averaged(network.layers, likelihood, groups, x[at : at + ROWS])
-            for at in range(0, max(len(x), 1), ROWS)
-        ]
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return Prediction.of(whole, likelihood)
-
-
-def _averaged(layers: Layers, likelihood: str, groups: list[np.ndarray], x: Any) -> Expectations:
-    """Expectations over all draws of the weights, in float64, from groups of them."""
-    total: Expectations = {}
-    count = 0
-    for group in groups:
-        part = _expectations(layers, likelihood, group, x)
-        part = {name: np.asarray(value, np.float64) for name, value in part.items()}
-        total = merge(total, part, (count, len(group))) if count else part
-        count += len(group)
-    return total
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _expectations(layers: Layers, likelihood: str, weights: Any, x: Any) -> Expectations:
-    return expectations_of(likelihood, jax.vmap(lambda z: outputs(layers, z, x))(weights))
-
-
-def _weights(network: Network, samples: int, key: Any) -> np.ndarray:
-    mean = np.asarray(network.mean, np.float32)
-    if not samples:
-        return mean[None]
-    noise = np.asarray(jax.random.normal(key, (samples, mean.size), jnp.float32))
-    return mean + np.sqrt(np.asarray(network.variance, np.float32)) * noise
-
-
-def _inputs(network: Network, x: Any) -> np.ndarray:
-    x = np.asarray(x)
+    x = real_numbers(x, "the inputs", records=False)
     fits = isinstance(network, Network) and network.batch_shape == () and x.ndim > 0
-    if not fits or int(np.prod(x.shape[1:])) != network.layers.inputs or x.dtype.kind not in "biuf":
+    if not fits or math.prod(x.shape[1:]) != network.layers.inputs:
         raise StructureError(
             found=f"inputs of shape {x.shape} for {network!r}",
             expected="one network, and an axis of inputs before those of one input",
             fix="Pass x[None] for a single input, network[0] for one of several networks, and "
             "`.posterior` of a ledger or a fusion.",
         )
-    if not np.isfinite(x).all():
-        raise ParameterError(
-            found="NaN or infinity among the inputs",
-            expected="finite numbers",
-            fix="Impute missing values as for training.",
-        )
-    return np.asarray(x, np.float32).reshape(len(x), network.layers.inputs)
+    x = np.asarray(x, np.float32).reshape(len(x), network.layers.inputs)
+    check_outputs(network.layers, likelihood)
+    key = jax.random.key(0) if key is None else key
+    with jax.enable_x64(False):  # in single precision, whatever the caller computes in
+        weights = np.asarray(network.mean, np.float32)[None]
+        if samples:
+            noise = jax.random.normal(key, (samples, weights.size), jnp.float32)
+            deviation = np.sqrt(np.asarray(network.variance, np.float32))
+            weights = weights + deviation * np.asarray(noise)
+        rows = max(NUMBERS // max(map(math.prod, network.layers.images)), 1)
+        together = max(min(len(weights), rows // min(max(len(x), 1), ROWS)), 1)
+        groups = np.array_split(weights, -(-len(weights) // together))
+        parts = [
+            merged(
+                (_expectations(network.layers, likelihood, own, x[at : at + ROWS]), len(own))
+                for own in groups
+            )
+            for at in range(0, max(len(x), 1), ROWS)
+        ]
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Prediction.of(whole, likelihood)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _expectations(layers: Layers, likelihood: str, weights: Any, x: Any) -> Expectations:
+    return expectations_of(likelihood, jax.vmap(lambda z: outputs(layers, z, x))(weights))

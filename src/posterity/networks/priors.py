@@ -31,7 +31,7 @@ class GaussianPrior:
             POSITIVE.check(variance=value)
 
     def variances(self, layers: Layers) -> np.ndarray:
-        """One a layer."""
+        """The variance of each layer's weights."""
         if self.variance is None:
             return np.array([np.prod(layer.kernel[:-1]) ** -0.5 for layer in layers.layers])
         if np.size(self.variance) not in (1, len(layers)):

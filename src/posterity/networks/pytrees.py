@@ -6,41 +6,45 @@ with channels last; equinox and PyTorch name ``weight`` what is shaped ``(output
 another order.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
-from posterity.errors import StructureError
+from posterity.arguments import one_of
+from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Conv, Dense, Layers
 from posterity.families.network import Network
 from posterity.models.forward import outputs
-from posterity.networks.trees import (
-    LAYOUT,
-    Tree,
-    described,
-    is_array,
-    leaves_of,
-    ordered,
-    parts_of,
-    to_ours,
-)
 
-RECORDS = 16
-TOLERANCE = 1e-3
+RECORDS, TOLERANCE = 16, 1e-3
+LAYOUTS = {"kernel": "last", "weight": "first"}
+"""By the name of what is multiplied: where channels stand."""
+KERNELS = {"kernel", "weight", "w", "W", "0"}
+BIASES = {"bias", "b", "1"}
+WRAPPERS = {"value", "raw_value"}
+"""What flax's nnx puts around arrays."""
+LAYOUT = one_of("last", "first").or_none()
+OURS, THEIRS = (2, 3, 1, 0), (3, 2, 0, 1)
+"""Axes of a convolution's kernel from "first" to "last", and back."""
+MANY = 6
+"""Layers up to which every order is tried."""
 
 
 def from_pytree(
-    mean: Any,
-    variance: Any,
+    mean: PyTree,
+    variance: PyTree | float,
     *,
     layers: Layers | None = None,
     activation: str | None = None,
     layout: str | None = None,
     order: Sequence[str] | None = None,
-    apply: Callable[[Any, Any], Any] | None = None,
+    apply: Callable[[PyTree, np.ndarray], Any] | None = None,
 ) -> Network:
     """A posterior from trees of means and of variances, as flax, equinox or a user's own have them.
 
@@ -66,12 +70,12 @@ def from_pytree(
     >>> from_pytree(tree, 0.01, activation="relu")
     Network(4-3 relu-2)
     """
-    known = described(mean, layers, activation, layout, order)
+    known = _described(mean, layers, activation, layout, order)
     if isinstance(variance, Real):
         spread = float(variance)
-        full = lambda leaf: np.full(np.shape(leaf), spread) if is_array(leaf) else leaf
+        full = lambda leaf: np.full(np.shape(leaf), spread) if _is_array(leaf) else leaf
         variance = jax.tree.map(full, mean)
-    paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
+    paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in _leaves_of(tree)]
     if paths(mean) != paths(variance):
         raise StructureError(
             found="variances of another structure than the means",
@@ -87,7 +91,7 @@ def from_pytree(
 
 def to_pytree(
     network: Network,
-    like: Any,
+    like: PyTree,
     *,
     layout: str | None = None,
     order: Sequence[str] | None = None,
@@ -105,44 +109,250 @@ def to_pytree(
     >>> mean["kernel"].shape, float(variance["bias"][0])
     ((4, 2), 0.5)
     """
-    parts = parts_of(like)
-    layers = network.layers
-    LAYOUT.check(layout=layout)
-    chosen, layouts = ordered(parts, layers, layout, order, widths=False)
-    known, (leaves, structure) = Tree(chosen, layouts, layers), jax.tree.flatten(like)
+    ordered = _ordered(_parts_of(like), network.layers, layout, order, widths=False)
+    known, (leaves, structure) = Tree(*ordered, network.layers), jax.tree.flatten(like)
     trees = []
     for values in (network.mean, network.variance):
-        new = list(leaves)
-        for place, array in _placed(known, np.asarray(values)):
-            new[place] = array.astype(leaves[place].dtype)
+        ours = dict(_placed(known, np.asarray(values)))
+        new = [ours[i].astype(leaf.dtype) if i in ours else leaf for i, leaf in enumerate(leaves)]
         trees.append(jax.tree.unflatten(structure, new))
     return trees[0], trees[1]
+
+
+class Part(NamedTuple):
+    """The arrays of one layer: their places among the leaves, and where channels stand."""
+
+    path: str
+    kernel: int
+    bias: int | None
+    shape: tuple[int, ...]
+    layout: str | None
+
+    def sizes(self, layout: str) -> tuple[int, int]:
+        """Numbers of inputs and outputs."""
+        before, after = self.shape[-2:] if layout == "last" else self.shape[1::-1]
+        return before, after
+
+
+def _is_array(leaf: Any) -> bool:
+    """Tell arrays from activations and numbers that a module was made with."""
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
+def _leaves_of(tree: PyTree) -> list[tuple[tuple[str, ...], Any]]:
+    """Leaves by path, without what nnx puts around arrays."""
+    names = lambda key: [getattr(key, own) for own in ("key", "idx", "name") if hasattr(key, own)]
+    leaves = []
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        path = tuple(str([*names(key), key][0]) for key in keys)
+        leaves.append((path[:-1] if path and path[-1] in WRAPPERS else path, leaf))
+    return leaves
+
+
+def _parts_of(tree: PyTree) -> list[Part]:
+    """The layers of a tree: arrays that stand together."""
+    groups: dict[tuple[str, ...], dict[str, tuple[int, Any]]] = {}
+    for place, (path, leaf) in enumerate(_leaves_of(tree)):
+        if not _is_array(leaf):
+            continue
+        numeric = isinstance(leaf.dtype, np.dtype)  # tensors of PyTorch have types of their own
+        if not numeric or not np.issubdtype(leaf.dtype, np.floating) or not path:
+            raise _strange(path, leaf, "an array of floats of NumPy or JAX in a layer")
+        groups.setdefault(path[:-1], {})[path[-1]] = (place, leaf)
+    if not groups:
+        raise StructureError(
+            found="a tree without arrays", expected="weights", fix="Pass initialised parameters."
+        )
+    return [_part(path, group) for path, group in groups.items()]
+
+
+def _part(path: tuple[str, ...], group: dict[str, tuple[int, Any]]) -> Part:
+    kernels = [n for n, (_, leaf) in group.items() if n in KERNELS and np.ndim(leaf) in (2, 4)]
+    if len(kernels) != 1:
+        name = [*(n for n in group if n not in kernels), *kernels][0]
+        raise _strange((*path, name), group[name][1], "with one kernel of two or four axes beside")
+    place, kernel = group.pop(kernels[0])
+    bias, size, (first, *_, last) = None, None, np.shape(kernel)
+    for name, (at, leaf) in group.items():
+        if name not in BIASES or bias is not None or np.size(leaf) not in (first, last):
+            raise _strange((*path, name), leaf, "a bias of one number a unit of its layer")
+        bias, size = at, np.size(leaf)
+    layout = LAYOUTS.get(kernels[0])
+    if layout is None and bias is not None and first != last:  # which tells where outputs are
+        layout = "last" if size == last else "first"
+    return Part("/".join(path), place, bias, np.shape(kernel), layout)
+
+
+def _strange(path: tuple[str, ...], leaf: Any, expected: str) -> StructureError:
+    return StructureError(
+        found=f"leaf {'/'.join(path) or '(the whole tree)'!r}, "
+        f"an array of {leaf.dtype} of shape {tuple(leaf.shape)}",
+        expected=f"dense and convolutional layers alone: {expected}",
+        fix="Of a linen module pass the `params` alone, of tensors their .numpy(); normalisation, "
+        "embeddings and recurrence are no layers of a Network.",
+    )
+
+
+class Tree(NamedTuple):
+    """A tree whose parts are known, in the order of the layers."""
+
+    parts: tuple[Part, ...]
+    layouts: tuple[str, ...]
+    layers: Layers
+
+
+def _described(
+    tree: PyTree,
+    layers: Layers | None,
+    activation: str | None,
+    layout: str | None,
+    order: Sequence[str] | None,
+) -> Tree:
+    """The tree with these layers, or else with dense ones, inferred; errors as of from_pytree."""
+    parts = _parts_of(tree)
+    if layers is not None:
+        return Tree(*_ordered(parts, layers, layout, order), layers)
+    if windows := [part.path for part in parts if len(part.shape) == 4]:
+        raise UsageError(
+            found=f"convolutions at {windows}, of which arrays show neither stride nor pooling",
+            expected="the layers",
+            fix="Pass layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1)).",
+        )
+    if activation is None and len(parts) > 1:
+        raise UsageError(
+            found="hidden layers whose activation is not named",
+            expected="activation= or layers=: arrays do not show it",
+            fix="Pass activation='relu', or what it is.",
+        )
+    chosen, layouts = _ordered(parts, None, layout, order)
+    functions = [activation or "identity"] * (len(chosen) - 1) + ["identity"]
+    dense = (
+        Dense(*part.sizes(own), function, part.bias is not None)
+        for part, own, function in zip(chosen, layouts, functions, strict=True)
+    )
+    return Tree(chosen, layouts, Layers(tuple(dense)))
+
+
+def _ordered(
+    parts: list[Part],
+    layers: Layers | None,
+    layout: str | None,
+    order: Sequence[str] | None,
+    *,
+    widths: bool = True,
+) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+    """Parts from inputs to outputs, and where the channels of each stand."""
+    LAYOUT.check(layout=layout)
+    if layers is not None and len(parts) != len(layers):
+        raise StructureError(
+            found=f"{len(parts)} layers at {[part.path for part in parts]}",
+            expected=f"{len(layers)} layers, as described: {layers.summary}",
+            fix="Describe all layers, and no other.",
+        )
+    if order is not None:
+        if sorted(order) != sorted(part.path for part in parts):
+            raise UsageError(
+                found=f"order={list(order)}",
+                expected=f"each of {[part.path for part in parts]} once",
+                fix="Name layers from inputs to outputs.",
+            )
+        parts = sorted(parts, key=lambda part: list(order).index(part.path))
+    else:
+        parts = sorted(parts, key=lambda part: _natural(part.path))
+    many = order is not None or len(parts) > MANY  # of many layers the order of their names alone
+    orders = [tuple(parts)] if many else [*itertools.permutations(parts)]
+    layouts = [(chosen, _layouts(chosen, layout)) for chosen in orders]
+    fits = lambda like: [pair for pair in layouts if _follows(*pair, like)]
+    fitting = fits(layers) or ([] if widths else fits(None))
+    # Numbers in names say the order where they can; linen's count constructors, not calls.
+    fitting = [pair for pair in fitting if _kept(pair[0])] or fitting
+    if not fitting:
+        raise StructureError(
+            found=f"layers {[f'{part.path} {part.shape}' for part in orders[0]]}",
+            expected="each to take what the one before gives"
+            + (f", as described: {layers.summary}" if layers else ""),
+            fix="Networks with branches, as residual ones, are no Layers; else pass `order`.",
+        )
+    if len(fitting) > 1:
+        raise UsageError(
+            found=f"layers {[part.path for part in parts]}, which several orders fit",
+            expected="numbered names, or an order",
+            fix="Pass order=[...], their paths from inputs to outputs.",
+        )
+    return fitting[0]
+
+
+def _natural(path: str) -> list[Any]:
+    pieces = re.split(r"(\d+)", path)
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
+
+
+def _kept(chosen: Sequence[Part]) -> bool:
+    """Tell whether layers whose names differ in numbers alone stand in the order of these."""
+    stem = lambda part: re.sub(r"\d+", "", part.path)
+    return all(
+        _natural(a.path) < _natural(b.path)
+        for a, b in itertools.combinations(chosen, 2)
+        if stem(a) == stem(b)
+    )
+
+
+def _layouts(parts: Sequence[Part], layout: str | None) -> tuple[str, ...]:
+    layouts, known = [], {part.layout for part in parts} - {None}
+    common = known.pop() if len(known) == 1 else None
+    for part in parts:
+        own = layout or part.layout or common
+        if own is None:
+            raise UsageError(
+                found=f"a kernel of shape {part.shape} at {part.path!r}, of which it cannot be "
+                "told whether inputs or outputs come first",
+                expected="a layout",
+                fix="Pass layout='last' for (inputs, outputs), 'first' for (outputs, inputs).",
+            )
+        layouts.append(own)
+    return tuple(layouts)
+
+
+def _follows(parts: Sequence[Part], layouts: Sequence[str], layers: Layers | None) -> bool:
+    """Tell whether each takes what the one before gives, and is shaped as described."""
+    if layers is not None:
+        triples = zip(parts, layouts, layers.layers, strict=True)
+        return all(
+            _turned(np.empty(part.shape), own, OURS).shape == layer.kernel
+            and (part.bias is not None) == layer.bias
+            for part, own, layer in triples
+        )
+    sizes = [part.sizes(own) for part, own in zip(parts, layouts, strict=True)]
+    for last, part, before, after in zip(parts, parts[1:], sizes, sizes[1:], strict=False):
+        flattened = len(last.shape) > len(part.shape) and after[0] % before[1] == 0
+        if (after[0] != before[1] and not flattened) or len(last.shape) < len(part.shape):
+            return False
+    return True
+
+
+def _turned(kernel: np.ndarray, layout: str, axes: tuple[int, ...]) -> np.ndarray:
+    """A kernel from another layout to ours (window, inputs, outputs), or back."""
+    if layout == "last":
+        return kernel
+    return kernel.T if kernel.ndim == 2 else kernel.transpose(axes)
 
 
 # --- their arrays and ours -----------------------------------------------------------------------
 
 
-def _to_theirs(kernel: np.ndarray, layout: str) -> np.ndarray:
-    if layout == "last":
-        return kernel
-    return kernel.T if kernel.ndim == 2 else kernel.transpose(3, 2, 0, 1)
+def _flattened(known: Tree, index: int) -> tuple[int, ...]:
+    """The image whose flattening the layer takes, if channels are first there; else nothing."""
+    image, dense = known.layers.images[index], isinstance(known.layers[index], Dense)
+    return image if dense and len(image) == 3 and known.layouts[index] == "first" else ()
 
 
-def _flattened(layers: Layers, index: int) -> tuple[int, ...] | None:
-    """The image whose flattening the layer takes, if its order depends on where channels are."""
-    image = layers.images[index]
-    takes = isinstance(layers[index], Dense) and len(image) == 3
-    return image if takes else None
-
-
-def _arrays(known: Tree, tree: Any) -> list[dict[str, Any]]:
+def _arrays(known: Tree, tree: PyTree) -> list[dict[str, Any]]:
     """Ours from theirs."""
-    leaves = [leaf for _, leaf in leaves_of(tree)]
+    leaves = [leaf for _, leaf in _leaves_of(tree)]
     arrays = []
     for index, (part, layout) in enumerate(zip(known.parts, known.layouts, strict=True)):
-        kernel = to_ours(np.asarray(leaves[part.kernel], np.float64), layout)
-        image = _flattened(known.layers, index)
-        if image is not None and layout == "first":
+        kernel = _turned(np.asarray(leaves[part.kernel], np.float64), layout, OURS)
+        if image := _flattened(known, index):
             height, width, channels = image
             kernel = kernel.reshape(channels, height, width, -1).transpose(1, 2, 0, 3)
             kernel = kernel.reshape(-1, kernel.shape[-1])
@@ -153,15 +363,14 @@ def _arrays(known: Tree, tree: Any) -> list[dict[str, Any]]:
     return arrays
 
 
-def _placed(known: Tree, z: np.ndarray) -> Any:
+def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Theirs from ours, each with its place among the leaves."""
     arrays = known.layers.unravel(z)
     for index, (part, layout) in enumerate(zip(known.parts, known.layouts, strict=True)):
         kernel = arrays[index]["kernel"]
-        image = _flattened(known.layers, index)
-        if image is not None and layout == "first":
+        if image := _flattened(known, index):
             kernel = kernel.reshape(*image, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
-        yield part.kernel, _to_theirs(kernel, layout)
+        yield part.kernel, _turned(kernel, layout, THEIRS)
         if (part.bias is not None) != ("bias" in arrays[index]):
             raise StructureError(
                 found=f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias",
@@ -174,7 +383,7 @@ def _placed(known: Tree, z: np.ndarray) -> Any:
             yield part.bias, bias.reshape(-1, 1, 1) if wide else bias
 
 
-def _check(known: Tree, network: Network, mean: Any, apply: Callable[[Any, Any], Any]) -> None:
+def _check(known: Tree, network: Network, mean: PyTree, apply: Callable[..., Any]) -> None:
     """Raise a StructureError unless the layers compute what ``apply`` does."""
     rng, image = np.random.default_rng(0), network.layers.image
     x = rng.normal(size=(RECORDS, *image)).astype(np.float32)
@@ -190,6 +399,5 @@ def _check(known: Tree, network: Network, mean: Any, apply: Callable[[Any, Any],
             f"{network.layers.summary} on random inputs, by {off:.2g} of their size",
             expected="one function: dense and convolutional layers, one after the other, and no "
             "softmax at the end",
-            fix="Check activations, strides, padding, pooling, layout and order; networks with "
-            "other parts, as residual ones, are no Layers.",
+            fix="Check activations, strides, padding, pooling, layout and order.",
         )

@@ -1,6 +1,7 @@
 """Local posteriors: mean-field Gaussians over a network's weights by stochastic gradients."""
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -8,17 +9,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, POSITIVE, renamed
-from posterity.errors import ConvergenceWarning, ParameterError, UsageError
+from posterity.arguments import COUNT, POSITIVE, Constraint, renamed
+from posterity.errors import (
+    ConvergenceWarning,
+    ParameterError,
+    ScaleWarning,
+    StructureError,
+)
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.ledger import Ledger
 from posterity.models.base import VARIANCE
+from posterity.models.data import off_scale
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
-from posterity.networks.bound import Bound, Parameters, Scales, as_posterior, started
-from posterity.networks.convergence import PACE, TOLERANCE, status_of
-from posterity.networks.inputs import arrays
+from posterity.models.neural import NeuralNetwork
+from posterity.networks.bound import Arrays, Bound, Parameters, Scales, as_posterior, started
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
 from posterity.status import Progress, ProgressCallback, Status
 
@@ -32,11 +39,18 @@ FASTER = 10.0
 """How much faster log standard deviations move than means: they have further to go."""
 COOLING = 0.3
 """The share of the steps, at the end, over which the rate falls to zero."""
+PACE = 500
+"""Steps over which a rise of the bound is measured."""
+TOLERANCE = 0.01
+"""Nats a record by which the bound may still rise in so many steps; where it is above one nat in
+size, and has risen by more, times the lesser of the two."""
+
+LAYERS = Constraint(
+    "Layers, as Layers.dense(inputs, hidden units, outputs)", lambda own: isinstance(own, Layers)
+)
 
 State = tuple[Parameters, Any]
 """Parameters and the moments that Adam keeps of their gradients."""
-Arrays = list[dict[str, Any]]
-"""The arrays of each layer, as :meth:`Layers.unravel` gives them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +78,7 @@ class Trained:
 @renamed(batch="batch_size")
 def train(
     layers: Layers,
-    data: Any,
+    data: PyTree,
     *,
     key: jax.Array | None = None,
     prior: Prior | None = None,
@@ -81,7 +95,7 @@ def train(
     """Fit independent Gaussians to the weights of a network, from one site's data.
 
     It maximises ``E_q[Σ log p(y | x)] - temperature KL(q | prior)`` by Adam on minibatches, in
-    single precision, with noise drawn where it tells most (:mod:`posterity.networks.noisy`).
+    single precision, with noise drawn where it tells most (:mod:`posterity.networks.bound`).
 
     Args:
         layers: of the network; see :class:`~posterity.networks.Layers`.
@@ -125,21 +139,7 @@ def train(
     >>> trained.posterior, trained.status.state
     (Network(2-8 relu-2), 'converged')
     """
-    trained = fit(
-        layers,
-        data,
-        key=jax.random.key(0) if key is None else key,
-        prior=prior,
-        likelihood=likelihood,
-        noise_variance=noise_variance,
-        temperature=temperature,
-        steps=steps,
-        tolerance=tolerance,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        start=start,
-        progress=progress,
-    )
+    trained = fit(**locals())
     if not trained.status.converged:
         warnings.warn(
             f"Training has {trained.status} (nats a record that the bound rose in {PACE} steps, "
@@ -153,9 +153,9 @@ def train(
 
 def fit(
     layers: Layers,
-    data: Any,
+    data: PyTree,
     *,
-    key: jax.Array,
+    key: jax.Array | None,
     prior: Prior | None,
     likelihood: str,
     noise_variance: float | int,
@@ -168,13 +168,8 @@ def fit(
     progress: ProgressCallback | None = None,
 ) -> Trained:
     """Train as :func:`train` does, without a warning where the result has not converged."""
+    LAYERS.check(layers=layers)
     LIKELIHOOD.check(likelihood=likelihood)
-    if not isinstance(layers, Layers):
-        raise UsageError(
-            found=f"layers={layers!r}",
-            expected="Layers",
-            fix="Pass Layers.dense(inputs, hidden units, outputs).",
-        )
     check_outputs(layers, likelihood)
     VARIANCE.check(noise_variance=noise_variance)
     POSITIVE.check(temperature=temperature, learning_rate=learning_rate, tolerance=tolerance)
@@ -186,17 +181,18 @@ def fit(
         start = prior if isinstance(prior, Network) else None
     else:
         as_network(start, layers)
-    scales = Scales.of(prior) if isinstance(prior, Horseshoe) else None
+    scales = (
+        Scales(prior.scale, prior.slab, prior.layer_scale) if isinstance(prior, Horseshoe) else None
+    )
     bound = Bound(layers, likelihood, float(noise_variance), float(temperature), scales)
-    records = arrays(data, layers, likelihood)
+    records = checked_records(data, layers, likelihood)
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
-        first, run = jax.random.split(key)
+        first, run = jax.random.split(jax.random.key(0) if key is None else key)
         state = initial(started(bound, start, key=first))
         training = _Training(
             bound, gaussian, records, state, run, batch_size, learning_rate, steps, tolerance
         )
-        training.steadily(progress)
-        training.cooling(progress)
+        training.run(progress)
         return training.result()
 
 
@@ -223,8 +219,11 @@ class _Training:
         self.trace: list[float] = []
         self.steps, self.steady = 0, 0
 
-    def steadily(self, progress: ProgressCallback | None) -> None:
-        """Steps at the full rate: a share of those wanted, or until it converges."""
+    def run(self, progress: ProgressCallback | None) -> None:
+        """Make steps at the full rate, as many as wanted or until it converges; then at less.
+
+        The rate falls to zero over a share of the steps, or half as many as were made before.
+        """
         most = MOST if self.limit is None else round((1 - COOLING) * self.limit)
         while self.steps < most:
             self.chunk(np.full(min(CHUNK, most - self.steps), self.rate), progress)
@@ -232,9 +231,6 @@ class _Training:
             looks = self.steps >= 2 * PACE and self.steps % (PACE // 2) == 0
             if self.limit is None and looks and self.status().converged:
                 break
-
-    def cooling(self, progress: ProgressCallback | None) -> None:
-        """Steps at a rate that falls to zero: those that are left, or half as many as were made."""
         enough = -(-self.steps // (2 * CHUNK)) * CHUNK
         left = enough if self.limit is None else self.limit - self.steps
         rates = self.rate * np.linspace(1, 0, left, endpoint=False)
@@ -247,10 +243,8 @@ class _Training:
         chosen = np.stack([next(self.batches) for _ in range(CHUNK)]).astype(np.int32)
         rates = np.pad(rates, (0, CHUNK - made)).astype(np.float32)
         key = jax.random.fold_in(self.key, len(self.trace))
-        x, y = self.x[chosen], self.y[chosen]
-        self.state, value = _steps(
-            self.bound, self.state, self.moments, x, y, len(self.x), rates, key
-        )
+        arguments = self.x[chosen], self.y[chosen], len(self.x), rates, key
+        self.state, value = _steps(self.bound, self.state, self.moments, *arguments)
         self.steps += made
         self.trace.append(float(value))
         if not np.isfinite(self.trace[-1]):
@@ -263,14 +257,71 @@ class _Training:
             progress(Progress(self.steps, self.limit, self.trace[-1], partial=self.result))
 
     def status(self) -> Status:
-        """Whether the bound still rose at the full rate."""
+        """The status by how much the bound still rose at the full rate."""
         return status_of(np.array(self.trace), self.steady, CHUNK, self.tolerance)
 
     def result(self) -> Trained:
         """The posterior so far, and how it came about."""
-        posterior, trace = as_posterior(self.bound, self.state[0]), tuple(self.trace)
-        temperature = self.bound.temperature
-        return Trained(posterior, self.prior, trace, self.steps, temperature, self.status())
+        posterior, temperature = as_posterior(self.bound, self.state[0]), self.bound.temperature
+        trace, status = tuple(self.trace), self.status()
+        return Trained(posterior, self.prior, trace, self.steps, temperature, status)
+
+
+def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOLERANCE) -> Status:
+    """Judge by the trace whether the bound still rose before the rate was lowered.
+
+    ``trace`` is the bound in nats a record, averaged over each ``chunk`` of steps, of which the
+    first ``steady`` had the full rate. The change is how much it rose in ``PACE`` steps, from the
+    second last to the last of up to ``PACE``; what two standard errors explain is allowed, up to
+    three times the tolerance.
+    """
+    tail = trace[:steady] if steady >= 2 else trace
+    each = max(min(PACE // chunk, len(tail) // 2), 1)
+    last, before = tail[-each:], tail[-2 * each : -each]
+    if not len(before):
+        return Status("not converged", math.inf, tolerance, ("too few steps to tell",))
+    pace = PACE / (each * chunk)
+    change = abs(float(last.mean() - before.mean())) * pace
+    # From one chunk to the next, so that a rise is not taken for noise.
+    noise = np.diff(tail[-2 * each :]).std() / np.sqrt(each) * pace
+    end = float(last.mean())
+    allowed = tolerance * max(1.0, min(abs(end), abs(end - float(trace[0]))))
+    allowed = max(allowed, min(2 * float(noise), 3 * allowed))
+    if trace[-1] < trace[0]:
+        return Status("diverged", change, allowed, ("the bound is lower than at first",))
+    return Status("converged" if change <= allowed else "not converged", change, allowed)
+
+
+def checked_records(data: PyTree, layers: Layers, likelihood: str) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs (n, d) and what was observed, once they are known to fit.
+
+    Warns:
+        ScaleWarning: if columns are far larger or smaller than one.
+
+    Raises:
+        StructureError: for shapes that do not fit the layers and the likelihood, and no records.
+        ParameterError: for NaN, infinity, and labels that the likelihood cannot produce.
+    """
+    model = NeuralNetwork.of_layers(layers, likelihood=likelihood)
+    if isinstance(data, tuple | list) and len(data) and not np.size(data[0]):
+        raise StructureError(
+            found="no records", expected="one at least", fix="Leave a site without data out."
+        )
+    model.check(data)
+    x, y = (np.asarray(part) for part in data)
+    x = np.asarray(x, np.float32).reshape(len(x), -1)
+    y = y.astype(np.int32 if likelihood == "categorical" else np.float32)
+    values = [("what was observed", y.reshape(len(y), -1))] if likelihood == "gaussian" else []
+    for what, columns in [("inputs", x), *values]:
+        if (worst := off_scale(columns)) is not None:
+            warnings.warn(
+                f"found {what} whose column {worst[0]} has a root mean square of {worst[1]:.3g}; "
+                "expected about 1, for which priors of weights and first steps are meant. Subtract "
+                "a mean and divide by a deviation of each column, the same ones at all sites.",
+                ScaleWarning,
+                stacklevel=5,
+            )
+    return x, y
 
 
 # --- the loop, for all that trains mean-field networks --------------------------------------------
@@ -310,7 +361,14 @@ def batches(count: int, size: int, rng: np.random.Generator) -> Iterator[np.ndar
 
 
 def step(
-    bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rate: Any, key: jax.Array
+    bound: Bound,
+    state: State,
+    prior: PyTree,
+    x: Any,
+    y: Any,
+    count: Any,
+    rate: Any,
+    key: jax.Array,
 ) -> tuple[State, jax.Array]:
     """One step of Adam up the bound, from a minibatch: the next state, and nats a record before it.
 
@@ -333,7 +391,14 @@ def step(
 
 @jax.jit
 def _steps(
-    bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rates: Any, key: jax.Array
+    bound: Bound,
+    state: State,
+    prior: PyTree,
+    x: Any,
+    y: Any,
+    count: Any,
+    rates: Any,
+    key: jax.Array,
 ) -> tuple[State, jax.Array]:
     """Several steps, and the mean of the bound over those of them whose rate is not zero.
 

@@ -1,6 +1,6 @@
 """Mixtures grown by maximum entropy, and learning task after task."""
 
-from posterity.pursuit.learning import Learner, learner
+from posterity.pursuit.learning import learner
 from posterity.pursuit.pursue import pursue
 from posterity.pursuit.result import Pursuit, Row
 from posterity.pursuit.schedules import Best, Fixed, Flatness, LambdaSchedule, Schedule
@@ -13,7 +13,6 @@ __all__ = [
     "Function",
     "Joint",
     "LambdaSchedule",
-    "Learner",
     "Pursuit",
     "Row",
     "Schedule",

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
-from posterity.pursuit.objectives import Ratio
-from posterity.pursuit.optimisation import Optimum, maximised, maximised_by_adam
-from posterity.pursuit.sample_cache import Estimate, SampleCache, with_row
+from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by_adam
 from posterity.pursuit.search import Search, State, nodes_of
+from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
 ROUNDS = 3
 """Times that a search begins anew in the units of where it got to."""
@@ -29,14 +28,15 @@ POLISHING = 500
 """Steps of a joint polish, at the most."""
 FINER = 4
 """Times as many nodes, where what the nodes promise is not there at other draws."""
+NOTHING = Estimate(0.0, 0.0)
 
 
 class Refusal(NamedTuple):
     """Why a component is not added."""
 
     reason: str
-    empty: bool = False
-    """Whether there was nothing to gain; else the search itself came to nothing."""
+    gain: Estimate | None = None
+    """The nats that it would have added, if it was found; None if the search came to nothing."""
 
 
 class _Candidate(NamedTuple):
@@ -57,22 +57,25 @@ def with_component(search: Search, state: State) -> State | Refusal:
     points = starts.scouted(search.form, search.target, base, ratio, key=key)
     if not np.isfinite(points.log_ratios).any():
         return Refusal("the log density is finite at none of the points that were looked at")
-    begun, evaluations = _starts(search, base, ratio, points, key)
+    candidates, evaluations = _starts(search, base, ratio, points, key)
     values = (1.0,) if first else search.schedule.values(number, points.log_ratios)
-    best, refusals = None, list[Refusal]()
-    pairs = [(start.parameters, lam) for start in begun for lam in values]
-    for place, (start, lam) in enumerate(pairs):
-        own, used = _searched(search, start, ratio, lam, jax.random.fold_in(key, place))
+    best, refusals = None, list[tuple[int, Refusal]]()
+    pairs = [(place, lam) for place in range(len(candidates)) for lam in values]
+    for number_of_pair, (place, lam) in enumerate(pairs):
+        pair_key = jax.random.fold_in(key, number_of_pair)
+        own, used = _searched(search, candidates[place], ratio, lam, pair_key)
         evaluations += used
-        found = _candidate(search, state, slot, own, lam)
-        if isinstance(found, Refusal):
-            refusals.append(found)
-        elif best is None or found.gain.value > best.gain.value:
-            best = found
+        result = _candidate(search, state, slot, own, lam)
+        if isinstance(result, Refusal):
+            refusals.append((place, result))
+        elif best is None or result.gain.value > best.gain.value:
+            best = result
     if best is None:
-        reasons = "; ".join(dict.fromkeys(one.reason for one in refusals))
-        empty = any(one.empty for one in refusals)
-        return Refusal(reasons or "no peak of the ratio was found", empty)
+        reasons = "; ".join(dict.fromkeys(one.reason for _, one in refusals))
+        # Nothing is to be gained only if the search came to something from every start.
+        judged = {place for place, one in refusals if one.gain is not None}
+        known = bool(judged) and len(judged) == len(candidates)
+        return Refusal(reasons or "no peak of the ratio was found", NOTHING if known else None)
     if not first and not search.noisy and search.polish != "each":
         best, used = _refined(search, state, slot, best)
         evaluations += used
@@ -81,13 +84,13 @@ def with_component(search: Search, state: State) -> State | Refusal:
         return Refusal(
             f"it would add {best.gain.value:.2g} nats, which cannot be told from noise "
             f"(± {best.gain.standard_error:.2g})",
-            empty=True,
+            best.gain,
         )
     weights = best.weights
     if search.rule == "corrective":
         weights = rules.pruned(rules.corrective(best.cache, rules.pruned(weights)))
         if weights[slot] == 0:
-            return Refusal(f"its weight would be below {rules.DEAD}", empty=True)
+            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING)
     gain = best.gain if first else state.gain(best.cache, weights)
     after = dataclasses.replace(
         state,
@@ -102,7 +105,8 @@ def with_component(search: Search, state: State) -> State | Refusal:
 
 def polished(search: Search, state: State) -> State:
     """The state with a better ELBO at draws that the search did not see; or as it was."""
-    if len(state.used) < 2:
+    used = state.used
+    if len(used) < 2:
         return state
     shape = (len(state.weights), search.form.moves + 1)
     for finer in (1,) if search.noisy else (1, FINER):
@@ -116,10 +120,15 @@ def polished(search: Search, state: State) -> State:
             nodes = search.nodes if finer == 1 else nodes_of(search.form, finer * len(search.nodes))
             end = _climbed(search, state, nodes, np.zeros(shape), slice(None))
         state = dataclasses.replace(state, evaluations=state.evaluations + end.evaluations)
-        moved = _moved(search, state.parameters, state.weights, end.v)
-        if moved is None:
+        parameters = state.parameters
+        for slot in used:
+            own = jax.tree.map(lambda leaf, slot=slot: leaf[slot], parameters)
+            own = objectives.moved(search.form, own, end.v[slot, :-1])
+            parameters = _with_slot(parameters, slot, own)
+        if not _finite(jax.tree.map(lambda leaf: leaf[used], parameters)):
             continue
-        parameters, weights = moved
+        with np.errstate(divide="ignore"):
+            weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + end.v[:, -1]))
         cache = search.sampled(parameters, weights)
         gain = state.gain(cache, weights)
         if not np.isfinite(gain.value):
@@ -143,25 +152,10 @@ def _climbed(
     return end._replace(evaluations=end.evaluations * len(nodes) * len(state.used))
 
 
-def _moved(
-    search: Search, parameters: Any, weights: Float[np.ndarray, " k"], moves: np.ndarray
-) -> tuple[Any, Float[np.ndarray, " k"]] | None:
-    """Parameters and weights after moves (K, p + 1); None where one is not finite."""
-    for slot in np.flatnonzero(weights > 0).tolist():
-        own = jax.tree.map(lambda leaf, slot=slot: leaf[slot], parameters)
-        own = objectives.moved(search.form, own, moves[slot, :-1])
-        if not _finite(own):
-            return None
-        parameters = _with_slot(parameters, slot, own)
-    with np.errstate(divide="ignore"):
-        weights = scipy.special.softmax(np.log(weights) + moves[:, -1])
-    return parameters, rules.pruned(weights)
-
-
 def _starts(
-    search: Search, base: Any, ratio: Ratio, points: starts.Scouted, key: jax.Array
-) -> tuple[list[starts.Start], int]:
-    """Where components begin, and the gradients that it took to find out."""
+    search: Search, base: PyTree, ratio: Ratio, points: starts.Scouted, key: jax.Array
+) -> tuple[list[PyTree], int]:
+    """Starting points of components, and the gradients that it took to find them."""
     rng, form = starts.generator(key), search.form
     if not form.smooth:
         return starts.matched(form, search.base, points, search.finalists, rng), 0
@@ -169,14 +163,14 @@ def _starts(
     if search.noisy:
         return starts.scattered(form, base, points, places[: search.finalists]), 0
     tops, used = starts.tops(form, search.target, base, ratio, points, places)
-    if not ratio.begun:
+    if not ratio.started:
         # The base itself, too; but where there is room for one alone, a peak.
-        tops = [*tops[: max(search.finalists - 1, 1)], starts.Start(base, -np.inf)]
+        tops = [*tops[: max(search.finalists - 1, 1)], base]
     return tops[: search.finalists], used
 
 
 def _searched(
-    search: Search, own: Any, ratio: Ratio, lam: float, key: jax.Array
+    search: Search, own: PyTree, ratio: Ratio, lam: float, key: jax.Array
 ) -> tuple[Any, int]:
     """The parameters where the component step ends, and the gradients that it took."""
     form, zero, count = search.form, np.zeros(search.form.moves), 0
@@ -197,9 +191,9 @@ def _searched(
 
 
 def _candidate(
-    search: Search, state: State, slot: int, own: Any, lam: float
+    search: Search, state: State, slot: int, own: PyTree, lam: float
 ) -> _Candidate | Refusal:
-    """What a component would do to the ELBO, or why it is none."""
+    """A component and what it does to the ELBO, or why it is none."""
     if reason := _degenerate(search, own):
         return Refusal(reason)
     parameters, used = _with_slot(state.parameters, slot, own), [*state.used, slot]
@@ -220,11 +214,11 @@ def _candidate(
     else:
         weights = rules.line(cache, state.weights, slot)
     if weights[slot] == 0:
-        return Refusal(f"at λ = {lam:.2g} it lowers the ELBO at any weight", empty=True)
+        return Refusal(f"at λ = {lam:.2g} it lowers the ELBO at any weight", NOTHING)
     return _Candidate(parameters, cache, weights, state.gain(cache, weights), lam)
 
 
-def _degenerate(search: Search, own: Any) -> str:
+def _degenerate(search: Search, own: PyTree) -> str:
     """Why parameters are no component; nothing where they are one."""
     form = search.form
     if not _finite(own):
@@ -251,9 +245,9 @@ def _degenerate(search: Search, own: Any) -> str:
 
 def _refined(search: Search, state: State, slot: int, best: _Candidate) -> tuple[_Candidate, int]:
     """The component and its weight by the ELBO itself, if that is better; all else stays."""
-    begun = dataclasses.replace(state, parameters=best.parameters, weights=best.weights)
+    added = dataclasses.replace(state, parameters=best.parameters, weights=best.weights)
     moves = np.zeros((len(state.weights), search.form.moves + 1))
-    end = _climbed(search, begun, search.nodes, moves, slot)
+    end = _climbed(search, added, search.nodes, moves, slot)
     own = jax.tree.map(lambda leaf: leaf[slot], best.parameters)
     own = jax.tree.map(np.asarray, objectives.moved(search.form, own, end.v[slot, :-1]))
     refined = _candidate(search, state, slot, own, best.lam)
@@ -261,9 +255,9 @@ def _refined(search: Search, state: State, slot: int, best: _Candidate) -> tuple
     return (refined if better else best), end.evaluations  # type: ignore[return-value]
 
 
-def _with_slot(parameters: Any, slot: int, own: Any) -> Any:
+def _with_slot(parameters: PyTree, slot: int, own: PyTree) -> Any:
     return jax.tree.map(lambda rows, new: with_row(rows, slot, np.asarray(new)), parameters, own)
 
 
-def _finite(parameters: Any) -> bool:
+def _finite(parameters: PyTree) -> bool:
     return all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(parameters))

@@ -1,4 +1,4 @@
-"""What is maximised: a component's entropy and tempered ratio, and the ELBO of the mixture.
+"""Objectives and searches: a component's entropy and tempered ratio, the ELBO of the mixture.
 
 All are means over draws that are smooth functions of noise. With noise that does not change they
 are functions that can be searched along and maximised to the last digit (giordano2024); with fresh
@@ -6,12 +6,16 @@ noise, and minibatches, their gradients are unbiased.
 """
 
 import functools
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int
+import numpy as np
+import optax
+from jaxtyping import Float, Int, PyTree
 
+from posterity.arrays.search import lbfgs
 from posterity.families.free_forms import FreeForm
 from posterity.pursuit.target import Target
 
@@ -19,6 +23,16 @@ compiled = functools.partial(jax.jit, static_argnums=0)
 """For functions of a free form first."""
 TOGETHER = 256
 """Draws at which a log density is asked at a time, where there may be many."""
+RATE = 0.05
+"""Of Adam, in standard deviations and log scales a step; it falls to nothing by the end."""
+CHUNK = 100
+"""Steps of Adam that are one program."""
+DRAWS = 8
+"""Of fresh noise, at each step of Adam."""
+DIRECTION = optax.chain(optax.clip_by_global_norm(100.0), optax.scale_by_adam())
+
+Objective = Callable[..., Float[jax.Array, ""]]
+"""A function of a module, as it is what is compiled."""
 
 
 class Components(NamedTuple):
@@ -33,7 +47,7 @@ class Components(NamedTuple):
     """Normalised; minus infinity where a slot is empty."""
 
 
-def log_mixture(form: FreeForm, q: Components, z: Any) -> Float[jax.Array, ""]:
+def log_mixture(form: FreeForm, q: Components, z: PyTree) -> Float[jax.Array, ""]:
     """``log q(z)``."""
     logs = jax.vmap(lambda own: form.log_prob(own, z))(q.parameters)
     return jax.nn.logsumexp(logs + q.log_weights)
@@ -49,22 +63,24 @@ class Ratio(NamedTuple):
     q: Components
     floor: Float[Any, ""]
     """Nats; the least that ``log q_t`` counts for."""
-    begun: Float[Any, ""]
+    started: Float[Any, ""]
     """1, or 0 while there is no mixture yet: the ratio is ``log L``."""
 
-    def __call__(self, form: FreeForm, log_l: Float[jax.Array, ""], z: Any) -> Float[jax.Array, ""]:
+    def __call__(
+        self, form: FreeForm, log_l: Float[jax.Array, ""], z: PyTree
+    ) -> Float[jax.Array, ""]:
         """At one event, whose ``log L`` is known."""
         mixed = jnp.logaddexp(log_mixture(form, self.q, z), self.floor)
-        return log_l - self.begun * mixed
+        return log_l - self.started * mixed
 
 
 def component(
     form: FreeForm,
     v: Float[jax.Array, " p"],
-    noise: Any,
+    noise: PyTree,
     key: jax.Array | None,
     target: Target,
-    start: Any,
+    start: PyTree,
     ratio: Ratio,
     lam: Float[Any, ""],
 ) -> Float[jax.Array, ""]:
@@ -75,7 +91,7 @@ def component(
     """
     own = form.move(start, v)
 
-    def one(noise: Any) -> Any:
+    def one(noise: PyTree) -> Any:
         z = form.draw(own, noise)
         return ratio(form, target.estimate(z, key), z)
 
@@ -85,7 +101,7 @@ def component(
 def joint(
     form: FreeForm,
     moves: Float[jax.Array, "k p1"],
-    noise: Any,
+    noise: PyTree,
     key: jax.Array | None,
     target: Target,
     start: Components,
@@ -107,7 +123,7 @@ def joint(
     if key is not None:
         q = jax.lax.stop_gradient(q)
 
-    def one(own: Any, noise: Any) -> Any:
+    def one(own: PyTree, noise: PyTree) -> Any:
         z = form.draw(own, noise)
         return target.estimate(z, key) - log_mixture(form, q, z)
 
@@ -118,7 +134,12 @@ def joint(
 
 
 def height(
-    form: FreeForm, v: Float[jax.Array, " d"], target: Target, at: Any, unit: Any, ratio: Ratio
+    form: FreeForm,
+    v: Float[jax.Array, " d"],
+    target: Target,
+    at: PyTree,
+    unit: PyTree,
+    ratio: Ratio,
 ) -> Float[jax.Array, ""]:
     """The ratio at an event ``at + unit * v``, where ``at`` and ``unit`` are shaped as events."""
     z = event_of(at, unit, v)
@@ -127,13 +148,13 @@ def height(
 
 @jax.jit
 def curvature(
-    v: Float[jax.Array, " d"], target: Target, at: Any, unit: Any
+    v: Float[jax.Array, " d"], target: Target, at: PyTree, unit: Any
 ) -> Float[jax.Array, "d d"]:
     """Minus the Hessian of ``log L`` in ``v``, at the event ``at + unit * v``."""
     return -jax.hessian(lambda v: target.log_density(event_of(at, unit, v)))(v)
 
 
-def event_of(at: Any, unit: Any, v: Any) -> Any:
+def event_of(at: PyTree, unit: PyTree, v: Any) -> Any:
     """``at + unit * v``: trees shaped as events, and ``v`` (d,) in the order of their leaves."""
     leaves, structure = jax.tree.flatten(at)
     ends, made = 0, []
@@ -148,14 +169,14 @@ def event_of(at: Any, unit: Any, v: Any) -> Any:
 
 
 @compiled
-def draws(form: FreeForm, target: Target, own: Any, noise: Any) -> tuple[Any, Any]:
+def draws(form: FreeForm, target: Target, own: PyTree, noise: PyTree) -> tuple[Any, Any]:
     """Events (n, ...) of one component, and ``log L`` there (n,), some at a time."""
     z = jax.vmap(lambda noise: form.draw(own, noise))(noise)
     return z, jax.lax.map(target.log_density, z, batch_size=TOGETHER)
 
 
 @compiled
-def densities(form: FreeForm, parameters: Any, z: Any) -> Float[jax.Array, "k n"]:
+def densities(form: FreeForm, parameters: PyTree, z: PyTree) -> Float[jax.Array, "k n"]:
     """``log h_k`` of all components at events (n, ...)."""
     at = lambda own: jax.vmap(lambda z: form.log_prob(own, z))(z)
     return jax.vmap(at)(parameters)
@@ -165,9 +186,9 @@ def densities(form: FreeForm, parameters: Any, z: Any) -> Float[jax.Array, "k n"
 def scouted(
     form: FreeForm,
     target: Target,
-    parameters: Any,
+    parameters: PyTree,
     labels: Int[Any, " n"],
-    noise: Any,
+    noise: PyTree,
     ratio: Ratio,
 ) -> tuple[Any, Float[jax.Array, " n"]]:
     """Events (n, ...) of the components (K,) that labels name, and ``log L/q_t`` there."""
@@ -181,12 +202,122 @@ def scouted(
 
 
 @compiled
-def moved(form: FreeForm, parameters: Any, v: Float[Any, " p"]) -> Any:
+def moved(form: FreeForm, parameters: PyTree, v: Float[Any, " p"]) -> Any:
     """The parameters of one component moved."""
     return form.move(parameters, v)
 
 
 @compiled
-def middle(form: FreeForm, parameters: Any) -> Any:
+def middle(form: FreeForm, parameters: PyTree) -> Any:
     """The event that no noise becomes."""
     return form.draw(parameters, jnp.zeros(form.noise_size))
+
+
+# --- searches: L-BFGS where objectives do not change, Adam where they do --------------------------
+
+
+class Optimum(NamedTuple):
+    """The end of a search, the value there, and how often the gradient was computed."""
+
+    v: Float[np.ndarray, "..."]
+    value: float
+    evaluations: int
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _value_and_slope(objective: Any, form: Hashable, v: Any, arguments: Any) -> tuple[Any, Any]:
+    return jax.value_and_grad(objective, argnums=1)(form, v, *arguments)
+
+
+def maximised(
+    objective: Objective,
+    form: Hashable,
+    v: Float[np.ndarray, "..."],
+    arguments: tuple[Any, ...],
+    *,
+    most: int = 300,
+    only: Any = slice(None),
+) -> Optimum:
+    """Maximise ``objective(form, v, *arguments)`` by L-BFGS from ``v``.
+
+    ``form`` is hashable. Of ``v`` only the entries ``v[only]`` move.
+    """
+
+    def least(free: np.ndarray) -> tuple[float, np.ndarray]:
+        at = v.copy()
+        at[only] = free.reshape(v[only].shape)
+        value, slope = _value_and_slope(objective, form, at, arguments)
+        return -float(value), -np.asarray(slope)[only].ravel()
+
+    top, value, evaluations = lbfgs(least, v[only].ravel(), most=most)
+    end = v.copy()
+    end[only] = top.reshape(v[only].shape)
+    return Optimum(end, -value, evaluations)
+
+
+class _Adam(NamedTuple):
+    """The state of a stochastic search."""
+
+    v: Float[jax.Array, "..."]
+    moments: Any
+    average: Float[jax.Array, "..."]
+    """Of the positions since the last third began, which is less noisy than the last one."""
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _chunk(
+    objective: Any,
+    form: FreeForm,
+    arguments: Any,
+    state: _Adam,
+    begin: Any,
+    total: Any,
+    key: jax.Array,
+) -> _Adam:
+    """Some steps uphill in ``objective(form, v, noise, key, *arguments)``."""
+
+    def step(state: _Adam, number: Any) -> tuple[_Adam, None]:
+        first, second = jax.random.split(jax.random.fold_in(key, number))
+        if state.v.ndim == 1:
+            noise = fresh_noise(form, first, DRAWS)
+        else:
+            keys = jax.random.split(first, len(state.v))
+            noise = jax.vmap(lambda key: fresh_noise(form, key, DRAWS))(keys)
+        gradient = jax.grad(objective, argnums=1)(form, state.v, noise, second, *arguments)
+        gradient = jnp.nan_to_num(gradient, posinf=0.0, neginf=0.0)
+        update, moments = DIRECTION.update(gradient, state.moments)
+        rate = RATE * (1 + jnp.cos(jnp.pi * number / total)) / 2
+        v = jnp.where(number < total, state.v + rate * jnp.asarray(update), state.v)  # type: ignore
+        late = jnp.maximum(number - 2 * total // 3, 0)
+        average = state.average + jnp.where(number < total, (v - state.average) / (late + 1), 0.0)
+        return _Adam(v, moments, average), None
+
+    return jax.lax.scan(step, state, begin + jnp.arange(CHUNK))[0]
+
+
+def fresh_noise(form: FreeForm, key: jax.Array, number: int) -> jax.Array:
+    """Noise for so many draws: normal (number, noise_size), or a key each; traceable."""
+    if form.smooth:
+        return jax.random.normal(key, (number, form.noise_size))
+    return jax.random.split(key, number)
+
+
+def maximised_by_adam(
+    objective: Objective,
+    form: FreeForm,
+    start: Float[np.ndarray, "..."],
+    arguments: tuple[Any, ...],
+    *,
+    iterations: int,
+    key: jax.Array,
+) -> Optimum:
+    """Maximise ``objective(form, v, noise, key, *arguments)`` by so many steps of Adam.
+
+    ``start`` moves one component (p,), or several (K, p), each of which has noise of its own.
+    """
+    v = jnp.asarray(start)
+    state = _Adam(v, DIRECTION.init(v), v)
+    for begin in range(0, iterations, CHUNK):
+        state = _chunk(objective, form, arguments, state, begin, iterations, key)
+    count = iterations * DRAWS * (len(start) if start.ndim > 1 else 1)
+    return Optimum(np.asarray(state.average), float("nan"), count)

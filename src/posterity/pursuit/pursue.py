@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, POSITIVE, Constraint, at_least, one_of, renamed
 from posterity.artifact import loaded
@@ -27,16 +28,15 @@ from posterity.families import (
     LowRankGaussian,
     Transformed,
 )
-from posterity.families.free_forms import FreeForm
 from posterity.families.unconstrained import unconstrained
 from posterity.fingerprint import digests
 from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
 from posterity.pursuit.result import FEW, Pursuit, Refused, Row
-from posterity.pursuit.sample_cache import Estimate
 from posterity.pursuit.schedules import Best, LambdaSchedule
 from posterity.pursuit.search import Search, State, nodes_of
-from posterity.pursuit.target import Target, as_target, check_at, free_of
+from posterity.pursuit.target import Free, Target, as_target, check_at
+from posterity.pursuit.weights import Estimate
 from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128
@@ -51,7 +51,7 @@ POLISH = one_of("each", "end")
 KINDS = one_of("diagonal", "full", "low-rank")
 SCHEDULE = Constraint(
     "a schedule of λ: Best(), Fixed(1.0), Schedule(function) or Flatness() of posterity.pursuit",
-    lambda given: isinstance(given, LambdaSchedule),
+    lambda own: isinstance(own, LambdaSchedule),
 )
 RANK = 4
 
@@ -59,11 +59,11 @@ RANK = 4
 @renamed(
     temper="schedule",
     steps="iterations",
-    go_on="Pass start=found.posterior; or the same checkpoint= with more components.",
+    go_on="Pass start=result.posterior; or the same checkpoint= with more components.",
 )
 def pursue(
     target: Any,
-    base: Any,
+    base: PyTree,
     *,
     components: int = 8,
     key: jax.Array | None = None,
@@ -124,8 +124,8 @@ def pursue(
     >>> from posterity.families import DiagonalGaussian
     >>> two = lambda z: jnp.logaddexp(-(z[0] - 4) ** 2 / 2, -(z[0] + 4) ** 2 / 2)
     >>> base = DiagonalGaussian.from_standard([0.0], [25.0])
-    >>> found = pursue(two, base)
-    >>> found.posterior.size, found.status.converged
+    >>> result = pursue(two, base)
+    >>> result.posterior.size, result.status.converged
     (2, True)
     """
     target = as_target(target)
@@ -141,8 +141,20 @@ def pursue(
     POSITIVE.check(tolerance=tolerance)
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(True):
-        free, own = free_of(target, origin)
-        form = _form(own)
+        free, own = target, origin
+        if isinstance(origin, Transformed):
+            free, own = Free(target, origin.supports), origin.law
+        form = own.free_form()
+        if form is None:
+            raise UsageError(
+                found=f"a base {own!r}",
+                expected="one law of a reparameterised family: DiagonalGaussian, Gaussian, "
+                "LowRankGaussian, Gamma, Beta, Dirichlet, ..., a Product of these, or Transformed",
+                fix="Pass DiagonalGaussian.from_standard(mean, variance), say.",
+            )
+        # Without four nodes for each number of noise, covariances would fit the nodes; of
+        # thousands of numbers as many as memory has room for.
+        enough = max(NODES, min(4 * form.noise_size, ROOM // form.noise_size))
         check_at(free, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, own).sample(key)), origin)
         search = Search(
             form=form, target=jax.tree.map(jnp.asarray, free), origin=origin, base=own, key=key,
@@ -150,19 +162,28 @@ def pursue(
             attempts=attempts, finalists=min(finalists, attempts),
             noisy=not form.smooth or free.records is not None,
             samples=samples or (SAMPLES if free.records is None else SAMPLES // 10),
-            nodes=nodes_of(form, nodes or _enough(form.noise_size)), iterations=iterations,
+            nodes=nodes_of(form, nodes or enough), iterations=iterations,
         )  # fmt: skip
         first = None if start is None else loaded(start)
-        with opened(checkpoint, "pursue", _parts(search, first, checkpoint)) as kept:
+        names = ("rule", "polish", "attempts", "finalists", "samples", "nodes", "iterations")
+        parts = {
+            "target": search.target,
+            "base": origin,
+            "key": key,
+            "schedule": search.schedule,
+            "start": first,
+            "settings": {name: getattr(search, name) for name in names},
+        }
+        with opened(checkpoint, "pursue", {} if checkpoint is None else digests(parts)) as kept:
             # One slot more, to see at the end whether another component would help.
-            state = _begun(search, kept, first, components + 1)
+            state = _initial(search, kept, first, components + 1)
             return _driven(search, state, components, tolerance, kept, progress)
 
 
-def _base(given: Any, target: Target) -> Distribution:
+def _base(base: PyTree, target: Target) -> Distribution:
     """A law as it is; by its kind, one over the unconstrained numbers of the target's prior."""
-    if not KINDS.allows(given):
-        law = loaded(given)
+    if not KINDS.allows(base):
+        law = loaded(base)
         if not isinstance(law, Distribution) or law.batch_shape or not np.all(law.is_proper()):
             raise UsageError(
                 found=f"a base {law!r}",
@@ -173,7 +194,7 @@ def _base(given: Any, target: Target) -> Distribution:
     prior = getattr(target, "prior", None)
     if prior is None:
         raise UsageError(
-            found=f"base={given!r} for a target without a prior",
+            found=f"base={base!r} for a target without a prior",
             expected="a law, which says where to look",
             fix="Pass DiagonalGaussian.from_standard(mean, variance), say.",
         )
@@ -182,9 +203,9 @@ def _base(given: Any, target: Target) -> Distribution:
         drawn = jax.tree.map(jnp.asarray, prior).sample(jax.random.key(0), (1024,))
         u = np.asarray(bijection.ravel(bijection.inverse(jax.tree.map(np.asarray, drawn))))
     mean, variance = np.median(u, 0), u.var(0)
-    if given == "full":
+    if base == "full":
         law = Gaussian.from_standard(mean, np.diag(variance))
-    elif given == "diagonal":
+    elif base == "diagonal":
         law = DiagonalGaussian.from_standard(mean, variance)
     else:
         rank = min(RANK, len(mean))
@@ -192,47 +213,10 @@ def _base(given: Any, target: Target) -> Distribution:
     return Transformed.onto(prior, law)
 
 
-def _form(base: Distribution) -> FreeForm:
-    form = base.free_form()
-    if form is None:
-        raise UsageError(
-            found=f"a base {base!r}",
-            expected="one law of a reparameterised family: DiagonalGaussian, Gaussian, "
-            "LowRankGaussian, Gamma, Beta, Dirichlet, ..., a Product of these, or Transformed",
-            fix="Pass DiagonalGaussian.from_standard(mean, variance), say.",
-        )
-    return form
-
-
-def _enough(size: int) -> int:
-    """Nodes for so many numbers of noise: without four each, covariances would fit the nodes.
-
-    Of thousands of numbers as many as memory has room for.
-    """
-    return max(NODES, min(4 * size, ROOM // size))
-
-
 # --- where a pursuit begins ----------------------------------------------------------------------
 
 
-def _parts(search: Search, start: Any, checkpoint: Any) -> dict[str, str]:
-    """Digests of what a pursuit is set up from."""
-    if checkpoint is None:
-        return {}
-    names = ("rule", "polish", "attempts", "finalists", "samples", "nodes", "iterations")
-    return digests(
-        {
-            "target": search.target,
-            "base": search.origin,
-            "key": search.key,
-            "schedule": search.schedule,
-            "start": start,
-            "settings": {name: getattr(search, name) for name in names},
-        }
-    )
-
-
-def _begun(search: Search, kept: Checkpoint, start: Any, count: int) -> State:
+def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> State:
     """The state that is kept in a file; or that of a mixture to begin with, or of none."""
     base = search.form.parameters(search.base)
     empty = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
@@ -271,7 +255,7 @@ def _begun(search: Search, kept: Checkpoint, start: Any, count: int) -> State:
     )
 
 
-def _of_mixture(search: Search, start: Any) -> tuple[Any, np.ndarray]:
+def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
     """Parameters and weights of a mixture of components of the base's kind."""
     law = start.components if getattr(start, "is_mixture", False) else None
     if type(law) is type(search.origin):
@@ -288,24 +272,6 @@ def _of_mixture(search: Search, start: Any) -> tuple[Any, np.ndarray]:
     )
 
 
-def _keep(search: Search, kept: Checkpoint, state: State) -> None:
-    """The state after a component, in its file."""
-    if kept.path is None:
-        return
-    value = {
-        "parameters": [np.asarray(leaf) for leaf in jax.tree.leaves(state.parameters)],
-        "weights": state.weights,
-        "posterior": search.posterior(state),
-    }
-    position = {
-        "trace": state.trace,
-        "refused": state.refused,
-        "number": state.number,
-        "evaluations": state.evaluations,
-    }
-    kept.save(value, position)
-
-
 # --- the loop ------------------------------------------------------------------------------------
 
 
@@ -318,9 +284,16 @@ def _driven(
     progress: ProgressCallback | None,
 ) -> Pursuit:
     def report(state: State) -> None:
-        _keep(search, kept, state)
+        if kept.path is not None:
+            value = {
+                "parameters": [np.asarray(leaf) for leaf in jax.tree.leaves(state.parameters)],
+                "weights": state.weights,
+                "posterior": search.posterior(state),
+            }
+            names = ("trace", "refused", "number", "evaluations")
+            kept.save(value, {name: getattr(state, name) for name in names})
         if progress is not None:
-            partial = lambda: _found(search, state, Status("not converged", math.inf, tolerance))
+            partial = lambda: _result(search, state, Status("not converged", math.inf, tolerance))
             progress(Progress(len(state.used), components, state.trace[-1].elbo, partial=partial))
 
     ended: Refusal | None = None
@@ -348,14 +321,14 @@ def _driven(
     # At its best weight: a step of fixed length may hide what a component would add.
     greedy = dataclasses.replace(search, rule="line") if search.rule == "harmonic" else search
     more = with_component(greedy, state) if ended is None else ended
-    found = _found(search, state, Status.of(0.0, tolerance))
-    status = _status(found, more, tolerance)
+    result = _result(search, state, Status.of(0.0, tolerance))
+    status = _status(result, more, tolerance)
     if not status.converged:
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 4)
-    return dataclasses.replace(found, status=status)
+    return dataclasses.replace(result, status=status)
 
 
-def _found(search: Search, state: State, status: Status) -> Pursuit:
+def _result(search: Search, state: State, status: Status) -> Pursuit:
     """The mixture as it is now."""
     evidence, effective = state.cache.importance(state.weights)
     gap = evidence - state.cache.elbo(state.weights).value
@@ -363,24 +336,31 @@ def _found(search: Search, state: State, status: Status) -> Pursuit:
     return Pursuit(posterior, status, state.trace, state.refused, gap, effective)
 
 
-def _status(found: Pursuit, more: State | Refusal, tolerance: float) -> Status:
-    """Whether there was more to gain; ``more`` is what became of one component more."""
-    left, reasons = 0.0, []
+def _status(result: Pursuit, more: State | Refusal, tolerance: float) -> Status:
+    """Judge whether there was more to gain; ``more`` is what became of one component more."""
     if isinstance(more, Refusal):
-        if not more.empty:
-            left = math.inf
-            reasons.append(f"another component was sought in vain: {more.reason}")
+        gain = more.gain
     else:
         gain = Estimate(more.trace[-1].gain, more.trace[-1].gain_error)
-        if gain.value > max(tolerance, 2 * gain.standard_error):
-            left = gain.value
-            reasons.append(
-                f"another component would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: "
-                "raise components"
-            )
-    if found.effective < FEW:
+    left, reasons = 0.0, []
+    if gain is None:
+        left = math.inf
+        reasons.append(f"another component was sought in vain: {more.reason}")  # type: ignore[union-attr]
+    elif gain.value > max(tolerance, 2 * gain.standard_error):
+        left = gain.value
         reasons.append(
-            f"only {100 * found.effective:.2g} % of its draws count when weighted to the target: "
+            f"another component would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: "
+            "raise components"
+        )
+    elif gain.standard_error > tolerance:
+        left = gain.value + 2 * gain.standard_error
+        reasons.append(
+            f"what another component would add, {gain.value:.2g} ± {gain.standard_error:.2g} nats, "
+            "is not known well enough: raise samples"
+        )
+    if result.effective < FEW:
+        reasons.append(
+            f"only {100 * result.effective:.2g} % of its draws count when weighted to the target: "
             "it has another shape"
         )
     return Status.of(left, tolerance, tuple(reasons))

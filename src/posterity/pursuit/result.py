@@ -1,4 +1,4 @@
-"""What a pursuit found: the mixture, how it grew, and whether there was more to gain."""
+"""The result of a pursuit: the mixture, how it grew, and whether there was more to gain."""
 
 import dataclasses
 import math
@@ -60,8 +60,9 @@ class Pursuit:
     helped; ``refused`` are components that were not added.
 
     Another component is always looked for at the end: ``status.left`` is what it would have added
-    to the ELBO, in nats; zero where that cannot be told from noise, and unknown (infinite) where
-    the search for it came to nothing. ``gap`` is what draws of the mixture, weighted to the target,
+    to the ELBO, in nats; zero where that cannot be told from noise, or two standard errors more
+    where the noise is above the tolerance, and unknown (infinite) where the search for it came to
+    nothing from one of its starts. ``gap`` is what draws of the mixture, weighted to the target,
     say of ``KL(q ‖ p)``, in nats; they see nothing of a mode that the mixture misses. ``effective``
     is the share of draws that count then: 1 where both laws are the same. It falls with every
     dimension in which shapes differ.
@@ -81,7 +82,7 @@ class Pursuit:
 
     @property
     def standard_error(self) -> float:
-        """Of the ELBO."""
+        """The standard error of the ELBO."""
         return self.trace[-1].standard_error
 
     def __repr__(self) -> str:

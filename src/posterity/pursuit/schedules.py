@@ -20,17 +20,12 @@ LEAST, MOST = 0.3, 3.0
 """Below, components are too broad to earn weight; above, they shrink to needles."""
 SEVERAL = Constraint(
     "one positive number or more",
-    lambda given: len(given) > 0 and all(POSITIVE.allows(one) for one in given),
+    lambda values: len(values) > 0 and all(map(POSITIVE.allows, values)),
 )
 
 
 class LambdaSchedule(abc.ABC):
     """A rule for λ."""
-
-    @property
-    def count(self) -> int:
-        """How many values it gives, at the most."""
-        return 1
 
     @abc.abstractmethod
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
@@ -99,7 +94,7 @@ class Flatness(LambdaSchedule):
         SHARE.check(share=self.share)
 
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """By bisection."""
+        """The value at which the entropy is as wanted, by bisection."""
         del t
         finite = log_ratios[np.isfinite(log_ratios)]
         if len(finite) < 2:
@@ -127,11 +122,6 @@ class Best(LambdaSchedule):
 
     def __post_init__(self) -> None:
         SEVERAL.check(choices=self.choices)
-
-    @property
-    def count(self) -> int:
-        """All of them."""
-        return len(self.choices)
 
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
         """All of them."""

@@ -1,4 +1,4 @@
-"""A pursuit as it goes: what does not change in it, and what it has found so far."""
+"""The settings and the state of a pursuit."""
 
 import dataclasses
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.families import Distribution, Mixture, Transformed
 from posterity.families.free_forms import FreeForm
@@ -14,10 +14,10 @@ from posterity.families.names import names_of, with_names
 from posterity.models.cubature import normal_pairs
 from posterity.pursuit.objectives import Components, Ratio
 from posterity.pursuit.result import Refused, Row
-from posterity.pursuit.sample_cache import Estimate, SampleCache, estimate, sampled
 from posterity.pursuit.schedules import LambdaSchedule
 from posterity.pursuit.starts import fixed_noise
 from posterity.pursuit.target import Target
+from posterity.pursuit.weights import Estimate, SampleCache, estimate
 
 TAIL = 1e-3
 """The share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio."""
@@ -27,7 +27,7 @@ QUASI = 21_000
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What does not change in a pursuit."""
+    """The settings of a pursuit, which do not change."""
 
     form: FreeForm
     target: Target
@@ -54,14 +54,22 @@ class Search:
         key = jax.random.fold_in(jax.random.fold_in(self.key, 1), slot)
         return fixed_noise(self.form, key, self.samples)
 
-    def sampled(self, parameters: Any, weights: Float[np.ndarray, " k"]) -> SampleCache:
+    def sampled(self, parameters: PyTree, weights: Float[np.ndarray, " k"]) -> SampleCache:
         """The cache of a mixture, from nothing."""
-        noises = [self.noise(slot) for slot in range(len(weights))]
-        used = np.flatnonzero(weights > 0).tolist()
-        return sampled(self.form, self.target, parameters, used, noises)
+        slots, used = len(weights), np.flatnonzero(weights > 0).tolist()
+        first, noise = jax.tree.map(lambda leaf: leaf[0], parameters), self.noise(0)[0]
+        shape = jax.eval_shape(lambda own: self.form.draw(own, noise), first)
+        z = jax.tree.map(lambda leaf: np.zeros((slots, self.samples, *leaf.shape)), shape)
+        nothing = np.zeros((slots, slots, self.samples))
+        cache = SampleCache(z, nothing[0], nothing)
+        for slot in used:
+            known = used if slot == used[-1] else []  # densities at all draws, once
+            noise = self.noise(slot)
+            cache = cache.with_slot(self.form, self.target, parameters, slot, known, noise)
+        return cache
 
     def key_of(self, number: int) -> jax.Array:
-        """Of one component's search; zero is the polish."""
+        """The key of one component's search; zero is the polish."""
         return jax.random.fold_in(jax.random.fold_in(self.key, 2), number)
 
     def posterior(self, state: "State") -> Mixture:
@@ -90,7 +98,7 @@ def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a pursuit has found so far."""
+    """The state of a pursuit: the mixture so far, and how it came about."""
 
     parameters: Any
     """Of all slots (K,)."""
@@ -122,7 +130,7 @@ class State:
         return Ratio(self.q, np.asarray(floor), np.ones(()))
 
     def gain(self, cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Estimate:
-        """How much more the ELBO of another mixture is, by the same draws."""
+        """The gain in the ELBO of another mixture, by the same draws."""
         return estimate(cache.terms(weights) - self.cache.terms(self.weights))
 
     def with_row(self, gain: Estimate, alpha: float, lam: float) -> "State":

@@ -1,4 +1,4 @@
-"""Where components begin: about the peaks of what the mixture still misses, as wide as these are.
+"""Starting points of components: the peaks of what the mixture still misses, as wide as they are.
 
 Points are drawn from the base and, wider, from the mixture; from the most promising ones the ratio
 ``log L/q_t`` is climbed, and the curvature at the top gives the width.
@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from posterity.families import Distribution
 from posterity.families.free_forms import FreeForm
 from posterity.pursuit import objectives
-from posterity.pursuit.objectives import Ratio
-from posterity.pursuit.optimisation import maximised
+from posterity.pursuit.objectives import Ratio, maximised
 from posterity.pursuit.target import Target
 
 SCOUTS = 256
@@ -43,14 +42,6 @@ class Scouted(NamedTuple):
     log_ratios: Float[np.ndarray, " n"]
 
 
-class Start(NamedTuple):
-    """Parameters to begin with."""
-
-    parameters: Any
-    score: float
-    """Nats: about the logarithm of the mass of ``L/q_t`` there."""
-
-
 def generator(key: jax.Array) -> np.random.Generator:
     """NumPy's random numbers from a key of JAX."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
@@ -63,11 +54,13 @@ def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
     return generator(key).standard_normal((number, form.noise_size))
 
 
-def scouted(form: FreeForm, target: Target, base: Any, ratio: Ratio, *, key: jax.Array) -> Scouted:
+def scouted(
+    form: FreeForm, target: Target, base: PyTree, ratio: Ratio, *, key: jax.Array
+) -> Scouted:
     """Events over the base and, where components can be placed, about those of the mixture."""
     noise, count = fixed_noise(form, key, 2 * SCOUTS), len(ratio.q.log_weights)
     labels = np.full(2 * SCOUTS, count)
-    if form.smooth and ratio.begun:
+    if form.smooth and ratio.started:
         weights = np.exp(ratio.q.log_weights)
         weights = weights / weights.sum()
         labels[SCOUTS:] = generator(key).choice(count, 2 * SCOUTS, p=weights)[SCOUTS:]
@@ -94,9 +87,9 @@ def promising(points: Scouted, number: int, rng: np.random.Generator) -> Int[np.
 
 
 def tops(
-    form: FreeForm, target: Target, base: Any, ratio: Ratio, points: Scouted, places: Any
-) -> tuple[list[Start], int]:
-    """From points to peaks, the best first and each once; and the gradients that it took."""
+    form: FreeForm, target: Target, base: PyTree, ratio: Ratio, points: Scouted, places: Any
+) -> tuple[list[PyTree], int]:
+    """Parameters about the peaks near points, the best first; and the gradients that it took."""
     unit = form.deviation(base)
     flat_unit, ends = _flat(unit), []
     for place in places:
@@ -105,8 +98,7 @@ def tops(
             objectives.height, form, np.zeros_like(flat_unit), (target, at, unit, ratio), most=CLIMB
         )
         ends.append((at, end))
-    starts: list[Start] = []
-    middles: list[tuple[np.ndarray, np.ndarray]] = []
+    starts: list[tuple[float, Any, np.ndarray, np.ndarray]] = []
     for at, end in sorted(ends, key=lambda pair: -pair[1].value):
         if not np.isfinite(end.value):
             continue
@@ -115,34 +107,31 @@ def tops(
         if len(top) <= DENSE:
             hessian = np.asarray(objectives.curvature(end.v, target, at, unit))
         parameters, deviation = _placed(form, at, unit, end.v, hessian)
-        if any(
+        if not any(
             (np.abs(top - other) < APART * np.minimum(deviation, own)).all()
-            for other, own in middles
+            for _, _, other, own in starts
         ):
-            continue
-        middles.append((top, deviation))
-        starts.append(Start(parameters, float(end.value + np.log(deviation / flat_unit).sum())))
-    starts.sort(key=lambda start: -start.score)
-    return starts, sum(end.evaluations for _, end in ends)
+            # About the logarithm of the mass of L/q_t there.
+            score = float(end.value + np.log(deviation / flat_unit).sum())
+            starts.append((score, parameters, top, deviation))
+    starts.sort(key=lambda start: -start[0])
+    return [start[1] for start in starts], sum(end.evaluations for _, end in ends)
 
 
-def scattered(form: FreeForm, base: Any, points: Scouted, places: Any) -> list[Start]:
+def scattered(form: FreeForm, base: PyTree, points: Scouted, places: Any) -> list[PyTree]:
     """Narrow components about points, where a climb would take too long."""
     deviation = jax.tree.map(lambda leaf: NARROW * leaf, form.deviation(base))
     pick = lambda place: jax.tree.map(lambda leaf: leaf[place], points.z)
-    return [
-        Start(form.place(pick(place), deviation), float(points.log_ratios[place]))
-        for place in places
-    ]
+    return [form.place(pick(place), deviation) for place in places]
 
 
-def _flat(event: Any) -> Float[np.ndarray, " d"]:
+def _flat(event: PyTree) -> Float[np.ndarray, " d"]:
     """The numbers of an event."""
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(event)])
 
 
 def _placed(
-    form: FreeForm, at: Any, unit: Any, v: np.ndarray, hessian: np.ndarray | None
+    form: FreeForm, at: PyTree, unit: PyTree, v: np.ndarray, hessian: np.ndarray | None
 ) -> tuple[Any, Float[np.ndarray, " d"]]:
     """Parameters about the event ``at + unit * v``, and the deviations there."""
     top, nothing = objectives.event_of(at, unit, v), jax.tree.map(np.zeros_like, unit)
@@ -159,7 +148,7 @@ def _placed(
 
 def matched(
     form: FreeForm, base: Distribution, points: Scouted, number: int, rng: np.random.Generator
-) -> list[Start]:
+) -> list[PyTree]:
     """Members whose moments are those of points, weighted by the tempered ratio there.
 
     For families whose members cannot be placed about a point. Each start sees half of the points.
@@ -171,19 +160,13 @@ def matched(
         if not np.isfinite(logs).any():
             continue
         statistics = np.asarray(base.sufficient_statistics(points.z))  # type: ignore[attr-defined]
+        # The largest power up to 1 that leaves enough points that count.
+        powers = (scipy.special.softmax(beta * logs) for beta in 0.5 ** np.arange(40))
+        weights = next((w for w in powers if 1 / (w**2).sum() >= ENOUGH), None)
+        weights = scipy.special.softmax(0.5**39 * logs) if weights is None else weights
         # A little of the base keeps the member proper where few points count.
-        moments = (1 - NARROW) * (_tempered(logs) @ statistics)
+        moments = (1 - NARROW) * (weights @ statistics)
         law = base.with_mean_parameters(moments + NARROW * base.mean_parameters)  # type: ignore
         if np.all(law.is_proper()):
-            starts.append(Start(form.parameters(law), float(np.max(logs))))
-    return starts or [Start(form.parameters(base), 0.0)]
-
-
-def _tempered(logs: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Weights ``exp(β log)``, of the largest β up to 1 that leaves enough points that count."""
-    weights = scipy.special.softmax(logs)
-    for beta in 0.5 ** np.arange(40):
-        weights = scipy.special.softmax(beta * logs)
-        if 1 / (weights**2).sum() >= ENOUGH:
-            break
-    return weights
+            starts.append(form.parameters(law))
+    return starts or [form.parameters(base)]

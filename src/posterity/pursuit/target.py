@@ -1,4 +1,4 @@
-"""What is pursued: a log density that need not be normalised, or a model, a prior and records."""
+"""Targets of pursuits: a log density up to a constant, or a model, a prior and records."""
 
 import abc
 from collections.abc import Callable
@@ -8,12 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT, renamed
 from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import Distribution, Transformed
+from posterity.families import Distribution
 from posterity.families.transformed import Supports
 from posterity.families.unconstrained import Bijection
 from posterity.models import Model, Records
@@ -28,10 +28,10 @@ class Target(eqx.Module):
         return None
 
     @abc.abstractmethod
-    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+    def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
         """``log L(z)`` of one event; traced."""
 
-    def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
         """The same from a minibatch, without bias; traced. Without a key, from all records."""
         del key
         return self.log_density(z)
@@ -42,8 +42,8 @@ class Function(Target):
 
     function: Callable[[Any], Any] = eqx.field(static=True)
 
-    def log_density(self, z: Any) -> Any:
-        """What the function says.
+    def log_density(self, z: PyTree) -> Any:
+        """The value of the function.
 
         Raises:
             StructureError: unless it is one number.
@@ -90,12 +90,7 @@ class Joint(Target):
     ):
         COUNT.or_none().check(batch_size=batch_size)
         check_prior(prior)
-        model.check(data)
-        records = Records.of(data)
-        if not records.size:
-            raise StructureError(
-                found="no records", expected="one at least", fix="Pass the data of the posterior."
-            )
+        records = Records.of_model(model, data)
         if batch_size is not None and model.joint:
             raise UsageError(
                 found=f"batch_size={batch_size} for a model whose records tell of each other",
@@ -109,14 +104,14 @@ class Joint(Target):
 
     @property
     def records(self) -> int | None:
-        """How many there are, where minibatches are asked for."""
+        """Number of records, where minibatches are asked for."""
         return None if self.batch_size is None else self.data.size
 
-    def log_density(self, z: Any) -> Float[jax.Array, ""]:
+    def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
         """With all records."""
         return self.prior.log_prob(z) + self.model.total(z, self.data)
 
-    def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
         """With records drawn with replacement, which stand for all."""
         if self.batch_size is None or key is None:
             return self.log_density(z)
@@ -138,40 +133,35 @@ class Free(Target):
         """The other's."""
         return self.inner.records
 
-    def log_density(self, z: Any) -> Float[jax.Array, ""]:
-        """With the volume that the coordinates take."""
-        u, event = self._event(z)
-        return self.inner.log_density(event) + Bijection(self.supports.tree).log_det(u)
+    def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
+        """The log density with the volume that the coordinates take."""
+        return self.estimate(z, None)
 
-    def estimate(self, z: Any, key: jax.Array | None) -> Float[jax.Array, ""]:
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
         """The same from a minibatch."""
-        u, event = self._event(z)
-        return self.inner.estimate(event, key) + Bijection(self.supports.tree).log_det(u)
-
-    def _event(self, z: Any) -> tuple[Any, Any]:
         bijection = Bijection(self.supports.tree)
         u = bijection.unravel(z)
-        return u, bijection.forward(u)
+        return self.inner.estimate(bijection.forward(u), key) + bijection.log_det(u)
 
 
-def as_target(given: Any) -> Target:
+def as_target(target: object) -> Target:
     """A target as it is; a function of one event as a target.
 
     Raises:
         UsageError: for what is neither.
     """
-    if isinstance(given, Target):
-        return given
-    if callable(given):
-        return Function(given)
+    if isinstance(target, Target):
+        return target
+    if callable(target):
+        return Function(target)
     raise UsageError(
-        found=f"a target that is a {type(given).__name__}",
+        found=f"a target that is a {type(target).__name__}",
         expected="a function from an event to its log density, or Joint(model, prior, data)",
         fix="Write log_density(z) with jax.numpy.",
     )
 
 
-def check_at(target: Target, z: Any, base: Any) -> None:
+def check_at(target: Target, z: PyTree, base: PyTree) -> None:
     """Raise a clear error unless the log density can be had at an event ``z``.
 
     Raises:
@@ -179,7 +169,7 @@ def check_at(target: Target, z: Any, base: Any) -> None:
         UsageError: for what the user's function raises on tracers.
     """
     try:
-        found = jax.eval_shape(target.log_density, z)
+        value = jax.eval_shape(target.log_density, z)
     except StructureError:
         raise
     except Exception as error:  # whatever the user's function raises
@@ -189,16 +179,9 @@ def check_at(target: Target, z: Any, base: Any) -> None:
             fix="Write it with jax.numpy, without branches on values; check what events are: "
             "base.event_shape.",
         ) from error
-    if not np.issubdtype(found.dtype, np.floating):
+    if not np.issubdtype(value.dtype, np.floating):
         raise ParameterError(
-            found=f"a log density of {found.dtype}",
+            found=f"a log density of {value.dtype}",
             expected="a real number in nats",
             fix="Return log L(z).",
         )
-
-
-def free_of(target: Target, base: Distribution) -> tuple[Target, Distribution]:
-    """The target and the base in the coordinates that components live in."""
-    if isinstance(base, Transformed):
-        return Free(target, base.supports), base.law
-    return target, base

@@ -143,7 +143,7 @@ def test_chains_last_and_chains_first_agree() -> None:
     x, y = points()
     own = Langevin(NET, NET.prior(variance=1.0), (x, y), chains=2).target
     fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
-    other = WeightsTarget(**fields)
+    other = WeightsTarget(**{**fields, "axis": 0})
     assert (own.axis, other.axis) == (-1, 0)
     at = own.start(2, key=KEY)
     first = jax.tree.map(lambda leaf: leaf[..., :1].transpose(-1, *range(leaf.ndim - 1)), at)

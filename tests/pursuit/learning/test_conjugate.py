@@ -25,7 +25,7 @@ from posterity.pursuit.learning import (
     OwnFeatures,
     VectorFeatures,
     learner,
-    sharpness,
+    readout,
 )
 from tests.pursuit.learning.tasks import CLASSES, FEATURES, conjugate, records, tasks
 
@@ -271,10 +271,10 @@ def test_copies_of_a_record_are_held_out_together() -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 10)
     x = rng.normal(size=(20, 3)) + y[:, None]
-    once = sharpness.evidence(x, y, 2)
+    once = readout.evidence(x, y, 2)
     many, labels = np.tile(x, (8, 1)), np.tile(y, 8)
-    known = sharpness.evidence(many, labels, 2, 0, np.tile(np.arange(20), 8))
-    unknown = sharpness.evidence(many, labels, 2)
+    known = readout.evidence(many, labels, 2, 0, np.tile(np.arange(20), 8))
+    unknown = readout.evidence(many, labels, 2)
     assert np.argmax(known) <= np.argmax(once) + 1
     assert np.argmax(unknown) > np.argmax(known)
 

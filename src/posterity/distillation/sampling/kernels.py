@@ -13,9 +13,10 @@ where ``s`` is one, or the ``scale`` that was given to ``init``: a fixed diagona
 which multiplies the step size entry by entry and leaves the posterior what it is.
 """
 
+import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,7 @@ BELOW_ONE = Constraint("a number in [0, 1)", lambda x: 0 <= float(x) < 1)
 
 
 class State(NamedTuple):
-    """What the next step needs."""
+    """The state of chains: all that the next step needs."""
 
     position: Any
     step: jax.Array
@@ -43,7 +44,7 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What one step was like. Compiled programs that do not read an entry do not compute it."""
+    """Diagnostics of one step. Compiled programs that do not read an entry do not compute it."""
 
     size: jax.Array
     """The step size, float32."""
@@ -56,9 +57,42 @@ class Info(NamedTuple):
     gives it at temperature one: the temperature that the chain moves at."""
 
 
+class Kernel(abc.ABC):
+    """A rule for the steps of a chain; see the head of this module.
+
+    Raises:
+        UsageError: for arguments that make no sense; by ``step``, where ``step_size`` is None.
+        StructureError: where position, gradient and scale have not the same structure.
+    """
+
+    step_size: StepSize | None
+    noise: str
+    temperature: StepSize
+    remembers: ClassVar[bool] = False
+    """Whether its state has a memory, shaped as the position, which starts at zero."""
+
+    def __post_init__(self) -> None:
+        noises.KINDS.check(noise=self.noise)
+        STEP_SIZE.check(step_size=self.step_size)
+        TEMPERATURE.check(temperature=self.temperature)
+
+    def init(self, position: PyTree, scale: PyTree = None) -> State:
+        """The state of a chain at rest; ``scale`` multiplies the step size entry by entry."""
+        position = jax.tree.map(jnp.asarray, position)
+        if scale is not None:
+            _check_leaves(position, scale, "a scale", "one that broadcasts to", _broadcasts)
+            scale = jax.tree.map(lambda s, own: jnp.asarray(s, own.dtype), scale, position)
+        memory = jax.tree.map(jnp.zeros_like, position) if self.remembers else None
+        return State(position, jnp.zeros((), jnp.int32), scale, memory)
+
+    @abc.abstractmethod
+    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
+        """One step, with the gradient of the log density at ``state.position``."""
+
+
 @leaves("step_size", "temperature")
 @dataclasses.dataclass(frozen=True)
-class SGLD:
+class SGLD(Kernel):
     """Stochastic-gradient Langevin dynamics.
 
     Args:
@@ -67,10 +101,6 @@ class SGLD:
         noise: ``"binomial"`` or ``"normal"``; see
             :func:`posterity.distillation.sampling.noise.normal`.
         temperature: 1 is the posterior, 0 ascent without noise; or a schedule.
-
-    Raises:
-        UsageError: for arguments that make no sense; by ``step``, where ``step_size`` is None.
-        StructureError: where position, gradient and scale have not the same structure.
 
     Source: welling2011.
 
@@ -85,13 +115,6 @@ class SGLD:
     noise: str = "binomial"
     temperature: StepSize = 1.0
 
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def init(self, position: PyTree, scale: PyTree = None) -> State:
-        """Where a chain starts; ``scale`` multiplies the step size entry by entry."""
-        return _started(position, scale, None)
-
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
         return _langevin(self, state, gradient, state.scale, None, key)
@@ -99,7 +122,7 @@ class SGLD:
 
 @leaves("step_size", "temperature")
 @dataclasses.dataclass(frozen=True)
-class PreconditionedSGLD:
+class PreconditionedSGLD(Kernel):
     """SGLD that divides each entry's step size by a running root mean square of its gradient.
 
     ``s = 1 / (floor + sqrt(V))``, with ``V = decay V + (1 - decay) (gradient / records)²`` divided
@@ -121,10 +144,6 @@ class PreconditionedSGLD:
         noise: as of :class:`SGLD`.
         temperature: as of :class:`SGLD`.
 
-    Raises:
-        UsageError: for arguments that make no sense; by ``step``, where ``step_size`` is None.
-        StructureError: where position, gradient and scale have not the same structure.
-
     Source: li2016, algorithm 1.
 
     >>> kernel = PreconditionedSGLD(step_size=0.1)
@@ -141,18 +160,16 @@ class PreconditionedSGLD:
     noise: str = "binomial"
     temperature: StepSize = 1.0
 
+    remembers: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         BELOW_ONE.check(decay=self.decay)
         POSITIVE.check(floor=self.floor, records=self.records)
 
-    def init(self, position: PyTree, scale: PyTree = None) -> State:
-        """Where a chain starts; ``scale`` multiplies the step size entry by entry."""
-        return _started(position, scale, jax.tree.map(jnp.zeros_like, position))
-
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
-        _same(state.position, gradient)
+        _check_gradient(state, gradient)
         decay, over = float(self.decay), 1 / float(self.records)
         mean = lambda old, slope: decay * old + (1 - decay) * (slope * over) ** 2
         memory = jax.tree.map(mean, state.memory, gradient)
@@ -160,15 +177,16 @@ class PreconditionedSGLD:
         return _langevin(self, state, gradient, scale, memory, key)
 
     def scale_of(self, state: State) -> Any:
-        """What multiplies the step size, entry by entry, after at least one step."""
+        """The preconditioner, entry by entry, after at least one step."""
         weight = 1 - jnp.float32(self.decay) ** state.step.astype(jnp.float32)
         own = lambda square: 1 / (float(self.floor) + jnp.sqrt(square / weight))
-        return _times(state.scale, jax.tree.map(own, state.memory))
+        scale = jax.tree.map(own, state.memory)
+        return scale if state.scale is None else jax.tree.map(jnp.multiply, state.scale, scale)
 
 
 @leaves("step_size", "temperature")
 @dataclasses.dataclass(frozen=True)
-class SGHMC:
+class SGHMC(Kernel):
     """Stochastic-gradient Hamiltonian Monte Carlo: momentum with friction.
 
     The increment of a step is ``friction`` times SGLD's, plus ``1 - friction`` times the increment
@@ -190,10 +208,6 @@ class SGHMC:
         noise: as of :class:`SGLD`.
         temperature: as of :class:`SGLD`.
 
-    Raises:
-        UsageError: for arguments that make no sense; by ``step``, where ``step_size`` is None.
-        StructureError: where position, gradient and scale have not the same structure.
-
     Source: chen2014, equation 15, with no estimate of the gradient's noise.
 
     >>> kernel = SGHMC(step_size=0.1, friction=0.1)
@@ -208,13 +222,11 @@ class SGHMC:
     noise: str = "binomial"
     temperature: StepSize = 1.0
 
-    def __post_init__(self) -> None:
-        _check(self)
-        SHARE.check(friction=self.friction)
+    remembers: ClassVar[bool] = True
 
-    def init(self, position: PyTree, scale: PyTree = None) -> State:
-        """Where a chain starts, at rest; ``scale`` multiplies the step size entry by entry."""
-        return _started(position, scale, jax.tree.map(jnp.zeros_like, position))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        SHARE.check(friction=self.friction)
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
@@ -225,23 +237,6 @@ class SGHMC:
         position = jax.tree.map(jnp.add, state.position, momentum)
         info = _info(size, gradient, state.scale, momentum, friction / (2 - friction))
         return State(position, state.step + 1, state.scale, momentum), info
-
-
-Kernel = SGLD | PreconditionedSGLD | SGHMC
-
-
-def _check(kernel: Kernel) -> None:
-    noises.KINDS.check(noise=kernel.noise)
-    STEP_SIZE.check(step_size=kernel.step_size)
-    TEMPERATURE.check(temperature=kernel.temperature)
-
-
-def _started(position: PyTree, scale: PyTree, memory: PyTree) -> State:
-    position = jax.tree.map(jnp.asarray, position)
-    if scale is not None:
-        _broadcasts(position, scale)
-        scale = jax.tree.map(lambda s, own: jnp.asarray(s, own.dtype), scale, position)
-    return State(position, jnp.zeros((), jnp.int32), scale, memory)
 
 
 def _langevin(
@@ -258,23 +253,22 @@ def _moves(
     kernel: Kernel, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
 ) -> tuple[jax.Array, Any]:
     """The step size, and what Langevin's step adds to the position."""
-    _same(state.position, gradient)
+    _check_gradient(state, gradient)
     size = size_at(kernel.step_size, state.step)
     temperature = size_at(kernel.temperature, state.step)
     half, deviation = size / 2, jnp.sqrt(size * temperature)
     noise = noises.normal(key, state.position, kernel.noise)
 
-    if scale is None:
-        plain = lambda slope, white: (half * slope + deviation * white).astype(white.dtype)
-        return size, jax.tree.map(plain, gradient, noise)
-    scaled = lambda slope, white, s: (half * s * slope + deviation * jnp.sqrt(s) * white).astype(
-        white.dtype
-    )
-    return size, jax.tree.map(scaled, gradient, noise, scale)
+    def move(slope: Any, white: jax.Array, s: Any = None) -> jax.Array:
+        drift = half * slope if s is None else half * s * slope
+        spread = deviation if s is None else deviation * jnp.sqrt(s)
+        return (drift + spread * white).astype(white.dtype)
+
+    return size, jax.tree.map(move, gradient, noise, *[] if scale is None else [scale])
 
 
 def _info(size: jax.Array, gradient: PyTree, scale: PyTree, move: PyTree, variance: float) -> Info:
-    """``variance`` is the momentum's that the noise alone gives it, over ``size`` times scale."""
+    """Diagnostics of a step whose noise alone moves by ``variance`` times ``size`` and scale."""
     drift = size / 4 * _mean_square(gradient, scale, invert=False)
     return Info(size, drift, _mean_square(move, scale, invert=True) / (size * variance))
 
@@ -290,37 +284,21 @@ def _mean_square(tree: PyTree, scale: PyTree, *, invert: bool) -> jax.Array:
     return jnp.asarray(total / max(sum(leaf.size for leaf in parts), 1))
 
 
-def _times(scale: PyTree, other: PyTree) -> Any:
-    return other if scale is None else jax.tree.map(jnp.multiply, scale, other)
+def _check_gradient(state: State, gradient: PyTree) -> None:
+    """Raise unless a gradient has the structure and the shapes of the position."""
+    _check_leaves(state.position, gradient, "a gradient", "the position's", tuple.__eq__)
 
 
-def _same(position: PyTree, gradient: PyTree) -> None:
-    """Raise unless two trees have the same structure and shapes."""
-    _check_leaves(
-        position,
-        gradient,
-        "a gradient",
-        "an array",
-        "the position's",
-        lambda shape, whole: shape == whole,
-    )
-
-
-def _broadcasts(position: PyTree, scale: PyTree) -> None:
-    """Raise unless a scale has one number for each entry, or for several of them."""
-
-    def fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-        sizes = zip(shape[::-1], whole[::-1], strict=False)
-        return len(shape) <= len(whole) and all(size in (1, wide) for size, wide in sizes)
-
-    _check_leaves(position, scale, "a scale", "a scale", "one that broadcasts to", fits)
+def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Tell whether a scale has one number for each entry, or for several of them."""
+    sizes = zip(shape[::-1], whole[::-1], strict=False)
+    return len(shape) <= len(whole) and all(size in (1, wide) for size, wide in sizes)
 
 
 def _check_leaves(
     position: PyTree,
     other: PyTree,
     what: str,
-    each: str,
     expected: str,
     fits: Callable[[tuple[int, ...], tuple[int, ...]], bool],
 ) -> None:
@@ -333,7 +311,7 @@ def _check_leaves(
     for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(other), strict=True):
         if not fits(jnp.shape(leaf), own.shape):
             raise StructureError(
-                found=f"{each} of shape {jnp.shape(leaf)}",
+                found=f"{what} of shape {jnp.shape(leaf)}",
                 expected=f"{expected} {own.shape}",
                 fix=fix,
             )

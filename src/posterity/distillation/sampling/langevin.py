@@ -3,22 +3,21 @@
 import functools
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT, NATURAL, Constraint, renamed
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array, rebuilt
 from posterity.distillation.sampling import tuning
-from posterity.distillation.sampling.averages import BatchMeans
 from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, PreconditionedSGLD
 from posterity.distillation.sampling.kernels import State as KernelState
-from posterity.distillation.sampling.noise import check_key
+from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
 from posterity.distillation.teachers import Draws, Health, Teacher
 from posterity.errors import ConvergenceWarning, ParameterError
@@ -41,6 +40,12 @@ SURE = 4.0
 """Standard errors from which a difference counts: the worst of several groups is looked at."""
 EVERY = 8
 """Draws from one look at the temperature to the next."""
+BATCHES = 32
+"""Batches of looks of which means are taken; half of them tell a standard error."""
+TOO_FEW = (
+    f"fewer than {EVERY * BATCHES // 2} draws of each chain do not tell the temperature: whether "
+    "they sample the posterior is not known"
+)
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
     "step size that can be found is for a scale that stays, so not PreconditionedSGLD's",
@@ -49,6 +54,51 @@ KERNEL = Constraint(
         or (isinstance(own, PreconditionedSGLD) and own.step_size is not None)
     ),
 )
+
+
+class BatchMeans(NamedTuple):
+    """Sums over consecutive batches of one length; when all are full, neighbours are joined.
+
+    So batches are longer than the chain remembers, once it is long enough, and their means are
+    independent.
+    """
+
+    sums: jax.Array
+    """(BATCHES, groups, chains)."""
+    length: jax.Array
+    """Of a batch."""
+    count: jax.Array
+    """Numbers so far, since batches began to count."""
+
+    @classmethod
+    def empty(cls, shape: tuple[int, int]) -> Self:
+        """No numbers yet, of so many groups and chains."""
+        return cls(jnp.zeros((BATCHES, *shape), jnp.float32), jnp.int32(1), jnp.int32(0))
+
+    def with_(self, values: Float[jax.Array, "groups chains"]) -> Self:
+        """The sums with one more number of each chain."""
+        full = self.count == BATCHES * self.length
+        halved = self.sums.reshape(BATCHES // 2, 2, *values.shape).sum(1)
+        joined = jnp.concatenate([halved, jnp.zeros_like(halved)])
+        sums = jnp.where(full, joined, self.sums)
+        length = jnp.where(full, 2 * self.length, self.length)
+        return type(self)(sums.at[self.count // length].add(values), length, self.count + 1)
+
+    def mean(self) -> tuple[np.ndarray, np.ndarray]:
+        """The mean of each group over chains and time, and its standard error.
+
+        With too few numbers they are not known: NaN, and infinite.
+        Chains are independent; batches of a chain nearly so, unless it is slow: the worse counts.
+        """
+        length, count = int(self.length), int(self.count)
+        whole = count // length
+        if whole < BATCHES // 2:
+            return np.full(self.sums.shape[1], np.nan), np.full(self.sums.shape[1], np.inf)
+        each = np.asarray(self.sums[:whole], np.float64) / length
+        error = each.mean(2).std(0, ddof=1) / whole**0.5
+        if each.shape[2] > 3:
+            error = np.maximum(error, each.mean(0).std(1, ddof=1) / each.shape[2] ** 0.5)
+        return each.mean((0, 2)), error
 
 
 class State(NamedTuple):
@@ -108,7 +158,7 @@ class Langevin(Teacher):
     def __init__(
         self,
         model: Model,
-        prior: Any,
+        prior: PyTree,
         data: PyTree,
         *,
         kernel: Any = None,
@@ -134,7 +184,7 @@ class Langevin(Teacher):
         )
 
     def head(self, x: Array) -> Head:
-        """As the model predicts."""
+        """The head of how the model predicts."""
         own = self.target
         at = own.start(1, key=jax.random.key(0))
         z = jax.eval_shape(lambda at: jax.tree.map(lambda leaf: leaf[0], own.constrained(at)), at)
@@ -142,11 +192,11 @@ class Langevin(Teacher):
 
     @property
     def layers(self) -> Layers | None:
-        """Those of the network, if it has any."""
+        """The layers of the network, if the model is one."""
         return getattr(self.target.model, "layers", None)
 
     def inputs(self) -> Any:
-        """Those of the data."""
+        """The inputs of the data."""
         data = self.target.data
         return data[0] if isinstance(data, tuple) and len(data) == 2 else None
 
@@ -161,14 +211,21 @@ class Langevin(Teacher):
         first, second, third, last = jax.random.split(key, 4)
         with jax.enable_x64(False):
             positions = self.target.start(self.chains, key=first)
-            if isinstance(self.target, WeightsTarget):
-                positions = tuning.climb(
-                    self.target, positions, self.chains, self.climb, key=second
-                )
-            scale, size = self._scale(positions, key=third)
+            own, sought = self.target, self.kernel.step_size is None
+            weights = isinstance(own, WeightsTarget)
+            if weights:
+                positions = tuning.climb(own, positions, self.chains, self.climb, key=second)
+            scale, size = None, None
+            if sought or self.scaled:
+                scaled = self.scaled and weights
+                scale, best = tuning.tuned(own, positions, self.chains, scaled=scaled, key=third)
+                if sought:  # the size that was to be found is in the scale
+                    size, scale = best, jax.tree.map(lambda leaf: best * leaf, scale)
             state = self._counted(self._kernel.init(positions, scale))
-            draws = max(CHUNK // self.thin, 1)
-            for number in range(-(-self._burn_in(size) // (draws * self.thin))):
+            draws, steps = max(CHUNK // self.thin, 1), self.burn_in
+            if steps is None:
+                steps = BURN_IN[0] if size is None else int(np.clip(math.ceil(10 / size), *BURN_IN))
+            for number in range(-(-steps // (draws * self.thin))):
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
             return self._counted(state.kernel)
@@ -176,27 +233,16 @@ class Langevin(Teacher):
     def blank(self) -> State:
         """The shapes of a state: the scale's follow from how it is found."""
 
-        def begun(at: PyTree) -> State:
+        def started(at: PyTree) -> State:
             narrow = lambda leaf: jnp.expand_dims(leaf.take(0, self.target.axis), self.target.axis)
             scale = None
             if self.scaled and isinstance(self.target, WeightsTarget):
                 scale = jax.tree.map(narrow, at)
             elif self.scaled or self.kernel.step_size is None:
-                scale = _ones(at)
+                scale = jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), at)
             return self._counted(self._kernel.init(at, scale))
 
-        return jax.eval_shape(begun, self.target.start(self.chains, key=jax.random.key(0)))
-
-    def _scale(self, positions: PyTree, *, key: jax.Array) -> tuple[Any, float | None]:
-        """What multiplies the step size, with the size in it where that was to be found."""
-        sought = self.kernel.step_size is None
-        if not (sought or self.scaled):
-            return None, None
-        scaled = self.scaled and isinstance(self.target, WeightsTarget)
-        tuned = tuning.tuned(self.target, positions, self.chains, scaled=scaled, key=key)
-        size = tuned.size if sought else 1.0
-        scale = _ones(positions) if tuned.scale is None else tuned.scale
-        return jax.tree.map(lambda leaf: size * leaf, scale), tuned.size if sought else None
+        return jax.eval_shape(started, self.target.start(self.chains, key=jax.random.key(0)))
 
     @property
     def _kernel(self) -> Kernel:
@@ -205,20 +251,13 @@ class Langevin(Teacher):
             return rebuilt(type(self.kernel), vars(self.kernel) | {"step_size": 1.0})
         return self.kernel
 
-    def _burn_in(self, size: float | None) -> int:
-        if self.burn_in is not None:
-            return self.burn_in
-        least, most = BURN_IN
-        return least if size is None else min(max(math.ceil(10 / size), least), most)
-
     def _counted(self, kernel: KernelState) -> State:
-        """From here on draws count."""
-        at = kernel.position
-        shape = jax.eval_shape(self.target.temperatures, at, at).shape
+        """The state from which on draws count."""
+        shape = jax.eval_shape(self.target.temperatures, *[kernel.position] * 2).shape
         return State(kernel, BatchMeans.empty(shape), jnp.zeros(self.chains, jnp.float32))
 
     def advance(self, state: State, *, key: jax.Array) -> State:
-        """As many steps as lead to the next draw."""
+        """The state after the steps that lead to the next draw."""
         number = lambda state, place: (self._step(state, jax.random.fold_in(key, place)), None)
         if self.thin > 1:
             state, _ = jax.lax.scan(number, state, jnp.arange(self.thin - 1))
@@ -244,7 +283,7 @@ class Langevin(Teacher):
         return state.kernel.position
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
-        """Of each chain."""
+        """The outputs of each chain's model."""
         return self.target.outputs(draws, x)
 
     def check(self, state: State) -> None:
@@ -255,8 +294,7 @@ class Langevin(Teacher):
         """
         finite = np.isfinite(np.asarray(state.level))
         for leaf in jax.tree.leaves(state.kernel.position):
-            others = [axis for axis in range(leaf.ndim) if axis != self.target.axis % leaf.ndim]
-            finite &= np.asarray(jnp.isfinite(leaf).all(others))
+            finite &= np.asarray(jnp.isfinite(leaf).all(self.target.others(leaf)))
         if not finite.all():
             raise ParameterError(
                 found=f"{(~finite).sum()} of {self.chains} chains that diverged (the first is "
@@ -269,12 +307,14 @@ class Langevin(Teacher):
             )
 
     def health(self, state: State) -> Health:
-        """Whether the chains' temperature is what it should be."""
+        """The chains' temperature, and reasons where it is not known to be what it should."""
         self.check(state)
         each, errors = state.temperatures.mean()
         wanted = self.kernel.temperature
-        if not np.isfinite(errors).all() or callable(wanted) or not wanted:
+        if callable(wanted) or not wanted:
             return Health()
+        if not np.isfinite(errors).all():
+            return Health((TOO_FEW,))
         off, sure = each / wanted - 1, np.abs(each - wanted) > SURE * errors
         reasons = []
         if (sure & (off > OFF)).any():
@@ -317,7 +357,7 @@ class Langevin(Teacher):
         """
         COUNT.check(samples=samples)
         key = jax.random.key(0) if key is None else key
-        check_key(key)
+        KEY.check(key=key)
         first, second = jax.random.split(key)
         parts = []
         with jax.enable_x64(False):
@@ -330,7 +370,7 @@ class Langevin(Teacher):
                 if progress is not None:
                     progress(Progress(begin + each, samples))
             health = self.health(state)
-        for reason in health.reasons:
+        for reason in () if health.temperature is None else health.reasons:
             warnings.warn(
                 f"Draws may not be the posterior's: {reason}.",
                 ConvergenceWarning,
@@ -339,11 +379,6 @@ class Langevin(Teacher):
         stack = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         stack = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stack)
         return Draws(self.target.model, stack, x=self.inputs())
-
-
-def _ones(tree: PyTree) -> Any:
-    """A one for each leaf, with as many axes."""
-    return jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), tree)
 
 
 @functools.partial(jax.jit, static_argnums=2)

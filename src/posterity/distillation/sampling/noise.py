@@ -27,6 +27,10 @@ from posterity.errors import UsageError
 KINDS = one_of("binomial", "normal")
 """Where noise comes from: counted bits of a hash, or the normals of :mod:`jax.random`."""
 
+KEY = Constraint(
+    "a typed key, as jax.random.key(0)",
+    lambda key: isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key),
+)
 BELOW = Constraint("a whole number from 1 to 2³¹ - 1", lambda n: COUNT.allows(n) and n < 2**31)
 BITS = 32
 # Streams of one key: normals of each leaf have one, places of records another.
@@ -56,7 +60,7 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     ((3,), 1.0)
     """
     KINDS.check(kind=kind)
-    check_key(key)
+    KEY.check(key=key)
     leaves, tree = jax.tree.flatten(like)
     for leaf in leaves:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -96,7 +100,7 @@ def indices(
     """
     KINDS.check(kind=kind)
     BELOW.check(below=below)
-    check_key(key)
+    KEY.check(key=key)
     if kind == "normal":
         return jax.random.randint(key, shape, 0, below, jnp.int32)
     return _upper(bits(key, shape, stream=PLACES), int(below)).astype(jnp.int32)
@@ -153,11 +157,3 @@ def _word(value: int) -> Any:
 def generator(key: jax.Array) -> np.random.Generator:
     """NumPy's generator of a key: nothing is compiled for numbers that are drawn once."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
-
-
-def check_key(key: Any) -> None:
-    """Raise a UsageError unless it is a typed key."""
-    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
-        raise UsageError(
-            found=f"key={key!r}", expected="a typed key", fix="Pass jax.random.key(0)."
-        )

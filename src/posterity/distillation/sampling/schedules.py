@@ -23,7 +23,7 @@ StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A size, or a function from the number of the step to it."""
 
 
-def _is_schedule(value: Any) -> bool:
+def _is_schedule(value: object) -> bool:
     return callable(value) and getattr(type(value), "__hash__", None) is not None
 
 
@@ -67,7 +67,8 @@ class Polynomial:
 
     def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
-        return jnp.float32(self.a) * (jnp.float32(self.b) + _number(step)) ** -float(self.gamma)
+        number = jnp.asarray(step).astype(jnp.float32)
+        return jnp.float32(self.a) * (jnp.float32(self.b) + number) ** -float(self.gamma)
 
 
 @leaves("size", "every")
@@ -170,7 +171,3 @@ def size_at(step_size: StepSize | None, step: ArrayLike) -> jax.Array:
             fix="Give parameters sizes of their own by `scale` of the kernel's init.",
         )
     return size
-
-
-def _number(step: ArrayLike) -> jax.Array:
-    return jnp.asarray(step).astype(jnp.float32)

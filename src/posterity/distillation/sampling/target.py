@@ -1,4 +1,4 @@
-"""What a chain samples from: a prior and the likelihood of records, estimated from minibatches.
+"""The density that chains sample from: a prior and the likelihood of records, by minibatches.
 
 Positions are trees of unconstrained numbers, of several chains at a time. The axis that counts
 chains is the last one for small networks, whose arithmetic then runs along the chains, and the
@@ -6,31 +6,40 @@ first one for all else.
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
 from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT
+from posterity.arrays.search import root_of_inverse
 from posterity.arrays.typing import Real
 from posterity.checks import check_prior
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling import noise
-from posterity.distillation.sampling.laplace import laplace
 from posterity.distillation.teachers import outputs_of
 from posterity.errors import StructureError
-from posterity.families import DiagonalGaussian
+from posterity.families import DiagonalGaussian, Distribution
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.unconstrained import unconstrained
+from posterity.families.unconstrained import Bijection, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 from posterity.models.likelihoods import log_likelihood
 from posterity.networks import chains as chains_last
 
 GROUPS = 32
 """Coordinates of which each has a temperature of its own."""
+DENSE = 500
+"""Parameters up to which the whole curvature is computed; beyond it, its diagonal."""
+MOST = 50_000
+"""Records that the mode is sought with; they stand for all."""
+STEPS = 500
+WIDEST = 1e3
+"""Standard deviations, in unconstrained coordinates, that nothing is wider than at a mode where
+the curvature says nothing."""
 
 
 class Target(eqx.Module):
@@ -47,7 +56,7 @@ class Target(eqx.Module):
     noise: str = eqx.field(static=True)
     """How places of records are drawn."""
 
-    axis: ClassVar[int] = 0
+    axis: int = eqx.field(static=True, default=0, kw_only=True)
     """Where the chains lie in positions."""
 
     @abc.abstractmethod
@@ -94,6 +103,10 @@ class Target(eqx.Module):
         gradient, values = jax.grad(total, has_aux=True)(positions)
         return values, gradient
 
+    def others(self, leaf: Any) -> list[int]:
+        """All axes of an array but that of the chains."""
+        return [axis for axis in range(leaf.ndim) if axis != self.axis % leaf.ndim]
+
     @abc.abstractmethod
     def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Configurational temperatures of groups of coordinates, of each chain: ``-z · ∇ log p(z)``
@@ -126,17 +139,14 @@ class WeightsTarget(Target):
         return jax.tree.map(one, self.prior[1])
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """Of Gaussians, summed."""
+        """The log density of independent Gaussians."""
 
-        def one(at: PyTree, mean: Any, precision: Any) -> Any:
-            mean, precision = (self._beside(jnp.asarray(leaf)) for leaf in (mean, precision))
+        def one(at: PyTree, mean: PyTree, precision: Any) -> Any:
+            mean, precision = (jnp.expand_dims(leaf, self.axis) for leaf in (mean, precision))
             value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
-            return value.sum([a for a in range(at.ndim) if a != self.axis % at.ndim]) / 2
+            return value.sum(self.others(at)) / 2
 
         return sum(jax.tree.leaves(jax.tree.map(one, positions, *self.prior)))  # pyright: ignore
-
-    def _beside(self, leaf: Any) -> Any:
-        return leaf[..., None] if self.axis else leaf[None]
 
     def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
         """From one batch for each chain, or from all records for every one."""
@@ -145,9 +155,9 @@ class WeightsTarget(Target):
         kind, variance = self.model.likelihood, self.model.noise_variance
         value = lambda outputs, y: log_likelihood(outputs, y, kind, variance)
         if self.axis:
-            found = self._along(positions, x if shared else jnp.moveaxis(x, 1, -1))
+            out = self._along(positions, x if shared else jnp.moveaxis(x, 1, -1))
             y_axis = None if shared else 1
-            return jax.vmap(value, in_axes=(-1, y_axis))(found, y)
+            return jax.vmap(value, in_axes=(-1, y_axis))(out, y)
         of = lambda own, x, y: value(self.model.apply(own, x), y)
         records = None if shared else 1
         if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
@@ -158,40 +168,26 @@ class WeightsTarget(Target):
     def outputs(self, positions: PyTree, x: Array) -> Any:
         """Logits or means."""
         if self.axis:
-            found = jnp.moveaxis(self._along(positions, x), -1, 0)
+            out = jnp.moveaxis(self._along(positions, x), -1, 0)
         elif len(jax.tree.leaves(positions)[0]) == 1:
-            found = self.model.apply(jax.tree.map(lambda leaf: leaf[0], positions), x)[None]
+            out = self.model.apply(jax.tree.map(lambda leaf: leaf[0], positions), x)[None]
         else:
-            found = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
-        return found.reshape(*found.shape[:2], -1)
+            out = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
+        return out.reshape(*out.shape[:2], -1)
 
     def _along(self, positions: PyTree, x: Array) -> Any:
-        x = x.reshape(len(x), self.model.layers.inputs, *x.shape[1 + self._axes_of_input :])
+        x = x.reshape(len(x), self.model.layers.inputs, *x.shape[self.data[0].ndim :])
         return chains_last.outputs(self.model.layers, positions, x)
 
-    @property
-    def _axes_of_input(self) -> int:
-        return self.data[0].ndim - 1
-
     def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
-        """Of each array of weights."""
-
-        def one(at: PyTree, slope: PyTree) -> Any:
-            others = [axis for axis in range(at.ndim) if axis != self.axis % at.ndim]
-            return -(at * slope).mean(others)
-
+        """The temperature of each array of weights."""
+        one = lambda at, slope: -(at * slope).mean(self.others(at))
         return jnp.stack(jax.tree.leaves(jax.tree.map(one, positions, gradient)))
 
     def constrained(self, positions: PyTree) -> Any:
         """Flat weights (c, p)."""
         leaves = [jnp.moveaxis(leaf, self.axis, 0) for leaf in jax.tree.leaves(positions)]
         return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
-
-
-class AlongChains(WeightsTarget):
-    """The same for small networks: chains are the last axis."""
-
-    axis: ClassVar[int] = -1
 
 
 class ModelTarget(Target):
@@ -212,10 +208,9 @@ class ModelTarget(Target):
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
         """With the volume that the coordinates take."""
-        bijection = unconstrained(self.prior)
 
-        def one(v: PyTree) -> Any:
-            u = bijection.unravel(self._coordinates(v))
+        def one(v: jax.Array) -> Any:
+            bijection, u = self._free(v)
             return self.prior.log_prob(bijection.forward(u)) + bijection.log_det(u)
 
         return jax.vmap(one)(positions)
@@ -227,11 +222,11 @@ class ModelTarget(Target):
         return jax.vmap(of, in_axes=(0, records))(positions, minibatch)
 
     def outputs(self, positions: PyTree, x: Array) -> Any:
-        """As the model says."""
+        """The model's outputs."""
         return outputs_of(self.model, self.constrained(positions), x)
 
     def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
-        """Of each coordinate; of all together where there are many."""
+        """The temperature of each coordinate; of all together where there are many."""
         each = -(positions * gradient).T
         return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
 
@@ -239,18 +234,20 @@ class ModelTarget(Target):
         """Events of the prior."""
         return jax.vmap(self.event)(positions)
 
-    def event(self, v: PyTree) -> Any:
-        """What the model takes, at one position."""
-        bijection = unconstrained(self.prior)
-        return bijection.forward(bijection.unravel(self._coordinates(v)))
+    def event(self, v: jax.Array) -> PyTree:
+        """The event of the prior at one position."""
+        bijection, u = self._free(v)
+        return bijection.forward(u)
 
-    def _coordinates(self, v: PyTree) -> Any:
-        factor = jnp.asarray(self.factor)
-        return self.centre + (factor @ v if factor.ndim == 2 else factor * v)
+    def _free(self, v: jax.Array) -> tuple[Bijection, PyTree]:
+        bijection, factor = unconstrained(self.prior), jnp.asarray(self.factor)
+        return bijection, bijection.unravel(
+            self.centre + (factor @ v if factor.ndim == 2 else factor * v)
+        )
 
 
 def target(
-    model: Model, prior: Any, data: PyTree, *, batch_size: int, chains: int, noise: str
+    model: Model, prior: PyTree, data: PyTree, *, batch_size: int, chains: int, noise: str
 ) -> Target:
     """The target of a model, a prior and records, as fast as it can be had.
 
@@ -260,12 +257,7 @@ def target(
     """
     COUNT.check(batch_size=batch_size)
     check_prior(prior)
-    model.check(data)
-    records = Records.of(data)
-    if not records.size:
-        raise StructureError(
-            found="no records", expected="one at least", fix="Pass the data of the posterior."
-        )
+    records = Records.of_model(model, data)
     data = jax.tree.map(_single, records.data)
     count = records.size
     batch_size = count if model.joint else min(batch_size, count)
@@ -282,7 +274,7 @@ def target(
             trees = tuple(model.unravel(leaf) for leaf in leaves)
         layers = model.layers
         along = layers is not None and chains_last.pays(layers, chains)
-        return (AlongChains if along else WeightsTarget)(model=model, prior=trees, **sizes)
+        return WeightsTarget(model=model, prior=trees, axis=-1 if along else 0, **sizes)
     centre, factor = laplace(model, prior, data)
     return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, **sizes)
 
@@ -292,5 +284,73 @@ def _single(leaf: Any) -> jax.Array:
     leaf = np.asarray(leaf)
     # Whole numbers beyond an int32, as milliseconds since 1970, would come out as others.
     ends = (leaf.min(), leaf.max()) if leaf.size and leaf.dtype.kind in "iu" else (0, 0)
-    held = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
-    return jnp.asarray(leaf.astype(np.int32 if held else np.float32))
+    small = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
+    return jnp.asarray(leaf.astype(np.int32 if small else np.float32))
+
+
+# --- the mode, and the curvature there -----------------------------------------------------------
+
+
+def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any]:
+    """The mode (d,) in unconstrained coordinates, and a factor of the covariance there.
+
+    Chains in those coordinates see a law of about unit scale, whatever the units of the data. The
+    factor is a triangle (d, d), or a diagonal (d,) where there are many parameters. Directions
+    along which the density does not fall are as wide as the curvature's size would have them.
+    """
+    count = len(jax.tree.leaves(data)[0])
+    some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
+    with jax.enable_x64(True):
+        kind = lambda leaf: jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
+        seen = jax.tree.map(lambda leaf: jnp.asarray(leaf[some], kind(leaf)), data)
+        share = count / len(jax.tree.leaves(seen)[0])
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), prior)
+        bijection = unconstrained(wide)
+        size = bijection.size
+
+        def energy(u: Any, data: PyTree) -> Any:
+            tree = bijection.unravel(u)
+            z = bijection.forward(tree)
+            density = wide.log_prob(z) + bijection.log_det(tree)
+            return -density - share * model.log_likelihood(z, data).sum()
+
+        value = jax.jit(jax.value_and_grad(energy))
+
+        # One program for every curvature that is asked for: compiling takes longer than all else.
+        @jax.jit
+        def products(u: jax.Array, rows: jax.Array) -> jax.Array:
+            """The curvature times each row (k, d), one after another where they are long."""
+            slope = lambda u: jax.grad(energy)(u, seen)
+            product = lambda row: jax.jvp(slope, (u,), (row,))[1]
+            short = rows.shape[1] <= DENSE
+            return jax.vmap(product)(rows) if short else jax.lax.map(product, rows)
+
+        widths = lambda at: 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
+
+        def scaled(v: np.ndarray, at: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
+            level, slope = value(jnp.asarray(at + scale * v), seen)
+            if not (np.isfinite(level) and np.isfinite(slope).all()):
+                return 1e300, np.zeros_like(v)
+            return float(level), scale * np.asarray(slope)
+
+        # In the units of the curvature at the start, as columns may differ by orders of magnitude.
+        at = np.zeros(size)
+        scale = widths(at)
+        settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
+        for _ in range(3):
+            end = scipy.optimize.minimize(scaled, np.zeros(size), (at, scale), **settings)
+            at = at + scale * end.x
+            scale = widths(at)
+        if size > DENSE:
+            return at.astype(np.float32), scale.astype(np.float32)
+        hessian = np.asarray(products(at, np.eye(size)))
+    return at.astype(np.float32), root_of_inverse(hessian, scale).astype(np.float32)
+
+
+def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
+    """The diagonal of the curvature, exactly for few parameters, else by random signs."""
+    size = len(at)
+    if size <= DENSE:
+        return np.diagonal(products(at, np.eye(size))).copy()
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (32, size))
+    return np.mean(signs * np.asarray(products(at, signs)), axis=0)

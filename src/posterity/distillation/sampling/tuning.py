@@ -1,4 +1,4 @@
-"""Where chains of a network begin, and steps that suit the posterior there.
+"""Starting points of a network's chains, and step sizes that suit the posterior there.
 
 Chains start from different random weights and climb by Adam to where the posterior has its mass.
 The size of a step is bounded twice: by the largest curvature of the log density, beyond which the
@@ -8,8 +8,7 @@ heats a chain as well. One compiled gradient serves both bounds; the rest is a f
 
 import dataclasses
 import functools
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,15 +33,6 @@ WIDEST = 30.0
 """How much larger than the median a coordinate's scale may be."""
 
 
-class Tuned(NamedTuple):
-    """What a chain is to be run with."""
-
-    scale: Any
-    """Of each coordinate, about its posterior variance; None: the same for all."""
-    size: float
-    """A step in units of the scale."""
-
-
 @functools.partial(jax.jit, static_argnums=3)
 def _gradient(target: Target, positions: PyTree, key: jax.Array, chains: int) -> Any:
     return target.value_and_gradient(positions, target.minibatch(chains, key=key))[1]
@@ -51,7 +41,7 @@ def _gradient(target: Target, positions: PyTree, key: jax.Array, chains: int) ->
 def climb(target: Target, positions: PyTree, chains: int, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
     moments = adam(-RATE, 0, steps).init(positions)
-    words = _words(key, steps)
+    words = generator(key).integers(2**32, size=(steps, 2), dtype=np.uint32)
     for begin in range(0, steps, CHUNK):
         some = np.zeros((CHUNK, 2), np.uint32)
         count = len(words[begin : begin + CHUNK])
@@ -84,18 +74,21 @@ def _climbed(
     return jax.lax.fori_loop(0, count, one, (positions, moments))
 
 
-def tuned(target: Target, positions: PyTree, chains: int, *, scaled: bool, key: jax.Array) -> Tuned:
-    """A scale for each coordinate where one is wanted, and the largest step that is safe."""
+def tuned(
+    target: Target, positions: PyTree, chains: int, *, scaled: bool, key: jax.Array
+) -> tuple[PyTree, float]:
+    """A scale for each coordinate, and the largest safe step in its units.
+
+    The scale is about the posterior variance where it is ``scaled``, else one for each array.
+    """
     first, second, third = jax.random.split(key, 3)
-    scale = None
+    scale = jax.tree.map(lambda leaf: np.ones((1,) * leaf.ndim, leaf.dtype), positions)
     if scaled:
         # Records tell how much they say of a coordinate only where a batch has not all of them.
         few = max(min(target.batch_size, target.count // 4), 1)
         part = dataclasses.replace(target, batch_size=few)
         scale = _scale(part, _spread(part, positions, chains, first))
-    root = jax.tree.map(np.ones_like, jax.tree.map(np.asarray, positions))
-    if scale is not None:
-        root = jax.tree.map(lambda one, s: one * np.sqrt(s), root, scale)
+    root = jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale)
     curvature = _curvature(target, positions, chains, root, second)
     heat = 0.0
     if target.batch_size < target.count:
@@ -105,18 +98,13 @@ def tuned(target: Target, positions: PyTree, chains: int, *, scaled: bool, key: 
             root,
         )
         heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
-    return Tuned(scale, float(4 * EXCESS / max(curvature, heat, 1e-30)))
+    return scale, float(4 * EXCESS / max(curvature, heat, 1e-30))
 
 
-def _words(key: jax.Array, count: int) -> np.ndarray:
-    """Those of so many keys (count, 2); drawn by NumPy: nothing needs to be compiled for them."""
-    return generator(key).integers(2**32, size=(count, 2), dtype=np.uint32)
-
-
-def _keys(key: jax.Array, count: int) -> Iterator[jax.Array]:
-    """So many keys."""
-    for words in _words(key, count):
-        yield jax.random.wrap_key_data(words)
+def _keys(key: jax.Array, count: int) -> list[jax.Array]:
+    """Several keys, drawn by NumPy: nothing needs to be compiled for them."""
+    words = generator(key).integers(2**32, size=(count, 2), dtype=np.uint32)
+    return [jax.random.wrap_key_data(own) for own in words]
 
 
 def _gradients(target: Target, positions: PyTree, chains: int, key: jax.Array) -> Any:
@@ -125,18 +113,17 @@ def _gradients(target: Target, positions: PyTree, chains: int, key: jax.Array) -
 
 def _spread(target: Target, positions: PyTree, chains: int, key: jax.Array) -> Any:
     """The variance of minibatch gradients of each coordinate, over batches, a mean over chains."""
-    total, square = None, None
+    total = square = jax.tree.map(np.zeros_like, jax.tree.map(np.asarray, positions))
     for own in _keys(key, GRADIENTS):
-        found = _gradients(target, positions, chains, own)
-        powers = jax.tree.map(np.square, found)
-        total = found if total is None else jax.tree.map(np.add, total, found)
-        square = powers if square is None else jax.tree.map(np.add, square, powers)
+        gradient = _gradients(target, positions, chains, own)
+        total = jax.tree.map(np.add, total, gradient)
+        square = jax.tree.map(lambda old, new: old + np.square(new), square, gradient)
 
-    def one(total: Any, square: Any) -> Any:
-        variance = np.maximum(square - total**2 / GRADIENTS, 0) / (GRADIENTS - 1)
-        return variance.mean(target.axis, keepdims=True)
+    def variance(total: np.ndarray, square: np.ndarray) -> np.ndarray:
+        each = np.maximum(square - total**2 / GRADIENTS, 0) / (GRADIENTS - 1)
+        return each.mean(target.axis, keepdims=True)
 
-    return jax.tree.map(one, total, square)
+    return jax.tree.map(variance, total, square)
 
 
 def _scale(target: Target, spread: PyTree) -> Any:
@@ -169,8 +156,8 @@ def _curvature(
         direction = _unit(target, direction)
         moved = jax.tree.map(lambda r, v, reach=reach: reach * r * v, root, direction)
         ends = [
-            _gradients(target, jax.tree.map(_single, at, by), chains, own)
-            for by in (moved, jax.tree.map(np.negative, moved))
+            _gradients(target, jax.tree.map(shift, at, moved), chains, own)
+            for shift in (lambda a, b: np.float32(a + b), lambda a, b: np.float32(a - b))
         ]
         scaled = lambda one, other, r, reach=reach: r * (other - one) / (2 * reach)
         product = jax.tree.map(scaled, ends[0], ends[1], root)
@@ -184,25 +171,13 @@ def _curvature(
 
 def _sums(target: Target, one: PyTree, other: PyTree) -> np.ndarray:
     """The inner product of two trees, chain by chain."""
-    products = jax.tree.map(
-        lambda a, b: (np.moveaxis(a * b, target.axis, -1)).reshape(-1, a.shape[target.axis]).sum(0),
-        one,
-        other,
-    )
+    rows = lambda leaf: np.moveaxis(leaf, target.axis, -1).reshape(-1, leaf.shape[target.axis])
+    products = jax.tree.map(lambda a, b: rows(a * b).sum(0), one, other)
     return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
 
 
 def _unit(target: Target, tree: PyTree) -> Any:
     """Each chain's direction, of length one."""
     norm = np.maximum(_sums(target, tree, tree), 1e-30) ** 0.5
-
-    def one(leaf: Any) -> Any:
-        shape = [1] * leaf.ndim
-        shape[target.axis] = -1
-        return leaf / norm.reshape(shape)
-
-    return jax.tree.map(one, tree)
-
-
-def _single(at: PyTree, by: PyTree) -> Any:
-    return (at + by).astype(np.float32)
+    shape = lambda leaf: [-1 if axis == target.axis % leaf.ndim else 1 for axis in range(leaf.ndim)]
+    return jax.tree.map(lambda leaf: leaf / norm.reshape(shape(leaf)), tree)

@@ -1,17 +1,17 @@
-"""What becomes of units that were matched: one layer of the fused network after another."""
+"""Building a fused network from units that were matched, one layer after another."""
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 
-from posterity.arrays.typing import Bool, Float, Int
+from posterity.arrays.typing import Float
 from posterity.families.layers import Layers
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.networks.forward import after, features, preactivation
-from posterity.fusion.networks.locals import Arrays, Labels, Local
-from posterity.fusion.networks.targets import Targets
+from posterity.fusion.networks.locals import Arrays, Labels, Local, Placed, placed
+from posterity.fusion.networks.targets import Targets, after, features, preactivation
 
 Array = np.ndarray
 ROWS = 20_000
@@ -28,7 +28,7 @@ class FusedLayer(NamedTuple):
         variance: (rows, units).
         share: (sites, units), how much each site counts in each unit.
         parts: (sites, rows, units), each site's part of the mean, which add up to it; or their
-            sum alone, where nobody asks whose they are.
+            sum alone (1, rows, units).
     """
 
     mean: Float[Array, "rows units"]
@@ -37,41 +37,10 @@ class FusedLayer(NamedTuple):
     parts: Float[Array, "parts rows units"]
 
 
-class Placed(NamedTuple):
-    """One site's weights in a fused layer; ``has`` tells the rows and units that it has."""
-
-    mean: Float[Array, "rows units"]
-    variance: Float[Array, "rows units"]
-    has: Bool[Array, "rows units"]
-
-
-def placed(
-    local: Local,
-    index: int,
-    before: Int[Array, " b"],
-    after: Int[Array, " u"],
-    sizes: Sequence[int],
-) -> Placed:
-    """A site's layer, its units and those before where they belong in ``sizes`` fused ones."""
-    both, rows, columns = [], before >= 0, after >= 0
-    for kind in ("mean", "variance"):
-        kernel, bias = local.incoming(index, kind)
-        out = np.zeros((len(kernel), *sizes))
-        out[:, before[rows, None], after[columns]] = kernel[:, rows][:, :, columns]
-        out = out.reshape(-1, sizes[1])
-        if bias is not None:
-            last = np.zeros((1, sizes[1]))
-            last[0, after[columns]] = bias[columns]
-            out = np.concatenate([out, last])
-        both.append(out)
-    mean, variance = both
-    return Placed(mean, variance, variance > 0)
-
-
 def holders(
     labels: Labels, mass: Sequence[Array], locals_: Sequence[Local], size: int
 ) -> Float[Array, "sites units"]:
-    """How much each site counts in each fused unit: what its unit weighs, summing to one."""
+    """Shares of the sites in each fused unit, by the mass of their units; they sum to one."""
     share = np.zeros((len(labels), size))
     for row, own, weight, local in zip(share, labels, mass, locals_, strict=True):
         row[own[own >= 0]] = weight[own >= 0] * local.weight
@@ -110,21 +79,21 @@ def later_layer(
     """Sums of the sites' weights, each by its share; a site has zero where it has no unit.
 
     A weight of one site among several then has its share of that site's mean and variance, so
-    that a sum over units is as large and as unsure as a site's is on average. Where nobody has
-    it, or as far as they do not, zero is as sure as the surest weight of the layer. ``pooled`` is
-    what the sum's variance is where sites err independently, each by its share: that of a product.
+    that a sum over units is as large and as unsure as a site's is on average. Where no site has
+    it, or as far as they do not, zero is as sure as the surest weight of the layer. ``pooled``
+    gives the sum's variance where sites err independently, each by its share: a product's.
     """
     variance: Any = 0.0
-    held: Any = 0.0
+    whole: Any = 0.0
     floor, parts = np.inf, []
     for own, counts in zip(sites, share, strict=True):
         weight = own.has * counts
         squared = weight * counts if pooled else weight
         floor = min(floor, float(own.variance[own.has].min(initial=np.inf)))
-        variance, held = variance + squared * own.variance, held + weight
+        variance, whole = variance + squared * own.variance, whole + weight
         _append(parts, weight * own.mean, apart)
     together = np.stack(parts)
-    variance = variance + np.maximum(1 - held, 0) * floor
+    variance = variance + np.maximum(1 - whole, 0) * floor
     return FusedLayer(together.sum(0), variance, share, together)
 
 
@@ -135,29 +104,6 @@ def _append(parts: list[Array], part: Array, apart: bool) -> None:
         parts[0] = parts[0] + part
 
 
-def refitted(
-    layer: FusedLayer, seen: Float[Array, "n rows"], wanted: Iterable[Array]
-) -> FusedLayer:
-    """Ridge regression of what each site wants of the units, towards where they start.
-
-    ``wanted`` is each site's part (n, units) of the target. The whole is linear in them, so that
-    each site has its part of the outcome.
-    """
-    gram = seen.T @ seen
-    scale = np.trace(gram) / len(gram)
-    if not scale > 0:
-        return layer
-    gram[np.diag_indices(len(gram))] += RIDGE * scale
-    factor = scipy.linalg.cho_factor(gram)
-    parts = np.stack(
-        [
-            part + scipy.linalg.cho_solve(factor, seen.T @ (target - seen @ part))
-            for part, target in zip(layer.parts, wanted, strict=True)
-        ]
-    )
-    return layer._replace(mean=parts.sum(0), parts=parts)
-
-
 class Combined(NamedTuple):
     """The fused network: its layers, their weights, and by hidden layer its units' labels."""
 
@@ -165,15 +111,10 @@ class Combined(NamedTuple):
     fused: list[FusedLayer]
     labels: list[Labels]
 
-    @property
-    def mean(self) -> Arrays:
-        """The means of each layer, as :class:`Layers` has them."""
-        return [as_arrays(self.layers, index, own.mean) for index, own in enumerate(self.fused)]
-
-    @property
-    def variance(self) -> Arrays:
-        """The variances of each layer."""
-        return [as_arrays(self.layers, index, own.variance) for index, own in enumerate(self.fused)]
+    def arrays(self, kind: str) -> Arrays:
+        """The ``"mean"`` or the ``"variance"`` of each layer, as :class:`Layers` has them."""
+        rows = (getattr(own, kind) for own in self.fused)
+        return [as_arrays(self.layers, index, own) for index, own in enumerate(rows)]
 
 
 def as_arrays(layers: Layers, index: int, rows: Float[Array, "rows units"]) -> dict[str, Array]:
@@ -256,6 +197,11 @@ class Builder:
             yield target
 
     def _refitted(self, layer: FusedLayer, wanted: Iterable[Array]) -> FusedLayer:
+        """Ridge regression of what each site wants of the units, towards where they start.
+
+        ``wanted`` is each site's part (n, *places, units) of the target. The whole is linear in
+        them, so that each site has its part of the outcome.
+        """
         if not self.refit:
             return layer
         like = self.layers[len(self.fused)]
@@ -263,11 +209,19 @@ class Builder:
         seen = seen.reshape(-1, seen.shape[-1])
         step = -(-len(seen) // ROWS)
         targets = (target.reshape(-1, target.shape[-1])[::step] for target in wanted)
-        parts: Iterable[Array] = targets if self.apart else [sum(targets)]  # pyright: ignore
+        apart: Iterable[Array] = targets if self.apart else [sum(targets)]  # pyright: ignore
         seen = seen[::step]
         if like.bias:
             seen = np.concatenate([seen, np.ones((len(seen), 1))], 1)
-        return refitted(layer, seen, parts)
+        gram = seen.T @ seen
+        scale = np.trace(gram) / len(gram)
+        if not scale > 0:
+            return layer
+        gram[np.diag_indices(len(gram))] += RIDGE * scale
+        solve = functools.partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(gram))
+        pairs = zip(layer.parts, apart, strict=True)
+        parts = np.stack([own + solve(seen.T @ (target - seen @ own)) for own, target in pairs])
+        return layer._replace(mean=parts.sum(0), parts=parts)
 
 
 def incoming_cost(

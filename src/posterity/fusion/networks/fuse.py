@@ -18,16 +18,15 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
 from posterity.fusion.networks.combine import Builder, Combined, incoming_cost
-from posterity.fusion.networks.inputs import pair_of_inputs
 from posterity.fusion.networks.ledgers import as_ledger, fused_prior, rebased
-from posterity.fusion.networks.locals import Labels, Local, by_site, in_order
+from posterity.fusion.networks.locals import Labels, Local, in_order
 from posterity.fusion.networks.options import Options, Widths, by_layer
-from posterity.fusion.networks.targets import Targets, output_shares
+from posterity.fusion.networks.targets import Targets, output_shares, pair_of_inputs
 from posterity.fusion.networks.units import Units, masses, same_units
 from posterity.fusion.result import Fusion
 from posterity.fusion.rules import Rule
 from posterity.fusion.sites import Site
-from posterity.status import Status
+from posterity.status import Progress, ProgressCallback, Status
 
 Array = np.ndarray
 GROWTH = 1.25
@@ -82,6 +81,7 @@ def fuse_networks(
     absorb: bool | None,
     budget: int | None,
     options: Options | None,
+    progress: ProgressCallback | None = None,
 ) -> NetworkFusion:
     """The branch of :func:`posterity.fuse` for sites whose posteriors are networks.
 
@@ -89,7 +89,19 @@ def fuse_networks(
         UserWarning: where the widest network that may be taken does not meet the tolerance.
     """
     options = Options() if options is None else options
-    side = _direction(divergence, absorb, budget)
+    refused = {
+        f"divergence={divergence.value!r}": not isinstance(divergence, Divergence),
+        "absorb=True": absorb,
+        f"budget={budget}": budget is not None,
+    }
+    if any(refused.values()):
+        raise UsageError(
+            found=f"{next(name for name, wrong in refused.items() if wrong)} for networks",
+            expected="divergence='reverse' or 'forward', and neither absorb nor budget: "
+            "networks are matched in memory, and two units of one site are never one",
+            fix="Leave it out.",
+        )
+    assert isinstance(divergence, Divergence)
     if prior is not None and not isinstance(prior, Network):
         raise StructureError(
             found=f"a {type(prior).__name__} as prior",
@@ -105,14 +117,27 @@ def fuse_networks(
             fix="Leave one of them out.",
         )
     locals_ = in_order(sites, importance, keep=matching is Matching.IDENTITY)
-    search = Search(locals_, options, side, matching)
+    search = Search(locals_, options, divergence, matching)
+    tried: dict[Widths, float] = {}
+
+    def kl(combined: Combined) -> float:
+        widths = combined.layers.widths
+        tried[widths] = search.fresh.divergence(combined.layers, combined.arrays("mean"))
+        if progress is not None:
+            partial = lambda: search.result(combined, dict(tried), rule, prior)
+            progress(Progress(len(tried), None, tried[widths], tried[widths], partial))
+        return tried[widths]
+
     if not searched:
         combined = search.build(None if components is None else widths_wanted(components, locals_))
-        tried = {combined.layers.widths: search.divergence(combined)}
+        kl(combined)
         return search.result(combined, tried, rule, prior)
-    low, high = widths_searched(options.most, locals_)
-    widths, tried = narrowest(
-        low, high, options.tolerance, lambda widths: search.divergence(search.build(widths))
+    low = tuple(np.max([local.layers.widths for local in locals_], axis=0).tolist())
+    high = _side_by_side(locals_)
+    if options.most is not None:
+        high = tuple(map(min, high, by_layer(options.most, locals_[0].layers, "most")))
+    widths = narrowest(
+        tuple(map(min, low, high)), high, options.tolerance, lambda w: kl(search.build(w))
     )
     if not tried[widths] <= options.tolerance:
         warnings.warn(
@@ -123,27 +148,6 @@ def fuse_networks(
             stacklevel=4,
         )
     return search.result(search.build(widths), tried, rule, prior)
-
-
-def _direction(
-    divergence: Divergence | Discrepancy, absorb: bool | None, budget: int | None
-) -> Divergence:
-    """The direction of KL; a UsageError for what is only defined for plates."""
-    refused = {
-        f"divergence={divergence.value!r}": not isinstance(divergence, Divergence),
-        "absorb=True": absorb,
-        f"budget={budget}": budget is not None,
-    }
-    for argument, wrong in refused.items():
-        if wrong:
-            raise UsageError(
-                found=f"{argument} for networks",
-                expected="divergence='reverse' or 'forward', and neither absorb nor budget: "
-                "networks are matched in memory, and two units of one site are never one",
-                fix="Leave it out.",
-            )
-    assert isinstance(divergence, Divergence)
-    return divergence
 
 
 # --- widths ---------------------------------------------------------------------------------------
@@ -166,27 +170,14 @@ def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:
     return wanted
 
 
-def widths_searched(most: int | Widths | None, locals_: Sequence[Local]) -> tuple[Widths, Widths]:
-    """From and to which widths the search goes: the widest site's to all units, within ``most``.
-
-    Raises:
-        UsageError: for a ``most`` of another number of layers.
-    """
-    top = _side_by_side(locals_)
-    if most is not None:
-        top = tuple(map(min, top, by_layer(most, locals_[0].layers, "most")))
-    widest = np.max([local.layers.widths for local in locals_], axis=0).tolist()
-    return tuple(map(min, widest, top)), top
-
-
 def _side_by_side(locals_: Sequence[Local]) -> Widths:
     return tuple(np.sum([local.layers.widths for local in locals_], axis=0).tolist())
 
 
 def narrowest(
     low: Widths, high: Widths, tolerance: float, divergence: Callable[[Widths], float]
-) -> tuple[Widths, dict[Widths, float]]:
-    """The narrowest widths of which the divergence is at most ``tolerance``, and all tries.
+) -> Widths:
+    """Find the narrowest widths of which the divergence is at most ``tolerance``.
 
     Layers widen together, each by the same share of the way from ``low`` (as wide as the widest
     site) to ``high`` (all sites' units side by side): by quarters until one is good enough, then
@@ -214,7 +205,7 @@ def narrowest(
     while step - failed > max(1, int(RESOLUTION * (widest + failed))) and failed >= 0:
         middle = (failed + step) // 2
         failed, step = (failed, middle) if good(middle) else (middle, step)
-    return at(step), seen
+    return at(step)
 
 
 # --- networks of any width ------------------------------------------------------------------------
@@ -229,41 +220,37 @@ class Search:
         self, locals_: list[Local], options: Options, divergence: Divergence, matching: Matching
     ):
         self.locals, self.options, self.matching = locals_, options, matching
-        self.side = divergence
-        shares = self.shares()
-        outputs = locals_[0].layers.outputs
-        values = options.outputs == "values" or (options.outputs is None and outputs == 1)
+        self.side, shares = divergence, self.shares()
+        kind = options.outputs or ("values" if locals_[0].layers.outputs == 1 else "classes")
         self.fit, self.fresh = (
-            Targets(locals_, shares, x, values) for x in pair_of_inputs(locals_, options)
+            Targets(locals_, shares, x, kind == "values") for x in pair_of_inputs(locals_, options)
         )
         self.masses = [masses(self.fit, index) for index in range(len(locals_[0].layers.widths))]
 
     def shares(self) -> Float[Array, "sites outputs"]:
-        """Of each site in each output."""
+        """The share of each site in each output."""
         return output_shares(self.locals)
 
-    def divergence(self, combined: Combined) -> float:
-        """The predictive KL on inputs that no refit saw."""
-        return self.fresh.divergence(combined.layers, combined.mean)
+    def build(
+        self,
+        widths: Widths | None,
+        labels: Sequence[Labels] | None = None,
+        rule: Rule = Rule.BARYCENTER,
+    ) -> Combined:
+        """The fused network of these widths, or of those that the matching finds.
 
-    def build(self, widths: Widths | None) -> Combined:
-        """The fused network of these widths, or of those that the matching finds."""
-        builder = self.builder(self.fit, self.side, self.options.refit)
+        With ``labels`` known, that of these, with each site's part of it by the ``rule``.
+        """
+        apart, pooled = labels is not None, rule is Rule.PRODUCT
+        builder = self.builder(self.fit, self.side, self.options.refit, apart, pooled)
         for index, mass in enumerate(self.masses):
             width = None if widths is None else widths[index]
-            builder.hidden(self.labels(builder, index, width), mass)
-        return builder.last()
-
-    def rebuild(self, labels: Sequence[Labels], rule: Rule) -> Combined:
-        """The same again, each site's part of it apart."""
-        pooled = rule is Rule.PRODUCT
-        builder = self.builder(self.fit, self.side, self.options.refit, apart=True, pooled=pooled)
-        for own, mass in zip(labels, self.masses, strict=True):
+            own = self.labels(builder, index, width) if labels is None else labels[index]
             builder.hidden(own, mass)
         return builder.last()
 
     def labels(self, builder: Builder, index: int, width: int | None) -> Labels:
-        """Of the units of a hidden layer, by site."""
+        """The labels of the units of a hidden layer, by site."""
         if self.matching is Matching.IDENTITY:
             return same_units(self.locals, index, width)
         units = self._units(builder, index) if index else self._first
@@ -271,27 +258,23 @@ class Search:
 
     @functools.cached_property
     def _first(self) -> Units:
-        """Of the first hidden layer, which are the same at every width."""
+        """The units of the first hidden layer, which are the same at every width."""
         return self._units(Builder(self.fit, self.side, refit=False), 0)
 
     def _units(self, builder: Builder, index: int) -> Units:
         return Units(self.fit, index, builder.before, builder.size, self.masses[index])
 
     def result(
-        self,
-        combined: Combined,
-        tried: dict[Widths, float],
-        rule: Rule,
-        prior: Network | None,
+        self, combined: Combined, tried: dict[Widths, float], rule: Rule, prior: Network | None
     ) -> NetworkFusion:
         """The fusion, with a ledger where priors are known."""
         layers, ledger = combined.layers, None
         base = fused_prior(self.locals, prior, layers)
         if base is None:
-            mean, variance = layers.ravel(combined.mean), layers.ravel(combined.variance)
-            posterior = Network.from_standard(mean, variance, layers)
+            leaves = (layers.ravel(combined.arrays(kind)) for kind in ("mean", "variance"))
+            posterior = Network.from_standard(*leaves, layers)
         else:
-            combined = self.rebuild(combined.labels, rule)
+            combined = self.build(None, combined.labels, rule)
             ledger = as_ledger(combined, self.locals, base, rule)
             posterior = ledger.posterior
             assert isinstance(posterior, Network)
@@ -300,9 +283,7 @@ class Search:
         return NetworkFusion(
             posterior=posterior,
             ledger=ledger,
-            plates={
-                str(index): self._alignment(combined, index) for index in range(len(self.masses))
-            },
+            plates={str(i): self._alignment(combined, i) for i in range(len(self.masses))},
             rule=rule,
             divergence=self.side,
             rebased=() if base is None else rebased(self.locals, base),
@@ -312,6 +293,8 @@ class Search:
         )
 
     def _alignment(self, combined: Combined, index: int) -> Alignment:
-        labels = by_site(self.locals, combined.labels[index], index)
-        size = combined.layers.widths[index]
-        return Alignment(labels, size, incoming_cost(self.locals, combined, index, self.side), ())
+        """The matching of a hidden layer, by site and in the order of its own units."""
+        pairs = zip(self.locals, combined.labels[index], strict=True)
+        labels = {local.name: own[np.argsort(local.order[index])] for local, own in pairs}
+        cost = incoming_cost(self.locals, combined, index, self.side)
+        return Alignment(dict(sorted(labels.items())), combined.layers.widths[index], cost, ())

@@ -8,8 +8,8 @@ import numpy as np
 from posterity.arrays.canonical import canonical_mean
 from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.fusion.networks.combine import Combined, as_arrays, placed
-from posterity.fusion.networks.locals import Local
+from posterity.fusion.networks.combine import Combined, as_arrays
+from posterity.fusion.networks.locals import Local, placed
 from posterity.fusion.rules import Rule
 from posterity.ledger import Ledger
 
@@ -24,9 +24,10 @@ def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers)
 
     None where a site's own is not known.
     """
-    if any(local.prior is None for local in locals_):
+    known = [local.prior for local in locals_ if local.prior is not None]
+    if len(known) < len(locals_):
         return None
-    own: list[Any] = [local.prior for local in locals_] if prior is None else [prior]
+    own = known if prior is None else [prior]
     mean, precision = (
         _alike([(p.layers, getattr(p, name)) for p in own], layers) for name in LEAVES
     )
@@ -48,19 +49,17 @@ def rebased(locals_: Sequence[Local], common: Network) -> tuple[str, ...]:
 def _alike(leaves: Sequence[tuple[Layers, Array]], layers: Layers) -> Array:
     """A leaf of other widths: averaged over hidden units and sites, then the same for all units."""
     arrays = []
+    trees = [(flat, flat.unravel(np.asarray(leaf))) for flat, leaf in leaves]
+    mean = lambda parts, axes: canonical_mean(
+        np.stack([p.mean(axes, keepdims=True) for p in parts])
+    )
     for index, layer in enumerate(layers.layers):
-        last = index == len(layers) - 1
-        axes = (() if last else (2,)) + (() if index == 0 else (1,))
-        kernels = [
-            flat.unravel(np.asarray(leaf))[index]["kernel"].reshape(flat.by_unit(index))
-            for flat, leaf in leaves
-        ]
-        kernel = canonical_mean(np.stack([own.mean(axes, keepdims=True) for own in kernels]))
+        last, inner = index == len(layers) - 1, () if index == 0 else (1,)
+        kernels = [tree[index]["kernel"].reshape(flat.by_unit(index)) for flat, tree in trees]
+        kernel = mean(kernels, inner if last else (2, *inner))
         own = {"kernel": np.broadcast_to(kernel, layers.by_unit(index)).reshape(layer.kernel)}
         if layer.bias:
-            biases = [flat.unravel(np.asarray(leaf))[index]["bias"] for flat, leaf in leaves]
-            axes = () if last else (0,)
-            bias = canonical_mean(np.stack([own.mean(axes, keepdims=True) for own in biases]))
+            bias = mean([tree[index]["bias"] for _, tree in trees], () if last else (0,))
             own["bias"] = np.broadcast_to(bias, (layer.outputs,))
         arrays.append(own)
     return layers.ravel(arrays)
@@ -96,7 +95,11 @@ def _parts(
     layer, base = combined.fused[index], _rows(prior, index)
     weight = layer.share[:, None, :]
     if rule is Rule.PRODUCT and index == 0:
-        gained = _gained(combined, locals_)
+        before, size = combined.layers.by_unit(0)[1:]  # what each gained, placed like means
+        known = [local._replace(mean=local.gained() or []) for local in locals_]
+        pairs = zip(known, combined.labels[0], strict=True)
+        here = np.arange(before)
+        gained = np.stack([placed(own, 0, here, to, (before, size)).mean for own, to in pairs])
         total = base[1] + gained.sum(0)
     else:
         total = 1 / layer.variance
@@ -120,17 +123,6 @@ def _owned(combined: Combined, index: int) -> Array:
     parts[:, rows] = 0.0
     parts[owner, rows] = layer.mean[rows]
     return parts
-
-
-def _gained(combined: Combined, locals_: Sequence[Local]) -> Array:
-    """What each site's posterior is surer of than its prior, where its first units went."""
-    layers, gained = combined.layers, []
-    _, before, size = layers.by_unit(0)
-    for local, labels in zip(locals_, combined.labels[0], strict=True):
-        known: Any = local.gained()
-        own = local._replace(mean=known)  # placed like means
-        gained.append(placed(own, 0, np.arange(before), labels, (before, size)).mean)
-    return np.stack(gained)
 
 
 def _rows(network: Network, index: int) -> tuple[Array, Array]:

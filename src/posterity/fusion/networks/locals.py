@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.canonical import content_hashes
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError
 from posterity.families.layers import Layers
 from posterity.families.network import Network
@@ -53,6 +53,37 @@ class Local(NamedTuple):
         ]
 
 
+class Placed(NamedTuple):
+    """One site's weights in a fused layer; ``has`` marks the rows and units that it has."""
+
+    mean: Float[Array, "rows units"]
+    variance: Float[Array, "rows units"]
+    has: Bool[Array, "rows units"]
+
+
+def placed(
+    local: Local,
+    index: int,
+    before: Int[Array, " b"],
+    after: Int[Array, " u"],
+    sizes: Sequence[int],
+) -> Placed:
+    """A site's layer, its units and those before where they belong in ``sizes`` fused ones."""
+    both, rows, columns = [], before >= 0, after >= 0
+    for kind in ("mean", "variance"):
+        kernel, bias = local.incoming(index, kind)
+        out = np.zeros((len(kernel), *sizes))
+        out[:, before[rows, None], after[columns]] = kernel[:, rows][:, :, columns]
+        out = out.reshape(-1, sizes[1])
+        if bias is not None:
+            last = np.zeros((1, sizes[1]))
+            last[0, after[columns]] = bias[columns]
+            out = np.concatenate([out, last])
+        both.append(out)
+    mean, variance = both
+    return Placed(mean, variance, variance > 0)
+
+
 def in_order(
     sites: Mapping[str, Site], weights: Float[Array, " sites"], keep: bool = False
 ) -> list[Local]:
@@ -67,7 +98,12 @@ def in_order(
         _local(name, site, float(weight), keep)
         for (name, site), weight in zip(sites.items(), weights, strict=True)
     ]
-    return sorted(locals_, key=lambda local: (local.layers.widths, _digest(local), local.name))
+
+    def content(local: Local) -> tuple[Any, ...]:
+        flat = np.concatenate([local.layers.ravel(local.mean), local.layers.ravel(local.variance)])
+        return local.layers.widths, int(content_hashes(flat[None])[0]), local.name
+
+    return sorted(locals_, key=content)
 
 
 def _local(name: str, site: Site, weight: float, keep: bool) -> Local:
@@ -103,15 +139,3 @@ def _contents(network: Network, index: int) -> Array:
     pieces = np.moveaxis(units, -1, 1).reshape(units.shape[0] * units.shape[-1], -1)
     sums = scrambled(content_hashes(pieces)).reshape(len(units), -1)
     return np.stack([sums.sum(1, dtype=np.uint64), content_hashes(np.concatenate(words, 1))])
-
-
-def _digest(local: Local) -> int:
-    flat = np.concatenate([local.layers.ravel(local.mean), local.layers.ravel(local.variance)])
-    return int(content_hashes(flat[None])[0])
-
-
-def by_site(locals_: Sequence[Local], labels: Sequence[Array], index: int) -> dict[str, Array]:
-    """Labels of a layer's units in the sites' own order, by name; -1 for what has no room."""
-    pairs = zip(locals_, labels, strict=True)
-    own = {local.name: named[np.argsort(local.order[index])] for local, named in pairs}
-    return dict(sorted(own.items()))

@@ -1,7 +1,8 @@
-"""How networks are fused: options, and the widths that are asked for."""
+"""Networks among what is to be fused, and how they are fused: options and widths."""
 
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
@@ -9,8 +10,12 @@ import numpy as np
 
 from posterity.arguments import COUNT, POSITIVE, Constraint, one_of
 from posterity.arrays.typing import Num
-from posterity.errors import UsageError
+from posterity.artifact import open_artifact
+from posterity.errors import StructureError, UsageError
+from posterity.families import ExponentialFamily
 from posterity.families.layers import Layers
+from posterity.families.network import Network
+from posterity.ledger import Ledger
 
 Outputs = Literal["classes", "values"]
 Widths = tuple[int, ...]
@@ -26,7 +31,7 @@ EXAMPLES = Constraint(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Options:
-    """How :func:`posterity.fuse` fuses networks.
+    """Options of :func:`posterity.fuse` for networks.
 
     The fused network is to predict what the *weighted concatenation* predicts: all sites'
     networks side by side, output ``k`` of site ``j`` counted by its share ``a_jk``, in proportion
@@ -83,3 +88,42 @@ def by_layer(value: Any, layers: Layers, name: str) -> Widths:
             fix=f"Pass {name}=None to have widths found.",
         )
     return tuple(map(int, widths))
+
+
+def is_network(value: Any) -> bool:
+    """Tell whether it is a network, a ledger of one or a file with either."""
+    if isinstance(value, str | os.PathLike):
+        value, _ = open_artifact(value)
+    value = value.prior if isinstance(value, Ledger) else value
+    return isinstance(value, Network) and not value.batch_shape
+
+
+def has_units(posterior: ExponentialFamily | None) -> bool:
+    """Tell whether it is a network with hidden units: one without is like a labelled Gaussian."""
+    return isinstance(posterior, Network) and bool(posterior.layers.widths)
+
+
+def without_networks(
+    blocks: Iterable[ExponentialFamily],
+    options: Options | None,
+    components: int | tuple[int, ...] | None,
+) -> int | None:
+    """Check that there are no networks, nor options for them; the number of components.
+
+    Raises:
+        StructureError: a network in a block of a product.
+        UsageError: ``networks=`` or several ``components`` where there are none.
+    """
+    if any(has_units(block) for block in blocks):
+        raise StructureError(
+            found="a Network as a block of a Product",
+            expected="networks by themselves",
+            fix="Fuse the networks, and the other blocks apart from them.",
+        )
+    if options is not None or isinstance(components, tuple):
+        raise UsageError(
+            found=f"components={components!r}" if options is None else f"networks={options!r}",
+            expected="a width a layer, and networks=, only for Networks with hidden layers",
+            fix="Leave it out.",
+        )
+    return components

@@ -1,17 +1,68 @@
-"""What the sites' networks do on some inputs: what a fused network is to do there."""
+"""Inputs without data, and what the sites' networks do on them: what a fused one is to do.
+
+A weight's posterior gains precision ``Σ_n δ_n² x_n²`` where a bias gains ``Σ_n δ_n²`` (the same
+slopes ``δ`` of the log likelihood): their ratio is the mean square of an input, in the units of the
+data. So random inputs vary in the directions of the incoming weights, and each is of its own size.
+Units count by how far their outgoing weights stand out: one that a horseshoe switched off gained
+precision from its scale and none from data, as much at the bias as at any input.
+"""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy.special
 
 from posterity.arrays.typing import Float
-from posterity.families.layers import Layers
-from posterity.fusion.networks.forward import after, flow, preactivation
+from posterity.errors import UsageError
+from posterity.families.layers import Conv, Dense, Layer, Layers
 from posterity.fusion.networks.locals import Arrays, Local
+from posterity.fusion.networks.options import Options
 
 Array = np.ndarray
+DENSE, IMAGES = 3000, 600
+"""Random inputs unless a number is asked for: an image is seen at many places."""
+SEED = 0
+AT_ONCE = 100
+"""Images that are drawn together, which bounds memory."""
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.maximum(x, 0.0),
+    "tanh": np.tanh,
+    "sigmoid": scipy.special.expit,
+    "silu": lambda x: x * scipy.special.expit(x),
+    "gelu": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "softplus": lambda x: np.logaddexp(x, 0.0),
+    "identity": lambda x: x,
+}
+"""Activations in NumPy and float64; :mod:`posterity.models.forward` has those for JAX."""
+
+
+def features(layer: Layer, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+    """The inputs that a layer multiplies by its kernel: (n, *places, positions x units before)."""
+    return layer.patches(x) if isinstance(layer, Conv) else x.reshape(len(x), -1)
+
+
+def preactivation(
+    layer: Layer, own: dict[str, Array], x: Float[Array, "n ..."]
+) -> Float[Array, "n ..."]:
+    """The argument of a layer's activation, from its own arrays and its inputs."""
+    out = features(layer, x) @ own["kernel"].reshape(-1, layer.outputs)
+    return out + own["bias"] if "bias" in own else out
+
+
+def after(layer: Layer, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+    """The activation and the pooling of a layer."""
+    out = FUNCTIONS[layer.activation](x)
+    return layer.pooled(out) if isinstance(layer, Conv) else out
+
+
+def flow(layers: Layers, arrays: Arrays, x: Float[Array, "n ..."]) -> tuple[list[Array], Array]:
+    """The arguments of all activations (n, *places, units), and the last layer's output."""
+    out, pre = np.asarray(x, float).reshape(len(x), *layers.image), []
+    for layer, own in zip(layers.layers, arrays, strict=True):
+        pre.append(preactivation(layer, own, out))
+        out = after(layer, pre[-1])
+    return pre, out
 
 
 class Targets:
@@ -31,16 +82,10 @@ class Targets:
         values: bool,
     ):
         self.locals, self.shares, self.x, self.values = locals_, shares, x, values
-        self.pre: list[list[Array]] = []
-        for local in locals_:
-            here, own = x, []
-            for layer, arrays in zip(local.layers.layers, local.mean, strict=True):
-                own.append(preactivation(layer, arrays, here))
-                here = after(layer, own[-1])
-            self.pre.append(own)
+        self.pre = [flow(local.layers, local.mean, x)[0] for local in locals_]
 
     def activations(self, index: int) -> list[Array]:
-        """What comes out of a layer at each site."""
+        """The outputs of a layer at each site."""
         return [
             after(local.layers[index], pre[index])
             for local, pre in zip(self.locals, self.pre, strict=True)
@@ -48,7 +93,7 @@ class Targets:
 
     @functools.cached_property
     def outputs(self) -> Float[Array, "n k"]:
-        """Of the weighted concatenation: the last layer's activation is of all sites' sum."""
+        """Outputs of the weighted concatenation: the last activation of the sum of all sites."""
         pairs = zip(self.shares, self.pre, strict=True)
         total: Array = sum(share * pre[-1] for share, pre in pairs)  # pyright: ignore
         return after(self.locals[0].layers[-1], total)
@@ -66,20 +111,16 @@ class Targets:
 
     def divergence(self, layers: Layers, mean: Arrays) -> float:
         """Mean predictive KL in nats from the concatenation to the network of these weights."""
-        mine = flow(layers, mean, self.x)[-1]
+        mine = flow(layers, mean, self.x)[1]
         if self.values:
             # Inputs of zeros leave a network without biases no variance, and nothing to differ in.
             variance = np.maximum(self.output_variance, np.finfo(float).tiny)
             return float(((mine - self.outputs) ** 2 / variance).sum(1).mean() / 2)
-        return float(_kl_of_logits(self.outputs, mine).mean())
-
-
-def _kl_of_logits(p: Float[Array, "n k"], q: Float[Array, "n k"]) -> Float[Array, " n"]:
-    if p.shape[1] == 1:  # the logit between two classes
-        p, q = (np.concatenate([np.zeros_like(one), one], 1) for one in (p, q))
-    log_p = scipy.special.log_softmax(p, axis=1)
-    log_q = scipy.special.log_softmax(q, axis=1)
-    return np.maximum((np.exp(log_p) * (log_p - log_q)).sum(1), 0.0)
+        logits = [self.outputs, mine]
+        if mine.shape[1] == 1:  # the logit between two classes
+            logits = [np.concatenate([np.zeros_like(one), one], 1) for one in logits]
+        log_p, log_q = (scipy.special.log_softmax(one, axis=1) for one in logits)
+        return float(np.maximum((np.exp(log_p) * (log_p - log_q)).sum(1), 0.0).mean())
 
 
 def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
@@ -92,13 +133,89 @@ def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
     anything weigh sites alike.
     """
     widest = max(float(local.variance[-1]["kernel"].max()) for local in locals_)
-    gained = np.array([_gained(local, widest) for local in locals_])
+    rows = []
+    for local in locals_:
+        known, kernel = local.gained(), 1 / local.variance[-1]["kernel"] - 1 / widest
+        kernel = kernel if known is None else known[-1]["kernel"]
+        rows.append(np.maximum(kernel.reshape(-1, kernel.shape[-1]).sum(0), 0.0))
+    gained = np.array(rows)
     gained = np.where((gained.max(0) > 0), gained / np.maximum(gained.max(0), 1e-300), 1.0)
     shares = np.array([local.weight for local in locals_])[:, None] * gained
     return shares / shares.sum(0)
 
 
-def _gained(local: Local, widest: float) -> Float[Array, " outputs"]:
-    known = local.gained()
-    kernel = 1 / local.variance[-1]["kernel"] - 1 / widest if known is None else known[-1]["kernel"]
-    return np.maximum(kernel.reshape(-1, kernel.shape[-1]).sum(0), 0.0)
+# --- inputs ---------------------------------------------------------------------------------------
+
+
+def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, Array]:
+    """Inputs (n, *image) for a refit, and others for the predictive KL.
+
+    Raises:
+        UsageError: examples of another shape than the networks take.
+    """
+    layers = locals_[0].layers
+    if options.inputs is not None:
+        examples = np.asarray(options.inputs, float)
+        if examples[0].size != layers.inputs:
+            raise UsageError(
+                found=f"inputs of shape {examples.shape}",
+                expected=f"examples of shape {layers.image}",
+                fix="Pass an array (n, *image).",
+            )
+        examples = examples.reshape(len(examples), *layers.image)
+        return examples[::2], examples[1::2]
+    n = options.samples or (DENSE if isinstance(layers[0], Dense) else IMAGES)
+    drawn = random_inputs(locals_, 2 * n, np.random.default_rng(SEED), options.nonnegative)
+    return drawn[:n], drawn[n:]
+
+
+def random_inputs(
+    locals_: Sequence[Local], n: int, rng: np.random.Generator, nonnegative: bool = False
+) -> Float[Array, "n ..."]:
+    """Random linear combinations of the incoming means of all sites' first layers."""
+    layers = locals_[0].layers
+    kernels = np.concatenate([local.incoming(0)[0] for local in locals_], axis=2)
+    drawn = _images(layers, kernels, n, rng)
+    if nonnegative:
+        drawn = np.maximum(drawn, 0.0)
+    squares = (drawn**2).mean(tuple(range(drawn.ndim - 1)))
+    wanted = mean_squares(locals_)
+    if wanted is None:  # nothing says how large inputs are: preactivations are of order one
+        place = np.sqrt((kernels**2).sum((0, 1)).mean() * max(squares.mean(), 1e-300))
+        return drawn / max(place, 1e-300)
+    return drawn * np.sqrt(wanted / np.maximum(squares, 1e-300))
+
+
+def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
+    """The mean square of each input, or channel of an image; None where posteriors do not say."""
+    inputs, biases = np.zeros(locals_[0].layers.by_unit(0)[1]), 0.0
+    for local in locals_:
+        gained = local.gained()
+        if gained is None or "bias" not in gained[0]:
+            return None
+        kernel = gained[0]["kernel"].reshape(local.layers.by_unit(0))
+        # By how much squared outgoing weights of the units exceed their variances.
+        squares = local.incoming(1)[0] ** 2
+        surplus = np.maximum(squares - local.incoming(1, "variance")[0], 0).sum((0, 2))
+        weight = surplus if surplus.any() else squares.sum((0, 2))
+        inputs = inputs + np.maximum(kernel.mean(0), 0) @ weight
+        biases += np.maximum(gained[0]["bias"], 0) @ weight
+    return inputs / biases if biases > 0 and (inputs / biases > 0).any() else None
+
+
+def _images(layers: Layers, kernels: Array, n: int, rng: np.random.Generator) -> Array:
+    """Sums of incoming weights, of random sign and size; of patches, at every place."""
+    first = layers[0]
+    if not isinstance(first, Conv):
+        return rng.standard_normal((n, kernels.shape[2])) @ kernels[0].T
+    (height, width, channels), (high, wide) = layers.image, first.window
+    images = []
+    for start in range(0, n, AT_ONCE):
+        some = min(AT_ONCE, n - start)
+        padded = np.zeros((some, height + high - 1, width + wide - 1, channels))
+        noise = rng.standard_normal((some, height, width, kernels.shape[2]))
+        for place, kernel in enumerate(kernels):
+            down, right = divmod(place, wide)
+            padded[:, down : down + height, right : right + width] += noise @ kernel.T
+        images.append(padded[:, high // 2 : high // 2 + height, wide // 2 : wide // 2 + width])
+    return np.concatenate(images)

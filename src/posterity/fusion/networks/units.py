@@ -1,8 +1,8 @@
-"""Which units of the sites are one, in one hidden layer."""
+"""Matching the units of one hidden layer: merging the closest, never two of one site."""
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -13,13 +13,16 @@ from posterity.families import DiagonalGaussian
 from posterity.families.network import Network
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
-from posterity.fusion.networks.locals import Labels, Local
+from posterity.fusion.networks.locals import Labels, Local, placed
 from posterity.fusion.networks.targets import Targets
-from posterity.fusion.networks.tree import Tree, assigned, merged
 
 Array = np.ndarray
 LEAST = 1e-6
 """What a unit weighs at least, of what units weigh on average: none is of no account."""
+SWEEPS = 3
+"""Times that each site's units are assigned anew; the sum hardly falls after the second."""
+ENOUGH = 1e-3
+"""A sweep that lowers the sum by a smaller share of it was the last."""
 
 
 class Units:
@@ -51,38 +54,37 @@ class Units:
         """One below ``width`` for each unit, or -1: by Ward's tree, or as components of a plate."""
         if matching is Matching.EVIDENCE:
             return assigned(self._tree, len(self.mean) if width is None else width)
-        starts = np.cumsum([0, *self.sizes])
-        return match(self.members(), starts, matching, divergence, width).labels
-
-    @functools.cached_property
-    def _tree(self) -> Tree:
-        return merged(self.scaled, self.site, self.mass)
-
-    @property
-    def scaled(self) -> Float[Array, "n d"]:
-        """Means in standard deviations, pooled over the units that have the weight."""
-        has = self.variance > 0
-        pooled = self.variance.sum(0) / np.maximum(has.sum(0), 1)
-        return self.mean / np.sqrt(np.where(pooled > 0, pooled, 1.0))
-
-    def members(self) -> DiagonalGaussian:
-        """The units as Gaussians; what a site does not have is as in the widest of its column."""
+        # As Gaussians: what a site does not have is as in the widest of its column.
         widest = np.maximum(self.variance.max(0), 1e-300)
         variance = np.where(self.variance > 0, self.variance, widest)
-        return DiagonalGaussian.from_standard(self.mean, variance)
+        members = DiagonalGaussian.from_standard(self.mean, variance)
+        starts = np.cumsum([0, *self.sizes])
+        return match(members, starts, matching, divergence, width).labels
+
+    @functools.cached_property
+    def _tree(self) -> "Tree":
+        """The tree of means in standard deviations, pooled over the units that have the weight."""
+        pooled = self.variance.sum(0) / np.maximum((self.variance > 0).sum(0), 1)
+        scaled = self.mean / np.sqrt(np.where(pooled > 0, pooled, 1.0))
+        return merged(scaled, self.site, self.mass)
 
     def by_site(self, labels: Int[Array, " n"]) -> Labels:
         """Labels of each site's units, numbered so that the fused unit that does most is first."""
         kept, groups = labels >= 0, np.unique(labels[labels >= 0])
-        weight = np.bincount(np.searchsorted(groups, labels[kept]), self.mass[kept])
-        rank = np.empty(len(groups), int)
-        rank[np.argsort(-weight, kind="stable")] = np.arange(len(groups))
+        rank = ranks(np.bincount(np.searchsorted(groups, labels[kept]), self.mass[kept]))
         ranked = rank[np.searchsorted(groups, np.where(kept, labels, groups[0]))]
         return np.split(np.where(kept, ranked, -1), np.cumsum(self.sizes)[:-1])
 
 
+def ranks(weight: Float[Array, " n"]) -> Int[Array, " n"]:
+    """The rank of each weight, the largest being 0; the first of equal ones comes first."""
+    rank = np.empty(len(weight), int)
+    rank[np.argsort(-weight, kind="stable")] = np.arange(len(weight))
+    return rank
+
+
 def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
-    """What each unit does: its mean square output times the squares of its outgoing weights.
+    """The mass of each unit: its mean square output times the squares of its outgoing weights.
 
     Those into the outputs count by their site's share.
     """
@@ -97,20 +99,15 @@ def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
     return [own / (whole if whole > 0 else 1.0) + LEAST for own in mass]
 
 
-def _rows(local: Local, index: int, before: Array, size: int) -> tuple[Array, Array]:
-    both = []
-    for kind in ("mean", "variance"):
-        kernel, bias = local.incoming(index, kind)
-        out = np.zeros((len(kernel), size, kernel.shape[2]))
-        out[:, before[before >= 0]] = kernel[:, before >= 0]
-        rows = [out.reshape(-1, kernel.shape[2])]
-        if bias is not None:
-            rows.append(bias[None])
-        if index + 2 == len(local.layers):
-            after, _ = local.incoming(index + 1, kind)
-            rows.append(np.moveaxis(after, 1, 2).reshape(-1, kernel.shape[2]))
-        both.append(np.concatenate(rows).T)
-    return both[0], both[1]
+def _rows(local: Local, index: int, before: Array, size: int) -> list[Array]:
+    """Means and variances (units, d) of a site's units, in terms of the fused units before."""
+    width = local.layers.widths[index]
+    both = placed(local, index, before, np.arange(width), (size, width))[:2]
+    if index + 2 == len(local.layers):
+        after = (local.incoming(index + 1, kind)[0] for kind in ("mean", "variance"))
+        rows = (np.moveaxis(own, 1, 2).reshape(-1, width) for own in after)
+        both = [np.concatenate(pair) for pair in zip(both, rows, strict=True)]
+    return [own.T for own in both]
 
 
 def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Labels:
@@ -128,6 +125,138 @@ def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Label
             fix="Leave matching out, or components.",
         )
     return [np.arange(widths[0])] * len(locals_)
+
+
+# --- Ward's tree, and assignments -----------------------------------------------------------------
+
+
+class Tree(NamedTuple):
+    """Every step of merging: ``merges`` (steps, 2) of groups, each called by its first unit.
+
+    ``rows`` (n, d) are the units, ``site`` (n,) whose they are, ``mass`` (n,) what they weigh.
+    """
+
+    rows: Float[Array, "n d"]
+    site: Int[Array, " n"]
+    mass: Float[Array, " n"]
+    merges: Int[Array, "steps 2"]
+
+    def cut(self, width: int) -> Int[Array, " n"]:
+        """The group of each unit when ``width`` groups are left, or the fewest."""
+        parent = np.arange(len(self.rows))
+        for kept, gone in self.merges[: max(len(self.rows) - width, 0)]:
+            parent[gone] = kept
+        # A group is always gone into one that was not gone before: chains lead to their ends.
+        while (parent != parent[parent]).any():
+            parent = parent[parent]
+        return np.unique(parent, return_inverse=True)[1]
+
+
+def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array, " n"]) -> Tree:
+    """Ward's tree (ward1963), in which groups that share a site are never merged.
+
+    The sum of squares about the groups' centroids rises least at every step. Distances are
+    updated by the formula of lance1967, in which an infinite one, of two groups that share a
+    site, stays infinite.
+    """
+    n, size = len(rows), mass.astype(float).copy()
+    squares = (rows**2).sum(1)
+    cost = squares[:, None] + squares[None] - 2 * rows @ rows.T
+    cost = np.maximum(cost, 0.0) * (size[:, None] * size[None] / (size[:, None] + size[None]))
+    cost[site[:, None] == site[None]] = np.inf
+    nearest, least = cost.argmin(1), cost.min(1)
+    merges = []
+    for _ in range(n - 1):
+        i = int(least.argmin())
+        if not np.isfinite(least[i]):
+            break
+        i, j = sorted((i, int(nearest[i])))
+        merges.append((i, j))
+        total = size + size[i] + size[j]
+        with np.errstate(invalid="ignore"):
+            row = (size + size[i]) * cost[i] + (size + size[j]) * cost[j] - size * cost[i, j]
+        row = np.where(
+            np.isfinite(cost[i]) & np.isfinite(cost[j]), np.maximum(row / total, 0), np.inf
+        )
+        row[[i, j]] = np.inf
+        size[i] += size[j]
+        cost[i], cost[:, i], cost[j], cost[:, j] = row, row, np.inf, np.inf
+        least[j] = np.inf
+        stale = np.isin(nearest, (i, j)) & np.isfinite(least)
+        stale[i] = True
+        better = ~stale & (row < least)
+        nearest[better], least[better] = i, row[better]
+        again = np.flatnonzero(stale)
+        nearest[again], least[again] = cost[again].argmin(1), cost[again].min(1)
+    return Tree(rows, site, mass, np.array(merges, int).reshape(-1, 2))
+
+
+def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
+    """Groups of units, ``width`` at most: the tree's, then each site's best assignment in turn.
+
+    With the others fixed, one site's best is a linear assignment on
+    ``n m/(n + m) ||u - centroid||²`` with the mass ``n`` of a group without that site and the
+    mass ``m`` of the unit. Units for which there is no room are -1: the lightest.
+    """
+    size, labels, mass = min(width, len(tree.rows)), tree.cut(width), tree.mass
+    # Where the tree stopped short of so few groups, its lightest give way.
+    rank = ranks(np.bincount(labels, mass))
+    labels = np.where(rank[labels] < size, rank[labels], -1)
+    rows, square = tree.rows.astype(np.float32), (tree.rows**2).sum(1)
+    sums, weight = np.zeros((size, rows.shape[1]), np.float32), np.zeros(size)
+
+    def add(own: Int[Array, " k"], sign: int) -> None:
+        own = own[labels[own] >= 0]  # of one site: no two have one label
+        sums[labels[own]] += sign * mass[own, None].astype(np.float32) * rows[own]
+        weight[labels[own]] += sign * mass[own]
+
+    sites = [np.flatnonzero(tree.site == j) for j in np.unique(tree.site)]
+    for own in sites:
+        add(own, 1)
+    before = np.inf
+    for _ in range(SWEEPS):
+        for own in sites:
+            add(own, -1)
+            labels[own] = -1
+            empty = np.bincount(labels[labels >= 0], minlength=size) == 0
+            weight[empty], sums[empty] = 0.0, 0.0  # rounding is not a unit
+            safe = np.where(empty, 1.0, weight)
+            along = rows[own] @ sums.T / safe
+            centre = (sums.astype(float) ** 2).sum(1) / safe**2
+            distance = np.maximum(square[own, None] - 2 * along + centre, 0.0)
+            cost = distance * (weight * mass[own, None] / (weight + mass[own, None]))
+            if len(own) > size:  # to be left out costs what a unit weighs against zero
+                cost = cost - mass[own, None] * square[own, None]
+            picked, places = scipy.optimize.linear_sum_assignment(cost)
+            labels[own[picked]] = places
+            add(own, 1)
+        # Squares about the centroids, and about zero of what is left out.
+        used = weight > 0
+        about = (sums[used].astype(float) ** 2).sum(1) / weight[used]
+        now = float((mass * square).sum() - about.sum())
+        if now >= before * (1 - ENOUGH):
+            break
+        before = now
+    return _filled(tree, labels, size)
+
+
+def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]:
+    """Empty groups get a unit each, the farthest from its centroid: there are ``size`` groups.
+
+    Where units of two sites are all but equal, to share a group costs as little as to have one.
+    """
+    labels = labels.copy()
+    for empty in np.setdiff1d(np.arange(size), labels):
+        kept = labels >= 0
+        count = np.bincount(labels[kept], minlength=size)
+        weight = np.bincount(labels[kept], tree.mass[kept], minlength=size)
+        sums = np.zeros((size, tree.rows.shape[1]))
+        np.add.at(sums, labels[kept], tree.mass[kept, None] * tree.rows[kept])
+        centres = sums / np.where(weight > 0, weight, 1.0)[:, None]
+        far = tree.mass * ((tree.rows - centres[labels]) ** 2).sum(1)
+        far[~kept | (count[labels] < 2)] = -1.0
+        labels[int(far.argmax())] = empty
+    return labels
 
 
 # --- two networks of one shape --------------------------------------------------------------------

@@ -1,17 +1,11 @@
 """Learning task after task by a conjugate posterior over fixed features: see :func:`learner`."""
 
-from posterity.pursuit.learning.base import Learner
 from posterity.pursuit.learning.conjugate import ConjugateLearner, learner
-from posterity.pursuit.learning.features import (
-    Features,
-    OwnFeatures,
-    VectorFeatures,
-)
+from posterity.pursuit.learning.features import Features, OwnFeatures, VectorFeatures
 
 __all__ = [
     "ConjugateLearner",
     "Features",
-    "Learner",
     "OwnFeatures",
     "VectorFeatures",
     "learner",

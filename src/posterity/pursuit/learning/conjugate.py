@@ -1,4 +1,4 @@
-"""The conjugate rule: fixed features, one conjugate posterior, a ledger with an entry a task."""
+"""The conjugate learner of tasks: fixed features, and a ledger with an entry a task."""
 
 import dataclasses
 import functools
@@ -6,17 +6,26 @@ from typing import Any, Self
 
 import numpy as np
 
-from posterity.arguments import at_least
-from posterity.errors import StructureError, UsageError
+from posterity.arguments import Constraint, at_least
+from posterity.errors import LedgerError, StructureError, UsageError
 from posterity.ledger import Ledger
+from posterity.models.data import check_column, labels
 from posterity.networks.predictive import Prediction
 from posterity.pursuit.learning import statistics
-from posterity.pursuit.learning.base import Learner
 from posterity.pursuit.learning.features import Features, default_features
-from posterity.pursuit.learning.readout import Readout
-from posterity.pursuit.learning.sharpness import DEGREES, evidence
+from posterity.pursuit.learning.readout import DEGREES, Readout, evidence
 
 CLASSES = at_least(2)
+NAME = Constraint("a text that names it", lambda own: isinstance(own, str) and own != "")
+RULE = Constraint(
+    "'conjugate'; the rules 'gated', 'mixture' and 'replay' are peers in experiments/pursuit now",
+    lambda rule: rule == "conjugate",
+)
+OPTIONS = Constraint("no other than arguments of ConjugateLearner", lambda names: not names)
+FEATURES = Constraint(
+    "VectorFeatures, or OwnFeatures(function, size, name)",
+    lambda own: own is None or isinstance(own, Features),
+)
 DRAWS = 8
 """Draws of a score's error, half of them mirrored, that a prediction averages over."""
 NEGLIGIBLE = 1e-2
@@ -25,8 +34,18 @@ ROWS = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ConjugateLearner(Learner):
+class ConjugateLearner:
     """Learns sums: no record is kept, the order of tasks does not matter, any can be forgotten.
+
+    A learner is a value, as a ledger and a posterior are: :meth:`observe` and :meth:`forget` give
+    another one and leave this one as it is. So what was saved, sent or branched off stays what it
+    was, a task that fails in the middle changes nothing, and "the learner that never saw the
+    task" is something that one can have and compare with. :func:`posterity.save` writes it,
+    :func:`posterity.load` reads it.
+
+    Classes are numbered from 0 on, with one head for all: a prediction does not need to know which
+    task an input is of. A class that no task held so far has no chance, ``log_chances`` of minus
+    infinity.
 
     What a task adds is a factor of a conjugate posterior (:mod:`.statistics`), kept in a
     :class:`~posterity.Ledger` with one entry a task. Sums of a ledger are exact and rounded once;
@@ -36,7 +55,7 @@ class ConjugateLearner(Learner):
 
     What is learned are scores linear in fixed features; the ridge is chosen from the sums alone,
     and chances come from a law over the scores' sharpness, which tasks learn on records that were
-    held out (:mod:`.sharpness`). Predictions average over what sums leave open.
+    held out (:func:`.readout.evidence`). Predictions average over what sums leave open.
 
     Args:
         classes: how many there will ever be; tasks hold any of them.
@@ -66,12 +85,7 @@ class ConjugateLearner(Learner):
 
     def __post_init__(self) -> None:
         CLASSES.check(classes=self.classes)
-        if self.features is not None and not isinstance(self.features, Features):
-            raise UsageError(
-                found=f"features={self.features!r}",
-                expected="VectorFeatures or OwnFeatures",
-                fix="Wrap a function: OwnFeatures(function, size, name).",
-            )
+        FEATURES.check(features=self.features)
         if self.features is None and self.ledger is not None:
             raise UsageError(
                 found="a ledger without features",
@@ -79,13 +93,13 @@ class ConjugateLearner(Learner):
                 fix="Pass them too.",
             )
         if self.features is not None:
-            begun = statistics.prior(self.classes, self.features.size)
+            prior = statistics.prior(self.classes, self.features.size)
             if self.ledger is None:
-                object.__setattr__(self, "ledger", Ledger(begun))
-            elif self.ledger.prior != begun:
+                object.__setattr__(self, "ledger", Ledger(prior))
+            elif self.ledger.prior != prior:
                 raise StructureError(
                     found=f"a ledger over {self.ledger.prior!r}",
-                    expected=f"one over {begun!r}",
+                    expected=f"one over {prior!r}",
                     fix="Pass the classes and the features of the learner that it is of.",
                 )
 
@@ -101,20 +115,25 @@ class ConjugateLearner(Learner):
             return np.zeros(self.classes)
         return statistics.counted(self.ledger.total, self.ledger.prior)
 
-    def observe(self, task: str, x: Any, y: Any) -> Self:
-        """As :meth:`Learner.observe`.
+    def observe(self, task: str, x: Any, y: Any, originals: Any = None) -> Self:
+        """A learner that knows this task too; the records are not needed again.
+
+        Args:
+            task: its name, which forgets it again.
+            x: inputs (n, ...), of the shape that all tasks share.
+            y: the class of each, whole numbers from 0 to ``classes - 1``.
+            originals: (n,) where some records are copies, the number of what each is a copy of:
+                copies of one record are never held out from one another.
 
         Warns:
             ScaleWarning: for inputs in units that the features are not meant for.
-        """
-        return self.observe_copies(task, x, y, None)
 
-    def observe_copies(self, task: str, x: Any, y: Any, originals: Any) -> Self:
-        """As :meth:`observe`, of records some of which are copies: ``originals`` (n,) says of what.
-
-        Copies of one record are never held out from one another.
+        Raises:
+            LedgerError: for a task of a name that it knows.
+            StructureError: for inputs of another shape, or no records.
+            ParameterError: for values that are not finite, and labels that are no class.
         """
-        x, y = self._new(task, x, y)
+        x, y = new_records(task, x, y, self.tasks, self.classes)
         start = self
         if self.features is None:
             start = dataclasses.replace(self, features=default_features(x))
@@ -131,14 +150,18 @@ class ConjugateLearner(Learner):
         )
 
     def forget(self, *tasks: str) -> Self:
-        """As :meth:`Learner.forget`, to the last bit; the ledger remembers that they left."""
-        self._unknown(tasks)
+        """A learner that, to the last bit, does not know these tasks; its ledger knows they left.
+
+        Raises:
+            LedgerError: for a task that it does not know; nothing is forgotten then.
+        """
+        check_known(tasks, self.tasks)
         if not tasks or self.ledger is None:
             return self
         return dataclasses.replace(self, ledger=self.ledger.forget(*tasks))
 
     def merge(self, other: Self) -> Self:
-        """What both know, tasks of the same name and version once; also written ``a | b``.
+        """The learner that knows the tasks of both, those of one name and version once; ``a | b``.
 
         Name a task by its site where sites have tasks of the same name (``"north/flu"``).
 
@@ -146,20 +169,14 @@ class ConjugateLearner(Learner):
             StructureError: if classes or features differ.
             LedgerError: if one version of a task has two contents.
         """
-        if not isinstance(other, ConjugateLearner) or (
-            (self.classes, self.features) != (other.classes, other.features)
-            and None not in (self.features, getattr(other, "features", None))
+        alike = isinstance(other, ConjugateLearner) and self.classes == other.classes
+        if not alike or (
+            None not in (self.features, other.features) and self.features != other.features
         ):
             raise StructureError(
                 found=f"{other!r} to be merged with {self!r}",
                 expected="a conjugate learner of the same classes and features",
                 fix="Agree on `classes` and `features`, seeds too, before tasks are observed.",
-            )
-        if self.classes != other.classes:
-            raise StructureError(
-                found=f"learners of {self.classes} and of {other.classes} classes",
-                expected="the same number",
-                fix="Number the classes of all sites in one list.",
             )
         if self.ledger is None or other.ledger is None:
             return other if self.ledger is None else self
@@ -173,8 +190,25 @@ class ConjugateLearner(Learner):
             return self
         return dataclasses.replace(self, ledger=self.ledger.compact())
 
-    def describe(self, x: Any) -> Prediction:
-        """As :meth:`Learner.predict`."""
+    @property
+    def seen(self) -> np.ndarray:
+        """The classes of which it knows records, sorted."""
+        return np.flatnonzero(self.counts > 0)
+
+    def predict(self, x: Any) -> Prediction:
+        """Chances of each class at inputs (n, ...), how unsure they are and why.
+
+        Raises:
+            UsageError: before any task.
+            StructureError: for inputs of another shape than tasks had.
+            ParameterError: for inputs that are not finite.
+        """
+        if not self.tasks:
+            raise UsageError(
+                found="a prediction asked of a learner that knows no task",
+                expected="one task at least",
+                fix="Call learner = learner.observe(name, x, y) first, and keep what it returns.",
+            )
         assert self.features is not None, "who knows a task has features"
         x = self.features.checked(x)
         parts = [
@@ -187,13 +221,10 @@ class ConjugateLearner(Learner):
     def readout(self) -> Readout:
         """Scores of the classes that were seen, from the sums of all tasks."""
         assert self.ledger is not None, "who knows a task has a ledger"
-        sums, seen = statistics.summed(self.ledger.total, self.ledger.prior), self.seen
-        features = slice(self.classes, None)
         assert self.features is not None, "who has a ledger has features"
-        return Readout.of_sums(
-            self.counts[seen], sums[seen, features], sums[features, features],
-            self.features.own_units,
-        )  # fmt: skip
+        sums, seen = statistics.summed(self.ledger.total, self.ledger.prior), self.seen
+        k, own = self.classes, self.features.own_units
+        return Readout.of_sums(self.counts[seen], sums[seen, k:], sums[k:, k:], own)
 
     @functools.cached_property
     def sharpness(self) -> np.ndarray:
@@ -218,14 +249,46 @@ class ConjugateLearner(Learner):
                 own /= norm
                 entropy += weight / DRAWS * (np.log(norm[:, 0]) - (own * logits).sum(1))
                 chances += weight / DRAWS * own
-        left = np.log(np.maximum(chances, np.finfo(float).tiny))
-        found = np.full((len(scores), self.classes), -np.inf)
-        found[:, seen] = left
-        return found, entropy
+        logs = np.full((len(scores), self.classes), -np.inf)
+        logs[:, seen] = np.log(np.maximum(chances, np.finfo(float).tiny))
+        return logs, entropy
 
     def __repr__(self) -> str:
         tasks = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
         return f"ConjugateLearner({self.classes} classes, {tasks})"
+
+
+def new_records(
+    task: str, x: Any, y: Any, known: tuple[str, ...], classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The records of a task that a learner of the ``known`` ones may observe."""
+    NAME.check(task=task)
+    if task in known:
+        raise LedgerError(
+            found=f"a second task {task!r}",
+            expected="a name that the learner does not know: records seen twice would count twice",
+            fix="Name it otherwise, or forget the first one before.",
+        )
+    x, y = np.asarray(x), np.asarray(y)
+    if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
+        raise StructureError(
+            found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
+            expected="(n, ...) and (n,), one record at least",
+            fix="Give one label an input.",
+        )
+    check_column(y, labels(classes))
+    return x, y.astype(np.int64)
+
+
+def check_known(tasks: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Refuse tasks that cannot be forgotten."""
+    for task in tasks:
+        if task not in known:
+            raise LedgerError(
+                found=f"a task {task!r} to forget, which the learner does not know",
+                expected=f"one of {list(known[:10])}" + " and others" * (len(known) > 10),
+                fix="Check the name of the task.",
+            )
 
 
 @functools.cache
@@ -252,18 +315,6 @@ def learner(rule: str = "conjugate", **options: Any) -> ConjugateLearner:
     >>> first.tasks, first.seen
     (('first',), array([0, 1]))
     """
-    if rule != "conjugate":
-        raise UsageError(
-            found=f"rule={rule!r}",
-            expected="'conjugate'",
-            fix="Leave it out; the rules 'gated', 'mixture' and 'replay' are peers in "
-            "experiments/pursuit of the repository now.",
-        )
-    try:
-        return ConjugateLearner(**options)
-    except TypeError as error:
-        raise UsageError(
-            found=f"options {sorted(options)} ({error})",
-            expected="arguments of ConjugateLearner",
-            fix="See help(posterity.pursuit.learning.ConjugateLearner).",
-        ) from error
+    RULE.check(rule=rule)
+    OPTIONS.check(options=options.keys() - {"classes", "features", "ledger"})
+    return ConjugateLearner(**options)

@@ -18,27 +18,30 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arguments import COUNT, NATURAL
-from posterity.errors import ParameterError, ScaleWarning, StructureError, UsageError
+from posterity.arguments import COUNT, NATURAL, Constraint
+from posterity.arrays.tree import leaves
+from posterity.artifact.architecture import Architecture
+from posterity.errors import ScaleWarning, StructureError, UsageError
+from posterity.models.data import off_scale, real_numbers
 
 Array = np.ndarray
 
 VECTOR_WIDTH = 300
-LARGE = 10.0
-"""Root mean square of a column above which units are said not to fit."""
-SMALL = 1e-2
-"""The same for the largest column, below which they are."""
+NAME = Constraint(
+    "a text that tells features, and their version, from others",
+    lambda name: isinstance(name, str) and name != "",
+)
 ROWS = 4096
 
 
 class Features(abc.ABC):
     """A function from inputs (n, *shape) to features (n, size), in float64."""
 
-    shape: Any
-    """Of one input; None where any will do."""
-    size: Any
+    shape: tuple[int, ...] | None = None
+    """The shape of one input; None where any will do."""
+    size: int
     """How many features there are."""
-    own_units: Any = 0
+    own_units: int = 0
     """How many of them, the first ones, are in units of their own."""
 
     @property
@@ -48,7 +51,7 @@ class Features(abc.ABC):
 
     @abc.abstractmethod
     def of(self, x: Array) -> Float[Array, "n size"]:
-        """As a call, for inputs that were checked."""
+        """The features of inputs that were checked."""
 
     def __call__(self, x: Any) -> Float[Array, "n size"]:
         """The features of inputs.
@@ -58,29 +61,26 @@ class Features(abc.ABC):
             ParameterError: for inputs or features that are not finite.
         """
         x = self.checked(x)
-        found = np.asarray(self.of(x), np.float64)
-        if found.shape != (len(x), self.size):
+        features = np.asarray(self.of(x), np.float64)
+        if features.shape != (len(x), self.size):
             raise StructureError(
-                found=f"features of shape {found.shape} for {len(x)} inputs",
+                found=f"features of shape {features.shape} for {len(x)} inputs",
                 expected=f"shape {(len(x), self.size)}",
                 fix="A function of features takes a batch, and gives a row an input.",
             )
-        _check_finite(found, "features")
-        return found
+        return real_numbers(features, "the features", records=False)
 
     def checked(self, x: Any) -> Array:
         """The inputs as an array; errors as of a call."""
-        x = np.asarray(x)
-        wrong = self.shape is not None and x.shape[1:] != self.shape
-        if x.dtype.kind not in "biuf" or x.ndim < 1 or wrong:
+        x = real_numbers(x, "the inputs", records=False)
+        if x.ndim < 1 or self.shape not in (None, x.shape[1:]):
             raise StructureError(
-                found=f"inputs of shape {x.shape} and type {x.dtype}",
-                expected="numbers of shape (n, ...)"
+                found=f"inputs of shape {x.shape}",
+                expected="(n, ...)"
                 if self.shape is None
-                else f"numbers of shape {('n', *self.shape)}, as the first task had",
+                else f"{('n', *self.shape)}, as the first task had",
                 fix="Pass x[None] for a single input; every task and site has the same columns.",
             )
-        _check_finite(x, "inputs")
         return x
 
     def warn_of_scale(self, x: Array) -> None:
@@ -127,38 +127,21 @@ class VectorFeatures(Features):
         NATURAL.check(width=self.width, seed=self.seed)
         for name in ("shift", "scale"):
             value = np.array(getattr(self, name), np.float64)
-            if value.shape not in ((), (self.columns,)) or not np.isfinite(value).all():
+            fits = value.shape in ((), (self.columns,)) and np.isfinite(value).all()
+            if not fits or (name == "scale" and not (value > 0).all()):
                 raise UsageError(
-                    found=f"{name} of shape {value.shape} for {self.columns} columns",
-                    expected="one finite number, or one a column",
-                    fix="Give as many as there are columns.",
+                    found=f"{name}={value} for {self.columns} columns",
+                    expected="one finite number, or one a column; positive ones of a scale",
+                    fix="Give as many as there are columns, 1 as the scale of a constant one.",
                 )
             object.__setattr__(self, name, value)
-        if not (self.scale > 0).all():
-            raise UsageError(
-                found=f"scale={self.scale}",
-                expected="positive numbers",
-                fix="Leave a column out that is constant, or give it the scale 1.",
-            )
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """One axis."""
-        return (self.columns,)
-
-    @property
-    def size(self) -> int:
-        """Columns and random units."""
-        return self.columns + self.width
-
-    @property
-    def own_units(self) -> int:
-        """The columns."""
-        return self.columns
+        sizes = {"shape": (self.columns,), "size": self.columns + self.width}
+        for name, value in {**sizes, "own_units": self.columns}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def digest(self) -> str:
-        """Of the arguments."""
+        """A digest of the arguments."""
         own = (self.columns, self.shift.tolist(), self.scale.tolist(), self.width, self.seed)
         return digest_of("vectors", own)
 
@@ -172,13 +155,12 @@ class VectorFeatures(Features):
 
     def warn_of_scale(self, x: Array) -> None:
         """Warn of columns far larger, or all far smaller, than one."""
-        if not x.size:
+        if not x.size or not self.width:
             return
-        size = np.sqrt(np.mean(((np.asarray(x, np.float64) - self.shift) / self.scale) ** 2, 0))
-        worst = int(size.argmax())
-        if self.width and size[worst] and not SMALL <= size[worst] <= LARGE:
+        worst = off_scale((np.asarray(x, np.float64) - self.shift) / self.scale)
+        if worst is not None:
             warnings.warn(
-                f"found inputs whose column {worst} has a root mean square of {size[worst]:.3g}; "
+                f"found inputs whose column {worst[0]} has a root mean square of {worst[1]:.3g}; "
                 "expected about 1, for which random features are meant. Pass "
                 "features=VectorFeatures(columns, shift, scale) with what all sites know of the "
                 "columns beforehand, or width=0 for a linear rule that needs no units.",
@@ -207,41 +189,26 @@ class OwnFeatures(Features):
 
     def __post_init__(self) -> None:
         COUNT.check(size=self.size)
-        if not isinstance(self.name, str) or not self.name:
-            raise UsageError(
-                found=f"name={self.name!r} of features",
-                expected="a text",
-                fix="Give the function a name that tells it, and its version, from others.",
-            )
-
-    @property
-    def shape(self) -> None:
-        """Any: the function knows."""
-        return None
+        NAME.check(name=self.name)
 
     @property
     def digest(self) -> str:
-        """Of the name and, of an architecture, of its options and parameters."""
-        from posterity.artifact.architecture import Architecture
-
-        if isinstance(self.function, Architecture):
-            from posterity.arrays.tree import leaves
-
-            given = self.function
-            arrays = [np.asarray(leaf).tobytes().hex() for leaf in leaves(dict(given.parameters))]
-            own: Any = (self.name, given.name, sorted(given.options.items()), arrays)
-            return digest_of("architecture", own)
+        """A digest of the name and, of an architecture, of its options and parameters."""
+        own = self.function
+        if isinstance(own, Architecture):
+            arrays = [np.asarray(leaf).tobytes().hex() for leaf in leaves(dict(own.parameters))]
+            return digest_of(
+                "architecture", (self.name, own.name, sorted(own.options.items()), arrays)
+            )
         return digest_of("own", (self.name, self.size))
 
     @functools.cached_property
     def _call(self) -> Callable[[Array], Any]:
-        from posterity.artifact.architecture import Architecture
-
-        given = self.function
-        return given.build() if isinstance(given, Architecture) else given
+        own = self.function
+        return own.build() if isinstance(own, Architecture) else own
 
     def of(self, x: Array) -> Float[Array, "n size"]:
-        """What the function says."""
+        """The values of the function."""
         parts = [np.asarray(self._call(x[at : at + ROWS])) for at in range(0, max(len(x), 1), ROWS)]
         return np.concatenate(parts)
 
@@ -280,17 +247,6 @@ def _units(inputs: int, width: int, seed: int) -> tuple[Array, Array]:
     return weights.astype(np.float32), rng.standard_normal(width).astype(np.float32)
 
 
-def digest_of(kind: str, values: Any) -> str:
-    """Of a kind of features and its options."""
+def digest_of(kind: str, values: object) -> str:
+    """A digest of a kind of features and its options."""
     return hashlib.sha256(repr((kind, values)).encode()).hexdigest()
-
-
-def _check_finite(values: Array, what: str) -> None:
-    finite = np.isfinite(values) if values.dtype.kind == "f" else np.True_
-    if not np.all(finite):
-        at = [int(i) for i in np.argwhere(~finite)[0]]
-        raise ParameterError(
-            found=f"{values[tuple(at)]} among the {what}, at {at}",
-            expected="finite numbers",
-            fix="Impute missing values, in the same way at all sites, or leave the records out.",
-        )

@@ -1,7 +1,7 @@
 """Learners in files: their options and their ledger, and features as what makes them again."""
 
 import dataclasses
-from collections.abc import Callable
+import functools
 from typing import Any
 
 from posterity.artifact.architecture import Architecture
@@ -9,11 +9,7 @@ from posterity.artifact.registry import enrol_data
 from posterity.errors import ArtifactError
 from posterity.ledger import Ledger
 from posterity.pursuit.learning.conjugate import ConjugateLearner
-from posterity.pursuit.learning.features import (
-    Features,
-    OwnFeatures,
-    VectorFeatures,
-)
+from posterity.pursuit.learning.features import Features, OwnFeatures, VectorFeatures
 
 
 def _written(features: Any) -> dict[str, Any]:
@@ -25,34 +21,26 @@ def _written(features: Any) -> dict[str, Any]:
             fix="Register what makes them: register_architecture(name, lambda parameters: "
             "function), and pass OwnFeatures(Architecture(name, options, parameters), ...).",
         )
-    found = {field.name: getattr(features, field.name) for field in dataclasses.fields(features)}
-    return found | {"digest": features.digest}
+    fields = {field.name: getattr(features, field.name) for field in dataclasses.fields(features)}
+    return fields | {"digest": features.digest}
 
 
-def _read(kind: type[Features]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    def read(fields: dict[str, Any]) -> dict[str, Any]:
-        own = {name: value for name, value in fields.items() if name != "digest"}
-        if kind(**own).digest != fields.get("digest"):
-            raise ArtifactError(
-                found=f"a {kind.__name__} with the digest of another",
-                expected="the features whose sums the learner holds",
-                fix="Read it with the release of posterity that wrote it.",
-            )
-        return own
-
-    return read
-
-
-def _no_check(fields: dict[str, Any]) -> None:
-    """A ledger that is only checked comes without its entries, so nothing can be made of it."""
-    del fields
+def _read(kind: type[Features], fields: dict[str, Any]) -> dict[str, Any]:
+    own = {name: value for name, value in fields.items() if name != "digest"}
+    if kind(**own).digest != fields.get("digest"):
+        raise ArtifactError(
+            found=f"a {kind.__name__} with the digest of another",
+            expected="the features whose sums the learner holds",
+            fix="Read it with the release of posterity that wrote it.",
+        )
+    return own
 
 
 for _features in (VectorFeatures, OwnFeatures):
-    enrol_data(_features, write=_written, read=_read(_features))
+    enrol_data(_features, write=_written, read=functools.partial(_read, _features))
 enrol_data(
     ConjugateLearner,
     types={"features": Features | None, "ledger": Ledger | None},
-    check=_no_check,
+    check=lambda fields: None,  # a ledger that is only checked comes without its entries
     whole=True,
 )

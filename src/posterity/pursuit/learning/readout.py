@@ -1,17 +1,31 @@
-"""From sums to scores: the linear regression of classes on features, with its ridge chosen.
+"""From sums to scores of classes, and how sharp the chances are that follow from them.
+
+Scores are the linear regression of classes on features, with its ridge chosen.
 
 All of it is a function of the sums that a ledger holds. The ridge is chosen by generalised
 cross-validation, which estimates the error on a record that was left out from sums alone
 (golub1979): no record needs to be kept for it.
+
+Regression on ones and zeros says how near a record is to each class, as numbers that sum to one
+but are no probabilities. ``softmax(β s)`` of these scores are, for the right ``β``. What is right
+hardly depends on the features, on how many records there were, or on how many classes are told
+apart: measured, from 5 to 13 in all of nine tables and sets of images and their pairs of classes.
+So a task can learn it from its own classes alone, on quarters of its records that were not fitted:
+log likelihoods of a grid of degrees, which add up over tasks as every conjugate factor does.
+
+A task of two classes finds a degree about a quarter below what is right for four or ten, so
+tasks of few classes leave the learner somewhat too cautious, never too bold.
 """
 
 import dataclasses
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import logsumexp
 
 from posterity.arrays.linear_algebra import symmetric
+from posterity.families import Categorical
 
 Array = np.ndarray
 
@@ -24,6 +38,22 @@ CONSTANT = 1e-9
 
 ROUNDING = 1e-10
 """Share of the greatest variance of a coordinate, below which one is taken for rounding."""
+DEGREES = np.geomspace(1.0, 64.0, 25)
+"""The degrees that are weighed, from a chance of e to one of e**64 for a score of one to zero."""
+MIDDLE, SPREAD = 9.0, 0.4
+"""Of the prior: the degree in its middle, and its standard deviation in logarithms."""
+RECORDS = 4000
+"""Records of a task that are looked at, evenly spread over it: a few hundred tell a degree."""
+FEATURES = 500
+"""Features that are used: the first ones, since the right degree hardly depends on them."""
+FOLDS = 4
+FEWEST = FOLDS
+"""Records of a class below which parts of them say nothing."""
+
+PRIOR = Categorical(
+    -0.5 * (np.log(DEGREES / MIDDLE)[:-1] / SPREAD) ** 2
+    + 0.5 * (np.log(DEGREES[-1] / MIDDLE) / SPREAD) ** 2
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,13 +73,12 @@ class Readout:
     narrow: Float[Array, " r"]
     noise: Float[Array, " k"]
     records: float
-    ridge: float
 
     @classmethod
     def of_records(
         cls, features: Float[Array, "n d"], y: Int[Array, " n"], classes: int, own_units: int = 0
     ) -> Self:
-        """As :meth:`of_sums`, from records themselves, each class with one at least."""
+        """The same as :meth:`of_sums`, from records, each class with one at least."""
         counts = np.bincount(y, minlength=classes).astype(np.float64)
         sums = np.stack([features[y == label].sum(0) for label in range(classes)])
         return cls.of_sums(counts, sums, features.T @ features, own_units)
@@ -81,17 +110,15 @@ class Readout:
         slopes = target / (values + ridge)[:, None]
         left = n * level * (1 - level) - _explained(values, target, ridge)
         noise = np.maximum(left, 0) / max(n - freedom, 1.0)
-        return cls(
-            mean, scale[:, None] * vectors, slopes, level, 1 / (values + ridge), noise,
-            float(n), float(ridge),
-        )  # fmt: skip
+        axes, narrow = scale[:, None] * vectors, 1 / (values + ridge)
+        return cls(mean, axes, slopes, level, narrow, noise, float(n))
 
     def coordinates(self, features: Float[Array, "n d"]) -> Float[Array, "n r"]:
         """Independent ones."""
         return (features - self.shift) @ self.axes
 
     def scores(self, features: Float[Array, "n d"]) -> Float[Array, "n k"]:
-        """Of each class; they sum to one."""
+        """Scores of each class, which sum to one."""
         return self.coordinates(features) @ self.slopes + self.level
 
     def leverage(self, coordinates: Float[Array, "n r"]) -> Float[Array, " n"]:
@@ -99,8 +126,8 @@ class Readout:
         return coordinates**2 @ self.narrow + 1 / self.records
 
 
-def _scale(spread: Any, known: Any, own_units: int) -> Any:
-    """What each feature is multiplied by; zero for a constant."""
+def _scale(spread: Array, known: Array, own_units: int) -> Array:
+    """The factor of each feature; zero for a constant."""
     scale = known.astype(np.float64)
     own = known & (np.arange(len(spread)) < own_units)
     others = known & ~own
@@ -108,7 +135,7 @@ def _scale(spread: Any, known: Any, own_units: int) -> Any:
     return scale
 
 
-def _chosen(values: Any, target: Any, total: Any, n: Any) -> tuple[float, float]:
+def _chosen(values: Array, target: Array, total: Array, n: float) -> tuple[float, float]:
     """The ridge, and its degrees of freedom with that of the level."""
     rank = (values > ROUNDING * values.max()).sum()
     unit = max(values.sum() / max(rank, 1), np.finfo(float).tiny)
@@ -124,7 +151,51 @@ def _chosen(values: Any, target: Any, total: Any, n: Any) -> tuple[float, float]
     return best[1], best[2]
 
 
-def _explained(values: Any, target: Any, ridge: float) -> Any:
+def _explained(values: Array, target: Array, ridge: float) -> Array:
     """Sum of squares that the regression takes away, by class."""
     slopes = target / (values + ridge)[:, None]
     return 2 * (target * slopes).sum(0) - (values[:, None] * slopes**2).sum(0)
+
+
+# --- how sharp chances are ----------------------------------------------------------------------
+
+
+def evidence(
+    features: Float[Array, "n d"],
+    y: Int[Array, " n"],
+    classes: int,
+    own_units: int = 0,
+    originals: Int[Array, " n"] | None = None,
+) -> Float[Array, " j"]:
+    """Log likelihood, in nats, of the degrees: each quarter predicted by a fit of the others.
+
+    ``originals`` numbers what each record is a copy of: copies of one are in one quarter.
+    Zeros, which say nothing, of a task that has fewer than two classes of four records.
+    """
+    common = np.flatnonzero(np.bincount(y, minlength=classes) >= FEWEST)
+    places = np.flatnonzero(np.isin(y, common))
+    if len(places) > RECORDS:
+        places = places[np.linspace(0, len(places) - 1, RECORDS).astype(int)]
+        common = np.unique(y[places])
+    if len(common) < 2:
+        return np.zeros(len(DEGREES))
+    own, labels = features[places, :FEATURES], np.searchsorted(common, y[places])
+    part = _parts(labels, places if originals is None else originals[places])
+    total = np.zeros(len(DEGREES))
+    for fold in range(FOLDS):
+        out = part == fold
+        fitted = Readout.of_records(own[~out], labels[~out], len(common), own_units)
+        scores = fitted.scores(own[out])
+        gaps = scores - scores[np.arange(len(scores)), labels[out]][:, None]
+        sums = [np.asarray(logsumexp(degree * gaps, axis=1), float).sum() for degree in DEGREES]
+        total += -np.array(sums)
+    return total
+
+
+def _parts(labels: Int[Array, " n"], originals: Int[Array, " n"]) -> Int[Array, " n"]:
+    """Every fourth original of each class, with all its copies."""
+    part = np.zeros(len(labels), int)
+    for label in np.unique(labels):
+        own = labels == label
+        part[own] = np.unique(originals[own], return_inverse=True)[1] % FOLDS
+    return part

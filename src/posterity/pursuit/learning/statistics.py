@@ -1,4 +1,4 @@
-"""What a task leaves behind: sums of features by class, as a factor of conjugate posteriors.
+"""Sufficient statistics of a task: sums of features by class, a factor of conjugate posteriors.
 
 A record is the vector ``(e_y, φ(x))``: which class it is of, as a one and zeros, beside its
 features. Of a Gaussian with mean zero the Wishart is the conjugate posterior of the precision, and
@@ -8,13 +8,11 @@ are made of. Given the class it says that features are Gaussian about a mean of 
 with one covariance; given the features it is the linear regression of ``e_y``.
 """
 
-from typing import Any
-
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from posterity.families import Categorical, Dirichlet, Product, Wishart
-from posterity.pursuit.learning.sharpness import PRIOR as SHARPNESS
+from posterity.pursuit.learning.readout import PRIOR as SHARPNESS
 
 Array = np.ndarray
 
@@ -45,13 +43,13 @@ def factor(
     classes: int,
     sharpness: Float[Array, " j"],
 ) -> Product:
-    """What the records of one task add to the prior: sums of their own, of nobody else's.
+    """The factor that the records of one task add to the prior: sums of their own alone.
 
     Args:
         features: of each record.
         y: the class of each.
         classes: how many there are.
-        sharpness: log likelihood, in nats, of each degree of sharpness (:mod:`.sharpness`).
+        sharpness: log likelihood, in nats, of each degree of sharpness (:func:`.readout.evidence`).
     """
     counts = np.bincount(y, minlength=classes).astype(np.float64)
     return Product(
@@ -66,23 +64,23 @@ def squares(
 ) -> Float[Array, "m m"]:
     """The sum of ``v vᵀ`` of ``v = (e_y, φ)``, exactly symmetric."""
     size = features.shape[1]
-    found = np.zeros((classes + size, classes + size))
+    sums = np.zeros((classes + size, classes + size))
     for at in range(0, len(y), ROWS):
         part = features[at : at + ROWS]
-        found[classes:, classes:] += part.T @ part
+        sums[classes:, classes:] += part.T @ part
     for label in range(classes):
         own = features[y == label]
-        found[label, label] = len(own)
-        found[label, classes:] = found[classes:, label] = own.sum(0)
-    upper = np.triu(found)
-    return upper + np.triu(found, 1).T
+        sums[label, label] = len(own)
+        sums[label, classes:] = sums[classes:, label] = own.sum(0)
+    upper = np.triu(sums)
+    return upper + np.triu(sums, 1).T
 
 
-def counted(total: Any, begun: Any) -> Float[Array, " k"]:
-    """Records of each class, whole numbers, from a posterior and the prior it began from."""
-    return np.rint(np.asarray(total.classes.concentration) - begun.classes.concentration)
+def counted(total: PyTree, prior: PyTree) -> Float[Array, " k"]:
+    """Records of each class, whole numbers, from a posterior and its prior."""
+    return np.rint(np.asarray(total.classes.concentration) - prior.classes.concentration)
 
 
-def summed(total: Any, begun: Any) -> Float[Array, "m m"]:
-    """The squares of all records, from a posterior and the prior it began from."""
-    return total.records.inverse_scale - begun.records.inverse_scale
+def summed(total: PyTree, prior: PyTree) -> Float[Array, "m m"]:
+    """The squares of all records, from a posterior and its prior."""
+    return total.records.inverse_scale - prior.records.inverse_scale

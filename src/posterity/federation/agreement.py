@@ -1,0 +1,99 @@
+"""What the sites of a federation agree on before the first of them does anything."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from posterity.arguments import POSITIVE, Constraint, one_of
+from posterity.families import ExponentialFamily
+from posterity.fingerprint import digest
+from posterity.inference.update import LocalUpdate
+from posterity.ledger import Ledger
+from posterity.models import FunctionModel, Model, hierarchical
+
+ON_ERROR = one_of("raise", "pass")
+MODEL = Constraint(
+    "a model of posterity.models, or a function of a parameter and a batch",
+    lambda it: isinstance(it, Model) or callable(it),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """What all sites know: prior, model and local rule, and how a site makes its numbers.
+
+    What a site computes depends on this, its own records and the messages that reach it, and on
+    nothing else: not on which other sites there are. Made by :meth:`of`, in any process alike.
+    """
+
+    model: Model
+    prior: ExponentialFamily
+    update: LocalUpdate
+    """The local rule, every default filled in."""
+    sites: tuple[str, ...] = ()
+    """Names of the members, sorted."""
+    silent: frozenset[str] = frozenset()
+    """Members without records, which take part but contribute nothing."""
+    on_error: Literal["raise", "pass"] = "raise"
+    padding: bool = True
+    """Whether a site pads its records to one of few sizes, so that few programs are compiled."""
+    total_weight: float | None = None
+    """Of the records of all sites together: of this a site that trains apart takes its share."""
+
+    @classmethod
+    def of(
+        cls,
+        model: Model | Callable[[Any, Any], Any],
+        prior: ExponentialFamily,
+        update: LocalUpdate | None = None,
+        *,
+        personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
+        sites: Sequence[str] = (),
+        padding: bool = True,
+        total_weight: float | None = None,
+        on_error: Literal["raise", "pass"] = "raise",
+    ) -> "Agreement":
+        """The agreement with every default filled in; arguments as of :func:`federate`.
+
+        Raises:
+            ParameterError, StructureError: if the prior is no distribution of an exponential
+                family.
+            UsageError: if the model has no posterior in the prior's family, or the update does not
+                fit it, or one that trains apart comes without the total weight.
+
+        >>> from posterity.families import Beta
+        >>> from posterity.models import BetaBernoulli
+        >>> agreement = Agreement.of(BetaBernoulli(), Beta.from_standard(1.0, 1.0))
+        >>> agreement.update.steps, len(agreement.digest)
+        (1, 64)
+        """
+        ON_ERROR.check(on_error=on_error)
+        MODEL.check(model=model)
+        model = model if isinstance(model, Model) else FunctionModel(model)
+        if personal is not False:
+            model, prior = hierarchical(model, prior, personal)
+        prior = Ledger(prior).prior  # checked, and at rest
+        update = (update or LocalUpdate()).resolve(model, prior)
+        weighed = POSITIVE if update.trains else POSITIVE.or_none()
+        weighed.check(total_weight=total_weight)
+        names = tuple(sorted(sites))
+        return cls(model, prior, update, names, frozenset(), on_error, padding, total_weight)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of what a site's numbers depend on; equal in every process that agrees.
+
+        Membership is no part of it: sites may join and leave.
+
+        Raises:
+            UsageError: if a function cannot be told from a changed one
+                (:func:`posterity.fingerprint.versioned`).
+        """
+        return digest((self.model, self.prior, self.update, self.padding, self.total_weight))
+
+    def admits(self, posterior: ExponentialFamily) -> bool:
+        """Whether it is a distribution under which the model has expectations."""
+        # From the class: each time that a method is bound, Equinox makes a new module of it.
+        admits = type(self.model).admits
+        return bool(posterior.is_proper()) and bool(admits(self.model, posterior))

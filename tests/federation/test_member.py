@@ -1,0 +1,260 @@
+"""A site by itself: what it keeps, what it takes in and sends on, and what all agree on."""
+
+import dataclasses
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites
+
+from posterity.arrays.tree_sums import TreeSum
+from posterity.entries import Entry
+from posterity.errors import LedgerError, ParameterError, StructureError, UsageError
+from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian
+from posterity.federation import (
+    Agreement,
+    Gossip,
+    Site,
+    SiteState,
+    certify,
+    federate,
+    site_key,
+    start,
+    status_from,
+    step_key,
+    turn,
+)
+from posterity.federation.messages import Token
+from posterity.federation.status import Certificate, parts_needed, reports_of
+from posterity.graphs import complete
+from posterity.inference import LocalUpdate
+from posterity.models import BetaBernoulli, LogisticRegression
+
+KEY = jax.random.key(7)
+MODEL, PRIOR, DATA = CONJUGATE["Beta"]
+GOSSIP = Gossip(complete(list(NAMES)))
+NOISY = LocalUpdate("bonnet-price", steps=2, rate=0.1)
+KINDS = {
+    "conjugate": (MODEL, PRIOR, DATA, None),
+    "quadrature": (LogisticRegression(), NORMAL, logistic_sites(), None),
+    "noisy": (LogisticRegression(), NORMAL, logistic_sites(), NOISY),
+}
+
+
+def alone(kind="conjugate"):
+    """An agreement, and four sites that were each set up without the others."""
+    model, prior, data, update = KINDS[kind]
+    agreement = Agreement.of(model, prior, update, padding=False)
+    return agreement, {name: Site.of(agreement, name, own) for name, own in data.items()}
+
+
+def first_token(agreement, epoch=(0, "")):
+    return Token(agreement.digest, epoch, 0, TreeSum.of([agreement.prior]))
+
+
+# --- turns ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sites_by_themselves_walk_as_one_process_does(kind):
+    model, prior, data, update = KINDS[kind]
+    run = start(data, model, prior, schedule=GOSSIP, update=update, padding=False, key=KEY)
+    agreement, sites = alone(kind)
+    states, token = {name: SiteState(name) for name in NAMES}, first_token(agreement)
+    at = run.state.schedule["at"]
+    for _ in range(12):
+        key, before = step_key(KEY, token.sequence), token.sender
+        states[at], token, _ = turn(sites[at], states[at], token, key=key)
+        at, run = GOSSIP.hop(at, before, key=key), run.advance(1)
+        assert at == run.state.schedule["at"]
+        assert token == run.token and token.digest == run.token.digest
+    held = {name: state.entry for name, state in states.items() if state.entry is not None}
+    assert held == run.state.entries
+    factors = [entry.factor for entry in held.values()]
+    assert token.exact_sum == TreeSum.of([agreement.prior, *factors])
+
+
+def test_a_token_is_answered_once():
+    agreement, sites = alone()
+    own, second, _ = turn(sites["ash"], SiteState("ash"), first_token(agreement), key=KEY)
+    assert own.has_answered(first_token(agreement)) and not own.has_answered(second)
+    for token in (first_token(agreement), dataclasses.replace(second, sequence=0)):
+        with pytest.raises(LedgerError, match=r"sequence 0 .* above epoch 0, sequence 0"):
+            turn(sites["ash"], own, token, key=KEY)
+    later, third, visit = turn(sites["ash"], own, second, key=KEY)
+    assert visit.change == 0 and third.exact_sum == second.exact_sum
+    assert third.previous == second.digest and later.answered == 1
+
+
+def test_an_epoch_counts_the_whole_factor_once_and_fences_off_the_one_before():
+    agreement, sites = alone("quadrature")
+    ash, token, _ = turn(sites["ash"], SiteState("ash"), first_token(agreement), key=KEY)
+    elm, token, _ = turn(sites["elm"], SiteState("elm"), token, key=KEY)
+    ash, token, _ = turn(sites["ash"], ash, token, key=KEY)
+    begun = first_token(agreement, (1, "elm"))
+    new, second, _ = turn(sites["elm"], elm, begun, key=KEY)
+    assert second.exact_sum == TreeSum.of([agreement.prior, new.entry.factor])
+    with pytest.raises(LedgerError, match="above epoch 1"):
+        turn(sites["elm"], new, token, key=KEY)
+    last, third, _ = turn(sites["ash"], ash, second, key=KEY)
+    factors = [new.entry.factor, last.entry.factor]
+    assert third.exact_sum == TreeSum.of([agreement.prior, *factors])
+    # Two that begin an epoch at once are ordered by their names.
+    other = first_token(agreement, (1, "ash"))
+    with pytest.raises(LedgerError, match="above epoch 1"):
+        turn(sites["elm"], new, other, key=KEY)
+    assert turn(sites["elm"], new, first_token(agreement, (1, "fir")), key=KEY)[0].counted
+
+
+def test_a_site_that_leaves_takes_its_factor_along():
+    agreement, sites = alone()
+    own, token, _ = turn(sites["ash"], SiteState("ash"), first_token(agreement), key=KEY)
+    gone, after, visit = turn(sites["ash"], dataclasses.replace(own, leaving=True), token, key=KEY)
+    assert visit.outcome == "forgotten" and after.exact_sum == TreeSum.of([agreement.prior])
+    assert gone.entry.factor is None and not gone.leaving
+    still, again, visit = turn(sites["ash"], gone, after, key=KEY)
+    assert visit.outcome == "relayed" and still.entry == gone.entry
+    assert again.exact_sum == after.exact_sum
+
+
+def test_a_site_without_records_relays():
+    agreement, _ = alone()
+    own, token, visit = turn(
+        Site.of(agreement, "yew", np.zeros(0)), SiteState("yew"), first_token(agreement), key=KEY
+    )
+    assert visit.outcome == "relayed" and own.entry is None and own.answered == 0
+    assert token.sender == "yew" and token.exact_sum == first_token(agreement).exact_sum
+
+
+def test_a_site_does_not_work_on_what_is_no_distribution():
+    agreement, sites = alone("quadrature")
+    entry = Entry(0, 3, Gaussian(np.zeros(2), -5 * np.eye(2)))
+    own, token, visit = turn(
+        sites["ash"], SiteState("ash", entry, 3), first_token(agreement), key=KEY
+    )
+    assert visit.outcome == "refused" and own.entry == entry and own.counted
+    assert token.exact_sum == TreeSum.of([agreement.prior, entry.factor])
+
+
+def test_a_site_that_fails_passes_the_token_on_if_that_was_agreed():
+    agreement, sites = alone()
+    patient = dataclasses.replace(agreement, on_error="pass")
+    records = dataclasses.replace(sites["ash"].records, data="none")
+    broken = dataclasses.replace(sites["ash"], agreement=patient, records=records)
+    own, token, visit = turn(broken, SiteState("ash"), first_token(agreement), key=KEY)
+    assert visit.outcome == "failed" and "site 'ash'" in visit.error
+    assert token.exact_sum == first_token(agreement).exact_sum and own.answered == 0
+
+
+def test_tokens_of_another_kind_are_refused():
+    agreement, sites = alone()
+    other = dataclasses.replace(first_token(agreement), exact_sum=TreeSum.of([Gamma(1.0, 1.0)]))
+    with pytest.raises(StructureError, match="epoch 0, sequence 0"):
+        turn(sites["ash"], SiteState("ash"), other, key=KEY)
+
+
+# --- what all agree on ---------------------------------------------------------------------------
+
+
+def digest_elsewhere(kind):
+    return alone(kind)[0].digest
+
+
+def test_an_agreement_has_one_digest_in_every_process():
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for kind in KINDS:
+            assert pool.submit(digest_elsewhere, kind).result() == alone(kind)[0].digest
+
+
+def test_what_is_agreed_on_tells_and_membership_does_not():
+    agreement = Agreement.of(LogisticRegression(), NORMAL)
+    others = [
+        Agreement.of(LogisticRegression(), NORMAL * 2.0),
+        Agreement.of(LogisticRegression(), NORMAL, LocalUpdate(steps=3)),
+        Agreement.of(LogisticRegression(), NORMAL, padding=False),
+        Agreement.of(LogisticRegression(), NORMAL, total_weight=100.0),
+        Agreement.of(LogisticRegression(), NORMAL, personal=[0]),
+    ]
+    assert len({agreement.digest, *(other.digest for other in others)}) == 6
+    same = Agreement.of(
+        LogisticRegression(), NORMAL, LocalUpdate(), sites=["b", "a"], on_error="pass"
+    )
+    assert same.digest == agreement.digest and same.sites == ("a", "b")
+    with pytest.raises(UsageError, match="total_weight=-1"):
+        Agreement.of(LogisticRegression(), NORMAL, total_weight=-1.0)
+    with pytest.raises(ParameterError, match="improper"):
+        Agreement.of(BetaBernoulli(), Beta(-3.0, 0.0))
+
+
+def test_a_sites_digits_do_not_depend_on_who_else_takes_part():
+    data = {n: (x[: 5 + k], y[: 5 + k]) for k, (n, (x, y)) in enumerate(logistic_sites().items())}
+    few = {name: data[name] for name in NAMES[:2]}
+    all_of_them, two = (
+        start(own, LogisticRegression(), NORMAL, padding=True, key=KEY) for own in (data, few)
+    )
+    agreement = Agreement.of(LogisticRegression(), NORMAL)
+    assert agreement.digest == all_of_them.agreement.digest == two.agreement.digest
+    sites = [run.federation.sites["ash"] for run in (all_of_them, two)]
+    sites.append(Site.of(agreement, "ash", data["ash"]))
+    answers = [site.improve(NORMAL, NORMAL.zero(), key=KEY) for site in sites]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_site_puts_its_columns_in_the_order_of_the_priors_names():
+    (x, y), prior = logistic_sites()["ash"], NORMAL.named(["age", "dose"])
+    agreement = Agreement.of(LogisticRegression(), prior)
+    frame = pd.DataFrame({"dose": x[:, 1], "age": x[:, 0]})
+    plain, named = (Site.of(agreement, "ash", (data, y)) for data in (x, frame))
+    assert np.array_equal(named.records.data[0], plain.records.data[0])
+    with pytest.raises(StructureError, match="'ash'"):
+        Site.of(agreement, "ash", (frame.rename(columns={"age": "years"}), y))
+    with pytest.raises(ParameterError, match="the data of site 'ash'"):
+        Site.of(agreement, "ash", (x, np.full(len(y), 7.0)))
+    with pytest.raises(StructureError, match="at site 'ash'"):
+        Site.of(agreement, "ash", (np.ones((4, 3)), np.ones(4)))
+
+
+# --- reports -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_status_is_made_of_reports_alone(kind):
+    model, prior, data, update = KINDS[kind]
+    run = start(data, model, prior, update=update, padding=False, key=KEY)
+    done = run.converge(1e-6) if kind == "quadrature" else run.sweep()
+    _, sites = alone(kind)
+    for now in (run, done):
+        reports = {
+            name: site.report(now.posterior, now.state.factor(name), key=site_key(KEY, name))
+            for name, site in sites.items()
+        }
+        assert reports == {
+            name: dataclasses.replace(report, epoch=(0, ""), step=0)
+            for name, report in reports_of(now, ("gradient",)).items()
+        }
+        assert Certificate.of(now.posterior, reports) == certify(now)
+        status = status_from(now.agreement, now.posterior, reports)
+        assert status.converged == (now is done and kind != "noisy")
+    lost = reports | {"ash": dataclasses.replace(reports["ash"], direction=None)}
+    status = status_from(done.agreement, done.posterior, lost)
+    assert status.reasons == ("no finite report of 'ash'",) and not status.converged
+
+
+def test_a_status_of_reports_knows_collinear_columns():
+    """Rounds change next to nothing there, far from the optimum."""
+    beside = lambda x: np.column_stack([np.ones(len(x)), x[:, 0] + 30])
+    data = {name: (beside(x), y) for name, (x, y) in logistic_sites().items()}
+    prior = DiagonalGaussian.from_standard(np.zeros(2), 100 * np.ones(2))
+    ended = federate(data, LogisticRegression(), prior)
+    agreement = ended.agreement
+    assert parts_needed(agreement) == ("gradient", "curvature")
+    early = start(data, LogisticRegression(), prior).advance(3)
+    statuses = [
+        status_from(agreement, run.posterior, reports_of(run, parts_needed(agreement)), 0.01)
+        for run in (early, ended)
+    ]
+    assert [status.converged for status in statuses] == [False, True]
+    assert statuses[0].left > certify(early).upper
