@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from posterity.artifact.many import Alone, Several
     from posterity.fusion import Fusion
-    from posterity.fusion.result import PlateFusion
+    from posterity.fusion.alignment import Alignment
     from posterity.fusion.scale import Scale
 
 LISTED = 10_000
@@ -341,7 +341,7 @@ def _read_singly(paths: Sequence[str], inputs: Inputs) -> "Iterator[Alone]":
 # --- as data -------------------------------------------------------------------------------------
 
 
-def _plate(plate: "PlateFusion", scale: "Scale") -> Data:
+def _plate(plate: "Alignment", scale: "Scale") -> Data:
     """A plate's matching, and its residual beside what sampling alone would give."""
     matching = dict(itertools.islice(plate.matching.items(), LISTED))
     margins: dict[str, Any] = {site: [None] * len(label) for site, label in matching.items()}
