@@ -36,7 +36,7 @@ def metadata_of(tree: Any, data: str, provenance: Mapping[Any, Any]) -> dict[str
     """The metadata of a file; an ArtifactError if the provenance is not text by key."""
     document = {"format": FORMAT_VERSION, "provenance": dict(provenance), "tree": tree}
     _check_provenance(document["provenance"])
-    text = _as_text({**document, "data": data})
+    text = as_text({**document, "data": data})
     return {KEY: text, DIGEST: _of_text(text)}
 
 
@@ -94,7 +94,7 @@ def digest(posterior: object) -> str:
     """SHA-256 of the contents: equal for equal posteriors, wherever they are kept."""
     arrays: dict[str, np.ndarray] = {}
     tree = encode(posterior, "", arrays)
-    return _of_text(_as_text({"format": FORMAT_VERSION, "tree": tree, "data": of_arrays(arrays)}))
+    return _of_text(as_text({"format": FORMAT_VERSION, "tree": tree, "data": of_arrays(arrays)}))
 
 
 def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
@@ -114,6 +114,6 @@ def _of_text(text: str) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _as_text(document: Mapping[str, Any]) -> str:
+def as_text(document: Mapping[str, Any]) -> str:
     """JSON in ASCII, of one form for equal contents."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"))

@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
@@ -262,6 +262,15 @@ class Settings:
     def _option(self, place: str) -> Option:
         return next(option for option in self.options if option.place == place)
 
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors within say which configuration they are about."""
+        try:
+            yield
+        except PosterityError as error:
+            place = f"configuration {str(self.file)!r}" if self.file else "the options"
+            raise error.at(place) from error
+
     @property
     def output(self) -> Path:
         """The file that the result is written to; a UsageError if none is named."""
@@ -332,11 +341,8 @@ def about_settings(
 
     @functools.wraps(function)
     def call(settings: Settings, *args: More.args, **keywords: More.kwargs) -> Result:
-        try:
+        with settings.named():
             return function(settings, *args, **keywords)
-        except PosterityError as error:
-            place = f"configuration {str(settings.file)!r}" if settings.file else "the options"
-            raise error.at(place) from error
 
     return call
 
