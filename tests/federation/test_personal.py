@@ -1,6 +1,9 @@
 """Partial pooling, federated: only what is shared travels, and each site knows its own."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -44,9 +47,7 @@ SOME = {name: SITES[name] for name in (*NAMES[:2], NAMES[-1])}
 @functools.cache
 def fitted(**options):
     """A few passes."""
-    return federate(
-        SITES, LogisticRegression(), PRIOR, personal=True, update=FEW, steps=STEPS, **options
-    )
+    return federate(SITES, LogisticRegression(), PRIOR, personal=True, steps=STEPS, **options)
 
 
 @functools.cache
@@ -58,7 +59,7 @@ def site(name):
 @functools.cache
 def small(steps=1):
     """Of three sites, for what holds however near the end a run is."""
-    return federate(SOME, LogisticRegression(), PRIOR, personal=True, update=FEW, steps=steps)
+    return federate(SOME, LogisticRegression(), PRIOR, personal=True, steps=steps)
 
 
 @functools.cache
@@ -96,12 +97,11 @@ def moments(values, weights):
     return mean, np.sqrt(weights @ (values - mean) ** 2)
 
 
-@pytest.mark.slow
 def test_it_is_the_posterior_of_the_full_hierarchical_model():
     population, spread, sites = exact()
     shared = fitted().posterior
-    assert_alike(of(shared.coefficients), population, mean=0.1, deviation=0.2)
-    assert_alike(of(shared.log_spread), spread, mean=0.1, deviation=0.35)
+    assert_alike(of(shared.coefficients), population, mean=0.15, deviation=0.1)
+    assert_alike(of(shared.log_spread), spread, mean=0.15, deviation=0.2)
     for name, expected in zip(SITES, sites, strict=True):
         assert_alike(of(site(name)), expected, mean=0.1, deviation=0.1)
 
@@ -114,7 +114,6 @@ def assert_alike(found, expected, *, mean, deviation):
 # --- every way to federate -----------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_only_what_is_shared_travels():
     run = small()
     for name in run.ledger.sites:
@@ -122,23 +121,20 @@ def test_only_what_is_shared_travels():
     assert set(run.posterior.event_shape) == {"coefficients", "log_spread"}
 
 
-@pytest.mark.slow
 def test_a_token_that_walks_comes_to_the_same():
     run = federate(
         SITES,
         LogisticRegression(),
         PRIOR,
         personal=True,
-        update=FEW,
         steps=60,
         schedule=Gossip(complete(list(NAMES))),
     )
     assert run.posterior.kl(fitted().posterior) < 1e-2
 
 
-@pytest.mark.slow
 def test_a_checkpoint_carries_it(tmp_path):
-    options = {"personal": True, "update": FEW, "checkpoint": tmp_path / "run"}
+    options = {"personal": True, "checkpoint": tmp_path / "run"}
     federate(SOME, LogisticRegression(), PRIOR, steps=1, **options)
     resumed = federate(SOME, LogisticRegression(), PRIOR, steps=2, **options)
     assert resumed.ledger == small(2).ledger
@@ -146,11 +142,10 @@ def test_a_checkpoint_carries_it(tmp_path):
         federate(SOME, LogisticRegression(), PRIOR, steps=2, **options | {"personal": {0: 2.0}})
 
 
-@pytest.mark.slow
 def test_a_site_can_be_forgotten():
-    left = forget(fitted(), NAMES[0], sweeps=3).run
+    left = forget(fitted(), NAMES[0]).run
     others = {name: data for name, data in SITES.items() if name != NAMES[0]}
-    never = federate(others, LogisticRegression(), PRIOR, personal=True, update=FEW, steps=STEPS)
+    never = federate(others, LogisticRegression(), PRIOR, personal=True)
     assert left.posterior.kl(never.posterior) < 1e-3
     with pytest.raises(LedgerError, match="forgotten"):
         left.site(NAMES[0])
@@ -159,7 +154,6 @@ def test_a_site_can_be_forgotten():
 # --- what a site knows ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_site_predicts_for_itself_and_a_new_one_from_the_others():
     run, x = fitted(), np.ones((1, 1))
     rates = {name: np.mean(y) for name, (_, y) in SITES.items() if len(y)}
@@ -185,7 +179,6 @@ def test_a_sites_posterior_is_a_file(tmp_path):
     assert load(tmp_path / "own") == own
 
 
-@pytest.mark.slow
 def test_a_site_needs_what_it_has_and_what_reached_it():
     run = small()
     problem = run.federation.sites[NAMES[1]]
@@ -220,8 +213,9 @@ def test_a_users_own_model_has_local_parameters():
 def test_what_would_take_for_ever_is_refused_before_it_begins():
     wide = {name: (np.ones((370, 10)), np.ones(370)) for name in "abcdefghijklmnopqrstuvwxyzABC"}
     prior = Gaussian.from_standard(np.zeros(10), np.eye(10))
+    nodes = {"personal": True, "update": LocalUpdate(Cubature(most=512))}
     with pytest.raises(UsageError, match=r"10730 records with 20 shared .* 22 minutes a pass"):
-        federate(wide, LogisticRegression(), prior, personal=True)
+        federate(wide, LogisticRegression(), prior, **nodes)
     few = LocalUpdate(Cubature(32, most=32))
     assert federate(wide, LogisticRegression(), prior, personal=True, update=few, steps=0)
 
@@ -233,6 +227,25 @@ def test_optima_at_the_nodes_are_found_one_after_another():
         program = jax.jit(improve).lower(small(0).posterior).as_text()
     batched = [line for line in program.splitlines() if "lapack" in line and "32x" in line]
     assert "lapack" in program and not batched
+
+
+POOLED = """
+import numpy as np
+import posterity
+from posterity import Gaussian
+from posterity.models import LogisticRegression
+rng = np.random.default_rng(3)
+sites = {name: (np.ones((16, 1)), rng.binomial(1, 0.4, 16).astype(float)) for name in "abc"}
+prior = Gaussian.from_standard([0.0], [[4.0]])
+posterity.federate(sites, LogisticRegression(), prior, personal=True, steps=3)
+"""
+
+
+@pytest.mark.slow
+def test_no_visit_stands_still_under_the_flags_that_users_have():
+    """Batched factorisations side by side once did, in a pool of two threads."""
+    own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    subprocess.run([sys.executable, "-c", POOLED], env=own, timeout=250, check=True)
 
 
 def test_what_has_no_local_parameters_is_refused():

@@ -327,13 +327,14 @@ def _read(paths: Sequence[str], told: Inputs, step: Callable[[int], None]) -> It
 
 def _sites(paths: Sequence[Path], told: Inputs) -> dict[str, Any]:
     """What the files hold by site; their digests, and how all were fitted, are noted."""
+    from posterity.artifact.many import name_of
     from posterity.artifact.recipes import check_same
     from posterity.ledger import Ledger
 
     sites, provenances = {}, {}
     for path in paths:
         found, inspection = files.read(path)
-        name = ("+".join(found.sites) if isinstance(found, Ledger) else "") or path.stem
+        name = (name_of(found.sites) if isinstance(found, Ledger) else "") or path.stem
         if name in sites:
             raise UsageError(
                 found=f"two files of site {name!r}, the second {str(path)!r}",

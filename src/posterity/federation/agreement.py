@@ -8,6 +8,7 @@ from typing import Any, Literal
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.families import ExponentialFamily
 from posterity.fingerprint import digest
+from posterity.inference.pooling import default_update
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, hierarchical
@@ -74,7 +75,7 @@ class Agreement:
         if personal is not False:
             model, prior = hierarchical(model, prior, personal)
         prior = Ledger(prior).prior  # checked, and at rest
-        update = (update or LocalUpdate()).resolve(model, prior)
+        update = (update or default_update(model, prior)).resolve(model, prior)
         weighed = POSITIVE if update.trains else POSITIVE.or_none()
         weighed.check(total_weight=total_weight)
         names = tuple(sorted(sites))

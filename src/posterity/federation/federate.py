@@ -205,7 +205,7 @@ def start(
             expected="a prior for them",
             fix="Pass `ledger.posterior`, as a prior.",
         )
-    update = update or LocalUpdate()
+    trains = update is not None and update.trains
     records = _records(sites, weights or {})
     total = math.fsum(float(own.weights.sum()) for own in records.values())
     if padding is None:
@@ -218,7 +218,7 @@ def start(
         personal=personal,
         sites=tuple(records),
         padding=padding,
-        total_weight=total if update.trains else None,
+        total_weight=total if trains else None,
         on_error=on_error,
     )
     _check_data(agreement.model, records)
@@ -233,7 +233,7 @@ def start(
         check_proper(base.posterior, "the posterior of the ledger")
         state = state.with_entries(entries)
     if schedule is None:
-        schedule = Synchronous(damping=1.0) if update.trains else Sequential()
+        schedule = Synchronous(damping=1.0) if trains else Sequential()
     key = first_key() if key is None else key
     state = schedule.init(state, tuple(records), key=fold_in(key, 0))
     if entries:

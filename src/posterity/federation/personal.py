@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
+from posterity.inference.pooling import PartialPooling, own_law
 from posterity.models import Model, PersonalModel, PersonalRegression, Records
 from posterity.models.personal import Law
 
@@ -105,8 +106,10 @@ def own_laws(model: Model, shared: ExponentialFamily, records: Records | None) -
         UsageError: if the model has no parameters of a site's own.
     """
     check_personal(model)
-    records = None if records is None or not records.size else records.padded()
     z = _draws(shared)
+    if PartialPooling.serves(model, shared):
+        return own_law(model, shared, records, jax.tree.map(np.asarray, z))  # pyright: ignore[reportArgumentType]
+    records = None if records is None or not records.size else records.padded()
     with jax.enable_x64(True):
         return _given(model, z, records)
 

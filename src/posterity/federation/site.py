@@ -32,6 +32,7 @@ from posterity.federation.messages import (
 from posterity.federation.personal import own_laws
 from posterity.federation.tables import at_site, of_one_site
 from posterity.inference.cubature import Cubature
+from posterity.inference.pooling import PartialPooling
 from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.models import FunctionModel, Model, Records
@@ -125,6 +126,9 @@ class Site:
         if isinstance(self.update, TrainedApart):
             trained = self.update.trained(self.model, view, self.records, key=key)
             return Improvement(self.name, _canonical(factor + (trained - view) * self.share))
+        if isinstance(self.update, PartialPooling):
+            factor, pooled = self.update.improved(self.model, view, factor, self.records, count)
+            return Improvement(self.name, _canonical(factor), 0, *pooled)
         records = self.records.padded() if self.agreement.padding else self.records
         taken = np.asarray(count)  # an array: compiled once
         update = self.update
@@ -176,6 +180,8 @@ class Site:
         update, variance = self.update, 0.0
         if update.conjugate:
             direction = exact_factor(update, self.model, self.records) - factor
+        elif isinstance(update, PartialPooling):
+            direction = update.target(self.model, posterior, factor, self.records) - factor
         elif update.trains:  # which takes too long to do it several times
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
@@ -289,6 +295,10 @@ def _misfit(site: str, leaves: list[Any], prior: ExponentialFamily, why: str) ->
 
 
 def _estimate(update: LocalUpdate, model: Model, q: ExponentialFamily, records: Records) -> Any:
+    if isinstance(update, PartialPooling):
+        regression: Any = model
+        regression.model.log_likelihood(q.coefficients.mean, records.data)  # pyright: ignore
+        return q
     estimator = update.estimator
     assert estimator is not None, "resolve fills it in"
     return estimator(model, q, records, key=jax.random.key(0))

@@ -15,6 +15,7 @@ from posterity.inference.estimators import (
     Reparameterization,
     VariationalOnlineNewton,
 )
+from posterity.inference.pooling import PartialPooling
 from posterity.inference.refinement import Refinement
 from posterity.inference.update import LocalUpdate
 
@@ -27,6 +28,7 @@ __all__ = [
     "Exact",
     "LeastSquares",
     "LocalUpdate",
+    "PartialPooling",
     "PredictorQuadrature",
     "Quadrature",
     "Refinement",

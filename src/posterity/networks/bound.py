@@ -46,14 +46,7 @@ class Bound(eqx.Module):
     scales: Scales | None
 
     def __call__(
-        self,
-        own: Parameters,
-        prior: PyTree,
-        x: Any,
-        y: Any,
-        count: Any,
-        *,
-        key: Any,
+        self, own: Parameters, prior: PyTree, x: Any, y: Any, count: Any, *, key: jax.Array
     ) -> Float[Real, ""]:
         """From a minibatch, in nats a record; ``prior`` is mean and log deviation by layer."""
         mean = own["mean"]

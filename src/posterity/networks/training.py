@@ -361,14 +361,7 @@ def batches(count: int, size: int, rng: np.random.Generator) -> Iterator[np.ndar
 
 
 def step(
-    bound: Bound,
-    state: State,
-    prior: PyTree,
-    x: Any,
-    y: Any,
-    count: Any,
-    rate: Any,
-    key: jax.Array,
+    bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rate: Any, key: jax.Array
 ) -> tuple[State, jax.Array]:
     """One step of Adam up the bound, from a minibatch: the next state, and nats a record before it.
 
@@ -391,14 +384,7 @@ def step(
 
 @jax.jit
 def _steps(
-    bound: Bound,
-    state: State,
-    prior: PyTree,
-    x: Any,
-    y: Any,
-    count: Any,
-    rates: Any,
-    key: jax.Array,
+    bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rates: Any, key: jax.Array
 ) -> tuple[State, jax.Array]:
     """Several steps, and the mean of the bound over those of them whose rate is not zero.
 

@@ -111,11 +111,10 @@ def polished(search: Search, state: State) -> State:
     shape = (len(state.weights), search.form.moves + 1)
     for finer in (1,) if search.noisy else (1, FINER):
         if search.noisy:
-            arguments = (search.target, state.q)
+            steps, key, arguments = search.iterations, search.key_of(0), (search.target, state.q)
             end = maximised_by_adam(
-                objectives.joint, search.form, np.zeros(shape), arguments,
-                iterations=search.iterations, key=search.key_of(0),
-            )  # fmt: skip
+                objectives.joint, search.form, np.zeros(shape), arguments, iterations=steps, key=key
+            )
         else:
             nodes = search.nodes if finer == 1 else nodes_of(search.form, finer * len(search.nodes))
             end = _climbed(search, state, nodes, np.zeros(shape), slice(None))
@@ -145,10 +144,8 @@ def _climbed(
     search: Search, state: State, nodes: Float[np.ndarray, "n noise"], moves: Any, only: Any
 ) -> Optimum:
     """Moves of components and log weights (K, p + 1), of rows ``only``, to the best ELBO."""
-    end = maximised(
-        objectives.joint, search.form, moves, (nodes, None, search.target, state.q),
-        most=POLISHING, only=only,
-    )  # fmt: skip
+    arguments = (nodes, None, search.target, state.q)
+    end = maximised(objectives.joint, search.form, moves, arguments, most=POLISHING, only=only)
     return end._replace(evaluations=end.evaluations * len(nodes) * len(state.used))
 
 

@@ -66,9 +66,7 @@ class Ratio(NamedTuple):
     started: Float[Any, ""]
     """1, or 0 while there is no mixture yet: the ratio is ``log L``."""
 
-    def __call__(
-        self, form: FreeForm, log_l: Float[jax.Array, ""], z: PyTree
-    ) -> Float[jax.Array, ""]:
+    def __call__(self, form: FreeForm, log_l: Float[jax.Array, ""], z: Any) -> Float[jax.Array, ""]:
         """At one event, whose ``log L`` is known."""
         mixed = jnp.logaddexp(log_mixture(form, self.q, z), self.floor)
         return log_l - self.started * mixed
@@ -134,12 +132,7 @@ def joint(
 
 
 def height(
-    form: FreeForm,
-    v: Float[jax.Array, " d"],
-    target: Target,
-    at: PyTree,
-    unit: PyTree,
-    ratio: Ratio,
+    form: FreeForm, v: Float[jax.Array, " d"], target: Target, at: PyTree, unit: Any, ratio: Ratio
 ) -> Float[jax.Array, ""]:
     """The ratio at an event ``at + unit * v``, where ``at`` and ``unit`` are shaped as events."""
     z = event_of(at, unit, v)
@@ -266,13 +259,7 @@ class _Adam(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _chunk(
-    objective: Any,
-    form: FreeForm,
-    arguments: Any,
-    state: _Adam,
-    begin: Any,
-    total: Any,
-    key: jax.Array,
+    objective: Any, form: Any, arguments: Any, state: _Adam, begin: Any, total: Any, key: jax.Array
 ) -> _Adam:
     """Some steps uphill in ``objective(form, v, noise, key, *arguments)``."""
 

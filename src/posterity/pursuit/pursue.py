@@ -155,24 +155,29 @@ def pursue(
         # Without four nodes for each number of noise, covariances would fit the nodes; of
         # thousands of numbers as many as memory has room for.
         enough = max(NODES, min(4 * form.noise_size, ROOM // form.noise_size))
+        free, schedule = jax.tree.map(jnp.asarray, free), schedule or Best()
         check_at(free, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, own).sample(key)), origin)
+        few = free.records is not None
+        settings: dict[str, Any] = {
+            "rule": weights,
+            "polish": polish,
+            "attempts": attempts,
+            "finalists": min(finalists, attempts),
+            "samples": samples or (SAMPLES // 10 if few else SAMPLES),
+            "nodes": nodes_of(form, nodes or enough),
+            "iterations": iterations,
+        }
         search = Search(
-            form=form, target=jax.tree.map(jnp.asarray, free), origin=origin, base=own, key=key,
-            schedule=Best() if schedule is None else schedule, rule=weights, polish=polish,
-            attempts=attempts, finalists=min(finalists, attempts),
-            noisy=not form.smooth or free.records is not None,
-            samples=samples or (SAMPLES if free.records is None else SAMPLES // 10),
-            nodes=nodes_of(form, nodes or enough), iterations=iterations,
-        )  # fmt: skip
+            form, free, origin, own, key, schedule, noisy=few or not form.smooth, **settings
+        )
         first = None if start is None else loaded(start)
-        names = ("rule", "polish", "attempts", "finalists", "samples", "nodes", "iterations")
         parts = {
-            "target": search.target,
+            "target": free,
             "base": origin,
             "key": key,
-            "schedule": search.schedule,
+            "schedule": schedule,
             "start": first,
-            "settings": {name: getattr(search, name) for name in names},
+            "settings": settings,
         }
         with opened(checkpoint, "pursue", {} if checkpoint is None else digests(parts)) as kept:
             # One slot more, to see at the end whether another component would help.
@@ -353,7 +358,7 @@ def _status(result: Pursuit, more: State | Refusal, tolerance: float) -> Status:
             "raise components"
         )
     elif gain.standard_error > tolerance:
-        left = gain.value + 2 * gain.standard_error
+        left = max(gain.value, 0.0) + 2 * gain.standard_error
         reasons.append(
             f"what another component would add, {gain.value:.2g} ± {gain.standard_error:.2g} nats, "
             "is not known well enough: raise samples"

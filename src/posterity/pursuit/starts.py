@@ -54,9 +54,7 @@ def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
     return generator(key).standard_normal((number, form.noise_size))
 
 
-def scouted(
-    form: FreeForm, target: Target, base: PyTree, ratio: Ratio, *, key: jax.Array
-) -> Scouted:
+def scouted(form: FreeForm, target: Target, base: Any, ratio: Ratio, *, key: jax.Array) -> Scouted:
     """Events over the base and, where components can be placed, about those of the mixture."""
     noise, count = fixed_noise(form, key, 2 * SCOUTS), len(ratio.q.log_weights)
     labels = np.full(2 * SCOUTS, count)

@@ -141,8 +141,7 @@ class PreconditionedSGLD(Kernel):
             entry without a gradient moves by noise of variance ``step_size / floor``.
         records: what the gradient is divided by before it is squared; with the number of records,
             sizes and floors are as in the paper, whose ``V`` is that of the mean over a minibatch.
-        noise: as of :class:`SGLD`.
-        temperature: as of :class:`SGLD`.
+        noise, temperature: as of :class:`SGLD`.
 
     Source: li2016, algorithm 1.
 
@@ -205,8 +204,7 @@ class SGHMC(Kernel):
     Args:
         step_size: as of :class:`SGLD`.
         friction: the share of the momentum that a step loses, in (0, 1].
-        noise: as of :class:`SGLD`.
-        temperature: as of :class:`SGLD`.
+        noise, temperature: as of :class:`SGLD`.
 
     Source: chen2014, equation 15, with no estimate of the gradient's noise.
 

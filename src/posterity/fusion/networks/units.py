@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -296,14 +296,9 @@ def in_order_of(network: Network, like: Network) -> Network:
     return network
 
 
-def _units(network: Network, index: int) -> tuple[Array, Array]:
+def _units(network: Network, index: int) -> list[Array]:
     """Means and variances (units, d) of what belongs to each unit and has an order already."""
-    layers, both = network.layers, []
-    for leaf in (network.mean, network.variance):
-        arrays: Any = layers.unravel(np.asarray(leaf))
-        own = [np.moveaxis(a, -1, 0).reshape(a.shape[-1], -1) for a in arrays[index].values()]
-        if index + 2 == len(layers):
-            kernel = arrays[index + 1]["kernel"].reshape(layers.by_unit(index + 1))
-            own.append(np.moveaxis(kernel, 1, 0).reshape(kernel.shape[1], -1))
-        both.append(np.concatenate(own, axis=1))
-    return both[0], both[1]
+    layers, before = network.layers, network.layers.by_unit(index)[1]
+    mean, variance = (layers.unravel(np.asarray(q)) for q in (network.mean, network.variance))
+    local = Local("", layers, mean, variance, None, [], 1.0)
+    return _rows(local, index, np.arange(before), before)

@@ -1,0 +1,584 @@
+"""Seeded runs of durable sites under faults, and mutants of them that must be caught.
+
+    python -m benchmarks.faults RUNS            # of the machine as it is
+    python -m benchmarks.faults RUNS mutants    # of each mutant, until one run catches it
+
+A run is a federation of four sites, each with the real machine and a real store on disk, over a
+network that drops, doubles, delays, reorders, alters and misdelivers letters, and is parted at
+times. Sites are killed before and after their writes, lose power and whole disks; clocks jump;
+epochs are begun at once, sites are forgotten and join late; strangers and faulty members send
+tokens. Half of the runs have noisy updates: a site that answers twice then gives itself away. After
+a while the faults end, and within a limit the walk has to come to rest. What is checked, of every
+letter and after every run, is said in :class:`World`.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from posterity.arrays.tree import leaves
+from posterity.arrays.tree_sums import TreeSum
+from posterity.artifact import digest
+from posterity.artifact.artifact import from_bytes
+from posterity.engine import admission, log, machine, messages
+from posterity.engine.agent import Agent
+from posterity.engine.agreement import Terms
+from posterity.engine.log import Tree, TreeHead
+from posterity.engine.machine import TOKEN, Machine, Memory, Step
+from posterity.engine.messages import Letter
+from posterity.engine.refusal import Refusal
+from posterity.engine.signing import Envelope, PrivateKey
+from posterity.engine.store import Change, Outgoing, Store
+from posterity.engine.transports.memory import Faults, Network
+from posterity.errors import ArtifactError, PosterityError
+from posterity.families import Beta
+from posterity.federation import Token, federate
+from posterity.federation.messages import Improvement
+from posterity.federation.site import Site
+from posterity.models import BetaBernoulli
+
+SITES = ("a", "b", "c", "d")
+KEYS = {site: PrivateKey(bytes([number]) * 32) for number, site in enumerate(SITES)}
+PRIOR = Beta.from_standard(0.7, 1.3)
+FAULTS = Faults(drop=0.2, duplicate=0.15, flip=0.02, misdeliver=0.02, straggle=0.05, delay=3.0)
+CALM = Faults(delay=1.0)
+ROUGH, LIMIT = 150, 1500
+"""Ticks after which faults end, and by which a run must have come to rest."""
+FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where stores lie: what is tested is the order of writes, not how fast a disk is."""
+DISASTERS = (
+    "forget",
+    "disk",
+    "epoch",
+    "race",
+    "partition",
+    "clock",
+    "power",
+    "respelled",
+    "forged",
+)
+
+
+class Violation(AssertionError):
+    """A run that broke what the machine promises."""
+
+
+class Killed(Exception):
+    """The process of a site is gone."""
+
+
+def terms_of(links: list[list[str]] | None) -> Terms:
+    """Four sites, all linked or in a ring."""
+    return Terms.of(
+        "coins",
+        model="posterity.models:BetaBernoulli",
+        prior=PRIOR,
+        members={site: str(KEYS[site].public) for site in SITES},
+        links=links,
+    )
+
+
+RING = [["a", "b"], ["b", "c"], ["c", "d"], ["a", "d"]]
+TERMS = (terms_of(None), terms_of(RING))
+
+
+@dataclasses.dataclass(frozen=True)
+class Noisy(Site):
+    """A site whose answers depend on when it is asked: none is ever given twice."""
+
+    source: np.random.Generator = dataclasses.field(default_factory=np.random.default_rng)
+
+    def answer(self, question):
+        answer = super().answer(question)
+        if isinstance(answer, Improvement):
+            noise = Beta(*(1e-3 * self.source.random(2)))
+            return dataclasses.replace(answer, factor=answer.factor + noise)
+        return answer
+
+
+class Disk(Store):
+    """A store that is killed before or after its next commit, if that is its fate."""
+
+    fate: str | None = None
+    forced = 0
+
+    @property
+    def wal(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def commit(self, *changes: Change) -> None:
+        if self.fate != "before":
+            self.forced = self.wal.stat().st_size if self.wal.exists() else 0
+            super().commit(*changes)
+        if self.fate in ("before", "after"):
+            self.close()
+            raise Killed
+
+    def lose_power(self) -> None:
+        """Commits that were not forced to disk are gone: here the last pages of SQLite's log."""
+        forced = self._one("pragma synchronous")[0] >= 2
+        log, database = self.wal.read_bytes(), self.path.read_bytes()
+        self.close()
+        if not forced:
+            self.path.write_bytes(database)
+            self.wal.write_bytes(log[: self.forced])
+
+
+@dataclasses.dataclass(frozen=True)
+class Kinds:
+    """What a run is made of; a mutant has something else in one place."""
+
+    machine: type[Machine] = Machine
+    disk: type[Disk] = Disk
+    agent: type[Agent] = Agent
+    floor: bool = True
+    """Whether a store that begins empty is fenced at the epoch that lets it in."""
+    patches: tuple[Callable[[], object], ...] = ()
+
+
+class World:
+    """A federation in one process. It checks of every letter that is sent, and at the end:
+
+    * One version of a token, its epoch and sequence number, has one content, ever.
+    * Every token that a site answered is one that a site sent, to it.
+    * The newest token is, bit for bit, the prior and the factors that the sites hold.
+    * Where updates are exact it is what `federate` gives in process for the sites that stay.
+    * Of who was forgotten no factor is left, neither in a store's files nor in a waiting letter.
+    * The log of a site continues the checkpoint that an auditor kept.
+    * The walk reaches all who stay, once faults have ended.
+    """
+
+    def __init__(self, seed: int, folder: Path, kinds: Kinds):
+        self.rng, self.folder, self.kinds = np.random.default_rng([seed, 1]), folder, kinds
+        self.noisy, self.terms = bool(seed % 2), TERMS[seed // 2 % 2]
+        self.data = {site: self.rng.integers(0, 2, self.rng.integers(1, 40)) for site in SITES}
+        self.network = Network(SITES, FAULTS, seed=seed)
+        self.agents: dict[str, Agent] = {}
+        self.tokens: dict[tuple, Token] = {}
+        self.receivers: dict[str, set[str]] = {}
+        self.checkpoints: dict[str, TreeHead] = {}
+        self.heard, self.gone, self.alarm = 1, set[str](), dict.fromkeys(SITES, 15)
+        self.count: Counter[str] = Counter()
+        self.late = str(self.rng.choice(SITES[1:])) if self.rng.random() < 0.3 else None
+        for site in SITES:
+            if site != self.late:
+                self.create(site, 0)
+
+    # --- sites -----------------------------------------------------------------------------------
+
+    def create(self, site: str, epoch: int) -> None:
+        path = self.folder / f"{site}.db"
+        for file in self.folder.glob(f"{site}.db*"):
+            file.unlink()
+        tombstones = {
+            name: envelope
+            for agent in self.agents.values()
+            for name, envelope in agent.memory.tombstones.items()
+        }
+        memory = Memory.empty(site, epoch if self.kinds.floor else 0, tombstones)
+        self.kinds.disk.create(path, Step(memory).change).close()
+        self.checkpoints.pop(site, None)
+        self.open(site)
+
+    def open(self, site: str) -> None:
+        record = Site.of(self.terms.agreement, site, self.data[site])
+        if self.noisy:
+            record = Noisy(site, self.terms.agreement, record.records, self.rng)
+        store = self.kinds.disk(self.folder / f"{site}.db")
+        self.agents[site] = self.kinds.agent(
+            self.kinds.machine(self.terms, record, KEYS[site]), store
+        )
+
+    def act(self, site: str, action: Callable[[Agent], tuple[Outgoing, ...]], fate=None) -> None:
+        """One step of a site, killed at its write if that is its fate; what it says is sent."""
+        agent = self.agents.get(site)
+        if agent is None:
+            return
+        agent.store.fate, known = fate, agent.memory.gone
+        try:
+            sent = action(agent)
+        except Killed:
+            self.count[f"killed {fate} a write"] += 1
+            self.send(site, getattr(agent, "said", ()))
+            self.open(site)
+            return
+        except Refusal:
+            self.count["commands refused"] += 1
+            return
+        agent.store.fate = None
+        self.send(site, sent)
+        if agent.memory.gone != known:
+            self.check_forgotten(site, agent)
+        if fate == "power":
+            self.count["lost power"] += 1
+            agent.store.lose_power()
+            self.open(site)
+
+    def send(self, site: str, sent: Iterable[Outgoing]) -> None:
+        for message in sent:
+            letter = Letter.from_bytes(Envelope.from_bytes(message.content).payload)
+            self.heard = max(self.heard, letter.highest)
+            if isinstance(letter.body, Token):
+                self.note(letter.body, message.receiver)
+        self.network.send(site, sent)
+
+    def note(self, token: Token, receiver: str) -> None:
+        version = (token.epoch, token.sequence)
+        if self.tokens.setdefault(version, token).digest != token.digest:
+            raise Violation(f"two contents of {version}")
+        self.receivers.setdefault(token.digest, set()).add(receiver)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        rough = now < ROUGH
+        if now == ROUGH:
+            self.network.faults, self.network.partition = CALM, frozenset()
+        for site, content in self.network.arrived(now):
+            fates = [None, "before", "after", "power"]
+            fate = self.rng.choice(fates, p=[0.88, 0.05, 0.05, 0.02]) if rough else None
+            self.act(site, lambda agent, content=content: agent.receive(content), fate)
+        for site in SITES:
+            if now >= self.alarm[site]:
+                self.alarm[site] = now + 15
+                self.act(site, lambda agent: agent.resend())
+
+    def disaster(self, what: str, now: int) -> None:
+        self.count[what] += 1
+        stay = [site for site in SITES if site not in self.gone and site in self.agents]
+        site, other = map(str, self.rng.choice(stay, 2, replace=False))
+        if what == "forget":
+            self.forget(site)
+            self.begin(other)
+        elif what == "disk":
+            self.agents[site].store.close()
+            self.let_in(site, other)
+        elif what == "epoch":
+            self.begin(site)
+        elif what == "race":
+            number = self.agents[site].memory.highest + 1
+            for each in (site, other):
+                self.begin(each, number)
+        elif what == "partition":
+            self.network.partition = frozenset([site, other]) - self.network.partition
+        elif what == "clock":
+            self.alarm[site] = now + int(self.rng.choice([-1000, 40]))
+        elif what == "power":
+            self.begin(site, fate="power")
+        elif what == "respelled":
+            self.respell(now)
+        elif what == "forged":
+            self.forge(site, other, now)
+
+    def forget(self, site: str) -> None:
+        """The factor is gone; where updates are noisy its bytes are like no others."""
+        entry = self.agents[site].memory.own.entry
+        held = [] if entry is None else [leaf.tobytes() for leaf in leaves(entry.factor)]
+        self.act(site, lambda agent: agent.command(agent.machine.forget))
+        self.gone.add(site)
+        files = [file.read_bytes() for file in self.folder.glob(f"{site}.db*")]
+        if self.noisy and any(piece in content for piece in held for content in files):
+            raise Violation(f"a factor that was forgotten is in the files of {site}")
+
+    def begin(self, site: str, number: int | None = None, fate: str | None = None) -> None:
+        self.act(site, lambda agent: agent.command(lambda m: agent.machine.begin(m, number)), fate)
+
+    def let_in(self, site: str, other: str) -> None:
+        """A site with an empty store takes part from an epoch on that is begun for it."""
+        number = 1 + max(self.heard, *(agent.memory.highest for agent in self.agents.values()))
+        self.create(site, number)
+        self.begin(other, number)
+
+    def respell(self, now: int) -> None:
+        """A member's faulty software sends its newest token as a sum of another form."""
+        for site, agent in self.agents.items():
+            waiting = agent.memory.outbox.get(TOKEN)
+            if waiting is not None:
+                letter = Letter.from_bytes(Envelope.from_bytes(waiting.content).payload)
+                layers = letter.body.exact_sum.layers
+                other = TreeSum((*layers, layers[0].zero()))
+                body = dataclasses.replace(letter.body, exact_sum=other)
+                content = dataclasses.replace(letter, body=body).sealed(KEYS[site])
+                self.network.put(waiting.receiver, content, now)
+
+    def forge(self, site: str, other: str, now: int) -> None:
+        """A stranger sends a token in the name of a member."""
+        total = TreeSum.of([PRIOR, Beta(5.0, 5.0)])
+        token = Token(self.terms.digest, (self.heard + 1, site), 1, total, site, None)
+        letter = Letter(self.terms.digest, site, other, self.heard + 1, token)
+        self.network.put(other, letter.sealed(PrivateKey(b"?" * 32)), now)
+
+    # --- a run -----------------------------------------------------------------------------------
+
+    def run(self, plain: bool) -> Counter[str]:
+        plan: dict[int, str] = {}
+        for what in () if plain else DISASTERS:
+            if self.rng.random() < 0.5:
+                plan[int(self.rng.integers(5, ROUGH))] = what
+        self.begin("a")
+        joins, seen = int(self.rng.integers(20, ROUGH)), 0
+        for now in range(1, LIMIT):
+            self.tick(now)
+            if now == joins and self.late is not None:
+                self.let_in(self.late, "a" if "a" not in self.gone else self.staying()[0])
+                self.count["joined"] += 1
+            if now in plan:
+                self.disaster(plan[now], now)
+            if now % 40 == 0:
+                self.audit()
+            if now > ROUGH and now % 5 == 0 and self.is_at_rest():
+                self.check()
+                self.count += self.network.count
+                self.count["tokens"] += len(self.tokens)
+                return self.count
+            if now % 200 == 0:  # who watches the walk begins anew where it stands still
+                if len(self.tokens) == seen:
+                    self.begin(self.staying()[0])
+                    self.count["begun anew"] += 1
+                seen = len(self.tokens)
+        raise Violation("the walk does not reach all who stay")
+
+    def staying(self) -> list[str]:
+        return [site for site in SITES if site not in self.gone and site in self.agents]
+
+    def is_at_rest(self) -> bool:
+        """Whether all who stay are in the newest token, and know of all who were forgotten."""
+        (epoch, _), _ = self.newest()
+        own = [self.agents[site].memory for site in self.staying()]
+        return all(
+            m.own.counted and m.own.epoch == epoch and m.gone == frozenset(self.gone) for m in own
+        )
+
+    def newest(self) -> tuple[tuple, Token]:
+        return max(self.tokens.items(), key=lambda pair: pair[0])
+
+    # --- checks ----------------------------------------------------------------------------------
+
+    def audit(self) -> None:
+        """An auditor keeps a checkpoint of each log, and compares it with the one before."""
+        for site, agent in self.agents.items():
+            tree = Tree(agent.store.entries())
+            new = TreeHead.of(tree, site, KEYS[site])
+            old = self.checkpoints.get(site)
+            path = () if old is None else tree.consistency(min(old.size, len(tree)))
+            try:
+                log.continues(old, new, path, KEYS[site].public)
+            except Refusal as refusal:
+                raise Violation(f"the log of {site}: {refusal}") from refusal
+            self.checkpoints[site] = new
+
+    def check(self) -> None:
+        self.audit()
+        _, newest = self.newest()
+        stay = [self.agents[site].memory.own for site in self.staying()]
+        total = TreeSum.of([PRIOR, *(own.entry.factor for own in stay)])
+        if total != newest.exact_sum:
+            raise Violation("the newest token is not the prior and the factors that sites hold")
+        if not self.noisy:
+            data = {site: self.data[site] for site in self.staying()}
+            there = federate(data, BetaBernoulli(), PRIOR, steps=1).posterior
+            if digest(there) != digest(newest.posterior):
+                raise Violation("another posterior than that of the sites that stay")
+        for site, agent in self.agents.items():
+            self.check_log(site, agent)
+            self.check_forgotten(site, agent)
+            agent.store.close()
+
+    def check_log(self, site: str, agent: Agent) -> None:
+        for line in map(json.loads, agent.store.entries()):
+            answered = "answer" in line and line["token"][2] > 0
+            if answered and site not in self.receivers.get(line["token"][3], ()):
+                raise Violation(f"{site} answered a token that nobody sent to it")
+
+    def check_forgotten(self, site: str, agent: Agent) -> None:
+        memory = agent.memory
+        for name, envelope in memory.tombstones.items():
+            last = admission.departure_of(self.terms, envelope).highest
+            for message in memory.outbox.values():
+                body = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
+                if isinstance(body, Token) and body.epoch[0] <= last:
+                    raise Violation(f"{site} still sends what holds the factor of {name}")
+        entry = memory.own.entry
+        if site in memory.gone and entry is not None and entry.factor is not None:
+            raise Violation(f"{site} was forgotten, and has a factor")
+
+
+# --- mutants -------------------------------------------------------------------------------------
+
+
+class NoFence(Machine):
+    """Tokens of epochs that have ended are answered."""
+
+    def _is_fenced(self, memory: Memory, token: Token) -> bool:
+        return False
+
+    def _answer(self, memory: Memory, token: Token) -> Step:
+        if token.epoch < memory.own.epoch:
+            own = dataclasses.replace(
+                memory.own, epoch=token.epoch, answered=token.sequence - 1, counted=True
+            )
+            memory = dataclasses.replace(memory, own=own)
+        return super()._answer(memory, token)
+
+
+class NoAnsweredTest(Machine):
+    """A token that comes again is answered again."""
+
+    def _is_answered(self, memory: Memory, token: Token) -> bool:
+        return False
+
+    def _answer(self, memory: Memory, token: Token) -> Step:
+        if token.epoch == memory.own.epoch and token.sequence <= memory.own.answered:
+            own = dataclasses.replace(memory.own, answered=token.sequence - 1)
+            memory = dataclasses.replace(memory, own=own)
+        return super()._answer(memory, token)
+
+
+class NoTombstoneFence(Machine):
+    """Tokens that hold a forgotten factor wait to be sent on."""
+
+    def _fenced(self, memory: Memory, epoch: tuple[int, str]) -> Memory:
+        return memory
+
+
+class NotErased(Machine):
+    """What was forgotten stays in the pages of the file."""
+
+    def forget(self, memory: Memory) -> Step:
+        return dataclasses.replace(super().forget(memory), erase=False)
+
+
+class NotSentAgain(Machine):
+    """What is lost on the way is lost."""
+
+    def resend(self, memory: Memory) -> tuple[Outgoing, ...]:
+        return ()
+
+
+class SentFirst(Agent):
+    """Letters go out before what they follow from is on disk."""
+
+    said: tuple[Outgoing, ...] = ()
+
+    def _made(self, steps):
+        made = []
+        for step in steps:
+            made.append(step(made[-1].memory if made else self.memory))
+        self.said = tuple(message for each in made for message in each.sent)
+        return super()._made([lambda memory, each=each: each for each in made])
+
+
+class Unforced(Disk):
+    """Commits are not forced to disk."""
+
+    SYNCHRONOUS = "normal"
+
+
+def any_spelling(body: bytes) -> Token:
+    """A token as :func:`~posterity.federation.messages.loads` reads it, whatever its form."""
+    try:
+        return canonical(body)
+    except (ArtifactError, ValueError):
+        parts = from_bytes(body)
+        head = json.loads(parts["head"])
+        del head["kind"]
+        head["epoch"] = tuple(head["epoch"])
+        return Token(**head, exact_sum=TreeSum(tuple(parts["exact_sum"])))
+
+
+canonical = messages._READERS["Token"]
+
+
+def for_anybody(terms: Terms, content: bytes, receiver: str, gone: dict) -> Letter:
+    """A letter that is admitted wherever it arrives."""
+    del receiver
+    letter = Letter.from_bytes(Envelope.from_bytes(content).payload)
+    return admission.admitted(terms, content, letter.receiver, gone)
+
+
+def from_anybody(envelope: Envelope, keys: dict, threshold: int = 1) -> tuple[str, ...]:
+    """The signature of a letter, at which nobody looks; tombstones are looked at."""
+    return tuple(keys) if len(keys) == 1 else verify(envelope, keys, threshold)
+
+
+verify = Envelope.verify
+MUTANTS = {
+    "no fence": Kinds(machine=NoFence),
+    "no answered test": Kinds(machine=NoAnsweredTest),
+    "commit after send": Kinds(agent=SentFirst),
+    "floor 0": Kinds(floor=False),
+    "no canonical check": Kinds(
+        patches=(lambda: mock.patch.dict(messages._READERS, {"Token": any_spelling}),)
+    ),
+    "log without fsync": Kinds(disk=Unforced),
+    "no receiver check": Kinds(
+        patches=(lambda: mock.patch.object(machine, "admitted", for_anybody),)
+    ),
+    "no signature check": Kinds(
+        patches=(lambda: mock.patch.object(Envelope, "verify", from_anybody),)
+    ),
+    "no fence at a tombstone": Kinds(machine=NoTombstoneFence),
+    "forgotten, not erased": Kinds(machine=NotErased),
+    "not sent again": Kinds(machine=NotSentAgain),
+}
+
+
+# --- campaigns -----------------------------------------------------------------------------------
+
+
+def one(seed: int, kinds: Kinds | None = None) -> Counter[str]:
+    """A run, a quarter of them without disasters; a Violation if it breaks a promise."""
+    kinds = kinds or Kinds()
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER))
+        for patch in kinds.patches:
+            stack.enter_context(patch())
+        return World(seed, Path(folder), kinds).run(plain=seed % 8 in (2, 5))
+
+
+def campaign(runs: int, start: int = 0) -> tuple[Counter[str], dict[int, str]]:
+    """What happened in all runs, and which promises were broken, by seed."""
+    count, broken = Counter[str](), {}
+    for seed in range(start, start + runs):
+        try:
+            count += one(seed)
+        except Violation as violation:
+            broken[seed] = str(violation)
+    return count, broken
+
+
+def caught(name: str, runs: int, start: int = 0) -> tuple[int, str] | None:
+    """The first seed at which a mutant breaks a promise, and which; None if it never does."""
+    for seed in range(start, start + runs):
+        try:
+            one(seed, MUTANTS[name])
+        except (Violation, AssertionError, PosterityError) as violation:
+            return seed, f"{type(violation).__name__}: {violation}"
+    return None
+
+
+def main() -> None:
+    runs, start = int(sys.argv[1]), time.process_time()
+    if "mutants" in sys.argv:
+        for name in MUTANTS:
+            print(f"{name}: {caught(name, runs) or 'NOT CAUGHT'}", flush=True)
+        return
+    count, broken = campaign(runs)
+    print(json.dumps(dict(sorted(count.items())), indent=1))
+    print(
+        f"{runs} runs, {len(broken)} violations {broken}, {time.process_time() - start:.0f} CPU s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Checks of a letter before anything follows from it, each with a reason code."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from posterity.arrays.tree import structure
+from posterity.engine.agreement import Terms
+from posterity.engine.messages import MOST_EPOCHS, Letter, sender_of
+from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.signing import MESSAGE, Envelope, PublicKey, statement_of
+from posterity.families import ExponentialFamily
+from posterity.federation import Token
+
+
+def admitted(terms: Terms, content: bytes, receiver: str, gone: Mapping[str, bytes]) -> Letter:
+    """The letter in some bytes, signed by a member, of these terms and for this receiver.
+
+    ``gone`` are the tombstones of those who were forgotten, by name.
+
+    Raises:
+        Refusal: if it is no such letter, or what it holds is beyond what was agreed.
+    """
+    envelope = Envelope.from_bytes(content, most=terms.limits.bytes)
+    if envelope.kind != MESSAGE:
+        raise _refused(f"an envelope of type {envelope.kind!r}", MESSAGE, "schema")
+    sender = sender_of(envelope.payload)
+    if sender not in terms.members:
+        members = f"one of {sorted(terms.members)}"
+        raise _refused(f"a letter of {sender!r}", members, "membership")
+    envelope.verify({sender: terms.members[sender]})  # before anything else is read
+    letter = Letter.from_bytes(envelope.payload)
+    if (letter.terms, letter.receiver) != (terms.digest, receiver):
+        raise _refused(
+            f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}",
+            f"one for {receiver!r} under {terms.digest[:16]!r}",
+            "membership",
+        )
+    if isinstance(letter.body, Token):
+        if letter.sender in gone:
+            raise _refused(f"a token of {letter.sender!r}", "one of who stays", "tombstone")
+        _check_token(terms, letter.sender, letter.body)
+    return letter
+
+
+def _check_token(terms: Terms, sender: str, token: Token) -> None:
+    """Check a token by itself: whatever is added to it has to be within what was agreed too."""
+    if (token.agreement, token.sender) != (terms.digest, sender) or token.sequence < 1:
+        raise _refused(
+            f"a token of {token.sender!r} under terms {token.agreement[:16]!r}",
+            f"one that {sender!r} made, under {terms.digest[:16]!r}",
+            "membership",
+        )
+    if token.epoch[1] not in terms.members or token.epoch[0] < 1:
+        raise _refused(f"epoch {token.epoch}", "one that a member began", "membership")
+    for layer in token.exact_sum.layers:
+        if structure(layer) != structure(terms.agreement.prior):
+            prior = type(terms.agreement.prior).__name__
+            message = f"a token with a {type(layer).__name__}, or one of another shape"
+            raise _refused(message, f"a {prior} like the prior", "family")
+        if not np.isfinite(layer.natural_parameters).all():
+            raise _refused("NaN or infinity in a token", "finite parameters", "finite")
+    check_posterior(terms, token.posterior)
+
+
+def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
+    """Check that a sum of prior and factors is within what was agreed.
+
+    Where models are conjugate every such sum is a distribution. Where they are not, one that
+    lacks some sites' factors need be none; a site then passes the token on as it is.
+
+    Raises:
+        Refusal: if it is not.
+    """
+    own, prior = posterior.natural_parameters, terms.agreement.prior.natural_parameters
+    changed, largest = np.abs(own - prior).max(), np.abs(own).max()
+    limits = terms.limits
+    if not largest <= limits.magnitude:
+        size = f"a natural parameter of magnitude {largest:.3g}"
+        raise _refused(size, f"at most {limits.magnitude:.3g}", "magnitude")
+    if not changed <= limits.pseudo_counts:
+        size = f"factors of {changed:.3g} pseudo-counts"
+        raise _refused(size, f"at most {limits.pseudo_counts:.3g}", "magnitude")
+    if terms.agreement.update.conjugate and not terms.agreement.admits(posterior):
+        raise _refused(f"an improper {type(posterior).__name__}", "a distribution", "proper")
+
+
+@dataclasses.dataclass(frozen=True)
+class Departure:
+    """A site that was forgotten, its key, and the highest number of an epoch with its factor."""
+
+    site: str
+    key: PublicKey
+    highest: int
+
+
+def departure_of(terms: Terms, envelope: bytes) -> Departure:
+    """The departure that a tombstone tells of.
+
+    Raises:
+        Refusal: unless the site itself signed that, under these terms.
+    """
+    content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
+    statement, (site, *_) = statement_of(content, "tombstone", terms.members)
+    predicate = statement.predicate
+    key, highest = terms.members[site], predicate.get("highest")
+    expected = {"terms": terms.digest, "site": site, "highest": highest}
+    counts = type(highest) is int and 0 <= highest < MOST_EPOCHS - 1
+    if not counts or predicate != expected:
+        raise _refused(
+            f"a tombstone of {predicate.get('site')!r}", f"one of {site!r}", "membership"
+        )
+    if dict(statement.subjects) != {"key": key.id}:
+        raise _refused("a tombstone of another key", "that of the site", "membership")
+    return Departure(site, key, highest)
+
+
+def _refused(found: str, expected: str, reason: Reason) -> Refusal:
+    return Refusal(found=found, expected=expected, reason=reason)

@@ -1,0 +1,48 @@
+"""An agent: a machine and its store, where what is durable comes before what is sent."""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from posterity.engine.machine import Machine, Memory, Step
+from posterity.engine.store import Outgoing, Store
+
+
+class Agent:
+    """A site that runs. It may be called from several threads; errors are those of its store."""
+
+    def __init__(self, machine: Machine, store: Store):
+        self.machine, self.store, self._lock = machine, store, threading.Lock()
+        self.memory = Memory.from_bytes(store.state, store.outbox)
+
+    def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
+        """Take letters in, all in one write to the disk; returns what is to be sent after it."""
+        receive = self.machine.receive
+        return self._made(
+            lambda memory, letter=letter: receive(memory, letter) for letter in letters
+        )
+
+    def command(self, command: Callable[[Memory], Step]) -> tuple[Outgoing, ...]:
+        """Carry out a command of the machine; returns what is to be sent after it.
+
+        Raises:
+            Refusal: if the state of the site forbids it.
+        """
+        return self._made([command])
+
+    def resend(self) -> tuple[Outgoing, ...]:
+        """The letters that are not acknowledged yet."""
+        return self.machine.resend(self.memory)
+
+    def _made(self, steps: Iterable[Callable[[Memory], Step]]) -> tuple[Outgoing, ...]:
+        with self._lock:
+            memory, made = self.memory, []
+            for step in steps:
+                made.append(step(memory))
+                memory = made[-1].memory
+            self.store.commit(*(each.change for each in made if _changes(self.memory, each)))
+            self.memory = memory
+            return tuple(message for each in made for message in each.sent)
+
+
+def _changes(before: Memory, step: Step) -> bool:
+    return step.memory is not before or bool(step.entries)

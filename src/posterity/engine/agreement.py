@@ -1,0 +1,182 @@
+"""The terms of a federation between organisations, which every member signs."""
+
+import dataclasses
+import functools
+import hashlib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import networkx as nx
+
+from posterity.arguments import COUNT, POSITIVE, Constraint
+from posterity.artifact.digests import as_text
+from posterity.engine.signing import PublicKey
+from posterity.entries import check_names
+from posterity.errors import UsageError
+from posterity.families import ExponentialFamily
+from posterity.federation import Agreement, Gossip
+from posterity.federation.specification import build
+
+NAME = Constraint("a name", lambda name: isinstance(name, str) and bool(name.strip()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bounds within which a site accepts what others send.
+
+    ``magnitude`` bounds the natural parameters of a posterior. ``pseudo_counts`` bounds by how much
+    all factors together change them: in a conjugate family they count records, each times its
+    sufficient statistics. ``bytes`` bounds a letter.
+    """
+
+    magnitude: float = 1e12
+    pseudo_counts: float = 1e6
+    bytes: int = 2**26
+
+    def __post_init__(self) -> None:
+        POSITIVE.check(magnitude=self.magnitude, pseudo_counts=self.pseudo_counts)
+        COUNT.check(bytes=self.bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """The terms of a federation: how numbers are made, who takes part, who talks to whom.
+
+    ``members`` are their public keys by name; ``links`` are pairs of members between whom the token
+    may walk; ``seed`` is that of all that is random.
+    """
+
+    name: str
+    agreement: Agreement
+    members: Mapping[str, PublicKey]
+    links: tuple[tuple[str, str], ...]
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        NAME.check(name=self.name)
+        check_names(self.members)
+        graph = nx.Graph(self.links)
+        graph.add_nodes_from(self.members)
+        if set(graph) != set(self.members) or not self.members or not nx.is_connected(graph):
+            raise UsageError(
+                found=f"links {sorted(map(list, self.links))} of members {sorted(self.members)}",
+                expected="links between members, by which each can be reached from each",
+                fix="Add a link to whom none leads; take out those of whom is no member.",
+            )
+        if len(set(self.members.values())) < len(self.members):
+            raise UsageError(
+                found="one public key of two members",
+                expected="a key of its own for each",
+                fix="Let each site make its key by `posterity site init`.",
+            )
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        *,
+        model: str,
+        prior: ExponentialFamily,
+        members: Mapping[str, str],
+        links: list[list[str]] | None = None,
+        update: str | None = None,
+        model_options: Mapping[str, Any] | None = None,
+        update_options: Mapping[str, Any] | None = None,
+        padding: bool = True,
+        total_weight: float | None = None,
+        limits: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """The terms that plain values say, as a configuration has them.
+
+        ``model`` and ``update`` are import paths, ``package.module:name``, of what is called with
+        the options. Without ``links`` everybody may talk to everybody.
+
+        Raises:
+            UsageError: if a value makes no sense, or nothing can be imported by a path.
+            LedgerError: if names of two members look alike.
+        """
+        made = build(imported(model, "model.path"), model_options or {}, "model")
+        rule = None
+        if update is not None:
+            rule = build(imported(update, "update.path"), update_options or {}, "update")
+        agreement = Agreement.of(
+            made,
+            prior,
+            rule,
+            sites=list(members),
+            padding=padding,
+            total_weight=total_weight,
+            on_error="pass",
+        )
+        names = sorted(members)
+        pairs = links or [[one, other] for one in names for other in names if one < other]
+        keys = {site: PublicKey.of(members[site]) for site in names}
+        bounds = build(Limits, limits or {}, "limits")
+        linked = tuple(sorted((min(pair), max(pair)) for pair in pairs))
+        return cls(name, agreement, keys, linked, bounds, seed)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that was agreed on, equal in every process; each letter names it."""
+        members = {site: str(key) for site, key in self.members.items()}
+        document = {
+            "name": self.name,
+            "numbers": self.agreement.digest,
+            "members": members,
+            "links": sorted(self.links),
+            "limits": dataclasses.asdict(self.limits),
+            "seed": self.seed,
+        }
+        return hashlib.sha256(as_text(document).encode()).hexdigest()
+
+    def neighbours(self, site: str, gone: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Members whom a site talks to, once those that are ``gone`` were forgotten."""
+        graph = _graph(tuple(self.members), self.links, gone - {site})
+        return tuple(sorted(graph.neighbors(site)))
+
+    def walk(self, gone: frozenset[str]) -> Gossip:
+        """The walk of the token among those who are not gone."""
+        return _walk(tuple(self.members), self.links, gone)
+
+
+@functools.lru_cache(maxsize=1024)
+def _walk(
+    members: tuple[str, ...], links: tuple[tuple[str, str], ...], gone: frozenset[str]
+) -> Gossip:
+    return Gossip(_graph(members, links, gone))
+
+
+def _graph(
+    members: tuple[str, ...], links: tuple[tuple[str, str], ...], gone: frozenset[str]
+) -> nx.Graph:
+    """The links that are left: who was linked by way of one who is gone is linked directly."""
+    graph = nx.Graph(links)
+    graph.add_nodes_from(members)
+    for site in sorted(gone & set(members)):
+        around = sorted(graph.neighbors(site))
+        graph.remove_node(site)
+        graph.add_edges_from((a, b) for a in around for b in around if a < b)
+    return graph
+
+
+def imported(path: str, place: str) -> Callable[..., Any]:
+    """The class or function of an import path, ``package.module:name``.
+
+    Raises:
+        UsageError: if there is none; it names the ``place`` of the path.
+    """
+    module, _, name = path.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), name)
+        if not callable(made):
+            raise TypeError(f"a {type(made).__name__}")
+    except (Exception, SystemExit) as error:  # whatever a module does while it is imported
+        raise UsageError(
+            found=f"{place} = {path!r}, which cannot be imported ({error!r})",
+            expected="'package.module:name' of a class or function",
+            fix="Install its package at every site, and name it in full.",
+        ) from error
+    return made

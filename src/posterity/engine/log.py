@@ -1,0 +1,330 @@
+"""A log that can only grow: its Merkle tree, proofs of it, and checkpoints that others sign.
+
+The tree and its proofs are those of rfc9162, section 2.1. A checkpoint says how long a log was and
+what its root was; it is a signed note (c2sp2023checkpoint), which other sites cosign once they have
+seen that it continues what they signed before (c2sp2023cosignature). Whoever holds one can tell
+later whether the log was rewritten.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import urllib.parse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.signing import PrivateKey, PublicKey, from_base64
+
+Path = tuple[bytes, ...]
+"""Hashes of subtrees that lead from one root to an entry, or to another root."""
+
+# --- the tree ------------------------------------------------------------------------------------
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """The hash of an entry, which can be taken for that of no subtree."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def _node_hash(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def _split(size: int) -> int:
+    """The largest power of two below ``size``."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+class Tree:
+    """The Merkle tree of a log's entries, of which it keeps hashes alone.
+
+    Hashes of complete subtrees are kept, so that an entry is added in constant time on average,
+    and roots and proofs of any size up to the present one take logarithmic time.
+
+    Source: rfc9162, section 2.1.
+    """
+
+    def __init__(self, entries: Iterable[bytes] = ()):
+        self._levels: list[list[bytes]] = [[]]
+        for entry in entries:
+            self.append(entry)
+
+    def __len__(self) -> int:
+        return len(self._levels[0])
+
+    def append(self, entry: bytes) -> None:
+        """Add an entry at the end."""
+        self._levels[0].append(leaf_hash(entry))
+        height = 0
+        while len(self._levels[height]) % 2 == 0:
+            if height + 1 == len(self._levels):
+                self._levels.append([])
+            self._levels[height + 1].append(_node_hash(*self._levels[height][-2:]))
+            height += 1
+
+    def root(self, size: int | None = None) -> bytes:
+        """The root of the first ``size`` entries, all by default."""
+        size = self._size(size)
+        return self._hash(0, size) if size else hashlib.sha256().digest()
+
+    def inclusion(self, index: int, size: int | None = None) -> Path:
+        """The path from the entry at ``index`` to the root of the first ``size`` entries."""
+        size = self._size(size)
+        if not 0 <= index < size:
+            raise _refused(f"entry {index}", f"one of {size} entries", "order")
+        return self._inclusion(index, 0, size)
+
+    def consistency(self, old: int, size: int | None = None) -> Path:
+        """The path that shows that the first ``old`` entries begin the first ``size``."""
+        size = self._size(size)
+        if not 0 <= old <= size:
+            raise _refused(f"{old} entries", f"at most {size}", "order")
+        return () if old in (0, size) else self._consistency(old, 0, size, True)
+
+    def _size(self, size: int | None) -> int:
+        size = len(self) if size is None else size
+        if not 0 <= size <= len(self):
+            raise _refused(f"{size} entries", f"at most {len(self)}", "order")
+        return size
+
+    def _hash(self, start: int, stop: int) -> bytes:
+        """The hash of the subtree of these entries; ``start`` is a multiple of its width."""
+        size = stop - start
+        height = size.bit_length() - 1
+        if size == 1 << height:
+            return self._levels[height][start >> height]
+        middle = start + _split(size)
+        return _node_hash(self._hash(start, middle), self._hash(middle, stop))
+
+    def _inclusion(self, index: int, start: int, stop: int) -> Path:
+        if stop - start == 1:
+            return ()
+        middle = start + _split(stop - start)
+        if index < middle:
+            return (*self._inclusion(index, start, middle), self._hash(middle, stop))
+        return (*self._inclusion(index, middle, stop), self._hash(start, middle))
+
+    def _consistency(self, old: int, start: int, stop: int, known: bool) -> Path:
+        """``known`` tells that the verifier has the hash of the old entries as a whole."""
+        if old == stop:
+            return () if known else (self._hash(start, stop),)
+        middle = start + _split(stop - start)
+        if old <= middle:
+            return (*self._consistency(old, start, middle, known), self._hash(middle, stop))
+        return (*self._consistency(old, middle, stop, False), self._hash(start, middle))
+
+
+def verify_inclusion(
+    entry: bytes, index: int, size: int, path: Sequence[bytes], root: bytes
+) -> None:
+    """Check that the entry at ``index`` is among the ``size`` entries of which this is the root.
+
+    Raises:
+        Refusal: if the path does not show that.
+
+    Source: rfc9162, section 2.1.3.2.
+    """
+    if not 0 <= index < size:
+        raise _refused(f"entry {index} of {size}", "an entry of the log", "proof")
+    place, last, node = index, size - 1, leaf_hash(entry)
+    for hash_ in path:
+        if last == 0:
+            raise _refused("a path that is too long", "one that ends at the root", "proof")
+        if place & 1 or place == last:
+            node = _node_hash(hash_, node)
+            while not place & 1 and place:
+                place, last = place >> 1, last >> 1
+        else:
+            node = _node_hash(node, hash_)
+        place, last = place >> 1, last >> 1
+    if last != 0 or node != root:
+        raise _refused(f"a path from entry {index}", "one that leads to the root", "proof")
+
+
+def verify_consistency(
+    old: int, old_root: bytes, size: int, root: bytes, path: Sequence[bytes]
+) -> None:
+    """Check that a log of ``size`` entries begins with the ``old`` ones of which the root is known.
+
+    Raises:
+        Refusal: if the path does not show that, as it cannot where an entry was rewritten.
+
+    Source: rfc9162, section 2.1.4.2.
+    """
+    rewritten = _refused(
+        f"a log of {size} entries that does not continue the one of {old}",
+        "the entries known before, and others after them",
+        "rewritten",
+    )
+    if not 0 <= old <= size:
+        raise rewritten
+    if old in (0, size):
+        if path or (old == size and old_root != root) or (not old and old_root != Tree().root()):
+            raise rewritten
+        return
+    hashes = [old_root, *path] if old & (old - 1) == 0 else list(path)
+    if not hashes:
+        raise rewritten
+    place, last = old - 1, size - 1
+    while place & 1:
+        place, last = place >> 1, last >> 1
+    old_node = node = hashes[0]
+    for hash_ in hashes[1:]:
+        if last == 0:
+            raise rewritten
+        if place & 1 or place == last:
+            old_node, node = _node_hash(hash_, old_node), _node_hash(hash_, node)
+            while not place & 1 and place:
+                place, last = place >> 1, last >> 1
+        else:
+            node = _node_hash(node, hash_)
+        place, last = place >> 1, last >> 1
+    if last != 0 or (old_node, node) != (old_root, root):
+        raise rewritten
+
+
+def _refused(found: str, expected: str, reason: Reason) -> Refusal:
+    return Refusal(
+        found=found,
+        expected=expected,
+        fix="Ask for another proof; where there is none, ask who keeps the log what was changed.",
+        reason=reason,
+    )
+
+
+# --- checkpoints ---------------------------------------------------------------------------------
+
+SIGNATURE, COSIGNATURE = 1, 4
+"""Types of keys in signed notes: of who keeps a log, and of who saw it with a time stamp."""
+MOST_LINES = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeHead:
+    """The size and root of the log that ``origin`` keeps, and signature lines, by name and key ID.
+
+    Source: c2sp2023checkpoint.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+    signatures: tuple[tuple[str, bytes], ...] = ()
+    """Names, and four bytes of key ID followed by a signature."""
+
+    @classmethod
+    def of(cls, tree: Tree, origin: str, key: PrivateKey) -> Self:
+        """The checkpoint of a log as it is now, signed by who keeps it."""
+        checkpoint = cls(origin, len(tree), tree.root())
+        signature = key.sign(checkpoint.body)
+        return checkpoint._with(origin, key_id(origin, SIGNATURE, key.public) + signature)
+
+    @property
+    def body(self) -> bytes:
+        """The text that is signed."""
+        return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n".encode()
+
+    def to_bytes(self) -> bytes:
+        """The signed note."""
+        lines = (f"— {name} {base64.b64encode(raw).decode()}\n" for name, raw in self.signatures)
+        return self.body + b"\n" + "".join(lines).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """The checkpoint that :meth:`to_bytes` gave.
+
+        Raises:
+            Refusal: if it is none, or one with other lines than origin, size and root.
+        """
+        try:
+            body, _, lines = content.decode().partition("\n\n")
+            origin, size, root = body.split("\n")
+            named = [line.split(" ") for line in lines.splitlines()]
+            pairs = tuple((name, from_base64(raw, "a signature")) for _, name, raw in named)
+            checkpoint = cls(origin, int(size), from_base64(root, "a root"), pairs)
+            known = len(pairs) <= MOST_LINES and len(checkpoint.root) == 32
+            if not known or checkpoint.size < 0 or checkpoint.to_bytes() != content:
+                raise ValueError("another spelling of it")
+        except ValueError as error:
+            raise Refusal(
+                found=f"a checkpoint that cannot be read ({error})",
+                expected="origin, size and root, and who signed them",
+            ) from error
+        return checkpoint
+
+    def verify(self, key: PublicKey) -> None:
+        """Check that who keeps the log signed it; a Refusal if not."""
+        start = key_id(self.origin, SIGNATURE, key)
+        if not any(
+            name == self.origin and raw[:4] == start and key.verifies(raw[4:], self.body)
+            for name, raw in self.signatures
+        ):
+            raise _unsigned(self.origin, [self.origin])
+
+    def cosigned(self, name: str, key: PrivateKey, time: int) -> Self:
+        """With the cosignature of a witness, at a time in seconds since 1970.
+
+        A witness calls :func:`continues` before, with the last checkpoint that it cosigned.
+        """
+        signature = time.to_bytes(8, "big") + key.sign(self._stamped(time))
+        return self._with(name, key_id(name, COSIGNATURE, key.public) + signature)
+
+    def witnesses(self, keys: Mapping[str, PublicKey], threshold: int = 0) -> dict[str, int]:
+        """When those of ``keys`` cosigned it that did, by name.
+
+        Raises:
+            Refusal: if these are fewer than ``threshold``.
+        """
+        times = {}
+        for name, raw in self.signatures:
+            key, time = keys.get(name), int.from_bytes(raw[4:12], "big")
+            if key is None or raw[:4] != key_id(name, COSIGNATURE, key):
+                continue
+            if key.verifies(raw[12:], self._stamped(time)):
+                times[name] = time
+        if len({keys[name] for name in times}) < threshold:
+            raise _unsigned(self.origin, sorted(keys))
+        return times
+
+    def _stamped(self, time: int) -> bytes:
+        return f"cosignature/v1\ntime {time}\n".encode() + self.body
+
+    def _with(self, name: str, raw: bytes) -> Self:
+        others = (pair for pair in self.signatures if (pair[0], pair[1][:4]) != (name, raw[:4]))
+        return dataclasses.replace(self, signatures=(*others, (name, raw)))
+
+
+def key_name(*parts: str) -> str:
+    """A name for notes, such as of a federation and a site, without spaces and plus signs."""
+    return "/".join(urllib.parse.quote(part, safe="") for part in parts)
+
+
+def key_id(name: str, kind: int, key: PublicKey) -> bytes:
+    """The four bytes by which a note's signature line names a key."""
+    return hashlib.sha256(name.encode() + b"\n" + bytes([kind]) + key.raw).digest()[:4]
+
+
+def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: PublicKey) -> None:
+    """Check that a checkpoint is signed, and that its log continues the one of an older.
+
+    An auditor calls it with what they kept, and a witness before each cosignature. Without an
+    older one the log is taken as it is.
+
+    Raises:
+        Refusal: if its log is another one or was rewritten, or it is not signed.
+    """
+    new.verify(key)
+    if old is None:
+        return
+    if old.origin != new.origin:
+        raise _refused(f"a log of {new.origin!r}", f"that of {old.origin!r}", "membership")
+    verify_consistency(old.size, old.root, new.size, new.root, path)
+
+
+def _unsigned(origin: str, names: Sequence[str]) -> Refusal:
+    return Refusal(
+        found=f"a checkpoint of {origin!r} with too few signatures that hold",
+        expected=f"those of {list(names)}",
+        reason="signature",
+    )

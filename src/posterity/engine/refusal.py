@@ -1,0 +1,46 @@
+"""The error of what a site does not accept, with a code for its log."""
+
+from typing import Any, Literal, Self
+
+from posterity.errors import ArtifactError
+
+Reason = Literal[
+    "schema",  # not of the form that its kind has
+    "size",  # larger than agreed
+    "signature",  # not signed by whom it says, or by too few
+    "membership",  # of or for somebody who is no member, or of another federation
+    "tombstone",  # of a member who was forgotten
+    "family",  # another family or shape than the prior's
+    "finite",  # NaN or infinity
+    "canonical",  # another spelling than the only one
+    "proper",  # no distribution
+    "magnitude",  # natural parameters, or pseudo-counts, beyond what was agreed
+    "epoch",  # of an epoch that has ended
+    "replay",  # answered before
+    "order",  # a command that the state of the site forbids
+    "proof",  # a proof that does not lead to the root
+    "rewritten",  # a log that is no continuation of the one known
+]
+
+
+class Refusal(ArtifactError):
+    """A message, envelope, proof or command that does not count; it changed nothing.
+
+    ``reason`` is what the site's log says of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        found: str,
+        expected: str,
+        fix: str = "Drop it, and ask its sender for another.",
+        reason: Reason = "schema",
+    ):
+        super().__init__(found=found, expected=expected, fix=fix)
+        self.reason: Reason = reason
+
+    def at(self, place: str) -> Self:
+        """The same refusal, naming where it came up."""
+        kept: dict[str, Any] = {"expected": self.expected, "fix": self.fix, "reason": self.reason}
+        return type(self)(found=f"{self.found} in {place}", **kept)

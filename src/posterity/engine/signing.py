@@ -1,0 +1,321 @@
+"""Ed25519 keys, and in-toto statements in DSSE envelopes.
+
+Signatures are those of ``cryptography``; nothing here is of our own making but how envelopes
+(dsse2021) and statements (intoto2023) become bytes.
+"""
+
+import base64
+import binascii
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from posterity.artifact.container import parsed
+from posterity.artifact.digests import as_text
+from posterity.engine.refusal import Refusal
+from posterity.errors import ArtifactError, MissingExtraError
+from posterity.files import writing
+
+try:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+except ImportError as error:
+    raise MissingExtraError.of("cryptography", "engine") from error
+
+STATEMENT = "application/vnd.in-toto+json"
+MESSAGE = "application/vnd.posterity.message"
+"""Payload types of envelopes: an in-toto statement, and a message of a federation."""
+MOST_BYTES = 2**30
+MOST_SIGNATURES = 1024
+"""Bytes and signatures of the largest envelope that is read."""
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class PublicKey:
+    """A member's Ed25519 key (rfc8032), 32 bytes; as text they are in base64."""
+
+    raw: bytes
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The key that a text stands for.
+
+        Raises:
+            Refusal: if it is none.
+        """
+        raw = from_base64(text, "a public key")
+        if len(raw) != 32:
+            raise Refusal(
+                found=f"a public key of {len(raw)} bytes",
+                expected="the 32 bytes of an Ed25519 key, in base64",
+                fix="Ask the member for the key that `posterity site init` printed.",
+            )
+        return cls(raw)
+
+    def __str__(self) -> str:
+        return base64.b64encode(self.raw).decode()
+
+    @property
+    def id(self) -> str:
+        """The key's SHA-256, by which envelopes name it."""
+        return hashlib.sha256(self.raw).hexdigest()
+
+    def verifies(self, signature: bytes, content: bytes) -> bool:
+        """Tell whether the owner of this key signed the content."""
+        try:
+            ed25519.Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, content)
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivateKey:
+    """The secret half of a member's key, which never leaves the site."""
+
+    raw: bytes = dataclasses.field(repr=False)
+
+    @classmethod
+    def generate(cls) -> Self:
+        """A new key, from the system's source of randomness."""
+        return cls(ed25519.Ed25519PrivateKey.generate().private_bytes_raw())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The key that :meth:`save` wrote; a Refusal if the file holds none."""
+        try:
+            key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+        except (OSError, ValueError, TypeError) as error:
+            raise _no_key(path, str(error)) from error
+        if not isinstance(key, ed25519.Ed25519PrivateKey):
+            raise _no_key(path, "another kind of key")
+        return cls(key.private_bytes_raw())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a PEM file that its owner alone can read, unless there is one.
+
+        Raises:
+            ArtifactError: if there is a file already, or it cannot be written.
+        """
+        text = self._key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        with writing(Path(path)):
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(handle, "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(handle)
+
+    @property
+    def public(self) -> PublicKey:
+        """The half that the others know."""
+        return PublicKey(self._key.public_key().public_bytes_raw())
+
+    def sign(self, content: bytes) -> bytes:
+        """The signature of a content, 64 bytes."""
+        return self._key.sign(content)
+
+    @property
+    def _key(self) -> ed25519.Ed25519PrivateKey:
+        return ed25519.Ed25519PrivateKey.from_private_bytes(self.raw)
+
+
+def _no_key(path: str | os.PathLike[str], why: str) -> Refusal:
+    return Refusal(
+        found=f"file {os.fspath(path)!r} without a private key that can be read ({why})",
+        expected="an Ed25519 key in PEM, without a password",
+        fix="Name the key file of this site, or make one.",
+    )
+
+
+def from_base64(text: Any, what: str) -> bytes:
+    """The bytes of a text in standard base64; a Refusal for any other spelling of them."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+        if base64.b64encode(raw).decode() == text:
+            return raw
+    except (binascii.Error, ValueError, TypeError):
+        pass
+    raise Refusal(found=f"{what} that is not in standard base64", expected="base64 of one spelling")
+
+
+# --- envelopes -----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Envelope:
+    """A payload and signatures of it, by key ID. Nothing of it holds before :meth:`verify`.
+
+    Source: dsse2021.
+    """
+
+    payload: bytes
+    kind: str = STATEMENT
+    signatures: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+
+    @property
+    def encoding(self) -> bytes:
+        """The bytes that are signed: payload and type, each after its length."""
+        kind = self.kind.encode()
+        return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(self.payload), self.payload)
+
+    def signed(self, key: PrivateKey) -> Self:
+        """The envelope with one signature more."""
+        signatures = {**self.signatures, key.public.id: key.sign(self.encoding)}
+        return dataclasses.replace(self, signatures=signatures)
+
+    def verify(self, keys: Mapping[str, PublicKey], threshold: int = 1) -> tuple[str, ...]:
+        """The names, sorted, of those of ``keys`` that signed it.
+
+        Raises:
+            Refusal: unless at least ``threshold`` different keys did.
+        """
+        encoding = self.encoding
+        signers = {
+            name: key.raw
+            for name, key in keys.items()
+            if key.id in self.signatures and key.verifies(self.signatures[key.id], encoding)
+        }
+        if len(set(signers.values())) < max(threshold, 1):
+            raise Refusal(
+                found=f"signatures of {sorted(signers)} that hold",
+                expected=f"at least {threshold} among {sorted(keys)}",
+                reason="signature",
+            )
+        return tuple(sorted(signers))
+
+    def to_bytes(self) -> bytes:
+        """One JSON document, the same for equal envelopes."""
+        text = lambda content: base64.b64encode(content).decode()
+        document = {
+            "payload": text(self.payload),
+            "payloadType": self.kind,
+            "signatures": [
+                {"keyid": key, "sig": text(self.signatures[key])} for key in sorted(self.signatures)
+            ],
+        }
+        return as_text(document).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, *, most: int = MOST_BYTES) -> Self:
+        """The envelope that :meth:`to_bytes` gave.
+
+        Raises:
+            Refusal: if it is none, another spelling of one, or larger than ``most`` bytes.
+        """
+        if len(content) > most:
+            raise Refusal(found=f"{len(content)} bytes", expected=f"at most {most}", reason="size")
+        document = read_json(content, "an envelope")
+        try:
+            payload = from_base64(document["payload"], "a payload")
+            pairs = [(each["keyid"], each["sig"]) for each in document["signatures"]]
+            if len(pairs) > MOST_SIGNATURES:
+                raise ValueError(f"{len(pairs)} signatures")
+            signatures = {str(key): from_base64(text, "a signature") for key, text in pairs}
+            envelope = cls(payload, str(document["payloadType"]), signatures)
+            canonical = envelope.to_bytes() == content
+        except (KeyError, TypeError, ValueError) as error:
+            raise Refusal(
+                found=f"an envelope that cannot be read ({error!r})", expected="one of DSSE"
+            ) from error
+        if not canonical:
+            raise Refusal(
+                found="an envelope of another spelling",
+                expected="keys sorted, no spaces, signatures by key ID",
+                reason="canonical",
+            )
+        return envelope
+
+
+def read_json(content: bytes, what: str) -> dict[str, Any]:
+    """A JSON object without keys that come twice; a Refusal if it is anything else."""
+    try:
+        return parsed(content.decode("utf-8"), what)
+    except (ArtifactError, UnicodeDecodeError) as error:
+        reason = error.found if isinstance(error, ArtifactError) else f"{what} that is no text"
+        raise Refusal(found=reason, expected="a JSON object, each key once") from error
+
+
+# --- statements ----------------------------------------------------------------------------------
+
+Claim = Literal["agreement", "endorsement", "tombstone", "residual", "receipt"]
+"""The subject of a statement: a federation's agreement, a member's key, a site that leaves, how far
+from converged a site's factor is, and a forgetting as a whole."""
+PREDICATE = "https://posterity.dev/{}/v1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """A signer's claim about ``subjects``, which are named by their SHA-256 in hexadecimal.
+
+    Source: intoto2023.
+    """
+
+    claim: Claim
+    subjects: Mapping[str, str]
+    predicate: Mapping[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """The payload of an envelope: an in-toto statement in JSON."""
+        subjects = [
+            {"name": name, "digest": {"sha256": digest}} for name, digest in self.subjects.items()
+        ]
+        document = {
+            "_type": "https://in-toto.io/Statement/v1",
+            "predicateType": PREDICATE.format(self.claim),
+            "subject": sorted(subjects, key=lambda subject: subject["name"]),
+            "predicate": dict(self.predicate),
+        }
+        return as_text(document).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """The statement that :meth:`to_bytes` gave; a Refusal if it is none."""
+        document = read_json(content, "a statement")
+        try:
+            claims: dict[Any, Claim] = {PREDICATE.format(c): c for c in get_args(Claim)}
+            subjects = {each["name"]: each["digest"]["sha256"] for each in document["subject"]}
+            digests = all(len(bytes.fromhex(digest)) == 32 for digest in subjects.values())
+            statement = cls(claims[document["predicateType"]], subjects, document["predicate"])
+            if not digests or statement.to_bytes() != content:
+                raise ValueError("another spelling of it")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Refusal(
+                found=f"a statement that cannot be read ({error!r})",
+                expected="an in-toto statement of a claim that posterity makes",
+            ) from error
+        return statement
+
+    def signed(self, *keys: PrivateKey) -> Envelope:
+        """An envelope with the statement, signed with each of the keys."""
+        envelope = Envelope(self.to_bytes())
+        for key in keys:
+            envelope = envelope.signed(key)
+        return envelope
+
+
+def statement_of(
+    envelope: Envelope, claim: Claim, keys: Mapping[str, PublicKey], threshold: int = 1
+) -> tuple[Statement, tuple[str, ...]]:
+    """The statement in an envelope, and which of ``keys`` signed it.
+
+    Raises:
+        Refusal: if too few did, or it is none of this claim.
+    """
+    signers = envelope.verify(keys, threshold)
+    statement = Statement.from_bytes(envelope.payload)
+    if envelope.kind != STATEMENT or statement.claim != claim:
+        raise Refusal(
+            found=f"a statement about {statement.claim!r} of type {envelope.kind!r}",
+            expected=f"an in-toto statement about {claim!r}",
+        )
+    return statement, signers

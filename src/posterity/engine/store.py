@@ -1,0 +1,261 @@
+"""A site on disk: its state, the messages that are not acknowledged yet, and its log, in one file.
+
+The file is an SQLite database. One transaction writes a new state, the messages that follow from
+it and what the log says of it, and is forced to disk before any of the messages is sent: a site
+that is killed between any two writes goes on from before the message or from after it.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+from posterity.engine.log import Tree
+from posterity.errors import ArtifactError
+from posterity.files import force_to_disk
+
+VERSION = 1
+APPLICATION = 0x706F7374
+"""How SQLite's header tells that a database is a store, and of which form."""
+SCHEMA = (
+    "create table site (id integer primary key check (id = 0), state blob not null, "
+    "digest blob not null, root blob not null, erasing integer not null)",
+    "create table outbox (key text primary key, receiver text not null, content blob not null, "
+    "digest blob not null)",
+    "create table log (number integer primary key, entry blob not null)",
+)
+
+
+class Outgoing(NamedTuple):
+    """A message, and to whom it goes."""
+
+    receiver: str
+    content: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """The result of one message: a site's state and outbox after it, and new entries of the log.
+
+    With ``erase`` nothing of what the change replaces or takes out stays in the file.
+    """
+
+    state: bytes
+    outbox: Mapping[str, Outgoing]
+    entries: tuple[bytes, ...] = ()
+    erase: bool = False
+
+
+class Store:
+    """The durable side of one site. One process at a time has it open; threads may share it."""
+
+    SYNCHRONOUS: ClassVar[str] = "full"
+
+    def __init__(self, path: Path | str):
+        """Open the store in a file.
+
+        Raises:
+            ArtifactError: if there is none, another process has it open, it is of another form, or
+                was altered.
+        """
+        self.path, self._lock = Path(path), threading.RLock()
+        if not self.path.is_file():
+            raise _unusable(
+                self.path,
+                "does not exist",
+                "Run `posterity site init`. A site that lost its store is let in by a new epoch.",
+            )
+        self._connect()
+        try:
+            with self._translated():
+                self._read()
+                if self._one("select erasing from site")[0]:  # it was killed while it did
+                    self._erase()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def create(cls, path: Path | str, first: Change) -> Self:
+        """Make the store of a new site, with its first state, and open it.
+
+        Raises:
+            ArtifactError: if there is a store already, or it cannot be written.
+        """
+        store = cls.__new__(cls)
+        store.path, store._lock = Path(path), threading.RLock()
+        store._connect()
+        try:
+            with store._translated():
+                if store._one("select count(*) from sqlite_master")[0]:
+                    raise _unusable(store.path, "exists", "Name another file.")
+                store.log, store.outbox = Tree(), {}
+                with store._transaction():
+                    for statement in SCHEMA:
+                        store._run(statement)
+                    store._run(f"pragma application_id = {APPLICATION}")
+                    store._run(f"pragma user_version = {VERSION}")
+                    store._write((first,))
+                force_to_disk(store.path.parent)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def commit(self, *changes: Change) -> None:
+        """Make changes durable, one after the other, all in one transaction or none.
+
+        A server that has several messages waiting commits what follows from all of them at once:
+        the time that takes is that of forcing it to disk.
+
+        Raises:
+            ArtifactError: if it fails; the store is then closed; opened again, it is as it was
+                before.
+        """
+        if not changes:
+            return
+        with self._lock:
+            try:
+                with self._translated():
+                    with self._transaction():
+                        self._write(changes)
+                    if any(change.erase for change in changes):
+                        self._erase()
+            except BaseException:
+                self.close()  # after an error of the disk only the disk knows what is on it
+                raise
+
+    def entries(self, start: int = 0, stop: int | None = None) -> list[bytes]:
+        """Entries of the log, from ``start`` to before ``stop``."""
+        query = "select entry from log where number >= ? and number < ? order by number"
+        with self._lock, self._translated():
+            stop = len(self.log) if stop is None else stop
+            return [entry for (entry,) in self._run(query, start, stop)]
+
+    def close(self) -> None:
+        """Give the file back."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # --- SQLite ----------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        with self._translated():
+            # Threads of an engine's pool take turns, by the lock.
+            self._connection = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                for pragma in (
+                    "locking_mode = exclusive",  # two agents with one store would answer twice
+                    "journal_mode = wal",
+                    f"synchronous = {self.SYNCHRONOUS}",
+                    "fullfsync = on",
+                    "checkpoint_fullfsync = on",
+                    "secure_delete = on",
+                    "temp_store = memory",  # no other files
+                ):
+                    self._run(f"pragma {pragma}").fetchall()
+                self._run("begin immediate")  # takes the file for itself
+                self._run("rollback")
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _run(self, statement: str, *values: object) -> sqlite3.Cursor:
+        return self._connection.execute(statement, values)
+
+    def _one(self, query: str) -> Any:
+        return self._run(query).fetchone()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._run("begin immediate")
+        try:
+            yield
+            self._run("commit")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._run("rollback")
+            raise
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turns what SQLite says into an ArtifactError."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            fix = "See whether another process has it, and to permissions and space on the disk."
+            raise _unusable(self.path, f"cannot be used ({error})", fix) from error
+
+    def _read(self) -> None:
+        """Read the store into memory, and check that it is whole."""
+        broken = "Restore no copy: begin with an empty store, which a new epoch lets in."
+        form = self._one("pragma application_id") + self._one("pragma user_version")
+        if form != (APPLICATION, VERSION):
+            raise _unusable(self.path, f"is of form {form}", "Open it with its own release.")
+        if self._run("pragma quick_check").fetchall() != [("ok",)]:
+            raise _unusable(self.path, "is damaged", broken)
+        try:
+            state, digest, root = self._one("select state, digest, root from site")
+            entries = self._run("select entry from log order by number")
+            self.state: bytes = state
+            self.log = Tree(entry for (entry,) in entries)
+            rows = self._run("select key, receiver, content, digest from outbox").fetchall()
+            self.outbox = {key: Outgoing(receiver, content) for key, receiver, content, _ in rows}
+            whole = digest == _digest(state) and root == self.log.root()
+            whole = whole and all(_digest(content) == sha for _, _, content, sha in rows)
+        except TypeError:  # no row, or one of another type
+            whole = False
+        if not whole:
+            raise _unusable(self.path, "was altered", broken)
+
+    def _write(self, changes: tuple[Change, ...]) -> None:
+        for change in changes:
+            for entry in change.entries:
+                self._run("insert into log values (?, ?)", len(self.log), entry)
+                self.log.append(entry)
+        last = changes[-1]
+        for key in self.outbox.keys() - last.outbox.keys():
+            self._run("delete from outbox where key = ?", key)
+        for key, message in last.outbox.items():
+            if self.outbox.get(key) != message:
+                row = (key, *message, _digest(message.content))
+                self._run("insert or replace into outbox values (?, ?, ?, ?)", *row)
+        erasing = any(change.erase for change in changes)
+        row = (last.state, _digest(last.state), self.log.root(), erasing)
+        self._run("insert or replace into site values (0, ?, ?, ?, ?)", *row)
+        self.state, self.outbox = last.state, dict(last.outbox)
+
+    def _erase(self) -> None:
+        """Leave no byte in the file, or beside it, of what is in no table any more."""
+        for statement in ("vacuum", "update site set erasing = 0"):
+            self._truncate()
+            self._run(statement)
+        self._truncate()
+
+    def _truncate(self) -> None:
+        """Move all pages into the database itself, and empty the log of its writes."""
+        busy, *_ = self._one("pragma wal_checkpoint(truncate)")
+        if busy:
+            raise sqlite3.OperationalError("somebody reads what is to be erased")
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _unusable(path: Path, why: str, fix: str) -> ArtifactError:
+    return ArtifactError(
+        found=f"store {str(path)!r}, which {why}", expected="the store of this site", fix=fix
+    )

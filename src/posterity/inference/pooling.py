@@ -1,0 +1,506 @@
+"""Partial pooling of regressions: a site's marginal likelihood of what all sites share.
+
+A site's coefficients are ``β ~ N(c, D)``, where ``c`` are the population's coefficients and ``D``
+is diagonal: ``exp(2 s_j)`` where a site's own coefficient differs from the population's, zero where
+it does not. Expectation propagation over the site's records (minka2001) gives the Gaussian
+``exp(hᵀβ - βᵀΛβ/2)`` that stands for its likelihood; for linear regression it is the likelihood.
+With it ``β`` and ``c`` are integrated out in closed form for every ``s``, and so are the slope and
+the curvature in ``s``, of which natural-gradient steps are made (bui2018).
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from posterity.arguments import at_least
+from posterity.errors import ParameterError, UsageError
+from posterity.families import ExponentialFamily
+from posterity.inference.update import LocalUpdate
+from posterity.models import LinearRegression, Model, PersonalRegression, Records
+from posterity.models.cubature import hermite, normal_pairs
+from posterity.models.personal import Law
+
+PREDICTOR_NODES = 24
+"""Gauss-Hermite nodes along each record's predictor."""
+GRID = {1: 32, 2: 12}
+"""Gauss-Hermite nodes for each log spread, where there are so few of these."""
+SWEEPS, UNDAMPED = 100, 15
+"""Sweeps of expectation propagation over the records, and how many of them are not damped."""
+REST = 1e-5
+"""Change of a message, in standard deviations of the predictor, at which the sweeps end."""
+STEPS = 20
+"""Natural-gradient steps of the log spreads in one visit, at most."""
+REFRESHED = 3
+"""Steps before which the message of the records is found anew."""
+SMALL = 1e-6
+"""Nats that a further step would change, below which none is made."""
+SLACK = 1e-2
+"""Nats of a step beyond which the free energy must fall by all means."""
+SHORTEST = 1e-3
+"""Share of a natural-gradient step below which it is not shortened further."""
+FURTHEST = 40.0
+"""A log spread beyond which no node may lie: a step that leads there is shortened."""
+ERROR = 5e-5
+"""Nats by which too few nodes may misplace a posterior before more are taken."""
+
+Vector = Float[np.ndarray, " d"]
+Matrix = Float[np.ndarray, "d d"]
+
+
+class Normal(NamedTuple):
+    """A Gaussian ``exp(linear · z - zᵀ precision z / 2)``: a distribution, or a factor of one."""
+
+    linear: Vector
+    precision: Matrix
+
+    @classmethod
+    def of(cls, law: Any) -> "Normal":
+        """A Gaussian or a diagonal Gaussian of the library."""
+        precision = np.asarray(law.precision)
+        return cls(
+            np.asarray(law.precision_mean), np.diag(precision) if law.diagonal else precision
+        )
+
+    @classmethod
+    def matched(cls, mean: Vector, covariance: Matrix, *, diagonal: bool) -> "Normal":
+        """The distribution of these moments, or of their diagonal."""
+        precision = np.linalg.inv(np.diag(np.diagonal(covariance)) if diagonal else covariance)
+        return cls(precision @ mean, precision)
+
+    def plus(self, other: "Normal", share: float = 1.0) -> "Normal":
+        """The product with a power of another one."""
+        linear = self.linear + share * other.linear
+        return Normal(linear, self.precision + share * other.precision)
+
+    @property
+    def covariance(self) -> Matrix:
+        """The inverse of the precision."""
+        return np.linalg.inv(self.precision)
+
+    @property
+    def mean(self) -> Vector:
+        """The inverse of the precision times the linear part."""
+        return np.linalg.solve(self.precision, self.linear)
+
+    @property
+    def proper(self) -> bool:
+        """Whether it is a distribution."""
+        finite = np.isfinite(self.precision).all() and np.isfinite(self.linear).all()
+        return bool(finite and np.linalg.eigvalsh(self.precision)[0] > 0)
+
+
+class Marginal(NamedTuple):
+    """``log ∫∫ likelihood(β) N(β | c, D(s)) N(c | m, C) dβ dc`` at several log spreads ``s``.
+
+    ``slope`` (m, p) and ``curvature`` (m, p, p) are its derivatives by ``s``. Given ``s``, ``c``
+    has the mean ``m + C pull`` and the covariance ``C - C weight C``.
+    """
+
+    value: Float[np.ndarray, " m"]
+    slope: Float[np.ndarray, "m p"]
+    curvature: Float[np.ndarray, "m p p"]
+    pull: Float[np.ndarray, "m d"]
+    weight: Float[np.ndarray, "m d d"]
+
+
+class PooledInfo(NamedTuple):
+    """What is known of one visit."""
+
+    residual: float
+    """Fisher length of the natural gradient that is left, in sqrt(nats)."""
+    quadrature_error: float
+    """By how many nats sums over nodes may have misplaced the posterior."""
+
+
+class PartialPooling(LocalUpdate):
+    """What a site does for a :class:`~posterity.models.PersonalRegression`, by default.
+
+    The factor of the population's coefficients matches their moments under the site's marginal
+    likelihood; that of the log spreads minimises the site's free energy, with the population's
+    coefficients integrated out, by natural gradients and a line search.
+
+    Args:
+        nodes: quasi-random nodes over the log spreads, where these are more than two.
+        most: nodes that are taken where fewer do not suffice.
+    """
+
+    nodes: int = eqx.field(static=True)
+    most: int = eqx.field(static=True)
+
+    def __init__(self, nodes: int = 64, most: int = 1024):
+        at_least(8).check(nodes=nodes, most=most)
+        super().__init__(steps=1)
+        self.nodes, self.most = nodes, most
+
+    @staticmethod
+    def serves(model: Model, q: ExponentialFamily) -> bool:
+        """Whether it is the update of choice for this model and family."""
+        if not isinstance(model, PersonalRegression):
+            return False
+        parts = dict(q.independent_blocks())
+        own = hasattr(model.model, "predictor_value_and_slope")
+        plain = all(hasattr(part, "precision_mean") for part in parts.values())
+        return own and plain and parts.keys() == {"coefficients", "log_spread"}
+
+    def resolve(self, model: Model, q: ExponentialFamily) -> "PartialPooling":
+        """Itself.
+
+        Raises:
+            UsageError: if the model is no regression with coefficients of a site's own.
+        """
+        if not self.serves(model, q):
+            raise UsageError(
+                found=f"PartialPooling for {type(model).__name__} and a {type(q).__name__}",
+                expected="a PersonalRegression, and Gaussian coefficients and log spreads",
+                fix="Leave the update out, or pass personal=True.",
+            )
+        return self
+
+    @property
+    def rule(self) -> str:
+        """What a site does, in words."""
+        return "marginal likelihood by expectation propagation, natural gradients"
+
+    @property
+    def conjugate(self) -> bool:
+        """What a site finds depends on the others."""
+        return False
+
+    def improved(
+        self, model: PersonalRegression, view: Any, factor: Any, records: Records, count: int
+    ) -> tuple[Any, PooledInfo]:
+        """The site's factor, refined as part of the posterior ``view``.
+
+        From the site's fourth visit on it goes half the way, and later ever less of it, so that a
+        few sites of many records do not answer each other for ever.
+
+        Raises:
+            ParameterError: if the log likelihood is not finite near the posterior.
+        """
+        new, info = self._refined(model, view, factor, records, STEPS)
+        share = 1.0 if count < 3 else min(0.5, 5 / (count + 1))
+        return (new if share == 1 else factor + (new - factor) * share), info
+
+    def target(self, model: PersonalRegression, view: Any, factor: Any, records: Records) -> Any:
+        """The factor to which one whole natural-gradient step leads; ``factor`` at the optimum.
+
+        Raises:
+            ParameterError: if the log likelihood is not finite near the posterior.
+        """
+        return self._refined(model, view, factor, records, 0)[0]
+
+    def _refined(
+        self, model: PersonalRegression, view: Any, factor: Any, records: Records, steps: int
+    ) -> tuple[Any, PooledInfo]:
+        count = self.nodes
+        while True:
+            site = _Site(model, view, factor, records, count)
+            site.descend(steps)
+            new = site.factor(0)
+            error = float(view.squared_length(site.factor(1) - new)) / 4 if count else 0.0
+            if not np.isfinite(error):
+                raise not_finite()
+            if error <= ERROR or site.exact or 2 * count > self.most:
+                return new, PooledInfo(float(site.residual), error)
+            count *= 4
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Not to be compiled into another computation.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            found="partial pooling in a simulation of many walks",
+            expected="an update that can be compiled as a whole",
+            fix="Use `federate`, or pass LocalUpdate(Cubature()) of posterity.inference.",
+        )
+
+
+def default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:
+    """The local rule where a user names none."""
+    return PartialPooling() if PartialPooling.serves(model, prior) else LocalUpdate()
+
+
+class _Site:
+    """One visit: the cavity, the message of the records, and the log spreads' distribution."""
+
+    def __init__(
+        self, model: PersonalRegression, view: Any, factor: Any, records: Records, count: int
+    ):
+        self.model, self.view = model, view
+        self.own = np.array(model.personal)
+        coefficients, spread = Normal.of(view.coefficients), Normal.of(view.log_spread)
+        self.cavity = coefficients.plus(Normal.of(factor.coefficients), -1.0)
+        self.others = spread.plus(Normal.of(factor.log_spread), -1.0)
+        # Factors that were fitted together can leave none where one is taken away.
+        self.known = self.cavity.proper
+        law = self.cavity if self.known else coefficients
+        self.mean, self.covariance = law.mean, law.covariance
+        self.spread, self.residual = spread, np.inf
+        self.likelihood = Likelihood(model, records)
+        self.grids, self.exact = _grids(len(self.own), count)
+
+    def descend(self, steps: int) -> None:
+        """Natural-gradient steps of the log spreads, each as far as the free energy falls."""
+        for step in range(steps + 1):
+            if step < REFRESHED:
+                self.message = self.likelihood.message(self.mean, self.covariance + self._between())
+            energy, at = self._energy(self.spread)
+            ahead = self._gradient(self.spread, at, 0)
+            back = self.spread.plus(self.others, -1.0)
+            change = Normal(ahead.linear - back.linear, ahead.precision - back.precision)
+            self.residual = _length(self.spread, change) if self.known else np.inf
+            if step == steps or self.residual**2 / 2 <= SMALL:
+                break
+            # Sums over nodes are not exact: about the optimum they need not fall with the energy.
+            share, slack = 1.0, min(self.residual**2, SLACK) / 10
+            while share > SHORTEST:
+                moved = self.spread.plus(change, share)
+                if moved.proper and self._energy(moved)[0] <= energy + slack:
+                    self.spread = moved
+                    break
+                share /= 2
+            else:
+                break
+
+    def factor(self, seed: int) -> Any:
+        """The site's factor, by the nodes of this seed."""
+        at = self._at(self.spread, seed)
+        _, chances = self.grids[seed]
+        spread = self._gradient(self.spread, at, seed)
+        means = self.mean + at.pull @ self.covariance
+        mean = chances @ means
+        apart = (means - mean).T @ (chances[:, None] * (means - mean))
+        weight = np.tensordot(chances, at.weight, 1)
+        covariance = self.covariance - self.covariance @ weight @ self.covariance + apart
+        diagonal = self.view.coefficients.diagonal
+        matched = Normal.matched(mean, covariance, diagonal=diagonal)
+        coefficients = (
+            matched.plus(self.cavity, -1.0) if self.known else Normal(mean * 0, weight * 0)
+        )
+        laws = {"coefficients": coefficients, "log_spread": spread}
+        return type(self.view)(**{n: _law(getattr(self.view, n), law) for n, law in laws.items()})
+
+    def _between(self) -> Matrix:
+        variance = np.zeros(len(self.mean))
+        variance[self.own] = np.exp(2 * self.spread.mean)
+        return np.diag(variance)
+
+    def _at(self, spread: Normal, seed: int) -> Marginal | None:
+        nodes, _ = self.grids[seed]
+        s = spread.mean + nodes @ np.linalg.cholesky(spread.covariance).T
+        if not s.max() < FURTHEST:
+            return None
+        return marginal(self.message, self.mean, self.covariance, s, self.own)
+
+    def _energy(self, spread: Normal) -> tuple[float, Any]:
+        """``KL(spread ‖ cavity) - E[log Z]`` in nats, up to a constant."""
+        at, mean = self._at(spread, 0), spread.mean
+        if at is None:
+            return np.inf, None
+        others, covariance = self.others, spread.covariance
+        cross = (others.precision * covariance).sum() + mean @ others.precision @ mean
+        entropy = -np.linalg.slogdet(spread.precision)[1] / 2
+        return float(cross / 2 - others.linear @ mean - entropy - self.grids[0][1] @ at.value), at
+
+    def _gradient(self, spread: Normal, at: Marginal, seed: int) -> Normal:
+        """``∇_μ E[log Z]`` as a factor of the log spreads (Bonnet and Price)."""
+        chances = self.grids[seed][1]
+        precision = -np.tensordot(chances, at.curvature, 1)
+        if self.view.log_spread.diagonal:
+            precision = np.diag(np.diagonal(precision))
+        return Normal(chances @ at.slope + precision @ spread.mean, precision)
+
+
+class Likelihood:
+    """The log likelihood of a site's records, each a function of its predictor ``x · β``."""
+
+    def __init__(self, model: PersonalRegression, records: Records):
+        records = records.widened()
+        self.model, self.weights = model.model, np.asarray(records.weights)
+        self.x, self.y = (np.asarray(leaf) for leaf in records.data)
+        # From the class: each time that a method is bound, Equinox makes a new module of it.
+        self.log_density = type(self.model).predictor_log_likelihood
+        self.slopes = type(self.model).predictor_value_and_slope
+        self.nu = self.tau = None
+
+    def message(self, mean: Vector, covariance: Matrix) -> Normal:
+        """The Gaussian that stands for the likelihood where ``β ~ N(mean, covariance)`` before.
+
+        Raises:
+            ParameterError: if the log likelihood is not finite there.
+        """
+        x, weights = self.x, self.weights
+        if isinstance(self.model, LinearRegression):
+            scaled = (x.T * weights) / self.model.noise_variance
+            return Normal(scaled @ self.y, scaled @ x)
+        prior = Normal.matched(mean, covariance, diagonal=False)
+        if self.nu is None:
+            self.nu, self.tau = self._mode(prior)
+        u, chances = hermite(PREDICTOR_NODES)
+        for sweep in range(SWEEPS):
+            both = prior.plus(Normal(x.T @ self.nu, (x.T * self.tau) @ x))
+            c = both.covariance
+            m = x @ (c @ both.linear)
+            v = np.maximum(((x @ c) * x).sum(1), np.finfo(float).tiny)
+            d = np.sqrt(v)
+            f = m[:, None] + d[:, None] * u
+            # The tilted distribution of each predictor, in units of the posterior's deviation.
+            log = weights[:, None] * self.log_likelihood(f)
+            log = log - self.nu[:, None] * f + self.tau[:, None] * f**2 / 2
+            tilted = np.exp(log - log.max(1, keepdims=True)) * chances
+            tilted /= tilted.sum(1, keepdims=True)
+            first = tilted @ u
+            second = tilted @ u**2 - first**2
+            rest = 1 - self.tau * v  # the cavity's precision, in units of 1 / v
+            tau = np.maximum((1 / second - rest) / v, 0.0)
+            # Where the precision is bounded, the mean is matched all the same.
+            nu = (m + d * first) * (tau + rest / v) - (m / v - self.nu)
+            usable = (rest > 1e-8) & (second > 1e-10)
+            tau, nu = np.where(usable, tau, self.tau), np.where(usable, nu, self.nu)
+            if not (np.isfinite(tau).all() and np.isfinite(nu).all()):
+                raise not_finite()
+            moved = np.abs((nu - self.nu) - (tau - self.tau) * m) * d
+            share = 1.0 if sweep < UNDAMPED else 0.5
+            self.nu, self.tau = (
+                self.nu + share * (nu - self.nu),
+                self.tau + share * (tau - self.tau),
+            )
+            if max(moved.max(), (np.abs(tau - self.tau) * v).max()) <= REST:
+                break
+        return Normal(x.T @ self.nu, (x.T * self.tau) @ x)
+
+    def log_likelihood(self, f: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n q"]:
+        """``log p(y | f)`` of each record, at several values of its predictor."""
+        with jax.enable_x64(True):
+            return np.asarray(self.log_density(self.model, f, self.y[:, None]), float)
+
+    def _mode(self, prior: Normal) -> tuple[Vector, Vector]:
+        """The expansion of second order about the mode, where expectation propagation begins."""
+        x, beta = self.x, prior.mean
+        value = self._posterior(prior, beta)
+        for _ in range(SWEEPS):
+            slope, bend = self._derivatives(x @ beta)
+            gradient = prior.linear - prior.precision @ beta + x.T @ slope
+            step = np.linalg.solve(prior.precision + (x.T * bend) @ x, gradient)
+            share = 1.0
+            while not (new := self._posterior(prior, beta + share * step)) >= value:
+                share /= 2
+                if share < SHORTEST**3:
+                    return slope + bend * (x @ beta), bend
+            gain, beta, value = new - value, beta + share * step, new
+            if gain < SLACK:
+                break
+        slope, bend = self._derivatives(x @ beta)
+        return slope + bend * (x @ beta), bend
+
+    def _posterior(self, prior: Normal, beta: Vector) -> float:
+        """The log density, up to a constant; minus infinity where it is not a number."""
+        log = self.weights @ self.log_likelihood((self.x @ beta)[:, None])[:, 0]
+        value = log + prior.linear @ beta - beta @ prior.precision @ beta / 2
+        return float(value) if np.isfinite(value) else -np.inf
+
+    def _derivatives(self, f: Vector) -> tuple[Vector, Vector]:
+        """The first derivatives by the predictor, and minus the second ones, not negative."""
+        step = 1e-4
+        with jax.enable_x64(True):
+            slope = lambda f: np.asarray(self.slopes(self.model, f, self.y)[1], float)
+            at, up, down = slope(f), slope(f + step), slope(f - step)
+        if not np.isfinite(at).all():
+            raise not_finite()
+        bend = np.nan_to_num(np.maximum((down - up) / (2 * step), 0.0))
+        return self.weights * at, self.weights * bend
+
+
+def marginal(
+    message: Normal, mean: Vector, covariance: Matrix, s: Float[np.ndarray, "m p"], own: Any
+) -> Marginal:
+    """A site's marginal likelihood at several log spreads ``s`` of its ``own`` columns.
+
+    ``message`` stands for the likelihood, and ``N(mean, covariance)`` is the law of ``c``.
+    """
+    variance = np.zeros((len(s), len(mean)))
+    variance[:, own] = np.exp(2 * s)
+    values, vectors = np.linalg.eigh(message.precision)
+    kept = values > values[-1] * 1e-15
+    root = vectors[:, kept] * np.sqrt(values[kept])  # Λ = R Rᵀ, and h lies in its range
+    inner = np.eye(root.shape[1]) + root.T @ covariance @ root
+    inner = inner + (root.T * variance[:, None, :]) @ root
+    inverse = np.linalg.inv(inner)
+    logdet = np.linalg.slogdet(inner)[1]
+    ahead = message.linear - message.precision @ mean
+    spread = covariance @ ahead + variance * ahead
+    along = spread @ root
+    solved = (inverse @ along[..., None])[..., 0]
+    pull = ahead - solved @ root.T  # (I + Λ V)⁻¹ (h - Λ m), where V = C + D
+    weight = root @ inverse @ root.T  # Λ (I + V Λ)⁻¹
+    value = ((spread * ahead).sum(1) - (along * solved).sum(1) - logdet) / 2
+    d, u, w = variance[:, own], pull[:, own], weight[:, own][:, :, own]
+    slope = d * (u**2 - np.diagonal(w, axis1=1, axis2=2))
+    curvature = 2 * w**2 - 4 * u[:, :, None] * u[:, None, :] * w
+    curvature = d[:, :, None] * d[:, None, :] * curvature + 2 * slope[:, :, None] * np.eye(len(own))
+    return Marginal(value, slope, curvature, pull, weight)
+
+
+def own_law(
+    model: PersonalRegression, shared: Any, records: Records | None, draws: dict[str, Any]
+) -> Law:
+    """A site's own coefficients given each of several draws (m, ...) of what is shared.
+
+    Means are (m, p); scales are deviations (m, p) where there are no records, else factors of
+    covariances (m, p, p).
+    """
+    own = np.array(model.personal)
+    center, deviation = draws["coefficients"][:, own], np.exp(draws["log_spread"])
+    if records is None or not records.size:
+        return Law(center, deviation)
+    coefficients, spread = Normal.of(shared.coefficients), Normal.of(shared.log_spread)
+    variance = np.zeros(len(coefficients.linear))
+    variance[own] = np.exp(2 * spread.mean)
+    likelihood = Likelihood(model, records)
+    message = likelihood.message(coefficients.mean, coefficients.covariance + np.diag(variance))
+    # In units of the deviations between sites, in which what is inverted is well conditioned.
+    inner = message.precision[np.ix_(own, own)] * deviation[:, :, None] * deviation[:, None, :]
+    root = np.linalg.cholesky(np.linalg.inv(np.eye(len(own)) + inner))
+    shared_part = draws["coefficients"] @ message.precision[:, own]
+    ahead = deviation * (message.linear[own] - shared_part)
+    offset = (root @ (np.swapaxes(root, 1, 2) @ ahead[..., None]))[..., 0]
+    return Law(center + deviation * offset, deviation[:, :, None] * root)
+
+
+def not_finite() -> ParameterError:
+    """The error of a log likelihood that is NaN or impossible wherever it is asked."""
+    return ParameterError(
+        found="NaN or infinity in the log likelihood of a record",
+        expected="a log likelihood that is finite near the posterior",
+        fix="Check the model's functions and the site's data. The factor was not changed.",
+    )
+
+
+def _grids(size: int, count: int) -> tuple[list[tuple[Any, Any]], bool]:
+    """Nodes and chances of two sums over ``size`` log spreads, and whether one is enough."""
+    if size in GRID:
+        points, chances = hermite(GRID[size])
+        places = np.stack(np.meshgrid(*[range(len(points))] * size, indexing="ij"), -1)
+        places = places.reshape(-1, size)
+        return [(points[places], chances[places].prod(1))] * 2, True
+    pairs = max(count // 2, size)
+    return [
+        (normal_pairs(size, pairs, seed), np.full(2 * pairs, 0.5 / pairs)) for seed in (0, 1)
+    ], False
+
+
+def _length(law: Normal, change: Normal) -> float:
+    """Of a change of natural parameters, in the Fisher metric at ``law``, in sqrt(nats)."""
+    covariance, slope = law.covariance, change.linear - change.precision @ law.mean
+    bend = covariance @ change.precision
+    return float(np.sqrt(slope @ covariance @ slope + (bend * bend.T).sum() / 2))
+
+
+def _law(like: Any, law: Normal) -> Any:
+    precision = np.diagonal(law.precision) if like.diagonal else law.precision
+    return type(like)._of(precision_mean=law.linear, precision=precision)

@@ -1,0 +1,178 @@
+"""Admission: what is wrong with a letter has a reason, and the walk goes on."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from engine.coins import PRIOR, Coins, opened, terms
+from engine.keys import KEYS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posterity.arrays.tree_sums import TreeSum
+from posterity.engine.admission import admitted, departure_of
+from posterity.engine.messages import Acknowledgement, Letter, Tombstone
+from posterity.engine.refusal import Refusal
+from posterity.engine.signing import MESSAGE, Envelope, PrivateKey, Statement
+from posterity.families import Beta, Gamma, Gaussian
+from posterity.federation import Token
+
+COINS = Coins(terms(limits={"magnitude": 1e4, "pseudo_counts": 500.0, "bytes": 20_000}))
+DIGEST = COINS.terms.digest
+FIRST = COINS.begin("a").sent[0]
+LETTER = opened(FIRST.content)
+RECEIVER = LETTER.receiver
+
+
+def refused(content: bytes) -> str:
+    """The reason in the log of who got these bytes; nothing else may follow from them."""
+    memory = COINS.memories[RECEIVER]
+    step = COINS.machines[RECEIVER].receive(memory, content)
+    (entry,) = step.entries
+    assert step.memory == memory or step.memory.own == memory.own
+    line = json.loads(entry)
+    assert line["event"] == "refused" and line["found"] and line["expected"]
+    with pytest.raises(Refusal) as error:
+        admitted(COINS.terms, content, RECEIVER, {})
+    assert error.value.reason == line["reason"]
+    return line["reason"]
+
+
+def token(total, **changes) -> bytes:
+    exact = total if isinstance(total, TreeSum) else TreeSum.of([total])
+    body = dataclasses.replace(LETTER.body, exact_sum=exact, **changes)
+    return dataclasses.replace(LETTER, body=body).sealed(KEYS["a"])
+
+
+def test_what_a_member_sends_is_admitted():
+    assert admitted(COINS.terms, FIRST.content, RECEIVER, {}) == LETTER
+    assert admitted(COINS.terms, token(Beta(100.0, 300.0)), RECEIVER, {})
+
+
+@pytest.mark.parametrize(
+    ("total", "reason"),
+    [
+        (Gamma(3.0, 2.0), "family"),
+        (Beta(np.ones(3), np.ones(3)), "family"),
+        (Gaussian.from_standard(np.zeros(2), np.eye(2)), "family"),
+        (Beta(1e9, 3.0), "magnitude"),  # a thousand million patients
+        (Beta(600.0, 3.0), "magnitude"),
+        (Beta(3.0, -5000.0), "magnitude"),
+        (Beta(-5.0, 3.0), "proper"),
+        (PRIOR.zero() - PRIOR * 9.0, "proper"),
+    ],
+)
+def test_what_is_beyond_the_terms_has_a_reason(total, reason):
+    assert refused(token(total)) == reason
+
+
+def test_who_is_nobody_or_somebody_else_is_refused():
+    stranger = PrivateKey(b"?" * 32)
+    assert refused(LETTER.sealed(stranger)) == "signature"
+    assert refused(LETTER.sealed(KEYS["b"])) == "signature"
+    for change in (
+        {"sender": "z"},
+        {"receiver": next(site for site in "bcd" if site != RECEIVER)},
+        {"terms": "0" * 64},
+    ):
+        letter = dataclasses.replace(LETTER, **change)
+        assert refused(letter.sealed(KEYS["a"])) == "membership"
+    for change in (
+        {"agreement": "0" * 64},
+        {"sender": "b"},
+        {"sender": None},
+        {"sequence": 0},
+        {"epoch": (1, "z")},
+        {"epoch": (0, "a")},
+    ):
+        assert refused(token(LETTER.body.exact_sum, **change)) == "membership"
+
+
+def test_another_spelling_is_refused():
+    envelope = Envelope.from_bytes(FIRST.content)
+    head, _, body = envelope.payload.partition(b"\n")
+    spaced = json.dumps(json.loads(head), sort_keys=True).encode() + b"\n" + body
+    assert refused(Envelope(spaced, MESSAGE).signed(KEYS["a"]).to_bytes()) == "canonical"
+    assert refused(FIRST.content.replace(b",", b", ")) == "canonical"
+    layers = LETTER.body.exact_sum.layers
+    for other in ((*layers, layers[0].zero()), (layers[0] * 0.5, layers[0] * 0.5)):
+        assert refused(token(TreeSum(other))) == "schema"
+
+
+def test_what_is_no_letter_is_refused():
+    for payload in (
+        b"",
+        b"{}",
+        b"{}\n",
+        b"[]\n",
+        b'{"sender":["a"]}\n',
+        b'{"sender":"a"}\n',
+        b'{"highest":0,"kind":"Else","receiver":"b","sender":"a","terms":""}\n',
+        b'{"highest":-1,"kind":"Tombstone","receiver":"b","sender":"a","terms":""}\n',
+        b'{"highest":0.5,"kind":"Tombstone","receiver":"b","sender":"a","terms":""}\n',
+        b'{"highest":0,"kind":"Token","receiver":"b","sender":"a","terms":""}\nx',
+        b'{"highest":0,"kind":"Acknowledgement","receiver":"b","sender":"a","terms":""}\n\xff',
+    ):
+        assert refused(Envelope(payload, MESSAGE).signed(KEYS["a"]).to_bytes()) == "schema"
+    assert refused(Envelope(LETTER.to_bytes()).signed(KEYS["a"]).to_bytes()) == "schema"
+    assert refused(b"x" * 20_001) == "size"
+
+
+def test_a_tombstone_is_signed_by_who_it_is_about():
+    def tombstone(site: str, **changes) -> bytes:
+        about = {"terms": DIGEST, "site": site, "highest": 3} | changes
+        statement = Statement("tombstone", {"key": KEYS["c"].public.id}, about)
+        return statement.signed(KEYS["c"]).to_bytes()
+
+    assert departure_of(COINS.terms, tombstone("c")).highest == 3
+    for envelope in (
+        tombstone("b"),
+        tombstone("c", highest=-1),
+        tombstone("c", highest=2.5),
+        tombstone("c", terms="0" * 64),
+        tombstone("c", more=1),
+    ):
+        with pytest.raises(Refusal):
+            departure_of(COINS.terms, envelope)
+        letter = dataclasses.replace(LETTER, body=Tombstone(envelope))
+        step = COINS.machines[RECEIVER].receive(COINS.memories[RECEIVER], letter.sealed(KEYS["a"]))
+        assert step.memory == COINS.memories[RECEIVER] and not step.sent
+    wrong = Statement("tombstone", {"key": "ab" * 32}, {"terms": DIGEST, "site": "c", "highest": 3})
+    with pytest.raises(Refusal):
+        departure_of(COINS.terms, wrong.signed(KEYS["c"]).to_bytes())
+
+
+NAMES = st.tuples(*[st.sampled_from(["", "a", "north \u2603", '"\\\n'])] * 3)
+NUMBERS = st.integers(0, 2**53 - 1)
+
+
+@given(NAMES, NUMBERS, st.binary(max_size=32).map(bytes.hex), st.binary(max_size=50))
+@settings(max_examples=20)
+def test_letters_come_back_as_they_were(names, highest, digest, envelope):
+    for body in (Acknowledgement(digest), Tombstone(envelope)):
+        letter = Letter(*names, highest, body)
+        assert Letter.from_bytes(letter.to_bytes()) == letter
+
+
+@given(NAMES, NUMBERS, st.floats(0.01, 1e9))
+@settings(max_examples=20)
+def test_letters_with_tokens_come_back_bit_for_bit(names, number, count):
+    total = TreeSum.of([Beta(count, 0.1), Beta(1e-20, count)])
+    token = Token(names[0], (number, names[1]), number, total, names[2], None)
+    letter = Letter(*names, number, token)
+    assert Letter.from_bytes(letter.to_bytes()) == letter
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_altered_letters_are_refused_for_a_reason(data):
+    """Signed again by their sender, so that what is altered is looked at."""
+    payload = bytearray(LETTER.to_bytes())
+    places = st.dictionaries(st.integers(0, len(payload) - 1), st.integers(1, 255), min_size=1)
+    for place, change in data.draw(places).items():
+        payload[place] ^= change
+    content = Envelope(bytes(payload), MESSAGE).signed(KEYS["a"]).to_bytes()
+    step = COINS.machines[RECEIVER].receive(COINS.memories[RECEIVER], content)
+    assert json.loads(step.entries[0])["event"] == "refused"
+    assert step.memory.own == COINS.memories[RECEIVER].own

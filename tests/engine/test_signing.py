@@ -1,0 +1,233 @@
+"""Envelopes and statements, judged by securesystemslib; certificates in the manner of NVFlare's."""
+
+import dataclasses
+import datetime
+import json
+import pickle
+import stat
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from engine.keys import KEYS, PUBLIC
+from hypothesis import given
+from hypothesis import strategies as st
+from securesystemslib.dsse import Envelope as Judge
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import SSlibKey
+
+from posterity.engine.certificates import endorse, endorsed
+from posterity.engine.refusal import Refusal
+from posterity.engine.signing import (
+    MESSAGE,
+    Envelope,
+    PrivateKey,
+    PublicKey,
+    Statement,
+    statement_of,
+)
+from posterity.errors import ArtifactError
+
+STATEMENT = Statement("receipt", {"after": "ab" * 32, "before": "cd" * 32}, {"sites": ["va"]})
+NOW = datetime.datetime(2026, 11, 23, tzinfo=datetime.UTC)
+
+
+def judged(key: PublicKey) -> SSlibKey:
+    return SSlibKey(key.id, "ed25519", "ed25519", {"public": key.raw.hex()})
+
+
+def test_another_library_reads_our_envelopes():
+    envelope = STATEMENT.signed(KEYS["a"], KEYS["b"])
+    judge = Judge.from_dict(json.loads(envelope.to_bytes()))
+    assert judge.pae() == envelope.encoding
+    accepted = judge.verify([judged(key) for key in PUBLIC.values()], threshold=2)
+    assert accepted.keys() == {PUBLIC["a"].id, PUBLIC["b"].id}
+    with pytest.raises(VerificationError):
+        judge.verify([judged(key) for key in PUBLIC.values()], threshold=3)
+
+
+@given(
+    st.binary(max_size=50),
+    st.sampled_from(["", MESSAGE, "\u2603"]),
+    st.sets(st.sampled_from("abc")),
+)
+def test_an_envelope_comes_back_with_who_signed_it(payload, kind, signers):
+    envelope = Envelope(payload, kind)
+    for name in signers:
+        envelope = envelope.signed(KEYS[name])
+    again = Envelope.from_bytes(envelope.to_bytes())
+    assert again == envelope
+    for threshold in range(1, 4):
+        if len(signers) >= threshold:
+            assert again.verify(PUBLIC, threshold) == tuple(sorted(signers))
+        else:
+            with pytest.raises(Refusal, match="at least"):
+                again.verify(PUBLIC, threshold)
+
+
+def test_one_key_under_two_names_is_one_signer():
+    with pytest.raises(Refusal) as error:
+        STATEMENT.signed(KEYS["a"]).verify({"a": PUBLIC["a"], "z": PUBLIC["a"]}, threshold=2)
+    assert error.value.reason == "signature"
+    assert STATEMENT.signed(KEYS["a"]).verify(PUBLIC, threshold=0) == ("a",)
+    with pytest.raises(Refusal):
+        Envelope(b"").verify(PUBLIC, threshold=0)
+
+
+def test_what_is_altered_holds_no_more():
+    envelope = STATEMENT.signed(KEYS["a"])
+    stranger = {PUBLIC["a"].id: KEYS["b"].sign(envelope.encoding)}
+    for altered in (
+        dataclasses.replace(envelope, payload=envelope.payload + b" "),
+        dataclasses.replace(envelope, kind=MESSAGE),
+        dataclasses.replace(envelope, signatures=stranger),
+        dataclasses.replace(envelope, signatures={PUBLIC["a"].id: b""}),
+    ):
+        with pytest.raises(Refusal, match="signatures of"):
+            altered.verify(PUBLIC)
+
+
+@given(st.data())
+def test_altered_bytes_are_refused_or_do_not_hold(data):
+    content = bytearray(STATEMENT.signed(KEYS["a"]).to_bytes())
+    places = st.dictionaries(st.integers(0, len(content) - 1), st.integers(1, 255), min_size=1)
+    for place, change in data.draw(places).items():
+        content[place] ^= change
+    with pytest.raises(Refusal):
+        statement_of(Envelope.from_bytes(bytes(content)), "receipt", PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "schema"),
+        (b"\xff", "schema"),
+        (b"[]", "schema"),
+        (b"[" * 100_000, "schema"),
+        (b"{}", "schema"),
+        (b'{"payload": 3, "payloadType": "x", "signatures": []}', "schema"),
+        (b'{"payload":"","payload":"","payloadType":"x","signatures":[]}', "schema"),
+        (b'{"payload":"","payloadType":"x","signatures":3}', "schema"),
+        (b'{"payload":"","payloadType":"x","signatures":[{"keyid":"a","sig":"/"}]}', "schema"),
+        (b'{"payload":"","payloadType":"x", "signatures":[]}', "canonical"),
+        (b'{"more":1,"payload":"","payloadType":"x","signatures":[]}', "canonical"),
+        (b"x" * 1001, "size"),
+    ],
+)
+def test_foreign_bytes_are_refused_by_reason(content, reason):
+    with pytest.raises(Refusal) as error:
+        Envelope.from_bytes(content, most=100_000 if content[:1] == b"[" else 1000)
+    assert error.value.reason == reason
+    assert pickle.loads(pickle.dumps(error.value.at("here"))).reason == reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"_type": "another"},
+        {"predicateType": "https://elsewhere.example/v1"},
+        {"subject": [{"name": "a", "digest": {"sha256": "12"}}]},
+        {"subject": [{"name": "a", "digest": {"md5": "12"}}]},
+        {"subject": "a"},
+        {"predicate": 3},
+        {"more": 1},
+    ],
+)
+def test_foreign_statements_are_refused(change):
+    document = json.loads(STATEMENT.to_bytes()) | change
+    envelope = Envelope(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+    with pytest.raises(Refusal):
+        statement_of(envelope.signed(KEYS["a"]), "receipt", PUBLIC)
+
+
+def test_a_statement_is_taken_for_what_it_claims_alone():
+    envelope = STATEMENT.signed(KEYS["a"], KEYS["c"])
+    assert statement_of(envelope, "receipt", PUBLIC, 2) == (STATEMENT, ("a", "c"))
+    with pytest.raises(Refusal, match="about 'receipt'"):
+        statement_of(envelope, "tombstone", PUBLIC)
+
+
+def test_private_keys_are_their_owners_files(tmp_path):
+    path = tmp_path / "site.key"
+    KEYS["a"].save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert PrivateKey.load(path) == KEYS["a"]
+    assert "raw" not in repr(KEYS["a"])
+    with pytest.raises(ArtifactError):
+        KEYS["b"].save(path)
+    for content in (b"", b"\x00", path.read_bytes()[:60]):
+        (tmp_path / "bad.key").write_bytes(content)
+        with pytest.raises(Refusal):
+            PrivateKey.load(tmp_path / "bad.key")
+    with pytest.raises(Refusal):
+        PrivateKey.load(tmp_path / "missing.key")
+    assert PublicKey.of(str(PUBLIC["a"])) == PUBLIC["a"]
+    for text in ("", "AAAA", str(PUBLIC["a"])[:-1], str(PUBLIC["a"]) + "\n"):
+        with pytest.raises(Refusal):
+            PublicKey.of(text)
+
+
+# --- certificates --------------------------------------------------------------------------------
+
+
+def certified(name, key, issuer=None, issuer_key=None, authority=False):
+    """A certificate as NVFlare provisions it: no extensions but for the root's."""
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateBuilder(
+        issuer_name=issuer or subject,
+        subject_name=subject,
+        public_key=key.public_key(),
+        serial_number=7,
+        not_valid_before=NOW - datetime.timedelta(days=1),
+        not_valid_after=NOW + datetime.timedelta(days=360),
+    )
+    if authority:
+        builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
+    made = builder.sign(issuer_key or key, hashes.SHA256())
+    return made.subject, made.public_bytes(serialization.Encoding.PEM)
+
+
+def pem(key):
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption())
+
+
+@pytest.fixture(scope="module")
+def authority():
+    key = rsa.generate_private_key(65537, 2048)
+    return key, *certified("heart", key, authority=True)
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ec"])
+def test_a_certificate_endorses_a_key(authority, kind):
+    root_key, root, root_pem = authority
+    own = (
+        rsa.generate_private_key(65537, 2048)
+        if kind == "rsa"
+        else ec.generate_private_key(ec.SECP256R1())
+    )
+    owner, leaf = certified("north", own, root, root_key)
+    envelope = endorse(PUBLIC["a"], leaf, pem(own))
+    envelope = Envelope.from_bytes(envelope.to_bytes())
+    assert endorsed(envelope, [leaf], root_pem, NOW) == ("north", PUBLIC["a"])
+    refused = [
+        (envelope, [leaf], NOW + datetime.timedelta(days=400)),  # when it was valid no more
+        (dataclasses.replace(envelope, payload=envelope.payload + b" "), [leaf], NOW),
+        (dataclasses.replace(envelope, signatures={}), [leaf], NOW),
+        (envelope, [b"nothing"], NOW),
+        (envelope, [], NOW),
+    ]
+    other = rsa.generate_private_key(65537, 2048)
+    refused.append((endorse(PUBLIC["b"], leaf, pem(other)), [leaf], NOW))
+    _, stranger = certified("north", other)
+    refused.append((endorse(PUBLIC["b"], stranger, pem(other)), [stranger], NOW))
+    # A member's certificate issues none, whatever its owner does with the key.
+    _, false = certified("south", other, owner, own)
+    refused.append((endorse(PUBLIC["b"], false, pem(other)), [false, leaf], NOW))
+    for altered, chain, at in refused:
+        with pytest.raises(Refusal) as error:
+            endorsed(altered, chain, root_pem, at)
+        assert error.value.reason == "signature"
+    with pytest.raises(Refusal):
+        endorse(PUBLIC["a"], leaf, b"nothing")
