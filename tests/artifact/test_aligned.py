@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posterity
@@ -43,6 +43,7 @@ def everywhere(q, names):
     return dict.fromkeys(names_in(q), tuple(names))
 
 
+@settings(max_examples=12)
 @given(permuted())
 def test_coefficients_move_with_their_names_and_back(case):
     names, wanted, seed = case
@@ -64,6 +65,7 @@ def test_coefficients_move_with_their_names_and_back(case):
     assert identical(turned.prior, moved) and turned.factor("b").names == tuple(wanted)
 
 
+@settings(max_examples=12)
 @given(permuted())
 def test_arithmetic_and_ledgers_put_names_in_one_order(case):
     names, wanted, seed = case

@@ -376,14 +376,14 @@ def test_points_between_semicolons_are_asked_about():
     np.testing.assert_allclose(sums, [7.5, 7500.0])
 
 
-def test_a_hundred_thousand_records_are_quick():
+def test_many_records_are_quick():
     rng = np.random.default_rng(7)
-    x = rng.normal(size=(100_000, 4))
-    y = (rng.random(100_000) < 1 / (1 + np.exp(-x @ [1.0, -1.0, 0.5, 0.0]))).astype(int)
+    x = rng.normal(size=(30_000, 4))
+    y = (rng.random(len(x)) < 1 / (1 + np.exp(-x @ [1.0, -1.0, 0.5, 0.0]))).astype(int)
     np.savetxt("t.csv", np.column_stack([x, y]), delimiter=",", header="a,b,c,d,y", comments="")
     start = time.process_time()
     found = fit("t.csv", Recipe("logistic", "y"))
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 6
     sd = np.sqrt(np.diagonal(found.ledger.posterior.covariance))
     off = (found.ledger.posterior.mean - [0, 1, -1, 0.5, 0]) / sd
     assert abs(off).max() < 5

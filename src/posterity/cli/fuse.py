@@ -328,12 +328,12 @@ def _read(
 
 def _read_singly(paths: Sequence[str], inputs: Inputs) -> "Iterator[Alone]":
     """The values of the files, one by one; each file is recorded."""
-    from posterity.artifact.many import Alone
+    from posterity.artifact.many import Alone, name_of
     from posterity.ledger import Ledger
 
     for path in map(Path, paths):
         value, about = files.read(path)
-        name = ("+".join(value.sites) if isinstance(value, Ledger) else "") or path.stem
+        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
         inputs.note([name], [about.digest], about.provenance)
         yield Alone(name, value, about.digest, about.provenance)
 
