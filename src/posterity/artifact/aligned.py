@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from posterity.artifact import columns
+from posterity.artifact import provenance
 from posterity.artifact.vocabulary import is_topics, one_vocabulary
 from posterity.errors import StructureError
 from posterity.families import Distribution
@@ -23,7 +23,7 @@ def listed(names: Names) -> tuple[str, ...]:
 
 
 def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
-    """Of these names those of the members of plates, by path."""
+    """The names of the members of plates, by path."""
     law = value.prior if isinstance(value, Ledger) else value
     if not isinstance(law, Distribution):
         return {}
@@ -113,4 +113,4 @@ def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:
         place: () if set(names) & unnamed_parts(value) else listed(names)
         for place, value in posteriors.items()
     }
-    return columns.unnamed(called, listed(names))
+    return provenance.unnamed(called, listed(names))

@@ -11,7 +11,7 @@ import numpy as np
 
 from posterity.arrays.stacks import stacked, unstacked
 from posterity.arrays.tree import leaves
-from posterity.artifact import columns
+from posterity.artifact import provenance as provenances
 from posterity.artifact.aligned import (
     aligned,
     coordinates_in,
@@ -22,7 +22,7 @@ from posterity.artifact.aligned import (
     unnamed_parts,
 )
 from posterity.artifact.many import Alone, Several, name_of
-from posterity.artifact.recipes import KEY, check_same
+from posterity.artifact.provenance import RECIPE, check_same
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily, at_rest
@@ -151,7 +151,7 @@ class Sites(abc.ABC):
         if name in self._known:
             raise given_twice(name)
         self._known.add(name)
-        if KEY in provenance:
+        if RECIPE in provenance:
             self._recipe = self._recipe or {name: provenance}
             check_same({**self._recipe, name: provenance})
         return name
@@ -223,7 +223,7 @@ class Sites(abc.ABC):
         without = sorted(n for parts, own in self._unnamed.items() if parts & wanted for n in own)
         if self.plan.prior is not None and unnamed_parts(self.plan.prior) & wanted:
             without.append("the prior")
-        for line in columns.unnamed(dict.fromkeys(without, ()), listed(self.coordinates)):
+        for line in provenances.unnamed(dict.fromkeys(without, ()), listed(self.coordinates)):
             warnings.warn(line, stacklevel=5)
 
     def _compare(self, posteriors: Mapping[str, ExponentialFamily]) -> None:
