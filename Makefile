@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-offline test-data test-adapters test-wheel lint format types docs dev clean
+.PHONY: help demo test test-slow test-all test-offline test-data test-adapters test-wheel lint format types docs dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -32,19 +32,21 @@ test: $(VENV)/.test ## run the tests (PYTEST_FLAGS="-n 0 -k ledger" for a few)
 test-slow: $(VENV)/.test ## run the tests that take more than some seconds: simulations, experiments, pages
 	$(PYTEST) $(PYTEST_FLAGS) -m slow
 
+test-all: $(VENV)/.test ## run both, which are collected once
+	$(PYTEST) $(PYTEST_FLAGS) -m 'not data and not wheel'
+
 test-offline: $(VENV)/.test ## run both without a network (on Linux)
-	.ci/offline $(MAKE) test
-	.ci/offline $(MAKE) test-slow
+	.ci/offline $(MAKE) test-all
 
 test-data: $(VENV)/.test ## run the tests that need the larger data sets (POSTERITY_DATA)
-	$(PYTEST) $(PYTEST_FLAGS) -m data
+	$(PYTEST) $(PYTEST_FLAGS) -m data tests/experiments
 
 test-adapters: $(VENV)/.torch ## install torch and run the tests that need it, which others skip
 	$(BIN)/python -c 'import torch'
 	$(PYTEST) -n 0 tests/adapters/test_torch.py tests/adapters/test_torch_posterior.py
 
 test-wheel: $(VENV)/.test ## build a wheel, install it elsewhere and run its demo
-	$(PYTEST) -n 0 -m wheel
+	$(PYTEST) -n 0 -m wheel tests/anywhere
 
 lint: $(VENV)/.lint ## check style
 	$(BIN)/ruff check .

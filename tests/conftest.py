@@ -9,16 +9,12 @@ import pytest
 import typechecker
 from hypothesis import settings
 
-# Two cores and two independent batched factorisations in one program can deadlock XLA's thread
-# pool; without this scheduler they do not.
-SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler"
-if SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SCHEDULER}=false".strip()
-# Compiling takes most of the tests' time. An unknown flag would end the process, so these are set
-# only for the release that they were tried with.
+# Compiling takes most of the tests' time (docs/decisions.md). An unknown flag would end the
+# process, so these are set only for the release that they were tried with.
 FAST = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-if importlib.metadata.version("jaxlib").startswith("0.10.") and FAST not in os.environ["XLA_FLAGS"]:
-    os.environ["XLA_FLAGS"] += f" {FAST}"
+FLAGS = os.environ.get("XLA_FLAGS", "")
+if importlib.metadata.version("jaxlib").startswith("0.10.") and FAST not in FLAGS:
+    os.environ["XLA_FLAGS"] = f"{FLAGS} {FAST}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # For the processes that run tests in parallel: more threads than cores make inverses crawl.

@@ -1,4 +1,4 @@
-"""What pages of the repository point at is there."""
+"""What pages of the repository and its Makefile point at is there."""
 
 import re
 from pathlib import Path
@@ -18,3 +18,12 @@ LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 def test_relative_links_lead_somewhere(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))
     assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize(("mark", "folder"), [("data", "experiments"), ("wheel", "anywhere")])
+def test_make_looks_for_marked_tests_where_they_are(mark: str, folder: str) -> None:
+    """Collecting all others takes half a minute."""
+    used = re.compile(rf"pytest\.mark\.{mark}\b")
+    files = [p for p in (ROOT / "tests").rglob("test_*.py") if used.search(p.read_text("utf-8"))]
+    assert files and {path.parent.name for path in files} == {folder}
+    assert re.search(rf"-m {mark} tests/{folder}$", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.table import NAMES, identical, laws, some
 
@@ -24,7 +24,7 @@ def uneven(member, rng):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@laws
+@settings(max_examples=3)  # of each family: a sum knows leaves alone
 @given(seed=seeds, order=st.permutations(range(12)), stay=st.integers(0, 12))
 def test_only_what_is_in_a_sum_counts(name, seed, order, stay):
     rng = np.random.default_rng(seed)
@@ -70,7 +70,7 @@ def test_a_sum_takes_at_most_four_times_the_size_of_its_parameters(deviation, sc
     rng, shape = np.random.default_rng(0), (1000,)
     prior = DiagonalGaussian.from_standard(np.zeros(shape), np.full(shape, deviation**2))
     total = TreeSum.of([prior])
-    for _ in range(300):
+    for _ in range(100):
         sizes = scale * np.exp(3 * rng.normal(size=shape))
         total = total.changed(add=[DiagonalGaussian(sizes * rng.normal(size=shape), sizes**2)])
     assert len(total.layers) > 1

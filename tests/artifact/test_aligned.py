@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posterity
 from posterity.arrays.tree import identical
-from posterity.artifact import columns
+from posterity.artifact import provenance as provenances
 from posterity.artifact.aligned import aligned, listed, names_in, ordered
 from posterity.artifact.tree import decode, encode
 from posterity.checks import check_adds
@@ -43,6 +43,7 @@ def everywhere(q, names):
     return dict.fromkeys(names_in(q), tuple(names))
 
 
+@settings(max_examples=12)
 @given(permuted())
 def test_coefficients_move_with_their_names_and_back(case):
     names, wanted, seed = case
@@ -64,6 +65,7 @@ def test_coefficients_move_with_their_names_and_back(case):
     assert identical(turned.prior, moved) and turned.factor("b").names == tuple(wanted)
 
 
+@settings(max_examples=12)
 @given(permuted())
 def test_arithmetic_and_ledgers_put_names_in_one_order(case):
     names, wanted, seed = case
@@ -150,13 +152,13 @@ def test_names_beside_what_has_no_coordinates():
 
 @given(NAMES, st.integers(1, 6))
 def test_names_of_inputs_survive_provenance(names, size):
-    provenance = columns.as_provenance(names)
+    provenance = provenances.as_provenance(names)
     if size == len(names):
-        assert columns.inputs_of(provenance, size) == tuple(names)
+        assert provenances.inputs_of(provenance, size) == tuple(names)
     else:
         with pytest.raises(ArtifactError):
-            columns.inputs_of(provenance, size)
-    assert columns.as_provenance(()) == {} and columns.inputs_of({}, size) == ()
+            provenances.inputs_of(provenance, size)
+    assert provenances.as_provenance(()) == {} and provenances.inputs_of({}, size) == ()
 
 
 def test_diff_goes_by_name_and_says_which_means_moved():

@@ -145,24 +145,24 @@ def test_arrays_without_names_are_taken_for_those_of_tables(tables):
     refuse("federate f.toml", 4, "the target 'y' among the columns of x; 'b.npz'; site 'b'")
 
 
-def test_ten_thousand_columns(tables):
-    names = [f"gene {n}" for n in range(10_000)]
+def test_thousands_of_columns(tables):
+    names = [f"gene {n}" for n in range(3000)]
     for seed, site in enumerate("ab"):
-        rows = np.random.default_rng(seed).integers(0, 9, size=(3, 10_001))
+        rows = np.random.default_rng(seed).integers(0, 9, size=(3, 3001))
         table = [",".join([*names, "y"]), *(",".join(map(str, row)) for row in rows)]
         Path(f"{site}.csv").write_text("\n".join(table))
         names = names[::-1]
     Path("m.py").write_text("def f(z, data):\n    return -(data[1] - data[0] @ z) ** 2\n")
     many = CONFIG.replace('"linear-regression"', '"function"\nfunction = "m:f"')
     many = many.replace("steps = 1", "steps = 0").replace('"Gaussian"', '"DiagonalGaussian"')
-    many = many.replace("mean = [0, 0]", f"mean = {[0] * 10_000}")
-    many = many.replace("covariance = [[4, 0], [0, 9]]", f"variance = {[1] * 10_000}")
+    many = many.replace("mean = [0, 0]", f"mean = {[0] * 3000}")
+    many = many.replace("covariance = [[4, 0], [0, 9]]", f"variance = {[1] * 3000}")
     assert federated(many, code=9)[0]["columns"] == names
     text = succeed("inspect", "out.safetensors", COLUMNS="100").stdout
-    assert "gene 23 " in text and "gene 24 " not in text and "and 9976 more" in text
+    assert "gene 23 " in text and "gene 24 " not in text and "and 2976 more" in text
     Path("b.csv").write_text(Path("b.csv").read_text().replace("gene", "allele"))
     shown = call("federate", "f.toml").stderr
-    assert "'allele 9999'" in shown and "and 9990 more" in shown and len(shown) < 2000
+    assert "'allele 2999'" in shown and "and 2990 more" in shown and len(shown) < 2000
 
 
 # --- what is mentioned -------------------------------------------------------------------------

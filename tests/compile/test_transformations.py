@@ -20,29 +20,23 @@ def divergence(p: Any, q: Any) -> dict[str, Any]:
 
 @compiled
 def test_jit_compiles_once_for_one_shape(name: str) -> None:
+    """And what is vectorised is the batch."""
     p, q, r = some(name, count=3, batch=(2,))
     traces = []
 
     @jax.jit
-    def step(p: Any, q: Any) -> dict[str, Any]:
+    def step(p: Any, q: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         traces.append(1)
-        return divergence(p, q)
+        return divergence(p, q), jax.vmap(divergence)(p, q)
 
     with jax.enable_x64(True):
         for left, right in [(p, q), (q, r), (p, 0.5 * (q + r))]:
             expected = divergence(left, right)
-            close(step(left, right), expected, rtol=1e-9, atol=1e-10)
-            close(step(to_jax(left), to_jax(right)), expected, rtol=1e-9, atol=1e-10)
+            for found in (*step(left, right), *step(to_jax(left), to_jax(right))):
+                close(found, expected, rtol=1e-9, atol=1e-10)
         assert len(traces) == 1
         step.lower(p[:1], q[:1])
         assert len(traces) == 2
-
-
-@compiled
-def test_vmap_is_the_batch(name: str) -> None:
-    p, q = some(name, count=2, batch=(3,))
-    with jax.enable_x64(True):
-        close(jax.jit(jax.vmap(divergence))(p, q), divergence(p, q), rtol=1e-9, atol=1e-10)
 
 
 @compiled
@@ -70,14 +64,14 @@ def test_samples_have_the_asked_shape(name: str) -> None:
     key = jax.random.key(0)
     with jax.enable_x64(True):
         event = jax.tree.leaves(jax.eval_shape(one.sample, key))
-        for shape in [(), (5,), (2, 3)]:
+        for shape in [(), (2, 3)]:
             drawn = jax.tree.leaves(jax.eval_shape(lambda k: p.sample(k, shape), key))  # noqa: B023
             expected = [(*shape, *batch, *leaf.shape) for leaf in event]
             assert [leaf.shape for leaf in drawn] == expected
             assert {leaf.dtype for leaf in drawn} <= {np.dtype(t) for t in ("f8", "i8", "i4")}
 
 
-@pytest.mark.parametrize("name", ["Beta", "Wishart"])
+@pytest.mark.parametrize("name", ["Beta", pytest.param("Wishart", marks=pytest.mark.slow)])
 def test_outside_of_any_program_nothing_is_compiled_twice(name: str, caplog: Any) -> None:
     """Loops and derivatives too, which JAX would compile anew at every call."""
     with jax.enable_x64(True):

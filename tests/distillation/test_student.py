@@ -23,6 +23,7 @@ from posterity.errors import (
 from posterity.networks import Layers
 
 KEY = jax.random.key(0)
+perceptron = eqx.filter_jit(lambda outputs: eqx.nn.MLP(2, outputs, 8, 1, key=KEY))
 X = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
 HEAD = Head("categorical", 3, split=True)
 SCALING = Scaling(np.array([1e6, 0.0]), np.array([10.0, 1.0]))
@@ -43,8 +44,8 @@ def students() -> dict[str, object]:
     weights = {"w": np.ones((2, 4), np.float32), "b": np.arange(4, dtype=np.float32)}
     return {
         "layers": Layers.dense(2, 6, HEAD.size),
-        "equinox": eqx.nn.MLP(2, HEAD.size, 8, 1, key=KEY),
-        "flax": (dense.apply, dense.init(KEY, X)),
+        "equinox": perceptron(HEAD.size),
+        "flax": (dense.apply, jax.jit(dense.init)(KEY, X)),
         "architecture": Architecture("one dense layer", {}, weights),
     }
 
@@ -52,7 +53,7 @@ def students() -> dict[str, object]:
 @pytest.mark.parametrize("kind", students())
 def test_any_network_is_a_student(kind: str) -> None:
     network, parameters = start(students()[kind], HEAD, X, key=KEY)
-    outputs = np.asarray(applied(network)(parameters, X))
+    outputs = np.asarray(jax.jit(applied(network))(parameters, X))
     student = finish(network, parameters, HEAD, Scaling())
     np.testing.assert_allclose(student.outputs(X), outputs, rtol=1e-5, atol=1e-6)
     found = student.predict(X)
@@ -113,7 +114,7 @@ def test_values_come_in_their_units() -> None:
     [
         (Layers.dense(2, 6, 3), StructureError),  # no output for the split
         (Layers.dense(3, 6, 4), StructureError),  # other inputs
-        (eqx.nn.MLP(2, 3, 8, 1, key=KEY), StructureError),
+        (perceptron(3), StructureError),
         ((lambda p, x: (x, x), {"w": np.ones(2)}), StructureError),
         ([2, 6, 4], UsageError),
         ("layers", UsageError),
@@ -160,7 +161,7 @@ def test_forged_files_are_refused(tmp_path) -> None:
 
 def test_a_registered_architecture_can_be_traced() -> None:
     network, parameters = start(students()["architecture"], HEAD, X, key=KEY)
-    slope = jax.grad(lambda p: applied(network)(p, jnp.asarray(X)).sum())(parameters)
+    slope = jax.jit(jax.grad(lambda p: applied(network)(p, jnp.asarray(X)).sum()))(parameters)
     np.testing.assert_allclose(slope["b"], 9.0)
     assert dataclasses.replace(network, parameters=parameters).name == "one dense layer"
 

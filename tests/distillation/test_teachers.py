@@ -3,9 +3,10 @@
 import jax
 import numpy as np
 import pytest
+import scipy.special
 
 from posterity.distillation import Draws, Independent, Langevin
-from posterity.distillation.teachers import as_teacher
+from posterity.distillation.teachers import Teacher, as_teacher
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Mixture, Network
 from posterity.ledger import Ledger
@@ -17,6 +18,11 @@ X = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
 POSTERIOR = Network.from_standard(np.ones(LAYERS.size), np.full(LAYERS.size, 0.01), LAYERS)
 
 
+def outputs(teacher: Teacher) -> jax.Array:
+    """Of the first draws."""
+    return jax.jit(lambda key: teacher.outputs(teacher.draws(teacher.begin(key=key)), X))(KEY)
+
+
 def test_posteriors_and_what_holds_one() -> None:
     site = Ledger.of_site("a", prior=Network.prior(LAYERS, 1.0), posterior=POSTERIOR)
     mixture = Mixture.from_standard(
@@ -26,8 +32,7 @@ def test_posteriors_and_what_holds_one() -> None:
     for given, model in ((POSTERIOR, None), (site, None), (mixture, NET)):
         teacher = as_teacher(given, model)
         assert isinstance(teacher, Independent)
-        draws = teacher.draws(teacher.begin(key=KEY))
-        assert teacher.outputs(draws, X).shape == (16, 6, 2)
+        assert outputs(teacher).shape == (16, 6, 2)
         assert teacher.head(X).likelihood == "categorical"
     own = network_teacher()
     assert as_teacher(own, None) is own
@@ -35,7 +40,7 @@ def test_posteriors_and_what_holds_one() -> None:
 
 def test_draws_of_a_law_are_its_draws() -> None:
     teacher = Independent(POSTERIOR, NET, samples=4000)
-    draws = np.asarray(teacher.advance(None, key=KEY), np.float64)
+    draws = np.asarray(jax.jit(lambda key: teacher.advance(None, key=key))(KEY), np.float64)
     error = 0.1 / 4000**0.5
     assert (np.abs(draws.mean(0) - 1) < 5 * error).all()
     np.testing.assert_allclose(draws.std(0), 0.1, rtol=5 / 8000**0.5)
@@ -44,10 +49,9 @@ def test_draws_of_a_law_are_its_draws() -> None:
 def test_every_stored_sample_is_heard() -> None:
     samples = np.arange(30.0)[:, None] * np.ones(LAYERS.size)
     teacher = Draws(NET, samples, samples=10)
-    heard = set()
+    heard, drawn = set(), jax.jit(lambda key: teacher.draws(teacher.advance(None, key=key)))
     for number in range(20):
-        state = teacher.advance(None, key=jax.random.key(number))
-        places = np.asarray(teacher.draws(state))[:, 0].tolist()
+        places = np.asarray(drawn(jax.random.key(number)))[:, 0].tolist()
         assert len(set(places)) == 10
         heard.update(places)
     assert heard == set(range(30))
@@ -58,7 +62,8 @@ def test_every_stored_sample_is_heard() -> None:
 def test_stored_samples_predict_together() -> None:
     samples = np.random.default_rng(1).normal(size=(25, LAYERS.size))
     found = Draws(NET, samples, samples=10).predict(X)
-    each = [np.asarray(jax.nn.softmax(NET.outputs(z.astype(np.float32), X))) for z in samples]
+    logits = jax.jit(jax.vmap(lambda z: NET.outputs(z, X)))(samples.astype(np.float32))
+    each = scipy.special.softmax(np.asarray(logits), -1)
     np.testing.assert_allclose(found.mean, np.mean(each, 0), rtol=1e-5)
     entropy = -np.mean([(p * np.log(p)).sum(1) for p in each], 0)
     np.testing.assert_allclose(found.entropy - found.mutual_information, entropy, rtol=1e-4)
@@ -69,7 +74,7 @@ def test_a_regression_teaches() -> None:
     teacher = as_teacher(law, LogisticRegression())
     assert teacher.head(X) == teacher.head(X)
     assert teacher.head(X).likelihood == "bernoulli"
-    assert teacher.outputs(teacher.draws(teacher.begin(key=KEY)), X).shape == (16, 6, 1)
+    assert outputs(teacher).shape == (16, 6, 1)
 
 
 @pytest.mark.parametrize(

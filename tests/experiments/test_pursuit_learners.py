@@ -88,11 +88,7 @@ def test_replay_keeps_few_records_and_all_classes() -> None:
 
 @pytest.mark.slow
 def test_images_are_replayed_deformed() -> None:
-    rng = np.random.default_rng(0)
-    y = rng.integers(2, size=60)
-    x = np.zeros((60, 16, 16))
-    for image, label, place in zip(x, y, rng.integers(2, 14, 60), strict=True):
-        image[(place, slice(2, 14)) if label else (slice(2, 14), place)] = 1.0
+    x, y = bars()
     found = ReplayLearner(2, features=ImageFeatures((16, 16)), copies=2).observe(
         "bars", x[:40], y[:40]
     )
@@ -103,14 +99,25 @@ def test_images_are_replayed_deformed() -> None:
     assert again.min() >= 0 and again.max() <= 1
 
 
-def test_images_are_learned_from_gradients() -> None:
+def bars() -> tuple[np.ndarray, np.ndarray]:
+    """Images of one line, and which way it goes."""
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=60)
     x = np.zeros((60, 16, 16))
     for image, label, place in zip(x, y, rng.integers(2, 14, 60), strict=True):
         image[(place, slice(2, 14)) if label else (slice(2, 14), place)] = 1.0
+    return x, y
+
+
+@pytest.mark.slow
+def test_images_are_learned_from_gradients() -> None:
+    x, y = bars()
     found = ConjugateLearner(2, ImageFeatures((16, 16))).observe("bars", x[:40], y[:40])
     assert (found.predict(x[40:]).mean.argmax(1) == y[40:]).mean() > 0.9
+
+
+def test_gradients_turn_with_their_image() -> None:
+    x, _ = bars()
     # Turned by a quarter, strengths are those of directions a quarter on.
     upright = oriented_gradients(x[:3], 4, 8).reshape(3, 8, 4, 4)
     turned = oriented_gradients(np.rot90(x[:3], axes=(1, 2)), 4, 8).reshape(3, 8, 4, 4)

@@ -1,6 +1,9 @@
 """Partial pooling, federated: only what is shared travels, and each site knows its own."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -224,6 +227,25 @@ def test_optima_at_the_nodes_are_found_one_after_another():
         program = jax.jit(improve).lower(small(0).posterior).as_text()
     batched = [line for line in program.splitlines() if "lapack" in line and "32x" in line]
     assert "lapack" in program and not batched
+
+
+POOLED = """
+import numpy as np
+import posterity
+from posterity import Gaussian
+from posterity.models import LogisticRegression
+rng = np.random.default_rng(3)
+sites = {name: (np.ones((16, 1)), rng.binomial(1, 0.4, 16).astype(float)) for name in "abc"}
+prior = Gaussian.from_standard([0.0], [[4.0]])
+posterity.federate(sites, LogisticRegression(), prior, personal=True, steps=3)
+"""
+
+
+@pytest.mark.slow
+def test_no_visit_stands_still_under_the_flags_that_users_have():
+    """Batched factorisations side by side once did, in a pool of two threads."""
+    own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    subprocess.run([sys.executable, "-c", POOLED], env=own, timeout=250, check=True)
 
 
 def test_what_has_no_local_parameters_is_refused():

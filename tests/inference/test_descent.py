@@ -36,7 +36,7 @@ def compiled(model, steps, diagonal):
 
 def visit(model, q, factor, records, steps=100):
     with jax.enable_x64(True):
-        given = jax.tree.map(jnp.asarray, (q, factor, records))
+        given = jax.tree.map(jax.device_put, (q, factor, records))
         run = compiled(model, steps, isinstance(q, DiagonalGaussian))
         return jax.tree.map(np.asarray, run(*given))
 
@@ -105,7 +105,7 @@ def test_starts_are_had_in_many_dimensions():
     q = Product(a=Gaussian.from_standard(np.zeros(30), np.eye(30)), b=PRIOR)
     update = LocalUpdate(steps=1).resolve(SUM, q)
     with jax.enable_x64(True):
-        given = jax.tree.map(jnp.asarray, (q, q.zero(), Records.of(np.ones(3))))
+        given = jax.tree.map(jax.device_put, (q, q.zero(), Records.of(np.ones(3))))
         _, info = jax.jit(lambda *given: update(SUM, *given, 0, key=jax.random.key(0)))(*given)
     assert info.finite
 

@@ -109,7 +109,7 @@ def gradients(estimator, model, q, records, keys):
 def evaluate(estimator, model, q, records, keys=1):
     """Natural gradients for as many keys, traced as in a federation."""
     with jax.enable_x64(True):
-        q, records = jax.tree.map(jnp.asarray, (q, records))
+        q, records = jax.tree.map(jax.device_put, (q, records))
         out = gradients(estimator, model, q, records, jax.random.split(jax.random.key(0), keys))
     assert out.dtype == np.float64
     return np.asarray(out)

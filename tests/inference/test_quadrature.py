@@ -3,7 +3,6 @@
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
@@ -26,7 +25,7 @@ def summary(q, count):
 
 def summarize(q, count=NODES):
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, summary(jax.tree.map(jnp.asarray, q), count))
+        return jax.tree.map(np.asarray, summary(jax.tree.map(jax.device_put, q), count))
 
 
 BETAS = [(0.05, 0.05), (0.3, 0.3), (0.3, 2), (0.3, 500), (500, 0.3), (2, 2), (20, 7), (500, 500)]

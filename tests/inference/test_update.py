@@ -64,8 +64,8 @@ def jitted(update, model, q, factor, records, count, key):
 def visit(update, model, q, factor, records, count=0):
     """One visit in float64, as NumPy arrays."""
     with jax.enable_x64(True):
-        q, factor, records = jax.tree.map(jnp.asarray, (q, factor, records))
-        count, key = jnp.asarray(count), jax.random.key(0)
+        q, factor, records = jax.tree.map(jax.device_put, (q, factor, records))
+        count, key = jax.device_put(np.asarray(count)), jax.random.key(0)
         return jax.tree.map(np.asarray, jitted(update, model, q, factor, records, count, key))
 
 
@@ -222,7 +222,7 @@ def test_batches_are_unbiased():
     records = Records(np.array([1, 0, 0, 1, 1, 1, 1]), np.array([1, 2, 1, 0.5, 3, 0, 0]))
     model, update = BetaBernoulli(), LocalUpdate("exact", batch_size=3)
     with jax.enable_x64(True):
-        q, records = jax.tree.map(jnp.asarray, (COINS, records))
+        q, records = jax.tree.map(jax.device_put, (COINS, records))
         factor = Beta(q.a_minus_one / 7, q.b_minus_one)
         direction = lambda key: update.direction(model, q, factor, records, key=key)
         keys = jax.random.split(jax.random.key(1), 1000)
@@ -318,7 +318,7 @@ def test_a_step_that_no_halving_mends_is_refused():
 
 def retracted(q, direction, rate):
     with jax.enable_x64(True):
-        q, direction = jax.tree.map(jnp.asarray, (q, direction))
+        q, direction = jax.tree.map(jax.device_put, (q, direction))
         return jax.tree.map(np.asarray, q.retract(direction, rate))
 
 

@@ -29,7 +29,8 @@ def plain(outputs: int, **options: Any) -> NeuralNetwork:
 
 
 def equinox(outputs: int, **options: Any) -> NeuralNetwork:
-    module = eqx.nn.MLP(2, outputs, HIDDEN, 1, activation=jnp.tanh, key=jax.random.key(0))
+    make = lambda key: eqx.nn.MLP(2, outputs, HIDDEN, 1, activation=jnp.tanh, key=key)
+    module = eqx.filter_jit(make)(jax.random.key(0))
     return NeuralNetwork.from_equinox(module, **options)
 
 
@@ -44,7 +45,7 @@ class Linen(flax.linen.Module):
 
 def linen(outputs: int, **options: Any) -> NeuralNetwork:
     module = Linen(outputs)
-    return NeuralNetwork(module.apply, module.init(jax.random.key(0), X), **options)
+    return NeuralNetwork(module.apply, jax.jit(module.init)(jax.random.key(0), X), **options)
 
 
 def nnx(outputs: int, **options: Any) -> NeuralNetwork:
@@ -80,7 +81,7 @@ def test_bernoulli(kind: Any) -> None:
     z = RNG.normal(size=net.size)
     net.check((X, y))
     with jax.enable_x64(True):
-        ours = np.asarray(net.log_likelihood(z, (X, y)))
+        ours = np.asarray(jax.jit(net.log_likelihood)(z, (X, y)))
     logits = by_hand(kind, z, 1)[:, 0]
     expected = scipy.stats.bernoulli(scipy.special.expit(logits)).logpmf(y)
     assert ours.dtype == np.float64
@@ -93,7 +94,7 @@ def test_categorical(kind: Any) -> None:
     z = RNG.normal(size=net.size)
     net.check((X, y))
     with jax.enable_x64(True):
-        ours = np.asarray(net.log_likelihood(z, (X, y)))
+        ours = np.asarray(jax.jit(net.log_likelihood)(z, (X, y)))
     expected = scipy.special.log_softmax(by_hand(kind, z, 4), axis=1)[np.arange(6), y]
     assert ours.dtype == np.float64
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
@@ -105,7 +106,7 @@ def test_gaussian(kind: Any) -> None:
     z = RNG.normal(size=net.size)
     net.check((X, y))
     with jax.enable_x64(True):
-        ours = np.asarray(net.log_likelihood(z, (X, y)))
+        ours = np.asarray(jax.jit(net.log_likelihood)(z, (X, y)))
     expected = scipy.stats.norm(by_hand(kind, z, 2), np.sqrt(0.3)).logpdf(y).sum(1)
     assert ours.dtype == np.float64
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
@@ -116,7 +117,8 @@ def test_one_gaussian_output_may_be_a_column() -> None:
     z = RNG.normal(size=net.size)
     net.check((X, y))
     expected = scipy.stats.norm(by_hand(plain, z, 1)[:, 0], 1.0).logpdf(y)
-    np.testing.assert_allclose(net.log_likelihood(z, (X, y)), expected, rtol=1e-5)
+    found = jax.jit(net.log_likelihood)(z, (X, y))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_weights_are_in_the_order_of_the_leaves() -> None:
@@ -131,10 +133,10 @@ def test_weights_are_in_the_order_of_the_leaves() -> None:
 def test_likelihood_compiles_and_differentiates() -> None:
     net, records = equinox(4), Records.of((X, np.array([0, 3, 1, 2, 0, 3])))
     with jax.enable_x64(True):
-        z = jnp.asarray(RNG.normal(size=net.size))
+        z = RNG.normal(size=net.size)
         gradient = np.asarray(jax.jit(jax.grad(net.total))(z, records))
-        direction, step = RNG.normal(size=net.size), 1e-5
-        total = lambda t: float(net.total(z + t * direction, records))
+        direction, step, compiled = RNG.normal(size=net.size), 1e-5, jax.jit(net.total)
+        total = lambda t: float(compiled(z + t * direction, records))
         slope = (total(step) - total(-step)) / (2 * step)
     assert gradient @ direction == pytest.approx(slope, rel=1e-8)
 

@@ -217,7 +217,7 @@ def test_a_record_alone_is_a_site_of_one():
 
 @pytest.mark.parametrize("model", [LOGISTIC, pytest.param(OWN, marks=pytest.mark.slow)])
 def test_derivatives_are_those_of_the_values(model):
-    records, z = Records.of((X, LABELS)), jax.tree.map(jnp.asarray, Z)
+    records, z = Records.of((X, LABELS)), jax.tree.map(jax.device_put, Z)
     value = jax.jit(lambda z: model.total(z, records))
     slope = jax.jit(jax.grad(value))
     directions = np.random.default_rng(0).normal(size=(3, 5))
@@ -257,13 +257,13 @@ def test_with_endless_spread_a_site_is_alone():
 
 @pytest.mark.parametrize("records", [None, Records.of((X[:0], Y[:0]))])
 def test_a_site_without_records_has_what_the_others_tell(records):
-    law = LINEAR.local(jax.tree.map(jnp.asarray, Z), records)
+    law = LINEAR.local(jax.tree.map(jax.device_put, Z), records)
     np.testing.assert_allclose(law.mean, Z["coefficients"][list(COLUMNS)])
     np.testing.assert_allclose(law.scale, np.exp(Z["log_spread"]))
 
 
 def test_predictions_average_over_what_is_the_sites_own():
-    z = jax.tree.map(jnp.asarray, Z)
+    z = jax.tree.map(jax.device_put, Z)
     law = LOCAL(LINEAR, z, Records.of((X, Y)))
     own = X[:, COLUMNS] @ law.scale
     deviation = np.sqrt(0.3 + (own**2).sum(1))

@@ -17,6 +17,9 @@ from scipy import stats
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.kernels import SGHMC, SGLD, PreconditionedSGLD
 
+normal = jax.jit(noise.normal, static_argnames="kind")
+bits = jax.jit(noise.bits, static_argnums=1)
+indices = jax.jit(noise.indices, static_argnums=(1, 2, 3))
 COUNT = 1 << 20
 LAW = stats.binom(noise.BITS, 0.5)
 LEVEL = 1e-4
@@ -32,7 +35,7 @@ def quick_first(*cases):
 
 @functools.cache
 def drawn(seed, kind="binomial"):
-    return np.asarray(noise.normal(jax.random.key(seed), jnp.zeros(COUNT), kind), float)
+    return np.asarray(normal(jax.random.key(seed), np.zeros(COUNT, np.float32), kind=kind), float)
 
 
 def in_errors(products):
@@ -78,7 +81,7 @@ def test_tails_are_nearly_a_normals_to_three_standard_deviations():
 
 @pytest.mark.parametrize("seed", quick_first(*range(2)))
 def test_bits_are_fair_and_do_not_know_each_other(seed):
-    words = np.asarray(noise.bits(jax.random.key(seed), (COUNT // 4,)))
+    words = np.asarray(bits(jax.random.key(seed), (COUNT // 4,)))
     signs = 1.0 - 2.0 * ((words[:, None] >> np.arange(32, dtype=np.uint32)) & 1)
     size = len(words)
     single = signs.sum(0) ** 2 / size
@@ -91,7 +94,7 @@ def test_bits_are_fair_and_do_not_know_each_other(seed):
 
 
 def test_bytes_are_uniform():
-    words = np.asarray(noise.bits(jax.random.key(9), (COUNT,)))
+    words = np.asarray(bits(jax.random.key(9), (COUNT,)))
     for place in range(4):
         counts = np.bincount((words >> np.uint32(8 * place)) & 255, minlength=256)
         assert stats.chisquare(counts).pvalue > LEVEL
@@ -129,7 +132,7 @@ def keys_nearby():
     yield "folded", jax.random.fold_in(key(0), 1), jax.random.fold_in(key(0), 2)
     one, two = jax.random.split(key(0))
     yield "split", one, two
-    raw = lambda a, b: jax.random.wrap_key_data(jnp.array([a, b], jnp.uint32))
+    raw = lambda a, b: jax.random.wrap_key_data(np.array([a, b], np.uint32))
     yield "first word", raw(1, 7), raw(2, 7)
     yield "exchanged", raw(3, 4), raw(4, 3)
 
@@ -140,7 +143,7 @@ PAIRS = {name: keys for name, *keys in keys_nearby()}
 @pytest.mark.parametrize("name", quick_first(*PAIRS))
 def test_keys_give_independent_streams(name):
     one, two = PAIRS[name]
-    a, b = (np.asarray(noise.normal(key, jnp.zeros(COUNT)), float) for key in (one, two))
+    a, b = (np.asarray(normal(key, np.zeros(COUNT, np.float32)), float) for key in (one, two))
     for lag in (0, 1, 7, 1024):
         x, y = a[lag:], b[: COUNT - lag]
         assert abs(in_errors(x * y)) < ERRORS
@@ -150,7 +153,7 @@ def test_keys_give_independent_streams(name):
 def test_leaves_are_independent():
     one, two, three = (
         np.asarray(leaf, float)
-        for leaf in noise.normal(jax.random.key(6), [jnp.zeros(COUNT // 4)] * 3)
+        for leaf in normal(jax.random.key(6), [np.zeros(COUNT // 4, np.float32)] * 3)
     )
     for a, b in [(one, two), (two, three), (one, three)]:
         for lag in (0, 1):
@@ -161,7 +164,8 @@ def test_leaves_are_independent():
 def test_steps_chains_and_parameters_are_independent(shape):
     """The covariance of all entries over the steps of a scan is the identity."""
     keys = jax.random.split(jax.random.key(7), 8192)
-    z = np.asarray(jax.vmap(lambda key: noise.normal(key, jnp.zeros(shape)))(keys), float)
+    draw = jax.jit(jax.vmap(lambda key: noise.normal(key, jnp.zeros(shape))))
+    z = np.asarray(draw(keys), float)
     z = z.reshape(len(keys), -1)
     pairs = (z.T @ z)[np.triu_indices(z.shape[1], 1)] ** 2 / len(z)
     assert stats.norm.sf((pairs.mean() - 1) / (2 / len(pairs)) ** 0.5) > LEVEL
@@ -174,7 +178,8 @@ def test_sums_over_steps_are_normal():
     """What a chain feels: the sum over a few hundred steps cannot be told from a normal."""
     keys = jax.random.split(jax.random.key(8), 400)
     add = lambda total, key: (total + noise.normal(key, total), None)
-    total = np.asarray(jax.lax.scan(add, jnp.zeros(50_000), keys)[0], float) / 20
+    added = jax.jit(lambda keys: jax.lax.scan(add, jnp.zeros(50_000), keys)[0])
+    total = np.asarray(added(keys), float) / 20
     # a sum of 12,800 bits lies on a grid: spread each over its cell
     total += np.random.default_rng(0).uniform(-0.5, 0.5, total.size) / (20 * 8**0.5)
     assert stats.kstest(total, "norm").pvalue > LEVEL
@@ -183,7 +188,7 @@ def test_sums_over_steps_are_normal():
 @pytest.mark.parametrize("below", quick_first(7, 1000))
 @pytest.mark.parametrize("kind", ["binomial", "normal"])
 def test_places_are_uniform_and_independent(below, kind):
-    places = np.asarray(noise.indices(jax.random.key(10), (COUNT,), below, kind))
+    places = np.asarray(indices(jax.random.key(10), (COUNT,), below, kind))
     assert stats.chisquare(np.bincount(places, minlength=below)).pvalue > LEVEL
     share = (places + 0.5) / below - 0.5
     for lag in (1, 2, 20, 100):
@@ -268,8 +273,8 @@ def test_long_run_fourth_moment_is_a_normals():
 def test_a_preconditioner_that_was_found_and_then_fixed_leaves_the_posterior():
     """As the docstring of PreconditionedSGLD says: each chain here has found one of its own."""
     finder, curvature = PreconditionedSGLD(0.01, floor=0.3), CURVATURE[:, None]
-    start = noise.normal(jax.random.key(12), jnp.zeros((len(CURVATURE), CHAINS)))
-    start *= jnp.asarray(curvature**-0.5, jnp.float32)
+    start = np.asarray(normal(jax.random.key(12), np.zeros((len(CURVATURE), CHAINS), np.float32)))
+    start = start * (curvature**-0.5).astype(np.float32)
     state = finder.init(start)
     slope = lambda state: -jnp.asarray(curvature, jnp.float32) * state.position
     step = lambda state, key: (finder.step(state, slope(state), key=key)[0], None)
@@ -284,9 +289,9 @@ def test_a_preconditioner_that_was_found_and_then_fixed_leaves_the_posterior():
 
 def run(kernel, *, scale=None, steps=STEPS, burn=BURN):
     """Draws (kept, curvature, chain), each tenth after burn-in; chains last."""
-    curvature = jnp.asarray(CURVATURE, jnp.float32)[:, None]
-    start = jnp.zeros((len(CURVATURE), CHAINS))
-    scale = None if scale is None else jnp.asarray(scale, jnp.float32)
+    curvature = CURVATURE.astype(np.float32)[:, None]
+    start = np.zeros((len(CURVATURE), CHAINS), np.float32)
+    scale = None if scale is None else np.asarray(scale, np.float32)
 
     def step(state, key):
         return kernel.step(state, -curvature * state.position, key=key)[0], None
@@ -296,5 +301,6 @@ def run(kernel, *, scale=None, steps=STEPS, burn=BURN):
         return state, state.position
 
     keys = jax.random.split(jax.random.key(11), steps).reshape(-1, 10)
-    _, kept = jax.jit(lambda state: jax.lax.scan(ten, state, keys))(kernel.init(start, scale))
-    return np.asarray(kept[burn // 10 :], float)
+    chain = jax.jit(lambda scale, keys: jax.lax.scan(ten, kernel.init(start, scale), keys)[1])
+    kept = chain(scale, keys)
+    return np.asarray(kept, float)[burn // 10 :]

@@ -225,4 +225,4 @@ def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | ja
 
 def _single(array: np.ndarray) -> jax.Array:
     """In single precision on the device: not copied again at every call."""
-    return jnp.asarray(array.astype(np.float32))
+    return jax.device_put(array.astype(np.float32))

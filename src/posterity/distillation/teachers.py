@@ -1,6 +1,7 @@
 """Teachers draw from a posterior again and again, and predict with each draw."""
 
 import abc
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -149,7 +150,7 @@ class Draws(_OfModel):
         self, model: Model, stack: PyTree, *, x: Array | None = None, samples: int = SAMPLES
     ):
         COUNT.check(samples=samples)
-        self.stack = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, np.float32)), stack)
+        self.stack = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf, np.float32)), stack)
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.stack)]
         if not shapes or len({shape[:1] for shape in shapes}) != 1 or () in shapes:
             raise StructureError(
@@ -180,10 +181,10 @@ class Draws(_OfModel):
             head = self.head(x)
 
             def part(at: int) -> tuple[Expectations, int]:
-                draws = jax.tree.map(lambda leaf: leaf[at : at + self.samples], self.stack)
-                outputs = self.outputs(draws, x)
-                size = min(self.samples, self.count - at)
-                return expectations_of(head.likelihood, outputs, head.noise_variance), size
+                draws = jax.tree.map(
+                    lambda leaf: np.asarray(leaf)[at : at + self.samples], self.stack
+                )
+                return _averages(self.model, head, draws, x), min(self.samples, self.count - at)
 
             total = merged(part(at) for at in range(0, self.count, self.samples))
         return Prediction.of(total, head.likelihood)
@@ -197,6 +198,12 @@ class Draws(_OfModel):
     def draws(self, state: PyTree) -> PyTree:
         """The draws at these places of the stack."""
         return jax.tree.map(lambda leaf: leaf[state], self.stack)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations:
+    """What some draws say on average, in one program."""
+    return expectations_of(head.likelihood, outputs_of(model, draws, x), head.noise_variance)
 
 
 class Independent(_OfModel):

@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.core
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jaxtyping import Int
@@ -62,7 +61,7 @@ class Network(eqx.Module):
         offsets = np.concatenate([[0], np.cumsum(counts)])
         neighbours = targets[np.lexsort((targets, sources))]
         _check_links(names, links, offsets, neighbours)
-        return cls(names, jnp.asarray(offsets, jnp.int32), jnp.asarray(neighbours, jnp.int32))
+        return cls(names, *(jax.device_put(own.astype(np.int32)) for own in (offsets, neighbours)))
 
     @property
     def size(self) -> int:
@@ -70,9 +69,9 @@ class Network(eqx.Module):
         return self.offsets.shape[0] - 1
 
     @property
-    def degrees(self) -> Int[jax.Array, " K"]:
+    def degrees(self) -> Int[np.ndarray, " K"]:
         """The number of neighbours of each site."""
-        return self.offsets[1:] - self.offsets[:-1]
+        return np.diff(np.asarray(self.offsets))
 
     def index(self, name: str) -> int:
         """The number of the site called ``name``; a UsageError if there is none."""
@@ -107,8 +106,7 @@ class Network(eqx.Module):
 
     def links(self) -> tuple[Int[np.ndarray, " links"], Int[np.ndarray, " links"]]:
         """Each link in both directions, as the numbers of its source and its target."""
-        degrees = np.diff(np.asarray(self.offsets))
-        return np.repeat(np.arange(self.size), degrees), np.asarray(self.neighbours)
+        return np.repeat(np.arange(self.size), self.degrees), np.asarray(self.neighbours)
 
     def unnamed(self) -> "Network":
         """The links alone: what compiled code takes, to be reused for networks of one shape."""

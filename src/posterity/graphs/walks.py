@@ -224,7 +224,7 @@ class NonBacktracking(Walk):
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
         """In proportion to degree."""
-        degrees = np.diff(np.asarray(network.offsets)).astype(np.float64)
+        degrees = network.degrees.astype(np.float64)
         return degrees / degrees.sum() if network.size > 1 else np.ones(1)
 
 

@@ -11,9 +11,16 @@ from posterity.distillation.sampling.schedules import Halving, Polynomial
 from posterity.errors import StructureError, UsageError
 
 KERNELS = [SGLD, PreconditionedSGLD, SGHMC]
-POSITION = {"a": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(())}
-GRADIENT = {"a": jnp.full((2, 3), 2.0), "b": jnp.asarray(-4.0)}
-SCALE = {"a": jnp.linspace(0.5, 3.0, 6).reshape(2, 3), "b": jnp.asarray(2.0)}
+single = lambda values: np.asarray(values, np.float32)
+POSITION = {"a": single(range(6)).reshape(2, 3), "b": single(1)}
+GRADIENT = {"a": single(np.full((2, 3), 2)), "b": single(-4)}
+SCALE = {"a": single(np.linspace(0.5, 3.0, 6)).reshape(2, 3), "b": single(2)}
+
+# One program each, not one an operation: what is here holds of compiled steps.
+init = jax.jit(lambda kernel, position, scale=None: kernel.init(position, scale))
+step = jax.jit(lambda kernel, state, gradient, key: kernel.step(state, gradient, key=key))
+scale_of = jax.jit(lambda kernel, state: kernel.scale_of(state))
+drawn = jax.jit(noise.normal, static_argnames="kind")
 
 
 def close(ours, theirs):
@@ -21,22 +28,22 @@ def close(ours, theirs):
 
 
 def steps(kernel, count, *, scale=None, gradient=GRADIENT):
-    state, info = kernel.init(POSITION, scale), None
+    state, info = init(kernel, POSITION, scale), None
     for index in range(count):
-        state, info = kernel.step(state, gradient, key=jax.random.key(index))
+        state, info = step(kernel, state, gradient, jax.random.key(index))
     return state, info
 
 
 def white(index, kind="binomial"):
-    return noise.normal(jax.random.key(index), POSITION, kind)
+    return jax.tree.map(np.asarray, drawn(jax.random.key(index), POSITION, kind=kind))
 
 
 @pytest.mark.parametrize("kind", ["binomial", "normal"])
 @pytest.mark.parametrize("scale", [None, SCALE])
 def test_langevin_step_is_the_papers(kind, scale):
     state, _ = steps(SGLD(0.3, noise=kind, temperature=0.5), 1, scale=scale)
-    s = jax.tree.map(jnp.ones_like, SCALE) if scale is None else scale
-    move = lambda x, g, z, s: x + 0.3 * s / 2 * g + jnp.sqrt(0.3 * s * 0.5) * z
+    s = jax.tree.map(np.ones_like, SCALE) if scale is None else scale
+    move = lambda x, g, z, s: x + 0.3 * s / 2 * g + np.sqrt(0.3 * s * 0.5) * z
     close(state.position, jax.tree.map(move, POSITION, GRADIENT, white(0, kind), s))
     assert int(state.step) == 1 and state.step.dtype == jnp.int32
 
@@ -46,8 +53,8 @@ def test_preconditioned_step_divides_by_the_root_mean_square():
     state, _ = steps(kernel, 2, scale=SCALE)
     # with one gradient throughout, the mean of its squares is its square from the first step on
     s = jax.tree.map(lambda s, g: s / (0.1 + abs(g) / 10), SCALE, GRADIENT)
-    close(kernel.scale_of(state), s)
-    move = lambda x, g, z, s: x + 0.3 * s / 2 * g + jnp.sqrt(0.3 * s) * z
+    close(scale_of(kernel, state), s)
+    move = lambda x, g, z, s: x + 0.3 * s / 2 * g + np.sqrt(0.3 * s) * z
     expected = POSITION
     for index in range(2):
         expected = jax.tree.map(move, expected, GRADIENT, white(index), s)
@@ -56,18 +63,18 @@ def test_preconditioned_step_divides_by_the_root_mean_square():
 
 def test_preconditioner_forgets_at_its_rate():
     kernel = PreconditionedSGLD(0.3, decay=0.75)
-    state = kernel.init(jnp.zeros(1))
+    state = init(kernel, single([0]))
     for slope in (1.0, 3.0):
-        state, _ = kernel.step(state, jnp.full(1, slope), key=jax.random.key(0))
+        state, _ = step(kernel, state, single([slope]), jax.random.key(0))
     square = (0.75 * 0.25 * 1 + 0.25 * 9) / (1 - 0.75**2)
-    np.testing.assert_allclose(kernel.scale_of(state), 1 / (1e-5 + square**0.5), rtol=1e-5)
+    np.testing.assert_allclose(scale_of(kernel, state), 1 / (1e-5 + square**0.5), rtol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [None, SCALE])
 def test_momentum_blends_langevin_steps(scale):
     state, _ = steps(SGHMC(0.3, friction=0.25), 2, scale=scale)
-    s = jax.tree.map(jnp.ones_like, SCALE) if scale is None else scale
-    lang = lambda g, z, s: 0.3 * s / 2 * g + jnp.sqrt(0.3 * s) * z
+    s = jax.tree.map(np.ones_like, SCALE) if scale is None else scale
+    lang = lambda g, z, s: 0.3 * s / 2 * g + np.sqrt(0.3 * s) * z
     first = jax.tree.map(lambda *own: 0.25 * lang(*own), GRADIENT, white(0), s)
     second = jax.tree.map(
         lambda v, *own: 0.75 * v + 0.25 * lang(*own), first, GRADIENT, white(1), s
@@ -80,7 +87,7 @@ def test_momentum_blends_langevin_steps(scale):
 def test_full_friction_is_langevin_exactly(scale):
     ours, told = steps(SGHMC(0.3, friction=1), 3, scale=scale)
     theirs, said = steps(SGLD(0.3), 3, scale=scale)
-    assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), ours.position, theirs.position))
+    jax.tree.map(np.testing.assert_array_equal, ours.position, theirs.position)
     close(told, said)
 
 
@@ -95,61 +102,64 @@ def test_no_temperature_is_no_noise(make):
 @pytest.mark.parametrize("make", KERNELS)
 def test_scans_jits_and_vmaps_to_the_same(make):
     kernel = make(Polynomial(0.1, 5, 0.5))
-    keys = jnp.stack([jax.random.key(index) for index in range(4)])
+    keys = jax.random.split(jax.random.key(0), 4)
 
     def run(position, keys):
         slope = lambda own: jax.tree.map(jnp.negative, own)
-        step = lambda state, key: kernel.step(state, slope(state.position), key=key)
-        return jax.lax.scan(step, kernel.init(position), keys)
+        each = lambda state, key: kernel.step(state, slope(state.position), key=key)
+        return jax.lax.scan(each, kernel.init(position), keys)
 
     state, info = jax.jit(run)(POSITION, keys)
     np.testing.assert_allclose(info.size, 0.1 * (5 + np.arange(4.0)) ** -0.5, rtol=1e-6)
-    loop = kernel.init(POSITION)
+    loop = init(kernel, POSITION)
     for key in keys:
-        loop, _ = kernel.step(loop, jax.tree.map(jnp.negative, loop.position), key=key)
+        slope = jax.tree.map(lambda leaf: -np.asarray(leaf), loop.position)
+        loop, _ = step(kernel, loop, slope, key)
     close(state.position, loop.position)
-    two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1]), POSITION)
-    both, _ = jax.vmap(run, (0, None))(two, keys)
-    close(jax.tree.map(lambda leaf: leaf[0], both.position), state.position)
+    two = jax.tree.map(lambda leaf: np.stack([leaf, leaf + 1]), POSITION)
+    both, _ = jax.jit(jax.vmap(run, (0, None)))(two, keys)
+    close(jax.tree.map(lambda leaf: np.asarray(leaf)[0], both.position), state.position)
 
 
 def test_schedule_and_temperature_follow_the_step():
     kernel = SGLD(Halving(1.0, every=2), temperature=lambda step: jnp.where(step < 2, 0.0, 1.0))
-    state, sizes, moved = kernel.init(jnp.zeros(1)), [], []
+    state, sizes, moved = init(kernel, single([0])), [], []
     for index in range(4):
         before = state.position
-        state, info = kernel.step(state, jnp.zeros(1), key=jax.random.key(index + 1))
+        state, info = step(kernel, state, single([0]), jax.random.key(index + 1))
         sizes.append(float(info.size))
-        moved.append(bool((state.position != before).all()))
+        moved.append(not np.array_equal(state.position, before))
     assert sizes == [1.0, 1.0, 0.5, 0.5] and moved == [False, False, True, True]
 
 
 @pytest.mark.parametrize("scale", [None, SCALE])
 def test_info_says_how_large_the_steps_were(scale):
     state, info = steps(SGLD(0.3), 1, scale=scale)
-    s = jax.tree.map(jnp.ones_like, SCALE) if scale is None else scale
-    mean = lambda tree: sum(float(leaf.sum()) for leaf in jax.tree.leaves(tree)) / 7
+    s = jax.tree.map(np.ones_like, SCALE) if scale is None else scale
+    mean = lambda tree: sum(float(np.sum(leaf)) for leaf in jax.tree.leaves(tree)) / 7
     drift = mean(jax.tree.map(lambda g, s: 0.3 * s * g**2 / 4, GRADIENT, s))
-    moved = jax.tree.map(lambda a, b, s: (a - b) ** 2 / (0.3 * s), state.position, POSITION, s)
+    place = jax.tree.map(np.asarray, state.position)
+    moved = jax.tree.map(lambda a, b, s: (a - b) ** 2 / (0.3 * s), place, POSITION, s)
     np.testing.assert_allclose(info.drift, drift, rtol=1e-5)
     np.testing.assert_allclose(info.kinetic, mean(moved), rtol=1e-4)
 
 
 @pytest.mark.parametrize("make", [SGLD, SGHMC])
 def test_kinetic_temperature_is_that_of_the_noise_where_all_is_flat(make):
-    kernel, still = make(0.01, temperature=0.7), jnp.zeros(20_000)
-    step = lambda state, key: kernel.step(state, still, key=key)
+    kernel, still = make(0.01, temperature=0.7), np.zeros(20_000, np.float32)
+    each = lambda state, key: kernel.step(state, still, key=key)
     keys = jax.random.split(jax.random.key(8), 200)
-    kinetic = jax.lax.scan(step, kernel.init(still), keys)[1].kinetic[-1]
+    kinetic = jax.jit(lambda keys: jax.lax.scan(each, kernel.init(still), keys)[1].kinetic[-1])
     # momentum, normal by then, has a square of relative variance two an entry
-    assert abs(kinetic / 0.7 - 1) < 4 * (2 / 20_000) ** 0.5
+    assert abs(float(kinetic(keys)) / 0.7 - 1) < 4 * (2 / 20_000) ** 0.5
 
 
 @pytest.mark.parametrize("make", KERNELS)
 def test_double_precision_stays_double(make):
     with jax.enable_x64(True):
-        kernel, start = make(0.1), jnp.zeros(3, jnp.float64)
-        state, _ = kernel.step(kernel.init(start, 2.0 + start), start + 1, key=jax.random.key(0))
+        kernel, start = make(0.1), np.zeros(3)
+        begun = init(kernel, start, 2.0 + start)
+        state, _ = step(kernel, begun, start + 1, jax.random.key(0))
         assert state.position.dtype == jnp.float64
 
 
@@ -158,7 +168,7 @@ def test_a_kernel_without_a_size_can_be_made_but_not_run(make):
     kernel = make()
     assert kernel == make(None) and hash(kernel) == hash(make(None))
     with pytest.raises(UsageError, match="still to be found"):
-        kernel.step(kernel.init(POSITION), GRADIENT, key=jax.random.key(0))
+        kernel.step(init(kernel, POSITION), GRADIENT, key=jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +203,7 @@ def test_trees_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1), (2, 3)])
 def test_a_scale_may_stand_for_several_entries(shape):
     kernel, key = SGHMC(0.1), jax.random.key(0)
-    start, scale = jnp.ones((2, 3)), jnp.full(shape, 0.5)
-    short, _ = kernel.step(kernel.init(start, scale), start, key=key)
-    full, _ = kernel.step(kernel.init(start, jnp.full((2, 3), 0.5)), start, key=key)
+    start = single(np.ones((2, 3)))
+    scales = [single(np.full(own, 0.5)) for own in (shape, (2, 3))]
+    short, full = (step(kernel, init(kernel, start, scale), start, key)[0] for scale in scales)
     close(short.position, full.position)

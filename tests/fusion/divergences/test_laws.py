@@ -12,8 +12,7 @@ from posterity import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
 from posterity.arrays.tree import map_leaves
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, jensen
-from posterity.fusion.divergences.names import divergence_of
+from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, divergence_of, jensen
 from tests.laws.table import TABLE, covariance
 
 FAMILIES = ["Beta", "Categorical", "Dirichlet", "Gamma", "DiagonalGaussian", "Gaussian"]
@@ -31,10 +30,13 @@ def cases(test: Any) -> Any:
 
 
 def middles(test: Any) -> Any:
-    """Every divergence with a few families: a descent is long where types are checked."""
-    chosen = [(d, name) for d, name in CASES if name in MIDDLES[type(d).__name__]]
-    names = [f"{divergence.value}-{name}" for divergence, name in chosen]
-    return pytest.mark.parametrize(("divergence", "name"), chosen, ids=names)(test)
+    """Every divergence with a family, and another: a descent is long where types are checked."""
+    chosen = [
+        pytest.param(d, name, marks=[pytest.mark.slow] * (name != names[0]), id=f"{d.value}-{name}")
+        for d, name in CASES
+        if name in (names := MIDDLES[type(d).__name__])
+    ]
+    return pytest.mark.parametrize(("divergence", "name"), chosen)(test)
 
 
 def drawn(name: str, seed: int, count: int, size: int = 2) -> Any:

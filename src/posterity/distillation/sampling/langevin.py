@@ -294,7 +294,7 @@ class Langevin(Teacher):
         """
         finite = np.isfinite(np.asarray(state.level))
         for leaf in jax.tree.leaves(state.kernel.position):
-            finite &= np.asarray(jnp.isfinite(leaf).all(self.target.others(leaf)))
+            finite &= np.isfinite(np.asarray(leaf)).all(tuple(self.target.others(leaf)))
         if not finite.all():
             raise ParameterError(
                 found=f"{(~finite).sum()} of {self.chains} chains that diverged (the first is "

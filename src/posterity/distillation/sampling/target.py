@@ -285,7 +285,7 @@ def _single(leaf: Any) -> jax.Array:
     # Whole numbers beyond an int32, as milliseconds since 1970, would come out as others.
     ends = (leaf.min(), leaf.max()) if leaf.size and leaf.dtype.kind in "iu" else (0, 0)
     small = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
-    return jnp.asarray(leaf.astype(np.int32 if small else np.float32))
+    return jax.device_put(leaf.astype(np.int32 if small else np.float32))
 
 
 # --- the mode, and the curvature there -----------------------------------------------------------
