@@ -231,7 +231,7 @@ def test_densities_on_the_plane_integrate_to_one(name: str) -> None:
     map_supports(lambda own: shapes.append(own.free_shape), bijection.tree)
     pieces = iter(np.split(plane, np.cumsum([math.prod(s) for s in shapes])[:-1], axis=-1))
     u = map_supports(
-        lambda own: next(pieces).reshape(*plane.shape[:-1], *own.free_shape), bijection.support
+        lambda own: next(pieces).reshape(*plane.shape[:-1], *own.free_shape), bijection.tree
     )
     values = np.exp(log_density(law, u))
     integral = np.trapezoid(np.trapezoid(values, COARSE, axis=1), COARSE)

@@ -100,7 +100,7 @@ class Product(Composite):
         places = {name: block.location() for name, block in self.blocks.items()}
         return None if all(place is None for place in places.values()) else places
 
-    def _translate(self, offset: Mapping[str, Any]) -> Self:
+    def _translate(self, offset: PyTree) -> Self:
         if self.location() is None:
             return super()._translate(offset)
         if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
