@@ -127,7 +127,7 @@ def laws(estimator: Any, data: Data) -> Laws:
 
 def to_linear(
     law: object,
-    like: object,
+    like: Any,
     classes: Sequence[Any] | Array | None,
     noise_precision: float | None,
     columns: Names,

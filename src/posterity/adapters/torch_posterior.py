@@ -124,7 +124,7 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
         )
     own = {name: own[name].detach() for name in task.tensors(own)}
     try:
-        inputs = x if torch.is_tensor(x) else torch.tensor(np.asarray(x))
+        inputs: Any = x if torch.is_tensor(x) else torch.tensor(np.asarray(x))
     except (TypeError, ValueError) as error:
         raise unsupported(
             x,

@@ -57,7 +57,7 @@ def from_samples(
     family: str | Mapping[str, str] = "gaussian",
     *,
     support: object = None,
-    names: object = None,
+    names: Any = None,
     chains: int | str | None = None,
     independent: bool = False,
     rank: int | None = None,

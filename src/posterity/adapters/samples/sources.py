@@ -93,7 +93,7 @@ def _is_parts(draws: object) -> bool:
     )
 
 
-def _parts(draws: object, path: str) -> list[tuple[str, Any]]:
+def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
     if isinstance(draws, Mapping):
         parts = list(draws.items())
     elif hasattr(draws, "_fields"):

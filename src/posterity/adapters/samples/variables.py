@@ -150,7 +150,7 @@ def runs(values: Array, chains: Chains, name: str) -> Array:
     return values.reshape(count, -1, *values.shape[1:])
 
 
-def with_supports(variables: Sequence[Variable], asked: object) -> list[Variable]:
+def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     """The same variables on the supports that are asked for, of all or by name."""
     if asked is None:
         return list(variables)
@@ -165,7 +165,7 @@ def with_supports(variables: Sequence[Variable], asked: object) -> list[Variable
     return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
 
 
-def on(own: Variable, support: object) -> Variable:
+def on(own: Variable, support: Any) -> Variable:
     """One variable on another support, a word or a ``Support``, which must hold all draws."""
     if isinstance(support, Continuous):
         support = type(support)
