@@ -10,7 +10,7 @@ from typing import Any, Self
 import networkx as nx
 
 from posterity.arguments import COUNT, POSITIVE, Constraint
-from posterity.artifact.digests import as_text
+from posterity.artifact.manifest import as_text
 from posterity.engine.signing import PublicKey
 from posterity.entries import check_names
 from posterity.errors import UsageError
@@ -99,9 +99,18 @@ class Terms:
             LedgerError: if names of two members look alike.
         """
         made = build(imported(model, "model.path"), model_options or {}, "model")
-        rule = update and build(imported(update, "update.path"), update_options or {}, "update")
-        options = {"padding": padding, "total_weight": total_weight, "sites": list(members)}
-        agreement = Agreement.of(made, prior, rule or None, on_error="pass", **options)
+        rule = None
+        if update is not None:
+            rule = build(imported(update, "update.path"), update_options or {}, "update")
+        agreement = Agreement.of(
+            made,
+            prior,
+            rule,
+            sites=list(members),
+            padding=padding,
+            total_weight=total_weight,
+            on_error="pass",
+        )
         names = sorted(members)
         pairs = links or [[one, other] for one in names for other in names if one < other]
         keys = {site: PublicKey.of(members[site]) for site in names}
