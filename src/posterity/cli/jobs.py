@@ -133,7 +133,7 @@ def _intercept(settings: Settings, kind: str, kinds: Mapping[str, Any]) -> bool:
         raise UsageError(
             found=f"model.intercept = true beside model.kind = {kind!r}",
             expected=f"one of {seeing}, which see a column of ones",
-            fix="Leave model.intercept out.",
+            fix=f"Leave model.intercept out{': layers have biases' * (kind == 'network')}.",
         )
     return bool(settings["model.intercept"])
 
