@@ -248,6 +248,6 @@ def columns_of(estimator: object, size: int) -> list[str]:
     return [f"x{k}" for k in range(size)] if own is None else [str(name) for name in own]
 
 
-def at(names: Sequence[str], places: Array) -> list[str]:
+def at(names: Sequence[str], places: Any) -> list[str]:
     """The names at which ``places``, one a name, are true."""
     return [name for name, result in zip(names, places, strict=True) if result]

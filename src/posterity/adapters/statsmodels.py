@@ -136,7 +136,7 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
         )
     left = getattr(results, "df_resid", None)
     if left is not None and hasattr(results, "ssr"):
-        response = model.wendog
+        response = getattr(model, "wendog", None)
         total = 0.0 if response is None else float(np.square(np.asarray(response, float)).sum())
         if left < 1 or results.ssr <= PERFECT * total:
             raise ParameterError(

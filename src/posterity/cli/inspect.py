@@ -145,7 +145,7 @@ def _outline(value: Any) -> Any:
         return value and {name: _outline(child) for name, child in value.items()}
     if isinstance(value, Supports):
         return _support(value.tree)
-    if not dataclasses.is_dataclass(value):
+    if not hasattr(value, "__dataclass_fields__"):
         return list(np.shape(value))
     if isinstance(value, Layers):
         layers = enumerate(map(str, value.layers))

@@ -125,7 +125,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     return Federated(arguments, settings["schedule.steps"], inputs, columns.notes)
 
 
-def _intercept(settings: Settings, kind: str, kinds: Mapping[str, Any]) -> bool:
+def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
     """True if inputs get a column of ones; a UsageError where the model cannot see one."""
     one_of(kinds, kind, "model.kind")
     if settings["model.intercept"] and kind not in WITH_INTERCEPT:

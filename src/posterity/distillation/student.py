@@ -106,7 +106,7 @@ class Student:
                 + ("" if wanted is None else f", {wanted} numbers each, as it was distilled on"),
                 fix="Pass x[None] for a single input.",
             )
-        x = self.scaling.inputs(x)
+        x = np.asarray(self.scaling.inputs(x))
         with jax.enable_x64(False):
             parts = [
                 np.asarray(_outputs(self.apply, self.tree, x[at : at + ROWS]), np.float64)

@@ -113,7 +113,7 @@ def departure_of(terms: Terms, envelope: bytes) -> Departure:
         )
     if dict(statement.subjects) != {"key": key.id}:
         raise _refused("a tombstone of another key", "that of the site", "membership")
-    return Departure(site, key, highest)
+    return Departure(site, key, int(predicate["highest"]))
 
 
 def _refused(found: str, expected: str, reason: Reason) -> Refusal:

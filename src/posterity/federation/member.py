@@ -5,6 +5,7 @@ nothing of any other site: so it alone sees to it that its factor counts exactly
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 
@@ -108,7 +109,8 @@ def turn(
         result = known, Visit(known.step, own.name, "refused")  # for lack of others' factors
     if result is None:
         asked = question(agreed, known, own.name, known.posterior, key)
-        result = answered(agreed, known, Federation(agreed, {own.name: site}).ask(asked))
+        answer: Any = Federation(agreed, {own.name: site}).ask(asked)
+        result = answered(agreed, known, answer)
     after, visit = result
     return *own.send(token, after), visit
 

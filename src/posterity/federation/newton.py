@@ -88,8 +88,9 @@ def stepped(federation: Federation, state: State) -> State | None:
             entries[answer.site] = Entry(entry.epoch, entry.sequence + 1, factor, False)
         after = state.with_entries(entries)
         if federation.agreement.admits(after.posterior):
-            there = _reports(federation, after, after.posterior, "slope")
-            if _energy(state.prior, after.posterior, there) < proposed.energy:
+            laws: Any = state.prior, after.posterior
+            there = _reports(federation, after, laws[1], "slope")
+            if _energy(*laws, there) < proposed.energy:
                 return after
     return None
 

@@ -212,7 +212,8 @@ def _table(
     model: Model, update: LocalUpdate, sites: list[Records], visited: np.ndarray
 ) -> np.ndarray:
     """The exact factor of every site that is visited, one row a site."""
-    factor = type(model).factor  # bound to the model, Equinox would wrap it anew for each site
+    kind: Any = type(model)
+    factor = kind.factor  # bound to the model, Equinox would wrap it anew for each site
     full = [records for records in sites if records.size]
     Constraint("a site with data, at least one", bool).check(sites=full)
     some = factor(model, full[0])
@@ -237,7 +238,8 @@ def _table(
 @eqx.filter_jit
 def _factors(model: Model, sites: Records) -> jax.Array:
     """Those of several sites of as many records each."""
-    one = lambda records: type(model).factor(model, records).natural_parameters
+    kind: Any = type(model)
+    one = lambda records: kind.factor(model, records).natural_parameters
     return jax.vmap(one)(sites)
 
 

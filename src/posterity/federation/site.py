@@ -127,7 +127,8 @@ class Site:
             trained = self.update.trained(self.model, view, self.records, key=key)
             return Improvement(self.name, _canonical(factor + (trained - view) * self.share))
         if isinstance(self.update, PartialPooling):
-            factor, pooled = self.update.improved(self.model, view, factor, self.records, count)
+            regression: Any = self.model
+            factor, pooled = self.update.improved(regression, view, factor, self.records, count)
             return Improvement(self.name, _canonical(factor), 0, *pooled)
         records = self.records.padded() if self.agreement.padding else self.records
         taken = np.asarray(count)  # an array: compiled once
@@ -181,7 +182,8 @@ class Site:
         if update.conjugate:
             direction = exact_factor(update, self.model, self.records) - factor
         elif isinstance(update, PartialPooling):
-            direction = update.target(self.model, posterior, factor, self.records) - factor
+            regression: Any = self.model
+            direction = update.target(regression, posterior, factor, self.records) - factor
         elif update.trains:  # which takes too long to do it several times
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
@@ -197,14 +199,17 @@ class Site:
 
     def _curvature(self, posterior: ExponentialFamily, curvature: bool) -> dict[str, Any]:
         """By as many nodes as it takes."""
-        update: LocalUpdate | None = self.update
-        while update is not None:
+        update = self.update
+        while True:
             with jax.enable_x64(True):
                 records = self.records.padded()
                 result, error = _curvature(
                     update.traced(), self.model, posterior, records, curvature
                 )
-            update = None if float(error) <= ERROR else update.finer()
+            finer = None if float(error) <= ERROR else update.finer()
+            if finer is None:
+                break
+            update = finer
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
         parts = [value, fixed.natural_parameters, slope, bend]
         if not all(np.isfinite(part).all() for part in parts):

@@ -210,7 +210,8 @@ def status_from(
     certificate = Certificate.of(posterior, reports)
     left = certificate.upper
     if "curvature" in parts_needed(agreed):
-        left = max(left, newton_of(agreed.prior, posterior, [*reports.values()]).change)
+        laws: Any = agreed.prior, posterior
+        left = max(left, newton_of(*laws, [*reports.values()]).change)
     unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
     left = left if math.isfinite(left) else math.inf
     return Status.of(

@@ -36,7 +36,9 @@ def with_columns(prior: Base, names: Sequence[str]) -> Base:
     """
     law = prior.prior if isinstance(prior, Ledger) else prior
     unnamed_parts = [path for path in by_column(law, len(names)) if path not in names_of(law)]
-    return prior.named({path: list(names) for path in unnamed_parts}) if unnamed_parts else prior
+    if not unnamed_parts:
+        return prior
+    return prior.named({path: list(names) for path in unnamed_parts})  # pyright: ignore[reportReturnType]
 
 
 def by_column(law: Distribution, size: int | None = None, path: str = "") -> list[str]:

@@ -106,7 +106,7 @@ class Absorbing:
         if origin is AMID:
             origin = middle(self.members[rows[np.argsort(matched.rows)]])
         members, priors, counts = self.members, self._priors(alone), self.counts
-        seen = (moved(laws, origin) for laws in (members[other], members[alone], priors))
+        seen = [moved(laws, origin) for laws in (members[other], members[alone], priors)]
         halves = Halves(*seen, counts[other], counts[alone])
         gain = halves.evidence_of_one()
         against = disagreement(matched.result.clustering, place[other], halves.union)

@@ -287,11 +287,11 @@ def _plate_diff(
     ab, ba = _kl(a.members[rows], b.members[columns])
     matched = zip(rows.tolist(), columns.tolist(), ab.tolist(), ba.tolist(), strict=True)
     pairs = tuple(Pair(i, j, Divergences(x, y)) for i, j, x, y in matched)
-    only = [
+    first, second = (
         {k: float(one.shares[k]) for k in range(len(one.shares)) if k not in own}
         for one, own in ((a, set(rows.tolist())), (b, set(columns.tolist())))
-    ]
-    return PlateDiff(pairs, *only, weights)
+    )
+    return PlateDiff(pairs, first, second, weights)
 
 
 def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | None:

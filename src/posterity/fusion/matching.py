@@ -177,7 +177,7 @@ def alternate(
     while True:
         centroids = divergence.barycenter(members, labels)
         if fixed:
-            own = divergence.between(centroids[labels], members)
+            costs, own = None, divergence.between(centroids[labels], members)
         else:
             costs = divergence.costs(members, centroids)
             own = costs[np.arange(len(labels)), labels]
@@ -185,7 +185,7 @@ def alternate(
             break
         trace.append(float(own.sum()))
         clustering = clustering.relabelled(labels)
-        if fixed or len(trace) > SWEEPS:
+        if costs is None or len(trace) > SWEEPS:
             break
         labels = divergence.assign(finite(costs), starts, labels, masses)
         emptied = (np.bincount(labels, minlength=costs.shape[1]) == 0).any()

@@ -270,6 +270,8 @@ class _Site:
     def factor(self, seed: int) -> Any:
         """The site's factor, by the nodes of this seed."""
         at = self._at(self.spread, seed)
+        if at is None:
+            raise not_finite()
         _, chances = self.grids[seed]
         spread = self._gradient(self.spread, at, seed)
         means = self.mean + at.pull @ self.covariance
@@ -324,9 +326,11 @@ class Likelihood:
         self.model, self.weights = model.model, np.asarray(records.weights)
         self.x, self.y = (np.asarray(leaf) for leaf in records.data)
         # From the class: each time that a method is bound, Equinox makes a new module of it.
-        self.log_density = type(self.model).predictor_log_likelihood
-        self.slopes = type(self.model).predictor_value_and_slope
-        self.nu = self.tau = None
+        kind: Any = type(self.model)
+        self.log_density = kind.predictor_log_likelihood
+        self.slopes = kind.predictor_value_and_slope
+        self.nu: Any = None
+        self.tau: Any = None
 
     def message(self, mean: Vector, covariance: Matrix) -> Normal:
         """The Gaussian that stands for the likelihood where ``β ~ N(mean, covariance)`` before.

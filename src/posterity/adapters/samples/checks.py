@@ -252,7 +252,7 @@ def _jointly(blocks: Sequence[Block]) -> tuple[list[tuple[float, float]], float,
         return [gaussian], correlation, None
     white = units[:, :: _step(units.shape)]
     white = white @ ((axes / np.sqrt(values)) @ axes.T) if correlated else white
-    gain, modes, pull = np.zeros_like(start), [], None
+    gain, modes, pull = np.zeros_like(start), [], np.zeros(size)
     for learned, judged in _halves(white.shape[1]):
         rows = white[:, learned].reshape(-1, size)
         lines = _directions(rows, axes[:, ::-1][:, :HINTS])

@@ -190,7 +190,7 @@ def _families(
                 for own in variables
             ]
         families = [([own], by_name[own.name]) for own in variables]
-    result: list[tuple[list[Variable], str]] = []
+    result: list[tuple[list[Variable], Any]] = []
     for own, word in families:
         if word not in OF_ONE:
             result.append((own, word))

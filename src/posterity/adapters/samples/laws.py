@@ -189,7 +189,7 @@ def _beta(own: Variable) -> Fit:
     statistics = np.stack([np.log(z).mean((0, 1)), np.log1p(-z).mean((0, 1))], axis=-1)
     ones = np.ones(z.shape[-1])
     law = _checked(Beta.from_standard(ones, ones).with_mean_parameters(statistics), z, "beta")
-    known = scipy.stats.beta(np.asarray(law.a), np.asarray(law.b))
+    known: Any = scipy.stats.beta(np.asarray(law.a), np.asarray(law.b))
     scores = normal_scores(known.cdf(z), known.sf(z))
     return Fit(law[0], known.logpdf(z).sum(-1) + own.log_slope, scores, 2)
 

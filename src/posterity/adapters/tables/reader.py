@@ -87,7 +87,7 @@ class Cells(NamedTuple):
             try:
                 values = np.array([list(map(float, cells)) for cells in texts])
             except ValueError:
-                plain = False
+                plain, values = False, np.nan
             if plain and np.isfinite(values).all():
                 return values.reshape(len(columns), len(self.rows)).T
         values = np.empty((len(self.rows), len(columns)))

@@ -271,8 +271,8 @@ class Search:
         layers, ledger = combined.layers, None
         base = fused_prior(self.locals, prior, layers)
         if base is None:
-            leaves = (layers.ravel(combined.arrays(kind)) for kind in ("mean", "variance"))
-            posterior = Network.from_standard(*leaves, layers)
+            mean, variance = (layers.ravel(combined.arrays(k)) for k in ("mean", "variance"))
+            posterior = Network.from_standard(mean, variance, layers)
         else:
             combined = self.build(None, combined.labels, rule)
             ledger = as_ledger(combined, self.locals, base, rule)
