@@ -178,7 +178,9 @@ def _is_time(value: Any) -> bool:
 
 
 _FLAG = Constraint("true or false", lambda value: isinstance(value, bool))
-_DIGEST = Constraint("64 hexadecimal digits", lambda value: re.fullmatch("[0-9a-f]{64}", value))
+_DIGEST = Constraint(
+    "64 hexadecimal digits", lambda value: bool(re.fullmatch("[0-9a-f]{64}", value))
+)
 _COUNT = Constraint("a count", lambda value: type(value) is int and value >= 0)
 _LENGTH = Constraint(
     "a finite number from zero on, or null",
@@ -191,7 +193,7 @@ _RECEIPT = {
     "after": _DIGEST,
     "time": Constraint("a time in UTC from 2020 on, as 2026-11-21T09:00:00+00:00", _is_time),
     "version": Constraint(
-        "a version number", lambda value: re.fullmatch(r"\d+\.\d+[\w.+-]*", value)
+        "a version number", lambda value: bool(re.fullmatch(r"\d+\.\d+[\w.+-]*", value))
     ),
     "refinement": Constraint("an object, or null", lambda value: isinstance(value, dict | None)),
 }

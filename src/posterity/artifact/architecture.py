@@ -90,7 +90,7 @@ class Architecture:
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is arrays
 
 
-def _is_json(value: object) -> bool:
+def _is_json(value: Any) -> bool:
     if isinstance(value, dict):
         return all(type(key) is str for key in value) and all(map(_is_json, value.values()))
     if type(value) in (list, tuple):

@@ -80,7 +80,8 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
     if not isinstance(posterior, Ledger):
         return _spread(posterior, labels, wanted, unseen)
     if len(wanted) > len(words) and unseen is None:
-        values = np.asarray(posterior.prior.members.concentration)
+        prior: Any = posterior.prior
+        values = np.asarray(prior.members.concentration)
         if not np.allclose(values, values.flat[0], rtol=1e-10, atol=0.0):
             raise StructureError(
                 found="a prior over words that prefers some of them, or differs between topics",

@@ -303,12 +303,12 @@ def _fused(
     if prior is not None:
         before, about = files.read_prior(prior)
         inputs.record["prior"] = about.digest
-    bytes_of = {} if budget is None else {"budget": budget * 2**20}
+    bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
     large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
     if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
         bytes_of = {"budget": BUDGET} | bytes_of
     with bar(f"Fusing {len(paths)} files", len(paths) if large else None) as moved:
-        sites = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
+        sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
         return fuse(sites, prior=before, **options, **bytes_of), inputs
 
 

@@ -28,7 +28,8 @@ from posterity.errors import ArtifactError, ConvergenceError, PosterityError, Us
 
 ENDING = ".toml"
 """How the name of a configuration ends."""
-More, Result = ParamSpec("More"), TypeVar("Result")
+More = ParamSpec("More")
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Kind:
             if kind.allows(value):
                 return kind.check(place, value)
         if self.of is None:
-            return float(value) if self.real else value
+            return float(value) if self.real else value  # pyright: ignore[reportArgumentType]
         if isinstance(value, dict):
             return {name: self.of.check(_inner(place, name), part) for name, part in value.items()}
         return [self.of.check(_inner(place, n), part) for n, part in enumerate(value)]
@@ -420,7 +421,7 @@ def _beside(file: Path, kind: Kind, value: Any) -> Any:
         return {name: _beside(file, kind.of, path) for name, path in value.items()}
     if isinstance(value, list) and kind.of:
         return [_beside(file, kind.of, path) for path in value]
-    return str(file.parent / value) if kind is FILE else value
+    return str(file.parent / str(value)) if kind is FILE else value
 
 
 # --- commands ------------------------------------------------------------------------------------

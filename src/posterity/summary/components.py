@@ -103,7 +103,7 @@ def _under(path: str, inner: str) -> str:
     return "/".join(filter(None, (path, inner)))
 
 
-def _tops(members: Distribution, words: tuple[str, ...]) -> list[tuple[tuple[str, float], ...]]:
+def _tops(members: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, float], ...]]:
     """The most probable symbols of each member; nothing where members emit no symbols."""
     if not getattr(members, "emits_symbols", False):
         return []

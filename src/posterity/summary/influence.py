@@ -58,7 +58,7 @@ def cavity(ledger: Ledger, site: str) -> Any:
     return ledger.total - ledger.factor(site)
 
 
-def _site(ledger: Ledger, whole: Distribution, name: str, names: Names) -> SiteSummary:
+def _site(ledger: Ledger, whole: Any, name: str, names: Names) -> SiteSummary:
     left, alone = cavity(ledger, name), ledger.entries[name].independent
     if not np.all(left.is_proper()):
         why = f"without it {_improper(left, names)} no distribution: the others do not carry it"
