@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from posterity.arrays.special import digamma, trigamma
+from posterity.arrays.jax_namespace import digamma, trigamma
 
 X = np.concatenate([np.logspace(-8, 8, 2001), np.linspace(0.5, 12, 2000)])
 
