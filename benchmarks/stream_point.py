@@ -16,8 +16,7 @@ from benchmarks.problems import Shape, draw, factors, normal_wishart
 from posterity import Plate, fuse
 from posterity.arrays.tree import map_leaves
 from posterity.artifact import container
-from posterity.artifact.digests import of_arrays
-from posterity.artifact.manifest import metadata_of
+from posterity.artifact.manifest import metadata_of, of_arrays
 from posterity.artifact.tree import encode
 
 CHUNK = 5000

@@ -73,28 +73,18 @@ __all__ = [
     "verify",
 ]
 
-_HOME = {
-    "Distillation": "distillation",
-    "Fusion": "fusion",
-    "Inspection": "artifact",
-    "Ledger": "ledger",
-    "LocalUpdate": "inference",
-    "Pursuit": "pursuit",
-    "PosterityError": "errors",
-    "Receipt": "receipt",
-    "Student": "distillation",
-    "distill": "distillation",
-    "federate": "federation",
-    "forget": "federation",
-    "fuse": "fusion",
-    "inspect": "artifact",
-    "kl_matrix": "fusion",
-    "load": "artifact",
-    "pursue": "pursuit",
-    "save": "artifact",
-    "verify": "receipt",
+_NAMES = {
+    "artifact": ("Inspection", "inspect", "load", "save"),
+    "distillation": ("Distillation", "Student", "distill"),
+    "errors": ("PosterityError",),
+    "federation": ("federate", "forget"),
+    "fusion": ("Fusion", "fuse", "kl_matrix"),
+    "inference": ("LocalUpdate",),
+    "ledger": ("Ledger",),
+    "pursuit": ("Pursuit", "pursue"),
+    "receipt": ("Receipt", "verify"),
 }
-"""The module of each public name that is not a family."""
+"""Public names by module, but for those of families."""
 _MODULES = (
     "artifact",
     "distillation",
@@ -117,7 +107,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"posterity.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"posterity.{_HOME.get(name, 'families')}")
+    home = next((module for module, names in _NAMES.items() if name in names), "families")
+    module = importlib.import_module(f"posterity.{home}")
     globals()[name] = getattr(module, name)
     return globals()[name]
 

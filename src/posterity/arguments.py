@@ -1,4 +1,4 @@
-"""What arguments can be: constraints, named once and declared where the argument is."""
+"""Constraints of arguments, named once and declared where the argument is."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ from posterity.errors import PosterityError, UsageError
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """What a value has to be, in words, and whether it is.
+    """A condition on a value, in words and as a function.
 
     >>> COUNT.check(steps=3)
     """
@@ -30,10 +30,11 @@ class Constraint:
                 )
 
     def allows(self, value: Any) -> bool:
-        """Whether the value is such a one."""
+        """True for a value that meets the condition."""
         try:
             return bool(self.holds(value))
-        except (TypeError, ValueError):  # what cannot be compared is not of the right kind
+        except (TypeError, ValueError, AttributeError, OverflowError):
+            # What cannot be compared is not of the right kind.
             return False
 
     def or_none(self) -> "Constraint":

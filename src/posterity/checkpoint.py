@@ -86,7 +86,7 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """Whether there is a file, and the last save is a while ago."""
+        """True if there is a file, and the last save is a while ago."""
         return self.path is not None and time.monotonic() - self._saved > SECONDS
 
     def foreign(self) -> ArtifactError:
@@ -112,18 +112,10 @@ def opened(
     if path is None:
         yield Checkpoint(None, verb, parts)
         return
-    path = Path(path)
-    with _sole_writer(path):
-        clean_stale(path)
-        yield Checkpoint(path, verb, parts)
-
-
-@contextlib.contextmanager
-def _sole_writer(path: Path) -> Iterator[None]:
-    """A lock on ``.NAME.lock`` beside the file, which goes when the block ends."""
     import fcntl  # writing is for POSIX; whoever only reads goes without
 
-    beside = path.with_name(f".{path.name}.lock")
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.lock")  # which goes when the block ends
     with writing(path):
         file = beside.open("ab")
     with file:
@@ -144,6 +136,7 @@ def _sole_writer(path: Path) -> Iterator[None]:
                 fix="Wait until it is done, or name another checkpoint.",
             )
         try:
-            yield
+            clean_stale(path)
+            yield Checkpoint(path, verb, parts)
         finally:
             beside.unlink(missing_ok=True)

@@ -59,11 +59,11 @@ def check_adds(law: Any, place: str) -> None:
     )
 
 
-def check_same_structure(expected: Distribution, found: Any, place: str) -> None:
+def check_same_structure(expected: Distribution, law: Any, place: str) -> None:
     """Raise a StructureError unless both are of one family, with the same shapes."""
-    if structure(expected) != structure(found):
+    if structure(expected) != structure(law):
         raise StructureError(
-            found=f"{found!r} in {place}",
+            found=f"{law!r} in {place}",
             expected=repr(expected),
             fix="Give every site the same family, blocks and dimensions.",
         )

@@ -1,4 +1,4 @@
-"""What sites last said: versions of factors, checked, at rest, and how two copies join."""
+"""Entries of ledgers: versions of sites' factors, checked, at rest, and how two copies join."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ SAME_SHAPE = str.maketrans(
 
 
 class Entry(NamedTuple):
-    """What one site last said: a factor, or ``None`` if it was forgotten.
+    """The last version of one site: a factor, or ``None`` if it was forgotten.
 
     Entries of one site are ordered by epoch; within an epoch forgetting beats every factor,
     and a later sequence number beats an earlier one. A forgotten site therefore comes back
@@ -71,7 +71,7 @@ def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
 
 
 def by_site(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
-    """By name, and not to be written to."""
+    """The entries sorted by name, read-only."""
     names = list(entries)
     ordered = sorted(names)
     return MappingProxyType(dict(entries) if names == ordered else {s: entries[s] for s in ordered})
@@ -94,7 +94,7 @@ def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
 
 
 def appearance(name: str) -> str:
-    """What a name looks like: equal for names that can be mistaken for each other.
+    """The appearance of a name: equal for names that can be mistaken for each other.
 
     >>> appearance("north ") == appearance("n\u043erth") != appearance("North")
     True
@@ -134,13 +134,10 @@ def all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[An
         pairs = zip(columns(prior, [prior]), columns(prior, [*factors.values()]), strict=True)
         return rows(prior, [_column_at_rest(like.shape, column) for (like,), column in pairs])
     except ValueError:
-        return [_at_rest(prior, site, factor) for site, factor in factors.items()]
-
-
-def _at_rest(prior: ExponentialFamily, site: str, factor: Any) -> ExponentialFamily:
-    check_same_structure(prior, factor, f"the factor of site {site!r}")
-    check_finite(factor, f"the factor of site {site!r}")
-    return at_rest(factor)
+        for site, factor in factors.items():
+            check_same_structure(prior, factor, f"the factor of site {site!r}")
+            check_finite(factor, f"the factor of site {site!r}")
+        return [at_rest(factor) for factor in factors.values()]
 
 
 def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.ndarray]:
@@ -150,16 +147,16 @@ def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.nd
         if block.shape[1:] != shape or block.dtype.kind != "f" or not np.isfinite(block).all():
             raise ValueError("a leaf that is not finite, or of another shape")
         signed = np.signbit(block[block == 0]).any()
-        if not signed and all(map(_is_at_rest, part)):
+        rested_already = (
+            type(leaf) is np.ndarray and leaf.dtype == np.float64 and not leaf.flags.writeable
+            for leaf in part
+        )
+        if not signed and all(rested_already):
             rested += part
         else:  # adding 0 turns -0 into 0
             block = block.astype(np.float64) + 0.0
             rested += [frozen(block[index, ...].copy()) for index in range(len(block))]
     return rested
-
-
-def _is_at_rest(leaf: Any) -> bool:
-    return type(leaf) is np.ndarray and leaf.dtype == np.float64 and not leaf.flags.writeable
 
 
 def stale(site: str, entry: Entry, held: Entry) -> PosterityError:

@@ -1,5 +1,6 @@
 """Errors that say what was found, what was expected, and what to do next."""
 
+import functools
 from typing import Any, ClassVar
 
 
@@ -18,7 +19,8 @@ class PosterityError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Keywords alone make one; what was attached to it (`error.run`) travels along.
-        return _rebuilt, (type(self), self.found, self.expected, self.fix), self.__dict__
+        sentences = {"found": self.found, "expected": self.expected, "fix": self.fix}
+        return functools.partial(type(self), **sentences), (), self.__dict__
 
     def at(self, place: str) -> "PosterityError":
         """The same error, naming where (a site, a block, a file) it came up."""
@@ -77,13 +79,13 @@ class SiteError(PosterityError):
 
 
 class ConvergenceError(PosterityError):
-    """A posterior that has not settled, where something irreversible was to follow from it."""
+    """A posterior that has not converged, where something irreversible was to follow from it."""
 
     exit_code = 9
 
 
 class ConvergenceWarning(UserWarning):
-    """A posterior that has not settled: what is left to change is in the run's ``status``."""
+    """A posterior that has not converged: what is left to change is in the run's ``status``."""
 
 
 class ScaleWarning(UserWarning):
@@ -96,7 +98,3 @@ class IdentificationWarning(UserWarning):
 
 class FitWarning(UserWarning):
     """A law through draws that does not fit them, or draws that say too little: and what to try."""
-
-
-def _rebuilt(kind: type[PosterityError], found: str, expected: str, fix: str) -> PosterityError:
-    return kind(found=found, expected=expected, fix=fix)

@@ -36,7 +36,8 @@ def alongside(path: Path, content: bytes) -> Iterator[None]:
     with file:
         try:
             with writing(path):
-                _check_replaceable(path)
+                if path.is_dir():
+                    raise IsADirectoryError(0, "it is a folder")
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -46,11 +47,6 @@ def alongside(path: Path, content: bytes) -> Iterator[None]:
                 force_to_disk(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
-
-
-def _check_replaceable(path: Path) -> None:
-    if path.is_dir():
-        raise IsADirectoryError(0, "it is a folder")
 
 
 @contextlib.contextmanager

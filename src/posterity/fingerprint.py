@@ -126,8 +126,8 @@ class _Walk:
             return self.all("method", value.__func__, value.__self__)
         if dataclasses.is_dataclass(value):
             names = [field.name for field in dataclasses.fields(value)]
-            held = {name: getattr(value, name) for name in names if hasattr(value, name)}
-            return self.all("object", type(value), held)
+            fields = {name: getattr(value, name) for name in names if hasattr(value, name)}
+            return self.all("object", type(value), fields)
         if _is_importable(value):
             return self.all("name", *_name(value))
         if wrapped := getattr(value, "__wrapped__", None):  # compiled, or kept by a cache
@@ -163,7 +163,7 @@ class _Walk:
         return self.all("function", *_name(function), source, *within, seen)
 
     def object(self, value: Any) -> bytes:
-        """By what pickling would take of it, without properties that were cached."""
+        """The digest of what pickling takes of it, without properties that were cached."""
         try:
             parts = value.__reduce_ex__(4)
         except Exception as error:  # whatever it is that does not want to be copied
@@ -210,7 +210,7 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """What a function, and those defined within it, refer to by name."""
+    """The names that a function, and those defined within it, refer to."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -219,7 +219,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 @functools.cache
 def _is_packaged(module: str) -> bool:
-    """Whether a module belongs to Python, to posterity or to an installed package."""
+    """True for a module of Python, of posterity or of an installed package."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "posterity":
         return True
@@ -229,7 +229,7 @@ def _is_packaged(module: str) -> bool:
 
 
 def _is_importable(value: Any) -> bool:
-    """Whether a package has it under its name: what is written in C, or made by a decorator."""
+    """True if a package has it under its name: it is written in C, or made by a decorator."""
     module, name = _name(value)
     homes = [module, *(["numpy", "scipy.special"] if isinstance(value, np.ufunc) else [])]
     find = lambda home: functools.reduce(

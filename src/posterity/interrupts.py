@@ -23,7 +23,7 @@ class Terminated(SystemExit):
 
 
 def of_signal(number: int) -> BaseException:
-    """What a signal asks for: KeyboardInterrupt or Terminated."""
+    """The exception that a signal asks for: KeyboardInterrupt or Terminated."""
     return KeyboardInterrupt() if number == signal.SIGINT else Terminated()
 
 

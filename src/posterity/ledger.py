@@ -138,11 +138,11 @@ class Ledger:
 
     @property
     def independent(self) -> bool:
-        """Whether every factor was found from its own site's data alone."""
+        """True if every factor was computed from its own site's data alone."""
         return all(self.entries[site].independent for site in self.sites)
 
     def factor(self, site: str) -> ExponentialFamily:
-        """What one site contributes: its posterior minus the prior. May be improper.
+        """The contribution of one site: its posterior minus the prior. May be improper.
 
         Raises:
             LedgerError: if the ledger holds no factor of the site.
@@ -173,7 +173,7 @@ class Ledger:
         """A ledger in which ``site`` contributes ``factor`` instead of what it did before.
 
         Without numbers the version is the next in the site's epoch; to let a forgotten site
-        rejoin, name a higher epoch. Say ``independent=True`` if the factor was found without
+        rejoin, name a higher epoch. Pass ``independent=True`` if the factor was computed without
         knowledge of the other sites' factors (:class:`Entry`). Many sites at once are cheaper by
         :meth:`extend`.
 
@@ -244,11 +244,11 @@ class Ledger:
     def __repr__(self) -> str:
         """One line: its sites and its posterior, quickly whatever it holds; never an error."""
         try:
-            held, gone = self.sites, len(self.forgotten)
-            count = f"{len(held)} site{'' if len(held) == 1 else 's'}"
-            count += f": {listed(held)}" if held else ""
+            sites, gone = self.sites, len(self.forgotten)
+            count = f"{len(sites)} site{'' if len(sites) == 1 else 's'}"
+            count += f": {listed(sites)}" if sites else ""
             count += f", {gone} forgotten" if gone else ""
-            return cut(f"Ledger({count}; {posterior_line(self.prior, held, lambda: self.total)})")
+            return cut(f"Ledger({count}; {posterior_line(self.prior, sites, lambda: self.total)})")
         except Exception:
             return f"{type(self).__name__}(?)"
 
@@ -277,19 +277,19 @@ class Ledger:
         sequence: int | None,
         independent: bool,
     ) -> Entry:
-        held = self.entries.get(site, Entry(0, -1, factor))
-        epoch = held.epoch if epoch is None else epoch
+        last = self.entries.get(site, Entry(0, -1, factor))
+        epoch = last.epoch if epoch is None else epoch
         if sequence is None:
-            sequence = held.sequence + 1 if epoch == held.epoch else 0
+            sequence = last.sequence + 1 if epoch == last.epoch else 0
         entry = checked(site, Entry(epoch, sequence, factor, independent))
-        if entry.rank <= held.rank:
-            raise stale(site, entry, held)
+        if entry.rank <= last.rank:
+            raise stale(site, entry, last)
         return entry
 
     def _updated(self, new: Mapping[str, Entry]) -> "Ledger":
         ledger = self._under(_called(self.prior, new))
-        if ledger is not self and (held := [site for site in self.sites if site not in new]):
-            warn_of_order(f"the factors of {some(held)}", ledger.prior)
+        if ledger is not self and (kept := [site for site in self.sites if site not in new]):
+            warn_of_order(f"the factors of {some(kept)}", ledger.prior)
         if new.keys() - self.entries.keys():
             check_names(new.keys() - self.entries.keys(), self.entries)
         return ledger._with({**self.entries, **ledger._rested(new)})
@@ -311,12 +311,12 @@ class Ledger:
     def _rested(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
         """The entries, checked and at rest."""
         numbered = {site: checked(site, entry) for site, entry in entries.items()}
-        held = {
+        factors = {
             site: self._unlabelled(site, e.factor)
             for site, e in numbered.items()
             if e.factor is not None
         }
-        for site, factor in zip(held, all_at_rest(self.prior, held), strict=True):
+        for site, factor in zip(factors, all_at_rest(self.prior, factors), strict=True):
             epoch, sequence, _, independent = numbered[site]
             numbered[site] = Entry(epoch, sequence, factor, independent)
         return numbered
@@ -349,11 +349,11 @@ class Ledger:
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
     """The prior under the names that factors have, where it has none itself."""
     factors = (entry.factor for entry in entries.values())
-    own = found = names_of(prior)
+    own = names = names_of(prior)
     for law in factors:
         if isinstance(law, ExponentialFamily):
-            found = {**names_of(law), **found}
-    return prior if found == own else with_names(prior, found)
+            names = {**names_of(law), **names}
+    return prior if names == own else with_names(prior, names)
 
 
 def warn_of_order(who: str, named: Any) -> None:

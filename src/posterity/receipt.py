@@ -8,13 +8,15 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from posterity.arguments import Constraint
 from posterity.artifact import digest
+from posterity.artifact.container import unique
 from posterity.entries import appearance
 from posterity.errors import ArtifactError, PosterityError
 from posterity.files import write_file
@@ -29,7 +31,7 @@ FORMAT_VERSION = 2
 
 @dataclasses.dataclass(frozen=True)
 class Refinement:
-    """What the sites that stay did after the subtraction.
+    """The updates of the sites that stay, after the subtraction.
 
     ``updates``: by site, how often it changed its factor. ``joined``: who contributes for the
     first time, as a walk had not met them before. ``restarted``: whether all factors were set to
@@ -45,13 +47,13 @@ class Refinement:
 
     @classmethod
     def between(cls, before: Ledger, after: Ledger, restarted: bool, **measured: Any) -> Self:
-        """What the versions in two ledgers tell of it, and what was ``measured``."""
+        """The refinement that the versions in two ledgers show, and what was ``measured``."""
         updates = _updates(before, after, restarted)
         return cls(updates, _joined(before, after), restarted, **measured)
 
     @property
     def statement(self) -> str:
-        """What was done, in words."""
+        """The refinement in words."""
         counts = [count for count in self.updates.values() if count]
         distance = self.estimated_distance_nats
         zeroed = "the others were set to zero, and " if self.restarted else ""
@@ -66,7 +68,7 @@ class Refinement:
 
 @dataclasses.dataclass(frozen=True)
 class Receipt:
-    """What a forgetting did, as data, and what that shows, in words.
+    """The record of a forgetting, as data and in words.
 
     ``before`` and ``after`` are digests of the two ledgers. ``refinement`` is None if nothing
     but a subtraction was done. Its own digest tells a receipt that was altered by accident; it is
@@ -83,15 +85,15 @@ class Receipt:
 
     def __repr__(self) -> str:
         how = "exact" if self.exact else "not exact"
-        told = f"Receipt(forgot {_named(self.sites)}, {how}, {self.time}, version {self.version})"
-        return cut(clean(told))
+        line = f"Receipt(forgot {_named(self.sites)}, {how}, {self.time}, version {self.version})"
+        return cut(clean(line))
 
     def _repr_html_(self) -> str:
         return html(self, "line")
 
     @property
     def statement(self) -> str:
-        """What the receipt shows, and what it does not. The wording is part of the format."""
+        """The receipt in words, with its limits. The wording is part of the format."""
         done = self.refinement.statement if self.refinement else "nothing else was changed"
         shown = _EXACT if self.exact else _NOT_EXACT
         return f"The factors of {_named(self.sites)} were subtracted; {done}. {shown}"
@@ -109,7 +111,7 @@ class Receipt:
         """Read what :meth:`save` wrote; an ArtifactError if it is missing, foreign or altered."""
         try:
             text = Path(path).read_text(encoding="utf-8")
-            document = json.loads(text, object_pairs_hook=_unique)
+            document = json.loads(text, object_pairs_hook=unique)
             receipt = cls._of(document)
         except ArtifactError as error:
             raise error.at(f"file {os.fspath(path)!r}") from error
@@ -154,13 +156,6 @@ def _canonical(document: Any) -> str:
     return json.dumps(document, sort_keys=True)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; a key that comes twice would tell two readers two things."""
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key that comes twice")
-    return dict(pairs)
-
-
 def _unreadable(path: str | os.PathLike[str], why: str) -> ArtifactError:
     return ArtifactError(
         found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
@@ -177,53 +172,48 @@ def _are_names(value: Any) -> bool:
     return texts and value == sorted(set(value))
 
 
-def _is_length(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and 0 <= value < math.inf)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
 def _is_time(value: Any) -> bool:
     time = datetime.datetime.fromisoformat(value).astimezone(datetime.UTC)
     return time.year >= 2020 and time.isoformat(timespec="seconds") == value
 
 
-Constraints = Mapping[str, tuple[str, Callable[[Any], Any]]]
-
-_FLAG = ("true or false", lambda value: isinstance(value, bool))
-_DIGEST = ("64 hexadecimal digits", lambda value: re.fullmatch("[0-9a-f]{64}", value))
-_RECEIPT: Constraints = {
-    "sites": ("names, sorted, at least one", lambda value: value and _are_names(value)),
+_FLAG = Constraint("true or false", lambda value: isinstance(value, bool))
+_DIGEST = Constraint("64 hexadecimal digits", lambda value: re.fullmatch("[0-9a-f]{64}", value))
+_COUNT = Constraint("a count", lambda value: type(value) is int and value >= 0)
+_LENGTH = Constraint(
+    "a finite number from zero on, or null",
+    lambda value: value is None or (isinstance(value, float) and 0 <= value < math.inf),
+)
+_RECEIPT = {
+    "sites": Constraint("names, sorted, at least one", lambda value: value and _are_names(value)),
     "exact": _FLAG,
     "before": _DIGEST,
     "after": _DIGEST,
-    "time": ("a time in UTC from 2020 on, as 2026-11-21T09:00:00+00:00", _is_time),
-    "version": ("a version number", lambda value: re.fullmatch(r"\d+\.\d+[\w.+-]*", value)),
-    "refinement": ("an object, or null", lambda value: isinstance(value, dict | None)),
+    "time": Constraint("a time in UTC from 2020 on, as 2026-11-21T09:00:00+00:00", _is_time),
+    "version": Constraint(
+        "a version number", lambda value: re.fullmatch(r"\d+\.\d+[\w.+-]*", value)
+    ),
+    "refinement": Constraint("an object, or null", lambda value: isinstance(value, dict | None)),
 }
-_REFINEMENT: Constraints = {
-    "updates": ("counts by site", lambda value: all(map(_is_count, value.values()))),
-    "joined": ("names, sorted", _are_names),
+_REFINEMENT = {
+    "updates": Constraint("counts by site", lambda value: all(map(_COUNT.allows, value.values()))),
+    "joined": Constraint("names, sorted", _are_names),
     "restarted": _FLAG,
-    "residuals": ("lengths by site, or null", lambda value: all(map(_is_length, value.values()))),
-    "estimated_distance_nats": ("a finite number from zero on, or null", _is_length),
+    "residuals": Constraint(
+        "lengths by site, or null", lambda value: all(map(_LENGTH.allows, value.values()))
+    ),
+    "estimated_distance_nats": _LENGTH,
 }
 
 
-def _checked(document: Any, constraints: Constraints) -> dict[str, Any]:
+def _checked(document: Any, constraints: Mapping[str, Constraint]) -> dict[str, Any]:
     """The fields of a document, each of which is what it has to be."""
     content = {name: document[name] for name in constraints}
-    for name, (expected, holds) in constraints.items():
-        try:
-            good = holds(content[name])
-        except (AttributeError, TypeError, ValueError, OverflowError):
-            good = False
-        if not good:
+    for name, constraint in constraints.items():
+        if not constraint.allows(content[name]):
             raise ArtifactError(
                 found=f"{name} {reprlib.repr(content[name])} in a receipt",
-                expected=expected,
+                expected=constraint.expected,
                 fix="Fetch the receipt again from who issued it.",
             )
     return content
@@ -260,7 +250,7 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether they bear out all."""
+        """True if they bear out all."""
         return not self.broken
 
 
@@ -275,82 +265,60 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
     >>> verify(done.receipt, ledger, done.ledger).passed
     True
     """
-    claims = _of_the_files(receipt, before, after)
-    claims |= _of_who_left(receipt, before, after)
-    claims |= _of_who_stays(receipt, before, after)
-    if receipt.refinement is None:
-        return Verification(claims | _of_a_subtraction(receipt, before, after))
-    return Verification(claims | _of_a_refinement(receipt, receipt.refinement, before, after))
+    refined, sites = receipt.refinement, set(receipt.sites)
+    restarted = refined is not None and refined.restarted
+    epochs = {site: entry.epoch for site, entry in before.entries.items()}
 
+    def is_barred(site: str) -> bool:
+        old, new = before.entries.get(site), after.entries.get(site)
+        version = old is not None and (old.epoch, True, old.sequence + restarted)
+        return new is not None and new.rank == version
 
-def _of_the_files(receipt: Receipt, before: Ledger, after: Ledger) -> dict[str, bool]:
-    return {
+    def others(ledger: Ledger) -> Ledger:
+        names = ledger.entries.keys() - sites
+        return Ledger(ledger.prior, {site: ledger.entries[site] for site in names})
+
+    claims = {
         "the ledger before is the one that the receipt names": digest(before) == receipt.before,
         "the ledger after is the one that the receipt names": digest(after) == receipt.after,
         "the prior is the same": before.prior == after.prior,
-    }
-
-
-def _of_who_left(receipt: Receipt, before: Ledger, after: Ledger) -> dict[str, bool]:
-    restarted = receipt.refinement is not None and receipt.refinement.restarted
-
-    def barred(site: str) -> bool:
-        old, new = before.entries.get(site), after.entries.get(site)
-        held = old is not None and (old.epoch, True, old.sequence + restarted)
-        return new is not None and new.rank == held
-
-    return {
         "sites are named, each of which contributed before": (
-            bool(receipt.sites) and set(receipt.sites) <= set(before.sites)
+            bool(sites) and sites <= set(before.sites)
         ),
-        "none of the sites contributes after": set(receipt.sites).isdisjoint(after.sites),
+        "none of the sites contributes after": sites.isdisjoint(after.sites),
         "no site that stays has a name that looks like theirs": (
-            {*map(appearance, receipt.sites)}.isdisjoint(
-                appearance(site) for site in after.sites if site not in receipt.sites
-            )
+            {*map(appearance, sites)}.isdisjoint(map(appearance, set(after.sites) - sites))
         ),
-        "each of the sites is barred, at the version that it had": all(map(barred, receipt.sites)),
-    }
-
-
-def _of_who_stays(receipt: Receipt, before: Ledger, after: Ledger) -> dict[str, bool]:
-    epochs = {site: entry.epoch for site, entry in before.entries.items()}
-    same_epochs = all(entry.epoch == epochs.get(s, 0) for s, entry in after.entries.items())
-    return {
-        "nobody else left": set(before.sites) <= {*receipt.sites, *after.sites},
-        "nobody came back": same_epochs and set(before.forgotten) <= set(after.forgotten),
+        "each of the sites is barred, at the version that it had": all(map(is_barred, sites)),
+        "nobody else left": set(before.sites) <= sites | set(after.sites),
+        "nobody came back": (
+            all(entry.epoch == epochs.get(s, 0) for s, entry in after.entries.items())
+            and set(before.forgotten) <= set(after.forgotten)
+        ),
         "no version went back, vanished or has two contents": _follows(before, after),
     }
-
-
-def _of_a_subtraction(receipt: Receipt, before: Ledger, after: Ledger) -> dict[str, bool]:
-    def others(ledger: Ledger) -> Ledger:
-        names = ledger.entries.keys() - {*receipt.sites}
-        return Ledger(ledger.prior, {site: ledger.entries[site] for site in names})
-
-    return {
-        "every other factor is the same, to the last bit": others(before) == others(after),
-        "it is called exact if and only if every factor that stays is marked as independent": (
-            receipt.exact == after.independent
-        ),
-    }
-
-
-def _of_a_refinement(
-    receipt: Receipt, refined: Refinement, before: Ledger, after: Ledger
-) -> dict[str, bool]:
-    updates = _updates(before, after, refined.restarted)
-    same_prior = before.prior == after.prior
-    return {
-        "what was refined is not called exact": not receipt.exact,
-        "every other site refined as often as the receipt says": updates == refined.updates,
-        "nobody joined but whom the receipt names": _joined(before, after) == refined.joined,
-        "what left was not handed on": same_prior and not _handed_on(receipt.sites, before, after),
-    }
+    if refined is None:
+        claims |= {
+            "every other factor is the same, to the last bit": others(before) == others(after),
+            "it is called exact if and only if every factor that stays is marked as independent": (
+                receipt.exact == after.independent
+            ),
+        }
+    else:
+        updates = _updates(before, after, restarted)
+        claims |= {
+            "what was refined is not called exact": not receipt.exact,
+            "every other site refined as often as the receipt says": updates == refined.updates,
+            "nobody joined but whom the receipt names": _joined(before, after) == refined.joined,
+            "what left was not handed on": (
+                before.prior == after.prior and not _handed_on(receipt.sites, before, after)
+            ),
+        }
+    return Verification(claims)
 
 
 def _follows(before: Ledger, after: Ledger) -> bool:
-    """Whether ``after`` already knows all that ``before`` says."""
+    """True if ``after`` already has all entries of ``before``."""
     try:
         return before.merge(after) == after
     except PosterityError:
@@ -358,9 +326,9 @@ def _follows(before: Ledger, after: Ledger) -> bool:
 
 
 def _updates(before: Ledger, after: Ledger, restarted: bool) -> dict[str, int]:
-    """How often each site that contributes after changed its factor; its version counts that."""
-    held = {site: entry.sequence + restarted for site, entry in before.entries.items()}
-    return {site: after.entries[site].sequence - held.get(site, -1) for site in after.sites}
+    """The number of times that each site that contributes after changed its factor."""
+    start = {site: entry.sequence + restarted for site, entry in before.entries.items()}
+    return {site: after.entries[site].sequence - start.get(site, -1) for site in after.sites}
 
 
 def _joined(before: Ledger, after: Ledger) -> tuple[str, ...]:
@@ -368,15 +336,15 @@ def _joined(before: Ledger, after: Ledger) -> tuple[str, ...]:
 
 
 def _handed_on(leavers: tuple[str, ...], before: Ledger, after: Ledger) -> bool:
-    """Whether a site, or all together, gained what a leaver, or all leavers, held: to rounding.
+    """True if a site, or all together, gained what a leaver, or all, had: to rounding.
 
     Factors so small that they vanish in the rounding of the sum are not looked for.
     """
-    held = np.array([_flat(before, site) for site in after.sites])
-    gains = np.array([_flat(after, site) for site in after.sites]) - held
+    old = np.array([_flat(before, site) for site in after.sites])
+    gains = np.array([_flat(after, site) for site in after.sites]) - old
     lost = np.array([_flat(before, site) for site in leavers])
     with np.errstate(over="ignore", invalid="ignore"):
-        rounding = 64 * np.finfo(float).eps * sum(abs(part).sum(0) for part in (held, gains, lost))
+        rounding = 64 * np.finfo(float).eps * sum(abs(part).sum(0) for part in (old, gains, lost))
         gains = np.array([*gains, gains.sum(0)])
         losses = [loss for loss in (*lost, lost.sum(0)) if (abs(loss) > rounding).any()]
         return any((abs(gains - loss) <= rounding).all(-1).any() for loss in losses)

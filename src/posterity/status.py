@@ -1,4 +1,4 @@
-"""What every verb says of its result, and of the way there: one status, one report of progress."""
+"""The status of a result and the progress towards it, which are the same for every verb."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ State = Literal["converged", "not converged", "diverged"]
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """Whether a result can be relied on, and what is left to gain.
+    """The state of a result: if it can be relied on, and what is left to gain.
 
     ``left`` estimates, in nats, how far the result is from the optimum that it was to reach:
     ``math.inf`` where that is not known. ``tolerance`` is how much may be left, in the same nats.
@@ -33,12 +33,12 @@ class Status:
         >>> Status.of(math.nan, 1e-3).state
         'not converged'
         """
-        settled = left <= tolerance and not reasons
-        return cls("converged" if settled else "not converged", left, tolerance, tuple(reasons))
+        converged = left <= tolerance and not reasons
+        return cls("converged" if converged else "not converged", left, tolerance, tuple(reasons))
 
     @property
     def converged(self) -> bool:
-        """Whether the result can be relied on."""
+        """True if the result can be relied on."""
         return self.state == "converged"
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Status:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a verb has come; what ``progress=`` is called with, after each step or some of them.
+    """The progress of a verb; what ``progress=`` is called with, after each step or some of them.
 
     ``step`` counts the steps made, ``steps`` those that there will be at most (None if that is not
     known). ``objective`` is the value of what is optimised, in nats, ``left`` an estimate of how

@@ -11,7 +11,7 @@ import scipy.stats
 
 import posterity
 from posterity.adapters import from_samples
-from posterity.adapters.samples.chains import worth
+from posterity.adapters.samples.chains import diagnose
 from posterity.errors import FitWarning, ParameterError, StructureError, UsageError
 from posterity.families import (
     Beta,
@@ -54,7 +54,7 @@ def test_effective_sizes_and_rhat_are_those_of_arviz(chains: int, count: int, sh
     arviz: Any = pytest.importorskip("arviz")
     effective = share * chains * count
     draws = autoregressive(chains, count, 8, effective, np.random.default_rng(1))
-    found = worth(draws)
+    found = diagnose(draws)
     if count == 2000 and share <= 1:
         assert abs(np.log(found.size.mean() / effective)) < 0.15
     for i in range(8):
@@ -74,8 +74,8 @@ def test_chains_of_other_widths_and_chains_that_stand_still_are_warned_of() -> N
 
 
 def test_few_draws_and_constants_have_no_rhat() -> None:
-    assert np.isnan(worth(np.ones((2, 5, 1))).rhat).all()
-    found = worth(np.stack([np.zeros((20, 1)), np.ones((20, 1))]))
+    assert np.isnan(diagnose(np.ones((2, 5, 1))).rhat).all()
+    found = diagnose(np.stack([np.zeros((20, 1)), np.ones((20, 1))]))
     assert np.isinf(found.rhat).all()
 
 
@@ -177,6 +177,16 @@ def test_laws_for_each_variable() -> None:
         from_samples(draws, {"beta": "gaussian"})
     with pytest.raises(StructureError, match=r"no exponential families.*Take 'gamma'"):
         from_samples(draws, independent=True, support={"sigma": "positive"})
+
+
+def test_names_are_those_of_the_laws_for_each_variable() -> None:
+    rng = np.random.default_rng(14)
+    draws = {"b": rng.normal(size=(400, 2)), "s": rng.gamma(9, 2, 400)}
+    law = from_samples(draws, {"b": "gaussian", "s": "gamma"}, names=["age", "dose", "sd"])
+    assert law.posterior.names == {"b": ("age", "dose"), "sd": ("sd",)}
+    assert list(law.checks.coordinates) == ["age", "dose", "sd"]
+    apart: Any = quiet(draws, independent=True, names=["age", "dose", "sd"]).posterior
+    assert apart.names == {"b": ("age", "dose"), "s": ("sd",)}
 
 
 def test_coordinates_of_gammas_are_blocks_so_that_a_typo_is_refused() -> None:
@@ -327,7 +337,7 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         (RNG.normal(size=50), {"chains": "first"}, StructureError, r"expected \(chains, draws"),
         (FINE, {"support": {"c": "positive"}}, UsageError, r"supports for \['c'\]"),
         (FINE, {"support": {"a": "positive"}}, ParameterError, "'a' outside of the support"),
-        (FINE, {"support": {"a": "between"}}, UsageError, "support='between' for 'a'"),
+        (FINE, {"support": {"a": "between"}}, UsageError, "support of 'a'='between'"),
         (FINE, {"support": {"a": "simplex"}}, StructureError, "shape"),
         (FINE, {"family": "gamma"}, ParameterError, "outside of the support"),
         (FINE, {"family": "cauchy"}, UsageError, "family='cauchy'"),

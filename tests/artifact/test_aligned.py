@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import posterity
 from posterity.arrays.tree import identical
-from posterity.artifact import columns
+from posterity.artifact import provenance as provenances
 from posterity.artifact.aligned import aligned, listed, names_in, ordered
 from posterity.artifact.tree import decode, encode
 from posterity.checks import check_adds
@@ -152,13 +152,13 @@ def test_names_beside_what_has_no_coordinates():
 
 @given(NAMES, st.integers(1, 6))
 def test_names_of_inputs_survive_provenance(names, size):
-    provenance = columns.as_provenance(names)
+    provenance = provenances.as_provenance(names)
     if size == len(names):
-        assert columns.inputs_of(provenance, size) == tuple(names)
+        assert provenances.inputs_of(provenance, size) == tuple(names)
     else:
         with pytest.raises(ArtifactError):
-            columns.inputs_of(provenance, size)
-    assert columns.as_provenance(()) == {} and columns.inputs_of({}, size) == ()
+            provenances.inputs_of(provenance, size)
+    assert provenances.as_provenance(()) == {} and provenances.inputs_of({}, size) == ()
 
 
 def test_diff_goes_by_name_and_says_which_means_moved():

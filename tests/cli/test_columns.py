@@ -159,7 +159,7 @@ def test_thousands_of_columns(tables):
     many = many.replace("covariance = [[4, 0], [0, 9]]", f"variance = {[1] * 3000}")
     assert federated(many, code=9)[0]["columns"] == names
     text = succeed("inspect", "out.safetensors", COLUMNS="100").stdout
-    assert "gene 23 " in text and "gene 24 " not in text and "and 2976 more" in text
+    assert "gene 23 " in text and "gene 24 " not in text and "and 2,976 more" in text
     Path("b.csv").write_text(Path("b.csv").read_text().replace("gene", "allele"))
     shown = call("federate", "f.toml").stderr
     assert "'allele 2999'" in shown and "and 2990 more" in shown and len(shown) < 2000

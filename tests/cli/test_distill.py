@@ -240,6 +240,18 @@ def test_ways_to_make_inputs(said, kind, folder):
     assert isinstance(distillation_of(settings).inputs, kind)
 
 
+def test_the_posterior_may_be_named_in_the_file(folder):
+    Path("named.toml").write_text(
+        'posterior = "logit.safetensors"\n[model]\nkind = "logistic"\n'
+        '[inputs]\nfile = "pool.csv"\n[output]\nfile = "out.safetensors"\n'
+    )
+    job = configured("named.toml")
+    assert isinstance(job.inputs, Pool)
+    assert job.names == ("intercept", "age", "dose")
+    assert {"logit.safetensors", "pool.csv", "named.toml"} == {path.name for path in job.reads}
+    refuse("distill named.toml net.safetensors", 2, "2 posteriors; Fuse them")
+
+
 def test_a_constant_column_is_not_perturbed(folder):
     said = {"inputs.file": "pool.csv", "inputs.noise": "0.5", "model.kind": "logistic"}
     settings = options.read(OPTIONS, said, None, [Path("logit.safetensors")])
@@ -257,8 +269,8 @@ def test_a_constant_column_is_not_perturbed(folder):
         (f"{DISTILL} --inputs-kind grid", 2, "--inputs-kind = 'grid'; mixup"),
         (f"{DISTILL} --noise -1", 2, "--help"),
         (f"{DISTILL} --steps 0", 2, "--help"),
-        (f"{DISTILL} --hidden 3,x", 2, "--hidden.1 = 'x'; whole number"),
-        (f"{DISTILL} --hidden 0", 2, "--hidden.0 = 0"),
+        (f"{DISTILL} --hidden 3,x", 2, "--hidden = 'x'; whole number"),
+        (f"{DISTILL} --hidden 0", 2, "--hidden = 0"),
         (f"{DISTILL} --model logistic", 2, "--model logistic; Leave --model out"),
         (f"{DISTILL} --noise-variance 1", 2, "noise variance 1.0 of labels"),
         (f"{DISTILL} --likelihood gaussian", 2, "no noise variance"),

@@ -209,6 +209,14 @@ def test_two_sites_are_fused_as_one_fit_of_both():
     assert posterity.inspect("left.safetensors").provenance["recipe"] == recipe
 
 
+def test_models_go_by_the_names_that_other_verbs_have_too():
+    put("t.csv", take(records(), "age", "ill"))
+    for name in ("logistic", "logistic-regression"):
+        succeed(*f"fit t.csv --target ill --model {name} -o {name}.safetensors".split())
+    both = [posterity.inspect(f"{n}.safetensors") for n in ("logistic", "logistic-regression")]
+    assert both[0].digest == both[1].digest
+
+
 def test_recipes_are_equal_texts_for_equal_requests_and_differ_by_a_flag():
     one = Recipe("linear", "y", columns=("a", "b"), scale={"a": 2, "b": 1}, center={"a": 0.0})
     other = Recipe("linear", "y", columns=("b", "a"), scale={"a": 2.0})
@@ -394,11 +402,11 @@ WRONG = [
     (LOGISTIC + "--category sex=female,other", 5, "'male'; column 'sex'; levels"),
     (LOGISTIC + "--category sex=female", 2, "--category sex=female"),
     (LOGISTIC + "--without sex --center sex=1", 2, "--center; 'sex'"),
-    (LOGISTIC + "--without sex --scale age=0", 2, "--scale.age = 0; positive"),
+    (LOGISTIC + "--without sex --scale age=0", 2, "--scale age = 0; positive"),
     (LOGISTIC + "--without sex --scale age=x", 2, "'x'"),
     (LOGISTIC + "--without sex --scale ill=2", 2, "--scale for 'ill'"),
     (LOGISTIC + "--without sex --prior-sd weight=2", 2, "--prior-sd for 'weight'"),
-    (LOGISTIC + "--without sex --prior-sd 0", 2, "--prior-sd. = 0"),
+    (LOGISTIC + "--without sex --prior-sd 0", 2, "--prior-sd = 0"),
     (LOGISTIC + "--without sex --exposure age", 2, "exposure"),
     (LOGISTIC + "--without sex --noise-variance 1", 2, "noise variance"),
     (LOGISTIC + "--without sex --components 2", 2, "components"),

@@ -203,7 +203,7 @@ def test_help_has_every_choice():
         ("n.safetensors s.safetensors --matching other", 2, "'other'"),
         ("n.safetensors s.safetensors --weight north", 2, "--weight north; SITE=X"),
         ("n.safetensors s.safetensors --weight =1", 2, "--weight =1; SITE=X"),
-        ("n.safetensors s.safetensors --weight north=x", 2, "--weight.north = 'x'; a number"),
+        ("n.safetensors s.safetensors --weight north=x", 2, "--weight north = 'x'; a number"),
         ("n.safetensors s.safetensors --weight south=1 --weight south=1", 2, "once a name"),
         ("n.safetensors s.safetensors --weight north=1", 2, "south"),
         ("n.safetensors s.safetensors --weight north=nan --weight south=1", 2, "nan"),

@@ -120,7 +120,7 @@ def test_what_has_no_table_is_refused_and_leaves_nothing_behind():
 
 
 def test_the_report_waits_for_no_numbers():
-    code = "import sys, posterity.cli.imports, posterity.cli.export; "
+    code = "import sys, posterity.cli.tables; "
     done = subprocess.run(
         [sys.executable, "-c", code + "print({'jax', 'numpy'} & set(sys.modules))"],
         capture_output=True, text=True,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from posterity import Dirichlet, Ledger, Plate, fuse
 from posterity.errors import IdentificationWarning
-from posterity.fusion import moves
+from posterity.fusion import confidence
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.clustering import Clustering
-from posterity.fusion.moves import Moves
+from posterity.fusion.confidence import Moves
 from tests.fusion.made import conjugate_site, plate, site_plates, wishart_prior
 
 SEEDS = st.integers(0, 10**6)
@@ -67,9 +67,9 @@ def test_margins_are_what_every_move_adds_to_the_objective(
     assert fused.plate.confidence is not None
     clustering = fused.plate.confidence.clustering
     found, true = Moves(clustering, free).margins(), by_trying(clustering, free)
-    near = true < moves.SURE / 2
+    near = true < confidence.SURE / 2
     np.testing.assert_allclose(found[near], true[near], atol=1e-8)
-    assert (found[~near] > moves.SURE / 4).all()
+    assert (found[~near] > confidence.SURE / 4).all()
     assert (np.isinf(found) == np.isinf(true)).all()
 
 
@@ -79,7 +79,7 @@ def test_margins_of_what_nothing_else_is_near() -> None:
     topics = [Plate(Dirichlet.from_standard(v)) for v in (values, values + np.eye(4))]
     fused = fuse(topics, components=4)
     for margins in fused.margins.values():
-        assert (margins > moves.SURE).all()
+        assert (margins > confidence.SURE).all()
 
 
 def test_blocks_of_any_size_give_the_same_margins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_blocks_of_any_size_give_the_same_margins(monkeypatch: pytest.MonkeyPatc
     assert fused.plate.confidence is not None
     whole = Moves(fused.plate.confidence.clustering)
     expected, least = whole.margins(), whole.least_at_first_order()
-    monkeypatch.setattr(moves, "BLOCK", 1)
+    monkeypatch.setattr(confidence, "BLOCK", 1)
     np.testing.assert_allclose(whole.margins(), expected, rtol=1e-12)
     np.testing.assert_allclose(whole.least_at_first_order(), least, rtol=1e-12)
 

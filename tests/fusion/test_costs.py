@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from posterity import DiagonalGaussian
 from posterity.fusion import clustering as of_clustering
 from posterity.fusion.clustering import Clustering, LocalComponents, assign, packed, sums
-from posterity.fusion.costs import Costs
 from posterity.fusion.criterion import Criterion
-from posterity.fusion.geometry import Points
+from posterity.fusion.geometry import Costs, Points
 from posterity.fusion.search import _gains, _rivals, _without
 from tests.laws.table import TABLE
 

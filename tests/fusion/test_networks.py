@@ -19,7 +19,8 @@ from posterity.fusion.networks.fuse import widths_wanted
 from posterity.fusion.networks.locals import in_order
 from posterity.fusion.networks.targets import flow, mean_squares, random_inputs
 from posterity.fusion.networks.units import assigned, merged
-from posterity.fusion.plan import Plan, read_planned
+from posterity.fusion.plan import Plan
+from posterity.fusion.sites import read_sites
 from posterity.status import Status
 from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
 
@@ -253,7 +254,7 @@ def test_weights_that_overflow_are_an_error_that_names_the_site():
 def test_widths_are_whole_numbers_of_any_kind():
     rng = np.random.default_rng(23)
     locals_ = in_order(
-        read_planned([random_network(DENSE, rng) for _ in range(2)], Plan.of()).held, np.ones(2)
+        read_sites([random_network(DENSE, rng) for _ in range(2)], Plan()).loaded, np.ones(2)
     )
     wanted = lambda asked: widths_wanted(asked, locals_)
     for asked in (8, np.int64(8), [8], (np.int32(8),)):
@@ -366,7 +367,7 @@ def test_random_inputs_are_as_large_as_the_data_that_posteriors_saw():
         precision = 1 + layers.ravel(gained)
         network = Network.from_standard(layers.ravel(mean), 1 / precision, layers)
         sites[name] = as_site(name, network)
-    locals_ = in_order(read_planned(sites, Plan.of()).held, np.ones(2))
+    locals_ = in_order(read_sites(sites, Plan()).loaded, np.ones(2))
     drawn = random_inputs(locals_, 20000, rng)
     np.testing.assert_allclose((drawn**2).mean(0), sizes**2, rtol=1e-6)
 
@@ -382,7 +383,7 @@ def test_units_that_were_switched_off_say_nothing_of_the_size_of_inputs():
         mean[1]["kernel"][2:] = 0.5
         network = Network.from_standard(layers.ravel(mean), 1 / (1 + layers.ravel(gained)), layers)
         sites[name] = as_site(name, network)
-    found = mean_squares(in_order(read_planned(sites, Plan.of()).held, np.ones(2)))
+    found = mean_squares(in_order(read_sites(sites, Plan()).loaded, np.ones(2)))
     np.testing.assert_allclose(found, size)
 
 

@@ -26,7 +26,8 @@ from posterity.errors import ParameterError
 from posterity.families import stack
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.combine import add
-from posterity.fusion.plan import Plan, read_planned
+from posterity.fusion.plan import Plan
+from posterity.fusion.sites import read_sites
 from tests.fusion.made import conjugate_site, gamma_ledger
 
 SEEDS = st.integers(0, 10**6)
@@ -276,12 +277,10 @@ def test_halves_of_a_component_at_one_site_add_up() -> None:
         "a": learnt("a", start(rng, 3, Dirichlet), thirds),
         "b": learnt("b", start(rng, 2, Dirichlet), data),
     }
-    blocks = read_planned(sites, Plan.of()).blocks
+    blocks = read_sites(sites, Plan()).blocks
     together = Alignment({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}, 2, 0.0, ())
-    found = add(sites["a"].posterior, list(sites), blocks, {"": together}, prior)
-    close(
-        found.ledger.posterior, learnt("all", prior, [np.tile(x, (2, 1)) for x in data]).posterior
-    )
+    ledger, _ = add(sites["a"].posterior, list(sites), blocks, {"": together}, prior)
+    close(ledger.posterior, learnt("all", prior, [np.tile(x, (2, 1)) for x in data]).posterior)
 
 
 def test_bare_posteriors_started_from_the_prior_that_is_given() -> None:

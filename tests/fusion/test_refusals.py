@@ -72,6 +72,8 @@ FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
     (TWO, {"rule": "sum"}, UsageError, "rule='sum'.*barycenter"),
     (TWO, {"divergence": "both"}, UsageError, "divergence='both'.*reverse"),
     (TWO, {"matching": "best"}, UsageError, "matching='best'.*evidence"),
+    (TWO, {"absorb": True}, UsageError, "absorb=True .*without mixing weights"),
+    (SHARP, {"absorb": True, "prior": plate(0.0)}, UsageError, "without mixing weights"),
     # number of components
     (TWO, {"components": 0}, UsageError, "between 1 and 2"),
     (TWO, {"components": 3}, UsageError, "between 1 and 2"),

@@ -1,7 +1,10 @@
 """More sites than memory holds: the same as in memory, however they come, or a clear refusal."""
 
+import functools
+import operator
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from posterity import (
     DiagonalGaussian,
     Dirichlet,
     Gamma,
+    Gaussian,
     Ledger,
     NormalWishart,
     Plate,
@@ -22,13 +26,16 @@ from posterity import (
     fuse,
 )
 from posterity.arrays.tree import leaves
+from posterity.artifact.aligned import named
 from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
 from posterity.families import stack
 from posterity.families.names import with_names
 from posterity.fusion import alignment, passes
 from posterity.fusion import rows as row_store
+from posterity.fusion import sites as sites_of
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.plan import Plan, read_planned
+from posterity.fusion.plan import Plan
+from posterity.fusion.sites import read_sites
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
 from tests.fusion.test_absorb import HELD, drawn, split_at
 
@@ -228,8 +235,8 @@ def test_groups_that_are_not_needed_are_dropped():
 
 def passes_of(sites: list[Plate]) -> passes.Passes:
     """The one plate of some sites, ready to be gone through."""
-    plan = Plan.of(budget=TABLES)
-    read = read_planned(sites, plan)
+    plan = Plan(budget=TABLES)
+    read = read_sites(sites, plan)
     table = read.blocks[""]
     assert isinstance(table, BlockTable)
     return passes.Passes(table, 1000)
@@ -466,6 +473,45 @@ def test_names_of_members_match_sites_in_tables():
     here, there = fuse(sites), fuse(sites, budget=TABLES)
     assert there.posterior.names == here.posterior.names == ("a", "b", "c", "d")
     np.testing.assert_allclose(there.posterior.members.mean, here.posterior.members.mean)
+
+
+def heard(call: Any) -> tuple[Any, list[str]]:
+    """What a call gives, and what it warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return call(), [str(warning.message) for warning in caught]
+
+
+def test_names_of_some_sites_alone_keep_nothing_that_has_seen_no_data():
+    """Before all have come, names might match components without data, too."""
+    first, *rest = conjugate(Dirichlet.from_standard(np.ones(4)))
+    sites = [named(first, {"": tuple("abcd")}), *rest]
+    (here, one), (there, other) = (heard(lambda b=b: fuse(sites, budget=b)) for b in (None, TABLES))
+    assert partition(here) == partition(there)
+    assert all(labels[-1] == -1 for labels in there.matching.values())
+    assert one == other and "Names of members are not used" in one[0]
+
+
+def test_whoever_names_columns_first_the_others_are_warned_of(monkeypatch):
+    monkeypatch.setattr(sites_of, "TOGETHER", 2)
+    laws = [Gaussian.from_standard([0.0, 1.0 + n], np.eye(2)) for n in range(4)]
+    sites = [*laws[:2], *(q.named(["x", "y"]) for q in laws[2:])]
+    for order in (sites, sites[::-1]):
+        (here, one), (there, other) = (
+            heard(lambda b=b, order=order: fuse(order, budget=b)) for b in (None, TABLES)
+        )
+        assert one == other
+        assert len(one) == 1 and "no names of columns at ['site-000" in one[0]
+        assert here.posterior.names == there.posterior.names == ("x", "y")
+
+
+def test_ledgers_of_many_sites_are_called_as_in_memory(tmp_path):
+    many = functools.reduce(operator.or_, [gamma_ledger(f"r{n}", 2.0 + n) for n in range(9)])
+    posterity.save(many, tmp_path / "many.safetensors")
+    posterity.save(gamma_ledger("z", 4.0), tmp_path / "z.safetensors")
+    weights = {"r0 to r8 (9 sites)": 1.0, "z": 3.0}
+    here, there = (fuse(tmp_path, weights=weights, budget=b) for b in (None, TABLES))
+    np.testing.assert_allclose(rows(there.posterior), rows(here.posterior))
 
 
 def test_a_known_matching_serves_for_tables():

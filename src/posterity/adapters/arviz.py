@@ -5,12 +5,12 @@ ArviZ 0.x gives an ``InferenceData``, and 1.x an xarray ``DataTree``; both come 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from posterity.adapters.checks import library
+from posterity.adapters.shared import library
 from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
@@ -86,18 +86,40 @@ def to_arviz(
     with jax.enable_x64(True):
         draw = jax.jit(lambda law, key: law.sample(key, (chains, draws)))
         drawn = jax.tree.map(np.asarray, draw(posterior, key))
-    told = dict(_named(drawn)) if names is None else _columns(drawn, names)
-    coords, dims = ({}, {}) if names is not None else _axes(labels_of(posterior), told)
+    coords, dims = {}, {}
+    if names is None:
+        parts = jax.tree_util.tree_leaves_with_path(drawn)
+        path = lambda keys: jax.tree_util.keystr(keys, simple=True, separator=SEPARATOR)
+        variables = {path(keys) or EVENT: part for keys, part in parts}
+        for name, axes in labels_of(posterior).items():
+            shape = variables[name].shape[2:] if name in variables else ()
+            if not shape or not any(axes):
+                continue
+            dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
+            # A law within a plate may have fewer axes than what is drawn of the plate.
+            for axis, size, own in zip(dims[name], shape, axes, strict=False):
+                if len(own) == size:
+                    coords[axis] = list(own)
+    else:
+        shape = drawn.shape[2:] if isinstance(drawn, np.ndarray) else None
+        if shape != (len(names),) or len(set(names)) < len(names):
+            what = "events of several blocks" if shape is None else f"events of shape {shape}"
+            raise UsageError(
+                found=f"{len(names)} names, {len(set(names))} of them distinct, for {what}",
+                expected="a name for each number of an event that is one vector",
+                fix="Leave names out, or give as many as there are numbers.",
+            )
+        variables = {name: drawn[..., place] for place, name in enumerate(names)}
     if int(arviz.__version__.split(".")[0]) >= 1:
-        return arviz.from_dict({"posterior": told}, coords=coords, dims=dims)
-    return arviz.from_dict(posterior=told, coords=coords, dims=dims)
+        return arviz.from_dict({"posterior": variables}, coords=coords, dims=dims)
+    return arviz.from_dict(posterior=variables, coords=coords, dims=dims)
 
 
 Axes = tuple[tuple[str, ...], ...]
 """Labels along each axis of an event; an axis without has none."""
 
 
-def labels_of(law: Any, path: str = "") -> dict[str, Axes]:
+def labels_of(law: Distribution, path: str = "") -> dict[str, Axes]:
     """The labels that names of a law give to the variables of :func:`to_arviz`.
 
     >>> from posterity.families import Gaussian
@@ -113,14 +135,14 @@ def labels_of(law: Any, path: str = "") -> dict[str, Axes]:
     if isinstance(law, Plate):
         own = law.names if isinstance(law.names, tuple) else law.names.get("", ())
         inner = labels_of(law.members, under(0))
-        found = {name: (own, *axes) for name, axes in inner.items()}
-        return {under(0): (own,), under(1): (own,), **found}
+        result = {name: (own, *axes) for name, axes in inner.items()}
+        return {under(0): (own,), under(1): (own,), **result}
     if isinstance(law, Transformed):
         return _of_sites(law, path, under)
     return {path or EVENT: (law.names,)} if law.names and not isinstance(law.names, dict) else {}
 
 
-def _of_sites(law: Transformed, path: str, under: Any) -> dict[str, Axes]:
+def _of_sites(law: Transformed, path: str, under: Callable[[Any], str]) -> dict[str, Axes]:
     """Labels within brackets, of sites that are one vector without a map that changes its length.
 
     Names of the unconstrained numbers, or of the law of them, say which entry is which.
@@ -130,55 +152,12 @@ def _of_sites(law: Transformed, path: str, under: Any) -> dict[str, Axes]:
         return {}
     if not isinstance(tree, dict):
         return {path or EVENT: (tuple(names),)} if len(tree.shape) == 1 else {}
-    found, begin = {}, 0
+    result, begin = {}, 0
     for site, support in tree.items():
         shape = support.free_shape
         chunk = names[begin : (begin := begin + math.prod(shape))]
         prefix = f"{site}["
         whole = len(shape) == 1 and shape == support.shape
         if whole and all(name.startswith(prefix) and name.endswith("]") for name in chunk):
-            found[under(site)] = (tuple(name[len(prefix) : -1] for name in chunk),)
-    return found
-
-
-def _axes(labels: Mapping[str, Axes], told: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-    """Coordinates and dimensions as ArviZ takes them, of the labels that fit."""
-    coords, dims = {}, {}
-    for name, axes in labels.items():
-        shape = told[name].shape[2:] if name in told else ()
-        if not shape or not any(axes):
-            continue
-        dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
-        # A law within a plate may have fewer axes than what is drawn of the plate.
-        for axis, size, own in zip(dims[name], shape, axes, strict=False):
-            if len(own) == size:
-                coords[axis] = list(own)
-    return coords, dims
-
-
-def _named(drawn: Any, path: str = "") -> list[tuple[str, np.ndarray]]:
-    if drawn is None:
-        return []
-    if isinstance(drawn, Mapping):
-        parts = list(drawn.items())
-    elif isinstance(drawn, tuple | list):
-        parts = [(str(number), part) for number, part in enumerate(drawn)]
-    else:
-        return [(path or EVENT, drawn)]
-    return [
-        found
-        for name, part in parts
-        for found in _named(part, f"{path}{SEPARATOR}{name}" if path else name)
-    ]
-
-
-def _columns(drawn: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
-    shape = drawn.shape[2:] if isinstance(drawn, np.ndarray) else None
-    if shape != (len(names),) or len(set(names)) < len(names):
-        what = "events of several blocks" if shape is None else f"events of shape {shape}"
-        raise UsageError(
-            found=f"{len(names)} names, {len(set(names))} of them distinct, for {what}",
-            expected="a name for each number of an event that is one vector",
-            fix="Leave names out, or give as many as there are numbers.",
-        )
-    return {name: drawn[..., place] for place, name in enumerate(names)}
+            result[under(site)] = (tuple(name[len(prefix) : -1] for name in chunk),)
+    return result

@@ -6,9 +6,8 @@ layer behind a convolution change places; kernels are ``(outputs, inputs, height
 differ and runtimes disagree about which is the greater: here, as in JAX, the last.
 """
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.layers import Conv, Layer, Layers
 
 
-@dataclasses.dataclass(frozen=True)
-class ChannelsFirst:
+class ChannelsFirst(NamedTuple):
     """A layer, its arrays in float32 and its padding.
 
     ``pads`` are top, left, bottom, right; ``flattens`` says whether images become rows before it.
@@ -70,7 +68,13 @@ def channels_first(student: Student) -> Iterator[ChannelsFirst]:
         kernel, pads = own["kernel"], (0, 0, 0, 0)
         flattens = images and not isinstance(layer, Conv)
         if isinstance(layer, Conv):
-            pads = _pads(layer, image)
+            if layer.padding == "same":
+                step = layer.stride
+                height, width = (
+                    max((-(-size // step) - 1) * step + window - size, 0)
+                    for size, window in zip(image[:2], layer.window, strict=True)
+                )
+                pads = (height // 2, width // 2, height - height // 2, width - width // 2)
             kernel = kernel.transpose(3, 2, 0, 1)
         else:
             if flattens:
@@ -79,14 +83,3 @@ def channels_first(student: Student) -> Iterator[ChannelsFirst]:
             images = False
         kernel = np.ascontiguousarray(kernel)
         yield ChannelsFirst(layer, kernel, own.get("bias"), pads, flattens)
-
-
-def _pads(layer: Conv, image: tuple[int, ...]) -> tuple[int, int, int, int]:
-    if layer.padding == "valid":
-        return (0, 0, 0, 0)
-    both = []
-    for size, window in zip(image[:2], layer.window, strict=True):
-        total = max((-(-size // layer.stride) - 1) * layer.stride + window - size, 0)
-        both.append((total // 2, total - total // 2))
-    (top, bottom), (left, right) = both
-    return top, left, bottom, right

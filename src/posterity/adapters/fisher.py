@@ -17,19 +17,20 @@ Libraries give outputs and Jacobians, as NumPy arrays; nothing here knows which 
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from posterity.adapters.checks import check_one, numbers
 from posterity.adapters.laplace import check_mode
+from posterity.adapters.shared import Laws, check_one, numbers
 from posterity.arguments import POSITIVE, one_of
+from posterity.arrays.typing import KeyArray
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
-from posterity.families import DiagonalGaussian, Gaussian, Product
+from posterity.families import DiagonalGaussian, Distribution, Gaussian, Product
 from posterity.families.names import some
-from posterity.ledger import Ledger
 
 Array = np.ndarray
 Jacobians = Callable[[slice], tuple[Array, Array]]
@@ -64,7 +65,7 @@ class Options(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is asked of a curvature: the keyword arguments of ``from_module`` and ``to_ledger``.
+    """A task of finding the curvature: the keyword arguments of ``from_module`` and ``to_ledger``.
 
     Attributes:
         likelihood: ``"classification"`` or ``"regression"``.
@@ -104,7 +105,7 @@ class Task:
 
     @staticmethod
     def of(options: Options) -> "Task":
-        """Of keyword arguments; a UsageError for others, or without the first two."""
+        """The task of keyword arguments; a UsageError for others, or without the first two."""
         known = [field.name for field in dataclasses.fields(Task)]
         unknown = [name for name in options if name not in known]
         missing = [name for name in known[:2] if name not in options]
@@ -138,22 +139,12 @@ class Task:
         return [name for name in names if any(fits(name, wanted) for wanted in only)]
 
 
-class Laws(NamedTuple):
-    """Over the same weights; the factor is what the data said, and may be improper."""
-
-    prior: Any
-    posterior: Any
-    factor: Any
-
-    def ledger(self, site: str) -> Ledger:
-        """Of one site: its prior, and what its data said, whatever the prior."""
-        return Ledger(self.prior).update(site, self.factor, independent=True)
-
-
 def laws(
-    task: Task, tensors: Mapping[str, Array], outputs: Array, jacobians: Jacobians, y: Any
+    task: Task, tensors: Mapping[str, Array], outputs: Array, jacobians: Jacobians, y: ArrayLike
 ) -> Laws:
-    """Prior, posterior and factor over the weights of these tensors, by their names.
+    """Posterior, prior and factor over the weights of these tensors, by their names.
+
+    The factor is what the data said, and may be improper.
 
     Raises:
         StructureError: for outputs and labels that do not fit, and a full covariance of too many.
@@ -170,31 +161,44 @@ def laws(
         )
     flat = [numbers(tensor, f"the weights {n!r}").reshape(-1) for n, tensor in tensors.items()]
     outputs = np.asarray(outputs, np.float64)
-    target, noise = _checked(task, outputs, y)
+    target, noise = _target(task, outputs, np.asarray(y))
     step = max(1, AT_ONCE // max(1, outputs.shape[1] * size))
-    found = np.zeros((size, size) if full else size)
+    information = np.zeros((size, size) if full else size)
     gradient = np.zeros(size)
     for start in range(0, len(outputs), step):
         part = slice(start, min(start + step, len(outputs)))
         made, jacobian = jacobians(part)
         jacobian = np.asarray(jacobian, np.float64)
         curved, slope = _curvature(task, made, jacobian, target[part], noise)
-        found, gradient = found + curved, gradient + slope
-    mean, prior, own = np.concatenate(flat), float(task.prior_precision), np.zeros(size)
+        information, gradient = information + curved, gradient + slope
+    mean, prior, zeros = np.concatenate(flat), float(task.prior_precision), np.zeros(size)
     left = gradient - prior * mean
-    found = (found + found.T) / 2 if full else found
-    base = prior * np.eye(size) if full else own + prior
-    total = found + base
+    information = (information + information.T) / 2 if full else information
+    base = prior * np.eye(size) if full else zeros + prior
+    total = information + base
     squared = left @ np.linalg.solve(total, left) if full else np.square(left) @ (1 / total)
     check_mode(squared, "weights", "these data under prior_precision", UNTRAINED, size)
     apply = np.matmul if full else np.multiply
-    pairs = [(own, base), (apply(total, mean), total), (apply(found, mean) + gradient, found)]
-    make = _gaussian if full else _product
-    return Laws(*(make(tensors, *pair) for pair in pairs))
+    named = size <= MOST_NAMED
+
+    def law(slope: Array, precision: Array) -> Gaussian | Product:
+        if full:
+            names = [f"{name}{place}" for name, t in tensors.items() for place in _places(t.shape)]
+            return Gaussian(slope, precision).named(names) if named else Gaussian(slope, precision)
+        blocks, start = {}, 0
+        for name, tensor in tensors.items():
+            at = slice(start, start + tensor.size)
+            block = DiagonalGaussian(slope[at].copy(), precision[at].copy())
+            blocks[name] = block.named(_places(tensor.shape)) if named else block
+            start = at.stop
+        return Product(blocks)
+
+    factor = law(apply(information, mean) + gradient, information)
+    return Laws(law(apply(total, mean), total), law(zeros, base), factor)
 
 
 def tensors_of(
-    law: Any, shapes: Mapping[str, tuple[int, ...]], at: Any, key: Any
+    law: Distribution, shapes: Mapping[str, tuple[int, ...]], at: str, key: KeyArray | None
 ) -> dict[str, Array]:
     """Arrays by name and of these shapes: the mean, the variances, or a draw.
 
@@ -202,10 +206,9 @@ def tensors_of(
         StructureError: for a law of other tensors, or of tensors of other shapes.
     """
     one_of(MEAN, VARIANCE).check(at=at)
-    flat = isinstance(law, Gaussian)
-    if not flat and not (
-        isinstance(law, Product)
-        and all(isinstance(block, DiagonalGaussian) for block in law.blocks.values())
+    blocks = getattr(law, "blocks", {}) if isinstance(law, Product) else {}
+    if not isinstance(law, Gaussian) and not (
+        blocks and all(isinstance(block, DiagonalGaussian) for block in blocks.values())
     ):
         raise StructureError(
             found=f"{law!r}",
@@ -213,26 +216,41 @@ def tensors_of(
             fix="Pass a law that this adapter made.",
         )
     check_one(law)
-    value: Any = None
+    if isinstance(law, Gaussian):
+        names = list(dict.fromkeys(name.rpartition("[")[0] for name in law.names))
+        entries = [f"{n}{place}" for n in names if n in shapes for place in _places(shapes[n])]
+        strange = [name for name in names if name not in shapes]
+        if not names or list(law.names) != entries:
+            strange = strange or names
+    else:
+        names, size = list(blocks), lambda name: blocks[name].event_shape[0]
+        strange = [n for n in names if n not in shapes or math.prod(shapes[n]) != size(n)]
+    if strange or not names:
+        raise StructureError(
+            found=f"a law of tensors {some(names)}, of which {some(strange)} do not fit",
+            expected="those of the network, or some: "
+            f"{some([f'{n} {shape}' for n, shape in shapes.items()])}",
+            fix="Pass a network of the same layers and widths as like=.",
+        )
+    values: Any
     if key is not None:
         import jax
 
         with jax.enable_x64(True):
-            value = jax.tree.map(np.asarray, law.sample(key))
-    if flat:
-        _check_entries(law, shapes)
-        values = value if value is not None else _moment(law, at)
-        return _cut(values, {name: shapes[name] for name in _tensors(law)})
-    sizes = {name: block.event_shape[0] for name, block in law.blocks.items()}
-    wrong = [n for n, size in sizes.items() if n not in shapes or math.prod(shapes[n]) != size]
-    if wrong:
-        raise _other(wrong, sizes, shapes)
-    return {
-        name: np.asarray(value[name] if value is not None else _moment(block, at)).reshape(
-            shapes[name]
-        )
-        for name, block in law.blocks.items()
-    }
+            values = jax.tree.map(np.asarray, law.sample(key))
+    elif isinstance(law, Gaussian):
+        values = law.mean if at == MEAN else np.diagonal(law.covariance)
+    else:
+        values = {n: block.mean if at == MEAN else block.variance for n, block in blocks.items()}
+    if isinstance(law, Gaussian):
+        ends = np.cumsum([math.prod(shapes[name]) for name in names])
+        values = dict(zip(names, np.split(np.asarray(values), ends[:-1]), strict=True))
+    return {name: np.asarray(values[name]).reshape(shapes[name]) for name in names}
+
+
+def _places(shape: tuple[int, ...]) -> list[str]:
+    """``[0,3]`` for each entry of a tensor, in order; ``[]`` of a number."""
+    return [f"[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
 
 
 # --- curvature -----------------------------------------------------------------------------------
@@ -241,12 +259,11 @@ def tensors_of(
 def _curvature(
     task: Task, outputs: Array, jacobian: Array, y: Array, noise: float
 ) -> tuple[Array, Array]:
-    """Of these records: (p,), or (p, p), and the gradient of the log likelihood, (p,)."""
+    """Curvature of some records, (p,) or (p, p), and gradient of their log likelihood, (p,)."""
     outputs = np.asarray(outputs, np.float64)
     if task.likelihood == CLASSIFICATION:
-        single = outputs.shape[1] == 1
         chances = _chances(outputs)
-        if single:  # of log odds, beside a class whose outputs are zero
+        if outputs.shape[1] == 1:  # of log odds, beside a class whose outputs are zero
             jacobian = np.concatenate([np.zeros_like(jacobian), jacobian], axis=1)
         slopes = np.eye(chances.shape[1])[y] - chances
         centred = jacobian - np.einsum("nk,nkp->np", chances, jacobian)[:, None]
@@ -266,9 +283,8 @@ def _chances(outputs: Array) -> Array:
     return softmax(outputs, axis=1)
 
 
-def _checked(task: Task, outputs: Array, y: Any) -> tuple[Array, float]:
+def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
     """Labels or values beside the outputs, and the variance of the noise."""
-    target = np.asarray(y)
     if outputs.ndim != 2 or not len(outputs) or len(target) != len(outputs):
         raise StructureError(
             found=f"outputs of shape {outputs.shape} for y of shape {target.shape}",
@@ -277,7 +293,10 @@ def _checked(task: Task, outputs: Array, y: Any) -> tuple[Array, float]:
         )
     numbers(outputs, "the outputs")
     if task.likelihood == CLASSIFICATION:
-        return _labels(outputs, target), 1.0
+        labels, trained = _labels(outputs, target)
+        if not trained:
+            _warn("predicts labels no better than how often they come")
+        return labels, 1.0
     values = numbers(target, "the values y").reshape(len(target), -1)
     if values.shape != outputs.shape:
         raise StructureError(
@@ -298,8 +317,8 @@ def _checked(task: Task, outputs: Array, y: Any) -> tuple[Array, float]:
     return values, noise
 
 
-def _labels(outputs: Array, target: Array) -> Array:
-    """Class numbers (n,), if they are some, and the outputs no chances."""
+def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
+    """Class numbers (n,), and whether outputs, as logits, say more of them than their shares do."""
     classes, shape, single = max(outputs.shape[1], 2), target.shape, outputs.shape[1] == 1
     whole = target.ndim == 1 or target.shape == (len(target), 1)
     target = target.reshape(len(target), -1)[:, 0] if target.size else target
@@ -320,11 +339,8 @@ def _labels(outputs: Array, target: Array) -> Array:
             fix=f"Leave the {'sigmoid' if single else 'softmax'} out, as losses of logits do.",
         )
     chances = _chances(outputs)[np.arange(len(codes)), codes]
-    shares = np.bincount(codes, minlength=classes) / len(codes)
-    plain = np.log(shares[codes]).mean()
-    if several and np.log(np.maximum(chances, 1e-300)).mean() < plain:
-        _warn("predicts labels no better than how often they come")
-    return codes
+    plain = np.log((np.bincount(codes, minlength=classes) / len(codes))[codes]).mean()
+    return codes, bool(not several or np.log(np.maximum(chances, 1e-300)).mean() >= plain)
 
 
 def _warn(what: str) -> None:
@@ -333,69 +349,4 @@ def _warn(what: str) -> None:
         "approximation holds around a mode alone.",
         ConvergenceWarning,
         stacklevel=4,
-    )
-
-
-# --- laws and tensors ----------------------------------------------------------------------------
-
-
-def _gaussian(tensors: Mapping[str, Array], slope: Array, precision: Array) -> Gaussian:
-    law = Gaussian(slope, precision)
-    names = [f"{name}{place}" for name, t in tensors.items() for place in _places(t.shape)]
-    return law.named(names) if len(slope) <= MOST_NAMED else law
-
-
-def _product(tensors: Mapping[str, Array], slope: Array, precision: Array) -> Product:
-    blocks, start, size = {}, 0, len(slope)
-    for name, tensor in tensors.items():
-        at = slice(start, start + tensor.size)
-        block = DiagonalGaussian(slope[at].copy(), precision[at].copy())
-        blocks[name] = block.named(_places(tensor.shape)) if size <= MOST_NAMED else block
-        start = at.stop
-    return Product(blocks)
-
-
-def _places(shape: tuple[int, ...]) -> list[str]:
-    """``[0,3]`` for each entry of a tensor, in order; ``[]`` of a number."""
-    return [f"[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
-
-
-def _tensors(law: Any) -> list[str]:
-    """The tensors whose entries name a flat law, in order."""
-    return list(dict.fromkeys(name.rpartition("[")[0] for name in law.names))
-
-
-def _check_entries(law: Gaussian, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise a StructureError unless its names are those of all entries of such tensors."""
-    names = _tensors(law)
-    wanted = [f"{n}{place}" for n in names if n in shapes for place in _places(shapes[n])]
-    if list(law.names) != wanted or not names:
-        strange = [name for name in names if name not in shapes] or names
-        raise _other(strange, names, shapes)
-
-
-def _cut(values: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-    found, start = {}, 0
-    for name, shape in shapes.items():
-        stop = start + math.prod(shape)
-        found[name] = np.asarray(values)[start:stop].reshape(shape)
-        start = stop
-    return found
-
-
-def _moment(law: Any, at: str) -> Array:
-    if at == MEAN:
-        return np.asarray(law.mean)
-    return np.asarray(
-        law.variance if isinstance(law, DiagonalGaussian) else np.diagonal(law.covariance)
-    )
-
-
-def _other(
-    wrong: Sequence[str], known: Any, shapes: Mapping[str, tuple[int, ...]]
-) -> StructureError:
-    return StructureError(
-        found=f"a law of tensors {some(list(known))}, of which {some(list(wrong))} do not fit",
-        expected=f"those of the network, or some: {some([f'{n} {s}' for n, s in shapes.items()])}",
-        fix="Pass a network of the same layers and widths as like=.",
     )

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posterity.adapters import fisher as core
-from posterity.adapters.checks import library, unsupported
+from posterity.adapters.shared import Laws, library, unsupported
 from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, Gaussian, Product
@@ -23,7 +24,7 @@ Apply = Callable[[Any, Any], Any]
 
 
 def from_module(
-    module: Any, x: Any, y: Any, *, variables: Any = None, **task: Unpack[core.Options]
+    module: Any, x: ArrayLike, y: ArrayLike, *, variables: Any = None, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
     """The law of a trained module's weights, by Laplace's approximation.
 
@@ -69,7 +70,13 @@ def from_module(
 
 
 def to_ledger(
-    module: Any, site: str, x: Any, y: Any, *, variables: Any = None, **task: Unpack[core.Options]
+    module: Any,
+    site: str,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    variables: Any = None,
+    **task: Unpack[core.Options],
 ) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
 
@@ -86,9 +93,9 @@ def to_ledger(
 
 
 def from_params(
-    params: Any, apply: Apply, x: Any, y: Any, **task: Unpack[core.Options]
+    params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
-    """As :func:`from_module`, of any tree of parameters and ``apply(params, x)`` on a batch."""
+    """The same of any tree of parameters, and ``apply(params, x)`` on a batch of inputs."""
     return _laws(params, apply, x, y, core.Task.of(task)).posterior
 
 
@@ -117,11 +124,11 @@ def to_params(
         return nnx.merge(graph, params, rest, copy=True)
     names, leaves, structure = _flat(like)
     shapes = {name: np.shape(leaf) for name, leaf in zip(names, leaves, strict=True)}
-    found = core.tensors_of(law, shapes, at, key)
-    new = [
-        _like(found[name], leaf) if name in found else leaf
-        for name, leaf in zip(names, leaves, strict=True)
-    ]
+    tensors = core.tensors_of(law, shapes, at, key)
+    new = []
+    for name, leaf in zip(names, leaves, strict=True):
+        value = tensors[name].astype(np.asarray(leaf).dtype) if name in tensors else leaf
+        new.append(jax.numpy.asarray(value) if isinstance(leaf, jax.Array) else value)
     return jax.tree.unflatten(structure, new)
 
 
@@ -184,7 +191,7 @@ def _flat(tree: Any) -> tuple[list[str], list[Any], Any]:
     return names, leaves, structure
 
 
-def _laws(params: Any, apply: Apply, x: Any, y: Any, task: core.Task) -> core.Laws:
+def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task) -> Laws:
     import jax
     import jax.numpy as jnp
 
@@ -213,17 +220,8 @@ def _laws(params: Any, apply: Apply, x: Any, y: Any, task: core.Task) -> core.La
     return core.laws(task, tensors, outputs, jacobians, y)
 
 
-def _is_float(x: Any) -> bool:
-    """Whether these have fractions, half precision of JAX among them."""
+def _is_float(x: object) -> bool:
+    """True of numbers with fractions, half precision of JAX among them."""
     import jax.numpy as jnp
 
     return bool(jnp.issubdtype(np.asarray(x).dtype, jnp.floating))
-
-
-def _like(value: np.ndarray, leaf: Any) -> Any:
-    """In the type of the leaf, and of JAX if it is."""
-    import jax
-    import jax.numpy as jnp
-
-    made = value.astype(np.asarray(leaf).dtype)
-    return jnp.asarray(made) if isinstance(leaf, jax.Array) else made

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.checks import check_undetermined, library
-from posterity.adapters.plates import MEMBERS, apart, is_topics
-from posterity.checks import check_proper
-from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import Dirichlet, ExponentialFamily, Plate, at_rest
+from posterity.adapters.plates import MEMBERS
+from posterity.adapters.shared import Laws, at_site, check_undetermined, library, prior_and_law
+from posterity.errors import StructureError, UsageError
+from posterity.families import Dirichlet, ExponentialFamily, Plate
 from posterity.families.names import unfit
 from posterity.ledger import Ledger
 
@@ -61,12 +60,10 @@ def to_ledger(model: Any, site: str) -> Ledger:
             fix="Pass a corpus, or call update(corpus).",
         )
     prior = np.broadcast_to(np.asarray(model.state.eta, dtype=np.float64), counts.shape)
-    try:
+    with at_site(site):
         before = Plate(Dirichlet.from_standard(prior))
         after = Plate(Dirichlet.from_standard(prior + counts))
-    except ParameterError as error:
-        raise error.at(f"site {site!r}") from error
-    ledger = Ledger.of_site(site, prior=before, posterior=after)
+    ledger = Laws(after, before).ledger(site)
     words = [model.id2word[index] for index in range(model.num_terms)]
     # Without a dictionary gensim calls words by their numbers, which mean nothing elsewhere.
     known = any(str(word) != str(index) for index, word in enumerate(words))
@@ -98,15 +95,15 @@ def to_model(
     0
     """
     check_undetermined(parameters, DETERMINED)
-    prior, law = apart(posterior)
-    if not is_topics(law):
-        raise StructureError(
-            found=f"{law!r}",
-            expected="topics: a Plate of Dirichlet without weights",
-            fix="In a topic model each document has weights of its own.",
-        )
-    check_proper(law, "the posterior")
-    plate: Any = at_rest(law)
+    prior, plate = prior_and_law(
+        posterior,
+        lambda law: (
+            isinstance(law, Plate) and isinstance(law.members, Dirichlet) and law.weights is None
+        ),
+        "gensim",
+        expected="topics: a Plate of Dirichlet without weights",
+        fix="In a topic model each document has weights of its own.",
+    )
     values = np.asarray(plate.members.concentration)
     known = plate.members.names or [str(index) for index in range(values.shape[1])]
     names = list(known if words is None else words)
@@ -118,7 +115,10 @@ def to_model(
             fix="Pass the words in the order of the posterior's categories.",
         )
     parameters.setdefault("dtype", np.float64)
-    eta = "symmetric" if prior is None else _eta(prior, parameters["dtype"])
+    eta: Any = "symmetric"
+    if prior is not None:  # one row if all topics share it, else one a topic
+        eta = np.asarray(prior.members.concentration).astype(parameters["dtype"])
+        eta = eta[0] if (eta == eta[:1]).all() else eta
     model = _lda_model()(
         num_topics=plate.size, id2word=dict(enumerate(names)), eta=eta, **parameters
     )
@@ -126,12 +126,6 @@ def to_model(
     model.state.numdocs = 1  # how many there were is not known, but not that there were none
     model.sync_state()
     return model
-
-
-def _eta(prior: Any, dtype: Any) -> Any:
-    """One row if all topics share it, else one a topic."""
-    values = np.asarray(prior.members.concentration).astype(dtype)
-    return values[0] if (values == values[:1]).all() else values
 
 
 def _lda_model() -> type:

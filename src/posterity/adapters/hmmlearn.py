@@ -11,10 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.checks import check_fitted, check_one, check_undetermined, library
-from posterity.adapters.plates import Gaussians, apart
+from posterity.adapters.plates import Gaussians
+from posterity.adapters.shared import (
+    Laws,
+    at_site,
+    check_fitted,
+    check_undetermined,
+    library,
+    prior_and_law,
+)
 from posterity.checks import check_proper
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import (
     Dirichlet,
     ExponentialFamily,
@@ -76,13 +83,11 @@ def to_ledger(model: Any, site: str) -> Ledger:
             expected=f"one of {KINDS}: a conjugate posterior for each state",
             fix="Fit again with covariance_type='full', or 'diag' if data are scarce.",
         )
-    try:
+    with at_site(site):
         prior, posterior = _law(model, "prior"), _law(model, "posterior")
         check_proper(prior, "the prior")
         check_proper(posterior, "the posterior")
-    except ParameterError as error:
-        raise error.at(f"site {site!r}") from error
-    return Ledger.of_site(site, prior=prior, posterior=posterior)
+    return Laws(posterior, prior).ledger(site)
 
 
 def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
@@ -112,16 +117,13 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     [0, 0, 1, 1]
     """
     gaussian, categorical = _models()
-    prior, posterior = apart(posterior)
-    if not isinstance(posterior, HiddenMarkov):
-        raise StructureError(
-            found=repr(posterior),
-            expected="one HiddenMarkov, or a Ledger of one",
-            fix="Of a Product pass the block.",
-        )
-    check_one(posterior)
-    check_proper(posterior, "the posterior for hmmlearn")
-    q: Any = at_rest(posterior)
+    prior, q = prior_and_law(
+        posterior,
+        lambda law: isinstance(law, HiddenMarkov),
+        "hmmlearn",
+        expected="one HiddenMarkov, or a Ledger of one",
+        fix="Of a Product pass the block.",
+    )
     members: Any = q.emissions.members
     priors = [name for name in parameters if name.endswith("_prior")]
     check_undetermined(parameters, (*DETERMINED, *priors))
@@ -170,36 +172,36 @@ def _law(model: Any, which: str) -> HiddenMarkov:
 def _parts(law: Any) -> dict[str, Array]:
     """All of a prior or a posterior by hmmlearn's names."""
     members = law.emissions.members
-    found = {
+    result = {
         "startprob": np.asarray(law.initial.concentration),
         "transmat": np.asarray(law.transitions.members.concentration),
     }
     if isinstance(members, Dirichlet):
-        return {**found, "emissionprob": np.asarray(members.concentration)}
+        return {**result, "emissionprob": np.asarray(members.concentration)}
     if not isinstance(members, NormalWishart | NormalGamma):
         raise StructureError(
             found=f"emissions {members!r}",
             expected="NormalWishart, NormalGamma or Dirichlet",
             fix="hmmlearn has no other variational models.",
         )
-    return {**found, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
+    return {**result, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
 
 
 def _default_prior(posterior: HiddenMarkov, own: dict[str, Array]) -> dict[str, Array]:
     """The defaults of hmmlearn, with the mean of the states in place of that of the data."""
     states = posterior.states
-    found = {
+    result = {
         "startprob": np.full(states, 1 / states),
         "transmat": np.full((states, states), 1 / states),
     }
     if "emissionprob" in own:
         emissions = own["emissionprob"]
-        return {**found, "emissionprob": np.full_like(emissions, 1 / emissions.shape[1])}
+        return {**result, "emissionprob": np.full_like(emissions, 1 / emissions.shape[1])}
     means, size = own["means"], own["means"].shape[1]
     share = posterior.occupancy() / posterior.occupancy().sum()
     one = np.eye(size) if own["scale"].ndim == 3 else np.ones(size)
     return {
-        **found,
+        **result,
         "means": np.tile(share @ means, (states, 1)),
         "beta": np.ones(states),
         "dof": np.full(states, float(size)),

@@ -4,30 +4,38 @@ Columns of data come in any units, so a covariance is judged and inverted as a c
 between standard deviations: a singular one is refused, and the error names the columns. Checks
 happen before anything is rounded away, because a pseudo-inverse, which several libraries use, turns
 columns that depend on each other into plausible numbers.
+
+Where classes are separated, a maximum likelihood estimate lies at infinity: the optimiser stops
+somewhere on the way, and what it reports as covariance is where it got tired. Separation is found
+by a linear program: a direction of the coefficients along which the likelihood of no record falls
+and that of some rises (albert1984, konis2007).
 """
 
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from posterity.adapters.checks import at
+from posterity.adapters.shared import at
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError
-from posterity.families import ExponentialFamily, Gaussian
-from posterity.families.names import in_order, names_of, some
-from posterity.ledger import Ledger
+from posterity.families import Gaussian
+from posterity.families.names import some
 
 Array = np.ndarray
 MOST_INFLATION = 1e12
 """By which factor at most columns may inflate each other's variance; four digits are left then."""
+MOST_CELLS, ROUNDING = 2_000_000, 1e-6
+"""Numbers of a linear program that is worth its time, larger ones are left; and its tolerance."""
 FAR, NEAR = 1.0, 0.1
 """Root mean square, over weights, of posterior standard deviations from the mode at which it is
 another one, or is warned of. A draw of the posterior is at 1."""
 
 
-def of_covariance(mean: Any, covariance: Any, names: Sequence[str], place: str) -> Gaussian:
+def of_covariance(
+    mean: ArrayLike, covariance: ArrayLike, names: Sequence[str], place: str
+) -> Gaussian:
     """A Gaussian of an estimate (d,) and its covariance (d, d), under these names.
 
     Raises:
@@ -38,46 +46,14 @@ def of_covariance(mean: Any, covariance: Any, names: Sequence[str], place: str) 
     >>> of_covariance([1.0, 2.0], [[1.0, 0.0], [0.0, 1e-20]], ["age", "bp"], "a fit").names
     ('age', 'bp')
     """
-    precision = _inverse(np.asarray(covariance, np.float64), names, place, "variance")
-    return _named(mean, precision, names, place)
+    return _gaussian(mean, covariance, names, place, "variance")
 
 
-def of_precision(mean: Any, precision: Any, names: Sequence[str], place: str) -> Gaussian:
-    """As :func:`of_covariance`, from minus the Hessian of the log density (d, d)."""
-    precision = np.asarray(precision, np.float64)
-    _inverse(precision, names, place, "curvature")  # refused where nothing could be made of it
-    return _named(mean, (precision + precision.T) / 2, names, place)
-
-
-def ledger_of(factor: ExponentialFamily, site: str, prior: ExponentialFamily) -> Ledger:
-    """A ledger of one site whose factor is known, under a prior in whose order it is put.
-
-    Raises:
-        StructureError: for a prior of another family, size or names.
-        ParameterError: for an improper prior.
-    """
-    if not isinstance(prior, ExponentialFamily) or prior.outline() != factor.outline():
-        raise StructureError(
-            found=f"prior={prior!r}",
-            expected=f"one like the factor, {factor!r}, with coordinates {names_of(factor)}",
-            fix="Make it so, the same at every site: Gaussian.from_standard(zeros, covariance), "
-            "with a variance of each column that is wide in that column's units.",
-        )
-    wanted = names_of(prior) or names_of(factor)
-    factor = in_order(factor, wanted, f"site {site!r}", "the prior")
-    prior = in_order(prior, wanted, "the prior", f"site {site!r}")
-    return Ledger(prior).update(site, factor, independent=True)
-
-
-def warn_unless_converged(converged: Any, place: str, fix: str) -> None:
-    """Warn of an estimate that its own optimiser calls unfinished."""
-    if converged is not None and not np.all(converged):
-        warnings.warn(
-            f"{place} has not converged, so its estimate is no mode and its covariance that of "
-            f"another place. {fix}",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+def of_precision(
+    mean: ArrayLike, precision: ArrayLike, names: Sequence[str], place: str
+) -> Gaussian:
+    """The same as :func:`of_covariance`, from minus the Hessian of the log density (d, d)."""
+    return _gaussian(mean, precision, names, place, "curvature")
 
 
 def check_mode(
@@ -89,64 +65,108 @@ def check_mode(
     """
     off = math.sqrt(max(float(squared), 0.0) / size)
     mean = " (root mean square)" if size > 1 else ""
-    found = f"{what} {off:.2g} posterior standard deviations{mean} from the mode of {place}"
+    message = f"{what} {off:.2g} posterior standard deviations{mean} from the mode of {place}"
     if not off <= FAR:
-        raise ParameterError(found=found, expected="a fit: an estimate at its mode", fix=fix)
+        raise ParameterError(found=message, expected="a fit: an estimate at its mode", fix=fix)
     if off > NEAR:
-        warnings.warn(f"{found}. {fix}", ConvergenceWarning, stacklevel=4)
+        warnings.warn(f"{message}. {fix}", ConvergenceWarning, stacklevel=4)
 
 
-def _inverse(matrix: Array, names: Sequence[str], place: str, what: str) -> Array:
-    """Inverse by way of the correlation matrix, once it was seen to have one."""
-    size = len(names)
-    if matrix.shape != (size, size):
-        raise _another_shape(f"a matrix of shape {matrix.shape}", names, place)
-    diagonal = np.diagonal(matrix)
-    wrong = ~np.isfinite(matrix).all(0) | ~(diagonal > 0)
-    if wrong.any():
-        bad = wrong & ~(np.isfinite(diagonal) & (diagonal > 0))
-        raise _singular(place, at(names, bad if bad.any() else wrong), f"no positive {what}")
-    scale = np.sqrt(diagonal)
-    correlation = matrix / scale / scale[:, None]
-    correlation = (correlation + correlation.T) / 2
-    values, vectors = np.linalg.eigh(correlation)
-    if values[0] > 0:
-        inverse = (vectors / values) @ vectors.T
-        inflation = np.diagonal(inverse)
-        if inflation.max() <= MOST_INFLATION:
-            return inverse / scale / scale[:, None]
-    tied = np.abs(vectors[:, 0]) > 0.01 * np.abs(vectors[:, 0]).max()
-    raise _singular(place, at(names, tied), "coordinates that depend on each other")
+def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
+    """Which columns of ``x`` (n, d) take part in a direction that separates classes (n,) 0..K-1.
+
+    >>> x = np.column_stack([np.ones(6), [1, 2, 3, 4, 5, 6], [1, 0, 1, 0, 1, 1]])
+    >>> separating(x, np.array([0, 0, 0, 1, 1, 1]))
+    array([False,  True, False])
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_matrix
+
+    x, classes = np.asarray(x, np.float64), np.asarray(classes, int)
+    columns = np.zeros(x.shape[1], bool)
+    constant = np.ptp(x, axis=0) == 0
+    if constant.any():  # an intercept takes up what the centres of the others contribute
+        x = np.where(constant, x, x - x.mean(0))
+    size = np.abs(x).max(0)
+    x = x / np.where(size > 0, size, 1.0)
+    count = int(classes.max()) + 1
+    if x.size * (count - 1) ** 2 > MOST_CELLS:
+        return columns
+    # A record of class c asks that x (d_c - d_k) is not negative, for every other class k.
+    rows = []
+    for other in range(count):
+        chosen = classes != other
+        at = np.zeros((int(chosen.sum()), count, x.shape[1]))
+        at[np.arange(len(at)), classes[chosen]] += x[chosen]
+        at[:, other] -= x[chosen]
+        rows.append(at[:, 1:].reshape(len(at), -1))  # the first class is the reference
+    rises = np.concatenate(rows)
+    total, nowhere = rises.sum(0), np.zeros(len(rises))
+    done = linprog(-total, csr_matrix(-rises), nowhere, bounds=(-1, 1))
+    if done.status != 0 or -done.fun <= ROUNDING * len(rises):
+        return columns
+    # They are; of all directions, the shortest names the fewest columns.
+    cost = np.tile(~constant, 2 * (count - 1)).astype(float)
+    asked = np.concatenate([rises, total[None]])
+    least = np.concatenate([nowhere, [1.0]])
+    both = csr_matrix(np.concatenate([-asked, asked], axis=1))
+    short = linprog(cost, both, -least, bounds=(0, None))
+    direction = short.x[: len(total)] - short.x[len(total) :] if short.status == 0 else done.x
+    moved = np.abs(direction.reshape(count - 1, -1)).max(0)
+    moved = moved > ROUNDING * moved.max()
+    return moved & ~constant if (moved & ~constant).any() else moved
 
 
-def _named(mean: Any, precision: Array, names: Sequence[str], place: str) -> Gaussian:
-    mean = np.asarray(mean, np.float64)
-    if mean.shape != (len(names),):
-        raise _another_shape(f"estimates of shape {mean.shape}", names, place)
-    wrong = ~np.isfinite(mean)
-    if wrong.any():
+def check_separation(x: ArrayLike, classes: ArrayLike, names: Sequence[str], place: str) -> None:
+    """Raise a ParameterError that names the columns, where classes are separated."""
+    columns = separating(x, classes)
+    if columns.any():
+        raise ParameterError(
+            found=f"classes that {some([n for n, f in zip(names, columns, strict=True) if f])} "
+            f"tell apart without error, wholly or for some records, in {place}",
+            expected="classes that overlap: the estimate is at infinity, and its covariance is "
+            "where the optimiser stopped",
+            fix="Fit with a prior: posterity.federate with models.LogisticRegression, or "
+            "scikit-learn's LogisticRegression, whose penalty is one.",
+        )
+
+
+def _gaussian(
+    mean: ArrayLike, matrix: ArrayLike, names: Sequence[str], place: str, what: str
+) -> Gaussian:
+    """The Gaussian of a covariance, or of a curvature, by way of its correlation matrix."""
+    mean, matrix, size = np.asarray(mean, np.float64), np.asarray(matrix, np.float64), len(names)
+    if mean.shape != (size,) or matrix.shape != (size, size):
+        raise StructureError(
+            found=f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape} for "
+            f"{size} coordinates of {place}",
+            expected=f"one of each of {some(names)}",
+            fix="Fit again, and pass the results as they are.",
+        )
+    if (wrong := ~np.isfinite(mean)).any():
         raise ParameterError(
             found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",
             expected="finite estimates",
             fix="Leave records with missing values out, and fit again.",
         )
+    diagonal, inverse, why = np.diagonal(matrix), None, f"no positive {what}"
+    unfit = ~np.isfinite(diagonal) | ~(diagonal > 0)
+    wrong = unfit if unfit.any() else ~np.isfinite(matrix).all(0)
+    scale = np.sqrt(np.where(unfit, 1.0, diagonal))
+    if not wrong.any():
+        why = "coordinates that depend on each other"
+        correlation = matrix / scale / scale[:, None]
+        values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
+        wrong = np.abs(vectors[:, 0]) > 0.01 * np.abs(vectors[:, 0]).max()
+        inverse = (vectors / values) @ vectors.T if values[0] > 0 else None
+    if inverse is None or np.diagonal(inverse).max() > MOST_INFLATION:
+        raise ParameterError(
+            found=f"{why} at {some(at(names, wrong))} in {place}",
+            expected="a positive definite covariance",
+            fix="Leave out columns that are constant or that others add up to (one class of each "
+            "factor where there is an intercept), or fit with a prior or penalty; then fit again. "
+            "A covariance by clusters needs more clusters than coefficients.",
+        )
+    precision = inverse / scale / scale[:, None] if what == "variance" else matrix
     precision = (precision + precision.T) / 2
     return Gaussian(precision @ mean, precision).named(names)
-
-
-def _another_shape(found: str, names: Sequence[str], place: str) -> StructureError:
-    return StructureError(
-        found=f"{found} for {len(names)} coordinates of {place}",
-        expected=f"one of each of {some(names)}",
-        fix="Fit again, and pass the results as they are.",
-    )
-
-
-def _singular(place: str, names: list[str], why: str) -> ParameterError:
-    return ParameterError(
-        found=f"{why} at {some(names)} in {place}",
-        expected="a positive definite covariance",
-        fix="Leave out columns that are constant or that others add up to (one class of each "
-        "factor where there is an intercept), or fit with a prior or penalty; then fit again. A "
-        "covariance by clusters needs more clusters than coefficients.",
-    )

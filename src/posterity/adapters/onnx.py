@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
-from posterity.adapters.checks import library
+from posterity.adapters.shared import library
 from posterity.distillation.heads import FLOOR
 from posterity.distillation.student import Student
 from posterity.errors import StructureError
@@ -114,24 +115,26 @@ class _Graph:
         self.nodes.append(node)
         return name
 
-    def constant(self, value: Any, dtype: Any = np.float32, name: str = "") -> str:
+    def constant(
+        self, value: ArrayLike | float | int, dtype: DTypeLike = np.float32, name: str = ""
+    ) -> str:
         """An array that the graph brings along."""
         name = name or f"constant_{len(self.constants)}"
         array = np.asarray(value, dtype, order="C")
         self.constants.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
-    def takes(self, name: str, dtype: Any, *shape: int) -> str:
+    def takes(self, name: str, dtype: DTypeLike, *shape: int) -> str:
         """An input of the graph."""
         self.inputs.append(self._described(name, dtype, shape))
         return name
 
-    def gives(self, name: str, what: str, dtype: Any, *shape: int) -> None:
+    def gives(self, name: str, what: str, dtype: DTypeLike, *shape: int) -> None:
         """An output of the graph: ``what``, by another name."""
         self.add("Identity", what, name=name)
         self.outputs.append(self._described(name, dtype, shape))
 
-    def cast(self, what: str, dtype: Any) -> str:
+    def cast(self, what: str, dtype: DTypeLike) -> str:
         """The same in another precision."""
         return self.add("Cast", what, to=self._kind(dtype))
 
@@ -140,11 +143,11 @@ class _Graph:
         ends = [self.constant([end], np.int64) for end in (start, stop, 1)]
         return self.add("Slice", what, *ends)
 
-    def _described(self, name: str, dtype: Any, shape: tuple[int, ...]) -> Any:
+    def _described(self, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Any:
         kind = self._kind(dtype)
         return self.onnx.helper.make_tensor_value_info(name, kind, ["n", *shape])
 
-    def _kind(self, dtype: Any) -> int:
+    def _kind(self, dtype: DTypeLike) -> int:
         return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 

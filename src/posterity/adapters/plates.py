@@ -1,4 +1,4 @@
-"""What adapters of mixtures, hidden Markov models and topic models share about plates.
+"""Plates as libraries of mixtures, hidden Markov models and topic models have them.
 
 Libraries hold, of the conjugate posterior of a Gaussian component, the mean ``m``, its pseudo-count
 ``κ``, the degrees of freedom ``ν`` and an *inverse* scale ``S⁻¹``. The diagonal types share ``κ``
@@ -7,7 +7,7 @@ and ``ν`` among the features; feature by feature they are ``Gamma(ν/2, rate s/
 posterior minus prior is exactly a component's expected count, sum and sum of squares.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float, Real
 from posterity.errors import StructureError
-from posterity.families import Dirichlet, ExponentialFamily, NormalGamma, NormalWishart, Plate
-from posterity.ledger import Ledger
+from posterity.families import ExponentialFamily, NormalGamma, NormalWishart, Plate
 
 Array = np.ndarray
 MEMBERS = "members"
@@ -52,7 +51,7 @@ class Gaussians(NamedTuple):
 
     @classmethod
     def of(cls, members: NormalWishart | NormalGamma, library: str) -> "Gaussians":
-        """Of a law with any batch shape.
+        """The parameters of a law with any batch shape.
 
         Raises:
             StructureError: for features that do not share what the ``library`` has once.
@@ -62,34 +61,19 @@ class Gaussians(NamedTuple):
         if isinstance(members, NormalWishart):
             inverse = symmetric(inverse)
         else:
-            kappa = _of_features(kappa, "mean_precision", library)
-            nu = _of_features(nu, "degrees_of_freedom", library)
+            of_features = {"mean_precision": kappa, "degrees_of_freedom": nu}
+            for name, values in of_features.items():
+                of_features[name] = shared_value(np.moveaxis(values, -1, 0))
+                if of_features[name] is None:
+                    raise StructureError(
+                        found=f"a NormalGamma whose {name} differs between features",
+                        expected=f"one value a component: {library} has no more of its diagonal "
+                        "type",
+                        fix="Use the law itself, or fuse with rule='product' or "
+                        "divergence='reverse', which keep it shared.",
+                    )
+            kappa, nu = of_features.values()
         return cls(*(np.asarray(part, np.float64) for part in (members.mean, kappa, nu, inverse)))
-
-
-def _of_features(values: Array, name: str, library: str) -> Array:
-    found = shared_value(np.moveaxis(values, -1, 0))
-    if found is None:
-        raise StructureError(
-            found=f"a NormalGamma whose {name} differs between features",
-            expected=f"one value a component: {library} has no more of its diagonal type",
-            fix="Use the law itself, or fuse with rule='product' or divergence='reverse', which "
-            "keep it shared.",
-        )
-    return np.asarray(found)
-
-
-def is_topics(law: Any) -> bool:
-    """Whether it is one plate of Dirichlet topics, which have no weights of their own."""
-    plate = isinstance(law, Plate) and isinstance(law.members, Dirichlet)
-    return plate and law.weights is None and not law.batch_shape
-
-
-def apart(posterior: Any) -> tuple[Any, Any]:
-    """The prior, None where it is not known, and the posterior: of a ledger both are."""
-    if isinstance(posterior, Ledger):
-        return posterior.prior, posterior.posterior
-    return None, posterior
 
 
 def shared_member(prior: Plate) -> ExponentialFamily:

@@ -14,13 +14,13 @@
 Arrays of parameters are batches, of the shape that they broadcast to. Tested with SciPy 1.17.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from posterity.adapters.checks import check_one, numbers, unsupported
 from posterity.adapters.laplace import of_covariance
+from posterity.adapters.shared import check_one, numbers, unsupported
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import (
@@ -51,8 +51,7 @@ NEAREST = {
     "triang": "Beta, of (z - loc)/scale",
 }
 """By SciPy's name, the family that comes nearest."""
-Array = np.ndarray
-Shapes = Sequence[Array]
+UNIVARIATE = ("norm", "lognorm", "gamma", "erlang", "expon", "chi2", "beta", "uniform")
 
 
 def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
@@ -77,20 +76,31 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
     array([2., 8.])
     """
     kind = _kind(frozen)
-    if kind in _MULTIVARIATE:
-        law = _MULTIVARIATE[kind](frozen)
-    elif kind in _UNIVARIATE:
-        shapes, loc, scale = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
-        what = f"the parameters of scipy.stats.{kind}"
-        values = np.broadcast_arrays(*(numbers(v, what) for v in (*shapes, loc, scale)))
-        _check_range(kind, frozen.dist, values)
-        law = _UNIVARIATE[kind](kind, values[:-2], values[-2], values[-1])
+    if kind == "multivariate_normal":
+        mean, covariance = np.atleast_1d(frozen.mean), np.atleast_2d(frozen.cov)
+        place = f"scipy.stats.{kind}"
+        law = of_covariance(mean, covariance, [f"z{k}" for k in range(len(mean))], place)
+        law = Gaussian(law.precision_mean, law.precision)
+    elif kind == "dirichlet":
+        law = Dirichlet.from_standard(np.asarray(frozen.alpha, np.float64))
+    elif kind == "wishart":
+        scale = np.atleast_2d(np.asarray(frozen.scale, np.float64))
+        law = Wishart.from_standard(scale, float(frozen.df))
+    elif kind in UNIVARIATE:
+        law = _univariate(kind, frozen)
     else:
-        raise _unheld(kind)
+        near = f"The nearest is {NEAREST[kind]}." if kind in NEAREST else "None comes near."
+        known = sorted([*UNIVARIATE, "multivariate_normal", "dirichlet", "wishart"])
+        raise StructureError(
+            found=f"scipy.stats.{kind}",
+            expected=f"one of {known}, which a law here holds exactly",
+            fix=f"{near} To approximate, draw: from_samples of posterity.adapters.samples fits "
+            "a family to frozen.rvs(10_000) and says how well it fits.",
+        )
     return law if names is None else law.named(names)
 
 
-def to_frozen(law: Any) -> Any:
+def to_frozen(law: object) -> Any:
     """A law as a frozen distribution of ``scipy.stats``, exactly; names stay behind.
 
     Args:
@@ -116,12 +126,13 @@ def to_frozen(law: Any) -> Any:
         return stats.gamma(np.asarray(law.shape), scale=1 / np.asarray(law.rate))
     if isinstance(law, Beta):
         return stats.beta(np.asarray(law.a), np.asarray(law.b))
-    if isinstance(law, Transformed) and _is_lognormal(law):
-        mean, variance = _moments(law.law)
-        return stats.lognorm(np.sqrt(variance), scale=np.exp(mean))
-    if isinstance(law, Gaussian | DiagonalGaussian) and law.event_shape == (1,):
-        mean, variance = _moments(law)
-        return stats.norm(mean, np.sqrt(variance))
+    positive = isinstance(law, Transformed) and law.supports.tree == PositiveNumbers()
+    inner: Any = law.law if positive else law  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(inner, Gaussian | DiagonalGaussian) and inner.event_shape == (1,):
+        precision = np.asarray(inner.precision)
+        precision = precision[..., 0, 0] if isinstance(inner, Gaussian) else precision[..., 0]
+        mean, sd = np.asarray(inner.precision_mean)[..., 0] / precision, np.sqrt(1 / precision)
+        return stats.lognorm(sd, scale=np.exp(mean)) if positive else stats.norm(mean, sd)
     if not isinstance(law, Gaussian | DiagonalGaussian | Dirichlet | Wishart):
         raise StructureError(
             found=f"{law!r}",
@@ -141,9 +152,6 @@ def to_frozen(law: Any) -> Any:
         else np.asarray(law.covariance)
     )
     return stats.multivariate_normal(np.asarray(law.mean), covariance)  # pyright: ignore
-
-
-# --- from SciPy ----------------------------------------------------------------------------------
 
 
 def _kind(frozen: Any) -> str:
@@ -166,98 +174,34 @@ def _kind(frozen: Any) -> str:
     )
 
 
-def _unheld(kind: str) -> StructureError:
-    near = f"The nearest is {NEAREST[kind]}." if kind in NEAREST else "None comes near."
-    return StructureError(
-        found=f"scipy.stats.{kind}",
-        expected=f"one of {sorted([*_UNIVARIATE, *_MULTIVARIATE])}, which a law here holds exactly",
-        fix=f"{near} To approximate, draw: from_samples of posterity.adapters.samples fits "
-        "a family to frozen.rvs(10_000) and says how well it fits.",
-    )
-
-
-def _check_range(kind: str, dist: Any, values: Sequence[Any]) -> None:
-    """Raise a ParameterError where SciPy would give NaN: it takes any parameters unasked."""
-    *shapes, _, scale = values
-    if not (np.all(scale > 0) and np.all(dist._argcheck(*shapes))):
-        told = f"shapes {[v.tolist() for v in shapes]}, " if shapes else ""
-        raise ParameterError(
-            found=f"scipy.stats.{kind} with {told}scale={scale.tolist()}",
+def _univariate(kind: str, frozen: Any) -> Gaussian | Gamma | Beta | Transformed:
+    """A batch of laws of numbers, of the shape that their parameters broadcast to."""
+    shapes, loc, scale = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
+    what = f"the parameters of scipy.stats.{kind}"
+    *shapes, loc, scale = np.broadcast_arrays(*(numbers(v, what) for v in (*shapes, loc, scale)))
+    if not (np.all(scale > 0) and np.all(frozen.dist._argcheck(*shapes))):
+        text = f"shapes {[v.tolist() for v in shapes]}, " if shapes else ""
+        raise ParameterError(  # where SciPy would give NaN: it takes any parameters unasked
+            found=f"scipy.stats.{kind} with {text}scale={scale.tolist()}",
             expected="parameters in its range, and a positive scale",
             fix="SciPy's scale is a standard deviation, or what its documentation says there.",
         )
-
-
-def _check_in_place(kind: str, loc: Array, scale: Array | None = None) -> None:
-    """Raise a StructureError unless the law is neither moved nor, where that counts, stretched."""
-    if np.any(loc != 0) or (scale is not None and np.any(scale != 1)):
-        at = "" if scale is None else f", scale={scale.tolist()}"
+    stretched = kind in ("beta", "uniform")
+    if kind != "norm" and (np.any(loc != 0) or (stretched and np.any(scale != 1))):
         raise StructureError(
-            found=f"scipy.stats.{kind} with loc={loc.tolist()}{at}",
-            expected="loc=0" + " and scale=1" * (scale is not None),
+            found=f"scipy.stats.{kind} with loc={loc.tolist()}"
+            + f", scale={scale.tolist()}" * stretched,
+            expected="loc=0" + " and scale=1" * stretched,
             fix="Take the law of z - loc, over the scale too if that is named, or move what "
             "depends on it.",
         )
-
-
-def _norm(kind: str, shapes: Shapes, loc: Array, scale: Array) -> Gaussian:
-    return Gaussian.from_standard(loc[..., None], (scale**2)[..., None, None])
-
-
-def _gamma(kind: str, shapes: Shapes, loc: Array, scale: Array) -> Gamma:
-    _check_in_place(kind, loc)
-    if kind == "expon":
-        return Gamma.from_standard(np.ones_like(scale), 1 / scale)
+    ones = np.ones_like(scale)
+    if kind in ("norm", "lognorm"):
+        mean, sd = (loc, scale) if kind == "norm" else (np.asarray(np.log(scale)), shapes[0])
+        law = Gaussian.from_standard(mean[..., None], (sd**2)[..., None, None])
+        return law if kind == "norm" else Transformed.from_standard(law, PositiveNumbers())
+    if stretched:
+        return Beta.from_standard(*(shapes or (ones, ones)))
     if kind == "chi2":
         return Gamma.from_standard(shapes[0] / 2, 1 / (2 * scale))
-    return Gamma.from_standard(shapes[0], 1 / scale)
-
-
-def _beta(kind: str, shapes: Shapes, loc: Array, scale: Array) -> Beta:
-    _check_in_place(kind, loc, scale)
-    if kind == "uniform":
-        return Beta.from_standard(np.ones_like(scale), np.ones_like(scale))
-    return Beta.from_standard(*shapes)
-
-
-def _lognorm(kind: str, shapes: Shapes, loc: Array, scale: Array) -> Transformed:
-    _check_in_place(kind, loc)
-    law = _norm(kind, (), np.asarray(np.log(scale)), shapes[0])
-    return Transformed.from_standard(law, PositiveNumbers())
-
-
-def _normal(frozen: Any) -> Gaussian:
-    mean, covariance = np.atleast_1d(frozen.mean), np.atleast_2d(frozen.cov)
-    names = [f"z{k}" for k in range(len(mean))]
-    found = of_covariance(mean, covariance, names, "scipy.stats.multivariate_normal")
-    return Gaussian(found.precision_mean, found.precision)
-
-
-_UNIVARIATE: dict[str, Callable[..., Any]] = {
-    "norm": _norm,
-    **dict.fromkeys(("gamma", "erlang", "expon", "chi2"), _gamma),
-    **dict.fromkeys(("beta", "uniform"), _beta),
-    "lognorm": _lognorm,
-}
-_MULTIVARIATE: dict[str, Callable[..., Any]] = {
-    "multivariate_normal": _normal,
-    "dirichlet": lambda frozen: Dirichlet.from_standard(np.asarray(frozen.alpha, np.float64)),
-    "wishart": lambda frozen: Wishart.from_standard(
-        np.atleast_2d(np.asarray(frozen.scale, np.float64)), float(frozen.df)
-    ),
-}
-
-
-# --- to SciPy ------------------------------------------------------------------------------------
-
-
-def _is_lognormal(law: Transformed) -> bool:
-    inner = isinstance(law.law, Gaussian | DiagonalGaussian) and law.law.event_shape == (1,)
-    return inner and law.supports.tree == PositiveNumbers()
-
-
-def _moments(law: Any) -> tuple[Any, Any]:
-    """Mean and variance of the one coordinate."""
-    precision = np.asarray(law.precision)
-    precision = precision[..., 0, 0] if isinstance(law, Gaussian) else precision[..., 0]
-    return np.asarray(law.precision_mean)[..., 0] / precision, 1 / precision
+    return Gamma.from_standard(ones if kind == "expon" else shapes[0], 1 / scale)

@@ -9,9 +9,24 @@ state. Numbers become float64, as all that is at rest. Tested with scikit-learn 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from posterity.adapters.checks import Data, Names, check_one, library
-from posterity.adapters.plates import MEMBERS, apart
-from posterity.checks import check_proper
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+
+from posterity.adapters.laplace import of_covariance
+from posterity.adapters.plates import MEMBERS
+from posterity.adapters.shared import (
+    Data,
+    Laws,
+    Names,
+    check_fitted,
+    columns_of,
+    in_columns,
+    library,
+    prior_and_law,
+    split,
+    table,
+)
 from posterity.errors import StructureError, UsageError
 from posterity.families import (
     Dirichlet,
@@ -20,22 +35,20 @@ from posterity.families import (
     NormalGamma,
     NormalWishart,
     Plate,
-    at_rest,
 )
 from posterity.families.names import in_order, names_of
 from posterity.ledger import Ledger
 
 if TYPE_CHECKING:
-    import numpy as np
     from sklearn.base import BaseEstimator
 
 
 def from_estimator(
     estimator: "BaseEstimator",
     x: Any = None,
-    y: Any = None,
+    y: ArrayLike | None = None,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     names: Names = None,
 ) -> Gaussian | Plate:
     """The posterior that a fitted estimator holds, by the names of its columns.
@@ -73,22 +86,25 @@ def from_estimator(
         ConvergenceWarning: of coefficients that are a tenth of one from it.
 
     >>> import numpy as np
+    from numpy.typing import ArrayLike
     >>> from sklearn.linear_model import LogisticRegression
     >>> x, y = np.array([[-1.0], [0.0], [0.5], [2.0]]), np.array([0, 1, 0, 1])
     >>> q = from_estimator(LogisticRegression().fit(x, y), x, y)
     >>> q.names, q.mean.round(2)
     (('intercept', 'x0'), array([-0.22,  0.6 ]))
     """
-    return _module(estimator).to_law(estimator, Data(x, y, sample_weight, names))
+    made = _laws(estimator, Data(x, y, sample_weight, names))
+    # Of a model with a prior as its ledger has it, to the last bit.
+    return made.posterior if made.prior is None else made.ledger("here").posterior  # pyright: ignore
 
 
 def to_ledger(
     estimator: "BaseEstimator",
     site: str,
     x: Any = None,
-    y: Any = None,
+    y: ArrayLike | None = None,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     prior: Gaussian | None = None,
     names: Names = None,
 ) -> Ledger:
@@ -124,6 +140,7 @@ def to_ledger(
         ParameterError: NaN, infinite or improper parameters.
 
     >>> import numpy as np
+    from numpy.typing import ArrayLike
     >>> from sklearn.mixture import BayesianGaussianMixture
     >>> x = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
     >>> model = BayesianGaussianMixture(n_components=2, random_state=0).fit(x)
@@ -131,8 +148,8 @@ def to_ledger(
     >>> ledger.sites, ledger.posterior.size
     (('north',), 2)
     """
-    data = Data(x, y, sample_weight, names)
-    return _module(estimator).to_ledger(estimator, site, data, prior)
+    data = Data(x, y, sample_weight, names, site)
+    return _laws(estimator, data).ledger(site, prior, model=estimator)
 
 
 def to_estimator(
@@ -140,7 +157,7 @@ def to_estimator(
     *,
     like: "BaseEstimator | None" = None,
     names: Names = None,
-    classes: "Sequence[Any] | np.ndarray | None" = None,
+    classes: Sequence[Any] | np.ndarray | None = None,
     noise_precision: float | None = None,
     **parameters: Any,
 ) -> "BaseEstimator":
@@ -175,6 +192,7 @@ def to_estimator(
         ParameterError: NaN, infinite or improper parameters.
 
     >>> import numpy as np
+    from numpy.typing import ArrayLike
     >>> from posterity.families import Dirichlet, Plate
     >>> topics = Plate(Dirichlet.from_standard(np.array([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]])))
     >>> to_estimator(topics).transform(np.array([[8, 1, 0]])).round(1)
@@ -183,12 +201,18 @@ def to_estimator(
     _library()
     from posterity.adapters import sklearn_linear, sklearn_plates
 
-    prior, law = apart(posterior)
+    law = split(posterior)[1]
     if like is not None or isinstance(law, Gaussian):
         made = sklearn_linear.to_linear(law, like, classes, noise_precision, names)
         return made.set_params(**parameters)
-    _check_plate(law)
-    plate: Any = at_rest(law)
+    known = (NormalWishart, NormalGamma, Dirichlet)
+    prior, plate = prior_and_law(
+        posterior,
+        lambda own: isinstance(own, Plate) and isinstance(own.members, known),
+        "scikit-learn",
+        expected="a Plate of NormalWishart, NormalGamma or Dirichlet, or a Ledger of one",
+        fix="For a block of a Product pass that block: posterior.blocks[name].",
+    )
     if names is not None:
         wanted = {MEMBERS: tuple(map(str, names))}
         if MEMBERS not in names_of(plate):
@@ -197,24 +221,23 @@ def to_estimator(
         prior = None if prior is None else in_order(prior, wanted, "the prior", "names")
     made = sklearn_plates.to_estimator(plate, prior, parameters)
     if names is None and (own := names_of(plate).get(MEMBERS)):
-        made.feature_names_in_ = sklearn_linear.as_names(own)
+        made.feature_names_in_ = np.array(list(own), dtype=object)
     return made
 
 
-def _module(estimator: Any) -> Any:
-    """The module that knows such an estimator: its ``to_law`` and its ``to_ledger``."""
+def _laws(estimator: Any, data: Data) -> Laws:
+    """Read a fitted estimator, by the module that knows its kind."""
     sklearn = _library()
-    from posterity.adapters import sklearn_gaussian_process, sklearn_linear, sklearn_plates
+    from posterity.adapters import sklearn_linear, sklearn_plates
 
+    if isinstance(estimator, (*sklearn_linear.KNOWN, sklearn.pipeline.Pipeline)):
+        return sklearn_linear.laws(estimator, data)
+    if isinstance(estimator, sklearn.gaussian_process.GaussianProcessRegressor):
+        return _gaussian_process(estimator, data)
     mixture, decomposition = sklearn.mixture, sklearn.decomposition
     plates = mixture.BayesianGaussianMixture, decomposition.LatentDirichletAllocation
-    for kinds, module in (
-        ((*sklearn_linear.KNOWN, sklearn.pipeline.Pipeline), sklearn_linear),
-        (sklearn.gaussian_process.GaussianProcessRegressor, sklearn_gaussian_process),
-        (plates, sklearn_plates),
-    ):
-        if isinstance(estimator, kinds):
-            return module
+    if isinstance(estimator, plates):
+        return sklearn_plates.laws(estimator, data)
     raise UsageError(
         found=f"a {type(estimator).__name__}",
         expected="a fitted BayesianGaussianMixture or LatentDirichletAllocation, or a "
@@ -224,21 +247,53 @@ def _module(estimator: Any) -> Any:
     )
 
 
+def _gaussian_process(model: Any, data: Data) -> Laws:
+    """Prior and posterior of a function's values at points (m, d), in the units of the response.
+
+    Values at points that two sites share, such as inducing points, have one meaning at both; a
+    process as a whole has no finite set of parameters. The law is that of the function, without
+    noise: that of a ``WhiteKernel``, which ``predict`` adds to its covariance, is left out. With
+    ``normalize_y=True`` the prior would be taken from the data, so there is no ledger.
+    """
+    place = "the Gaussian process"
+    check_fitted(model, "X_train_")
+    if data.site is not None and model.normalize_y:
+        raise StructureError(
+            found="a Gaussian process with normalize_y=True",
+            expected="a prior that looks at nobody's data, the same at all sites",
+            fix="Fit with normalize_y=False and optimizer=None, one kernel for all, after moving "
+            "the response by a number that sites agree on.",
+        )
+    if np.ndim(model.alpha_) != 1:
+        raise StructureError(
+            found=f"a Gaussian process of {np.shape(model.alpha_)[1]} responses",
+            expected="one response",
+            fix="Fit one process a response.",
+        )
+    if data.x is None:
+        raise UsageError(
+            found="a Gaussian process without points",
+            expected="x: the points (m, d) whose values the law is of",
+            fix="Choose points that all sites share, such as inducing points.",
+        )
+    points = in_columns(data.x, getattr(model, "feature_names_in_", None), place)
+    x = table(points, columns_of(model, np.shape(model.X_train_)[1]), place)
+    names = data.names and list(data.names)
+    if names is None:
+        names = [f"f({', '.join(f'{value:.6g}' for value in row)})" for row in x]
+        names = names if len(set(names)) == len(names) else [f"f{k}" for k in range(len(x))]
+    around, across = model.kernel_(x, x), model.kernel_(x, model.X_train_)
+    prior = None
+    if data.site is not None:
+        prior = of_covariance(np.zeros(len(x)), around, names, f"the prior of {place}")
+    mean = across @ model.alpha_
+    half = solve_triangular(model.L_, across.T, lower=True)
+    scale, level = (float(np.ravel(v)[0]) for v in (model._y_train_std, model._y_train_mean))
+    covariance = scale**2 * (around - half.T @ half)
+    return Laws(of_covariance(scale * mean + level, covariance, names, place), prior)
+
+
 def _library() -> Any:
     modules = ("mixture", "decomposition", "pipeline", "gaussian_process")
     named = [f"sklearn.{module}" for module in modules]
     return library(*named, extra="sklearn", package="scikit-learn")
-
-
-def _check_plate(posterior: Any) -> None:
-    known = (NormalWishart, NormalGamma, Dirichlet)
-    plate = isinstance(posterior, Plate)
-    if not plate or not isinstance(posterior.members, known):
-        inner = f" of {type(posterior.members).__name__}" if plate else ""
-        raise StructureError(
-            found=f"a {type(posterior).__name__}{inner}",
-            expected="a Plate of NormalWishart, NormalGamma or Dirichlet, or a Ledger of one",
-            fix="For a block of a Product pass that block: posterior.blocks[name].",
-        )
-    check_one(posterior)
-    check_proper(posterior, "the posterior for scikit-learn")

@@ -3,9 +3,12 @@
 Coefficients go by ``feature_names_in_`` (or ``x0``, ``x1``, …), after ``intercept`` where there is
 one. Log odds of two classes are of the second of ``classes_`` against the first; with more,
 coefficients are ``class:feature`` against the first class, which has none.
+
+A scaler before the model that moves and stretches each column by itself is a linear change of the
+coefficients, and is taken back exactly; what mixes columns, bends them or fills them in is refused.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +18,13 @@ from sklearn.linear_model import (
     LogisticRegression,
     LogisticRegressionCV,
 )
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
-from posterity.adapters.checks import (
+from posterity.adapters.laplace import of_covariance
+from posterity.adapters.shared import (
     Data,
+    Laws,
     Names,
     at,
     check_fitted,
@@ -27,15 +34,12 @@ from posterity.adapters.checks import (
     table,
     unsupported,
 )
-from posterity.adapters.laplace import ledger_of, of_covariance
-from posterity.adapters.sklearn_logistic import Laplace, laplace, to_logistic
-from posterity.adapters.sklearn_scaling import Affine, steps_of
+from posterity.adapters.sklearn_logistic import laplace, to_logistic
 from posterity.arguments import POSITIVE
 from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.names import order, some
-from posterity.ledger import Ledger
 
 Array = np.ndarray
 INTERCEPT = "intercept"
@@ -48,17 +52,18 @@ AS_FITTED = "Pass x and y as they were given to fit, and sample_weight if there 
 
 
 class Fitted(NamedTuple):
-    """A fitted model, apart from the scaling before it."""
+    """A fitted model, apart from the scaling ``u = (x - shift) / scale`` of columns before it."""
 
     model: Any
-    scaling: Affine
+    shift: Array
+    scale: Array
     columns: list[str]
     own: Sequence[str] | None
     """Names that the fit had."""
 
     @property
     def names(self) -> list[str]:
-        """Of one row of coefficients."""
+        """Names of one row of coefficients."""
         return [INTERCEPT] * bool(self.model.fit_intercept) + self.columns
 
     @property
@@ -66,11 +71,15 @@ class Fitted(NamedTuple):
         """For errors."""
         return f"a fitted {type(self.model).__name__}"
 
-    def in_raw_units(self, law: Gaussian, rows: int) -> Gaussian:
+    def in_raw_units(self, law: Gaussian, rows: int = 1) -> Gaussian:
         """The law of raw coefficients ``u``, of which those of scaled columns are ``A u``."""
-        if self.scaling.trivial:
+        if not np.any(self.shift != 0) and np.all(self.scale == 1):
             return law
-        back = np.kron(np.eye(rows), self.scaling.to_scaled(bool(self.model.fit_intercept)))
+        to_scaled = np.diag(self.scale)
+        if self.model.fit_intercept:
+            to_scaled = np.diag(np.r_[1.0, self.scale])
+            to_scaled[0, 1:] = self.shift
+        back = np.kron(np.eye(rows), to_scaled)
         precision = back.T @ np.asarray(law.precision) @ back
         slope = back.T @ np.asarray(law.precision_mean)
         return Gaussian(slope, (precision + precision.T) / 2).named(law.names)
@@ -84,39 +93,45 @@ class Records(NamedTuple):
     y: Any
 
 
-def to_law(estimator: Any, data: Data) -> Gaussian:
-    """The posterior over the coefficients: see ``posterity.adapters.sklearn.from_estimator``."""
+def laws(estimator: Any, data: Data) -> Laws:
+    """The posterior over the coefficients, and with data what these said without the prior."""
     known = _fitted(estimator, data)
-    if isinstance(known.model, LogisticRegression):
-        return _laplace(known, data).posterior
-    records = None if data.x is None else _records(known, data)
-    if records is not None and records.y is not None:
-        _check_coefficients(known, records)
-    return known.in_raw_units(_posterior(known, records), 1)
-
-
-def to_ledger(estimator: Any, site: str, data: Data, prior: Any) -> Ledger:
-    """What the data said, without the estimator's prior, under another one."""
-    known = _fitted(estimator, data)
-    if prior is None:
-        raise UsageError(
-            found=f"a {type(estimator).__name__} without a prior",
-            expected="prior: a Gaussian over its coefficients, the same at all sites",
-            fix="Pass one, or from_estimator for the posterior under the estimator's own.",
+    model = known.model
+    logistic = isinstance(model, LogisticRegression)
+    if (logistic or data.site is not None) and (data.x is None or data.y is None):
+        why = (
+            "the curvature is made of them, and scikit-learn keeps neither"
+            if logistic
+            else "a factor is the likelihood, and the estimator's prior is its own"
         )
-    if isinstance(known.model, LogisticRegression):
-        return ledger_of(_laplace(known, data).likelihood, site, prior)
-    _check_data(known, data, "a factor is the likelihood, and the estimator's prior is its own")
-    x, weights, y = records = _records(known, data)
+        raise UsageError(
+            found=f"{known.place} without its data", expected=f"x and y: {why}", fix=AS_FITTED
+        )
+    if logistic:
+        x, weights, y = _records(known, data)
+        made = laplace(model, x, y, weights, data.weight, known.names, known.place)
+        rows = max(len(model.classes_) - 1, 1)
+        posterior, factor = (known.in_raw_units(law, rows) for law in made)
+        return Laws(posterior, factor=factor)
+    records = None if data.x is None else _records(known, data)
+    if records is None or records.y is None:
+        return Laws(known.in_raw_units(_posterior(known, records)))
     _check_coefficients(known, records)
-    _posterior(known, records)  # refuses other data
-    x = np.column_stack([np.ones(len(x)), x]) if known.model.fit_intercept else x
-    weighted = float(known.model.alpha_) * weights[:, None] * x
+    x, weights, y = records
+    posterior = known.in_raw_units(_posterior(known, records))  # refuses other data
+    x = np.column_stack([np.ones(len(x)), x]) if model.fit_intercept else x
+    weighted = float(model.alpha_) * weights[:, None] * x
     factor = Gaussian(weighted.T @ y, weighted.T @ x).named(known.names)
-    return ledger_of(known.in_raw_units(factor, 1), site, prior)
+    return Laws(posterior, factor=known.in_raw_units(factor))
 
 
-def to_linear(law: Any, like: Any, classes: Any, noise_precision: Any, columns: Names) -> Any:
+def to_linear(
+    law: object,
+    like: Any,
+    classes: Sequence[Any] | Array | None,
+    noise_precision: float | None,
+    columns: Names,
+) -> Any:
     """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:
         raise StructureError(
@@ -150,11 +165,6 @@ def to_linear(law: Any, like: Any, classes: Any, noise_precision: Any, columns: 
     return model
 
 
-def as_names(names: Iterable[str]) -> Array:
-    """Names as scikit-learn keeps them."""
-    return np.array(list(names), dtype=object)
-
-
 def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
     names = list(law.names)
     places = [k for k, name in enumerate(names) if name != INTERCEPT]
@@ -170,7 +180,7 @@ def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
     model.X_scale_ = np.ones(len(places))
     model.alpha_, model.lambda_ = noise_precision, float("nan")
     model.scores_, model.n_iter_, model.n_features_in_ = [], 0, len(places)
-    model.feature_names_in_ = as_names(names[k] for k in places)
+    model.feature_names_in_ = np.array([names[k] for k in places], dtype=object)
 
 
 # --- the estimator and its data ------------------------------------------------------------------
@@ -183,7 +193,7 @@ def _fitted(estimator: Any, data: Data) -> Fitted:
         UsageError: for what is not fitted, or another estimator; for names of its coefficients.
         StructureError: for steps that are no scaling of columns.
     """
-    model, before = steps_of(estimator)
+    model, before = _steps(estimator)
     if data.names is not None:
         raise UsageError(
             found=f"names= for a {type(estimator).__name__}",
@@ -200,27 +210,63 @@ def _fitted(estimator: Any, data: Data) -> Fitted:
         )
     check_fitted(model, "coef_")
     size = np.shape(model.coef_)[-1]
-    columns, scaling = columns_of(estimator, size), Affine.of(before, size)
+    columns, shift, scale = columns_of(estimator, size), np.zeros(size), np.ones(size)
+    for step in before:
+        own_shift, own_scale = _scaling(step)
+        shift, scale = shift + scale * own_shift, scale * own_scale
     if model.fit_intercept and INTERCEPT in columns:
         raise StructureError(
             found=f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}",
             expected="one of that name",
             fix="Fit with fit_intercept=False if it is the column of ones, or rename it.",
         )
-    if scaling.shifts and not model.fit_intercept:
+    if np.any(shift != 0) and not model.fit_intercept:
         raise StructureError(
             found="a scaling that centres, before a model without an intercept",
             expected="an intercept: in raw units there is one",
             fix="Fit with fit_intercept=True, or StandardScaler(with_mean=False).",
         )
-    return Fitted(model, scaling, columns, getattr(estimator, "feature_names_in_", None))
+    return Fitted(model, shift, scale, columns, getattr(estimator, "feature_names_in_", None))
 
 
-def _check_data(known: Fitted, data: Data, why: str) -> None:
-    if data.x is None or data.y is None:
+def _steps(estimator: Any) -> tuple[Any, list[Any]]:
+    """The last step of a pipeline and those before it; of anything else itself and none."""
+    if not isinstance(estimator, Pipeline):
+        return estimator, []
+    steps = [step for _, step in estimator.steps if step is not None and step != "passthrough"]
+    if not steps:
         raise UsageError(
-            found=f"{known.place} without its data", expected=f"x and y: {why}", fix=AS_FITTED
+            found="a pipeline without steps",
+            expected="scalers and a linear model",
+            fix="Pass the fitted pipeline.",
         )
+    before = []
+    for step in steps[:-1]:
+        inner, own = _steps(step)
+        before += [*own, inner]
+    return steps[-1], before
+
+
+def _scaling(step: Any) -> tuple[Any, Any]:
+    """Shift and scale of one scaler."""
+    known = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
+    if not isinstance(step, known) or getattr(step, "clip", False):
+        clips = " that clips" * bool(getattr(step, "clip", False))
+        raise StructureError(
+            found=f"a step {type(step).__name__}{clips} before the linear model",
+            expected="steps that scale each column by itself: StandardScaler, MinMaxScaler, "
+            "MaxAbsScaler, RobustScaler",
+            fix="Apply the other steps first, and pass the model with the columns that they made: "
+            "pipeline[-1], pipeline[:-1].transform(x).",
+        )
+    if getattr(step, "scale_", None) is None:
+        check_fitted(step, "n_features_in_")
+    if isinstance(step, MinMaxScaler):  # u = x scale + min
+        return -step.min_ / step.scale_, 1 / step.scale_
+    centre = getattr(step, "mean_" if isinstance(step, StandardScaler) else "center_", None)
+    centred = getattr(step, "with_mean", getattr(step, "with_centering", True))
+    scale = 1.0 if step.scale_ is None else step.scale_
+    return 0.0 if centre is None or not centred else centre, scale
 
 
 def _records(known: Fitted, data: Data) -> Records:
@@ -247,24 +293,15 @@ def _records(known: Fitted, data: Data) -> Records:
                 expected=f"one for each record: shape ({len(x)},)",
                 fix="Pass x and y as they were given to fit.",
             )
-    return Records(known.scaling.applied(x), weights, y)
+    return Records((x - known.shift) / known.scale, weights, y)
 
 
 # --- posteriors ----------------------------------------------------------------------------------
 
 
-def _laplace(known: Fitted, data: Data) -> Laplace:
-    """Laplace's approximation and its likelihood alone, in raw units."""
-    _check_data(known, data, "the curvature is made of them, and scikit-learn keeps neither")
-    x, weights, y = _records(known, data)
-    found = laplace(known.model, x, y, weights, data.weight, known.names, known.place)
-    rows = max(len(known.model.classes_) - 1, 1)
-    return Laplace(*(known.in_raw_units(part, rows) for part in found))
-
-
 def _posterior(known: Fitted, records: Records | None) -> Gaussian:
-    """Of the scaled columns, given the noise and the prior's precisions."""
-    model, (mean, covariance) = known.model, _coefficients(known.model)
+    """The posterior of scaled columns, given the noise and the prior's precisions."""
+    model, (mean, covariance, _) = known.model, _coefficients(known.model)
     if model.fit_intercept:
         if records is None:
             raise UsageError(
@@ -292,15 +329,8 @@ def _posterior(known: Fitted, records: Records | None) -> Gaussian:
     return of_covariance(mean, covariance, known.names, known.place)
 
 
-def _kept(model: Any) -> Array:
-    """Which columns a regression has not pruned."""
-    if isinstance(model, ARDRegression):
-        return np.asarray(model.lambda_) < model.threshold_lambda
-    return np.ones(len(model.coef_), bool)
-
-
-def _coefficients(model: Any) -> tuple[Array, Array]:
-    """Coefficients and their covariance; of what ARD pruned, what its prior says."""
+def _coefficients(model: Any) -> tuple[Array, Array, Array]:
+    """Coefficients, covariance and which are kept; of what ARD pruned, what its prior says."""
     mean, own = np.asarray(model.coef_, np.float64), np.asarray(model.sigma_, np.float64)
     if mean.ndim != 1:
         raise StructureError(
@@ -309,17 +339,17 @@ def _coefficients(model: Any) -> tuple[Array, Array]:
             fix="Fit one model a response.",
         )
     if not isinstance(model, ARDRegression):
-        return mean, own
-    covariance, kept = np.diag(1 / np.asarray(model.lambda_, np.float64)), _kept(model)
+        return mean, own, np.ones(len(mean), bool)
+    kept = np.asarray(model.lambda_) < model.threshold_lambda
+    covariance = np.diag(1 / np.asarray(model.lambda_, np.float64))
     covariance[np.ix_(kept, kept)] = own
-    return mean, covariance
+    return mean, covariance, kept
 
 
 def _check_coefficients(known: Fitted, records: Records) -> None:
     """Raise unless ``(α XᵀX + Λ) coef = α Xᵀy`` of these data, and the intercept is theirs."""
     model, (data, weights, target) = known.model, records
-    alpha, coef = float(model.alpha_), np.asarray(model.coef_, np.float64)
-    kept, away = _kept(model), 0.0
+    alpha, away, (coef, _, kept) = float(model.alpha_), 0.0, _coefficients(model)
     if model.fit_intercept:
         centre, level = (np.average(v, axis=0, weights=weights) for v in (data, target))
         off = level - centre @ coef - float(model.intercept_)

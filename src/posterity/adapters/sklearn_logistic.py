@@ -8,14 +8,14 @@ first class are what it does see, and independent of the rest. Their prior has p
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.utils.class_weight import compute_class_weight
 
-from posterity.adapters.laplace import check_mode, of_precision
-from posterity.adapters.separation import check_separation
+from posterity.adapters.laplace import check_mode, check_separation, of_precision
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.names import some
@@ -23,23 +23,16 @@ from posterity.families.names import some
 Array = np.ndarray
 
 
-class Laplace(NamedTuple):
-    """A posterior, and what of it is likelihood."""
-
-    posterior: Gaussian
-    likelihood: Gaussian
-
-
 def laplace(
     model: Any,
     x: Array,
     y: Array,
     weights: Array,
-    sample_weight: Any,
+    sample_weight: ArrayLike | None,
     names: Sequence[str],
     place: str,
-) -> Laplace:
-    """Both, of a fitted model and its data: x (n, d), labels (n,), weights (n,).
+) -> tuple[Gaussian, Gaussian]:
+    """Posterior and likelihood of a fitted model and its data: x (n, d), labels (n,), weights (n,).
 
     ``sample_weight`` are the weights as they were passed, of which class weights are made.
 
@@ -58,7 +51,13 @@ def laplace(
             fix="Pass y as it was given to fit.",
         )
     codes = np.searchsorted(classes, y)
-    weights = weights * _class_weights(model, classes, y, sample_weight)[codes]
+    if model.class_weight is not None:
+        own: Any = {"class_weight": model.class_weight, "classes": classes, "y": y}
+        try:  # later releases count records by their weights
+            by_class = compute_class_weight(**own, sample_weight=sample_weight)
+        except TypeError:
+            by_class = compute_class_weight(**own)
+        weights = weights * np.asarray(by_class, np.float64)[codes]
     z = np.column_stack([np.ones(len(x)), x]) if model.fit_intercept else x
     mode = np.asarray(model.coef_, np.float64)
     if model.fit_intercept:
@@ -76,7 +75,11 @@ def laplace(
     penalty = np.kron(contrasts, np.diag(prior))
     at = mode.reshape(-1)
     slope = ((weights[:, None] * off).T @ z).reshape(-1) + penalty @ at
-    curvature = _curvature(z, chances[:, 1:], weights)
+    # Minus the Hessian of the log likelihood, a block for each pair of classes.
+    columns = range(1, count)
+    block = lambda a, b: (weights * chances[:, a] * ((a == b) - chances[:, b]) * z.T) @ z
+    curvature = np.block([[block(a, b) for b in columns] for a in columns])
+    curvature = (curvature + curvature.T) / 2
     posterior = of_precision(at, curvature + penalty, rows, place)
     check_mode(
         slope @ np.linalg.solve(curvature + penalty, slope),
@@ -86,7 +89,7 @@ def laplace(
         "StandardScaler in the pipeline), lower tol and raise max_iter.",
     )
     factor = Gaussian(np.asarray(posterior.precision_mean), curvature).named(rows)
-    return Laplace(posterior, factor)
+    return posterior, factor
 
 
 def to_logistic(
@@ -133,7 +136,7 @@ def to_logistic(
 
 
 def _prior_precision(model: Any, place: str) -> Array:
-    """Of one row of coefficients: what the penalty says; zeros without one."""
+    """Precisions that the penalty gives one row of coefficients; zeros without one."""
     penalty, ratio = getattr(model, "penalty", "deprecated"), getattr(model, "l1_ratio", None) or 0
     # Releases of scikit-learn say it by `penalty`, later ones by `l1_ratio` and `C`.
     ratio = {"l1": 1.0, "l2": 0.0, None: 0.0, "none": 0.0}.get(penalty, ratio)
@@ -155,22 +158,3 @@ def _prior_precision(model: Any, place: str) -> Array:
         least = precision / float(model.intercept_scaling) ** 2
     own = np.full(size, precision)
     return np.r_[least, own] if model.fit_intercept else own
-
-
-def _class_weights(model: Any, classes: Array, y: Array, sample_weight: Any) -> Array:
-    if model.class_weight is None:
-        return np.ones(len(classes))
-    own: Any = {"class_weight": model.class_weight, "classes": classes, "y": y}
-    try:  # later releases count records by their weights
-        found = compute_class_weight(**own, sample_weight=sample_weight)
-    except TypeError:
-        found = compute_class_weight(**own)
-    return np.asarray(found, np.float64)
-
-
-def _curvature(z: Array, chances: Array, weights: Array) -> Array:
-    """Minus the Hessian of the log likelihood, a block for each pair of classes."""
-    columns = range(chances.shape[1])
-    block = lambda a, b: (weights * chances[:, a] * ((a == b) - chances[:, b]) * z.T) @ z
-    made = np.block([[block(a, b) for b in columns] for a in columns])
-    return (made + made.T) / 2

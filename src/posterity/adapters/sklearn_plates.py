@@ -22,16 +22,16 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from posterity.adapters.checks import Data, check_fitted, check_no_prior, check_undetermined
 from posterity.adapters.plates import MEMBERS, Gaussians, shared_member, shared_value
+from posterity.adapters.shared import Data, Laws, at_site, check_fitted, check_undetermined
 from posterity.arrays.linear_algebra import outer
-from posterity.errors import ParameterError, StructureError
-from posterity.families import Beta, Dirichlet, NormalGamma, NormalWishart, Plate
-from posterity.ledger import Ledger
+from posterity.errors import StructureError
+from posterity.families import Beta, Dirichlet, Plate
 
 Array = np.ndarray
 PROCESS, DISTRIBUTION = "dirichlet_process", "dirichlet_distribution"
 KINDS = ("diag", "full")
+LIBRARY = "scikit-learn"
 PRIORS = (
     "weight_concentration_prior",
     "mean_prior",
@@ -79,29 +79,22 @@ def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tup
     if model.weight_concentration_prior_type == PROCESS:
         weights = (
             Beta.from_standard(np.ones_like(before), before),
-            Beta.from_standard(*map(_double, after)),
+            Beta.from_standard(*(np.asarray(part, np.float64) for part in after)),
         )
     else:
-        weights = Dirichlet.from_standard(before), Dirichlet.from_standard(_double(after))
+        after = np.asarray(after, np.float64)
+        weights = Dirichlet.from_standard(before), Dirichlet.from_standard(after)
     return Plate(prior.law, weights[0]), Plate(posterior.law, weights[1])
 
 
-def to_law(estimator: Any, data: Data) -> Plate:
-    """The posterior: see ``posterity.adapters.sklearn.from_estimator``."""
-    found: Any = to_ledger(estimator, "here", data, None).posterior
-    return found
-
-
-def to_ledger(estimator: Any, site: str, data: Data, prior: Any) -> Ledger:
-    """Prior and posterior of one site: see ``posterity.adapters.sklearn.to_ledger``."""
-    check_no_prior(estimator, prior)
-    try:
-        own, posterior = to_plates(estimator)
-    except ParameterError as error:
-        raise error.at(f"site {site!r}") from error
-    ledger = Ledger.of_site(site, prior=own, posterior=posterior)
+def laws(estimator: Any, data: Data) -> Laws:
+    """Prior and posterior of a fitted estimator, under the names of its columns."""
+    with at_site(data.site):
+        both = to_plates(estimator)
     names = getattr(estimator, "feature_names_in_", None) if data.names is None else data.names
-    return ledger if names is None else ledger.named({MEMBERS: [str(name) for name in names]})
+    if names is not None:
+        both = tuple(plate.named({MEMBERS: [str(name) for name in names]}) for plate in both)
+    return Laws(both[1], both[0])
 
 
 def to_estimator(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Any:
@@ -131,7 +124,16 @@ def _topics(
             "its own",
             fix="Drop them: Plate(plate.members).",
         )
-    known = {} if prior is None else {"topic_word_prior": _topic_word_prior(prior)}
+    known = {}
+    if prior is not None:
+        shared = shared_value(shared_member(prior).concentration)  # pyright: ignore
+        if shared is None:
+            raise StructureError(
+                found="a prior over words that prefers some of them",
+                expected="a symmetric one: topic_word_prior is a number",
+                fix=EQUAL,
+            )
+        known["topic_word_prior"] = float(shared)
     model: Any = LatentDirichletAllocation(n_components=plate.size, **known, **parameters)
     components = np.ascontiguousarray(plate.members.concentration)  # pyright: ignore
     or_default = lambda value: 1.0 / plate.size if value is None else value
@@ -148,22 +150,12 @@ def _topics(
     }
 
 
-def _topic_word_prior(prior: Plate) -> float:
-    shared = shared_value(shared_member(prior).concentration)  # pyright: ignore
-    if shared is None:
-        raise StructureError(
-            found="a prior over words that prefers some of them",
-            expected="a symmetric one: topic_word_prior is a number",
-            fix=EQUAL,
-        )
-    return float(shared)
-
-
 def _mixture(
     plate: Plate, prior: Plate | None, parameters: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """An estimator that is not fitted yet, and what fitting sets."""
-    gaussians, weights = _gaussians(plate.members), _weights(plate)
+    members: Any = plate.members
+    gaussians, weights = Gaussians.of(members, LIBRARY), _weights(plate)
     mean, kappa, nu, inverse = gaussians
     if nu.min() <= mean.shape[-1] - 1:
         raise StructureError(
@@ -173,7 +165,21 @@ def _mixture(
             "type too",
             fix="Fit with a larger degrees_of_freedom_prior, or use the Plate itself.",
         )
-    known = {} if prior is None else _prior(prior)
+    known: dict[str, Any] = {}
+    if prior is not None:
+        alike: Any = shared_member(prior)
+        one, mixing = Gaussians.of(alike, LIBRARY), _weights(prior)
+        sticks = isinstance(mixing, Beta)
+        shared = shared_value(mixing.b if sticks else mixing.concentration)
+        if shared is None or (sticks and not np.allclose(mixing.a, 1.0)):
+            raise StructureError(
+                found="a prior over mixing weights that prefers some components",
+                expected="equal concentrations, or sticks Beta(1, c) with one c",
+                fix=EQUAL,
+            )
+        centre, *others = one
+        own = (float(shared), centre, *map(float, others[:2]), others[2])
+        known = dict(zip(PRIORS, own, strict=True))
     full, process = inverse.ndim == 3, isinstance(weights, Beta)
     model = BayesianGaussianMixture(
         n_components=plate.size,
@@ -183,9 +189,20 @@ def _mixture(
         **parameters,
     )
     covariances = gaussians.covariance
-    factors = _precision_factors(covariances)
+    if full:  # U with U Uᵀ the precision, upper triangular
+        identity, lower = np.eye(mean.shape[-1]), np.linalg.cholesky(covariances)
+        factors = np.stack([solve_triangular(root, identity, lower=True).T for root in lower])
+    else:
+        factors = 1 / np.sqrt(covariances)
     shares = np.asarray(plate.mean_weights())
-    default = known or _default_prior(shares, mean, covariances)
+    default = known
+    if prior is None:  # scikit-learn's defaults, with the mixture's moments in place of the data's
+        centre = shares @ mean
+        gap = mean - centre
+        spread = covariances + (outer(gap) if full else gap**2)
+        around = np.tensordot(shares, spread, axes=1)
+        values = (1.0 / plate.size, centre, 1.0, mean.shape[-1], around)
+        default = dict(zip(PRIORS, values, strict=True))
     return model, {
         "means_": mean,
         "mean_precision_": kappa,
@@ -206,11 +223,6 @@ def _mixture(
     }
 
 
-def _gaussians(members: Any) -> Gaussians:
-    assert isinstance(members, NormalWishart | NormalGamma)  # the door lets no others in
-    return Gaussians.of(members, "scikit-learn")
-
-
 def _weights(plate: Plate) -> Dirichlet | Beta:
     if not isinstance(plate.weights, Dirichlet | Beta):
         raise StructureError(
@@ -219,42 +231,3 @@ def _weights(plate: Plate) -> Dirichlet | Beta:
             fix="Add them: Plate(plate.members, Dirichlet.from_standard(np.ones(plate.size))).",
         )
     return plate.weights
-
-
-def _prior(prior: Plate) -> dict[str, Any]:
-    """The constructor's arguments for the prior of a ledger."""
-    one, weights = _gaussians(shared_member(prior)), _weights(prior)
-    process = isinstance(weights, Beta)
-    shared = shared_value(weights.b if process else weights.concentration)
-    if shared is None or (process and not np.allclose(weights.a, 1.0)):
-        raise StructureError(
-            found="a prior over mixing weights that prefers some components",
-            expected="equal concentrations, or sticks Beta(1, c) with one c",
-            fix=EQUAL,
-        )
-    kappa, nu = float(one.mean_precision), float(one.degrees_of_freedom)
-    values = (float(shared), one.mean, kappa, nu, one.inverse_scale)
-    return dict(zip(PRIORS, values, strict=True))
-
-
-def _default_prior(weights: Array, means: Array, covariances: Array) -> dict[str, Any]:
-    """scikit-learn's defaults, with the mixture's moments in place of the data's."""
-    mean = weights @ means
-    gap = means - mean
-    spread = covariances + (outer(gap) if covariances.ndim == 3 else gap**2)
-    covariance = np.tensordot(weights, spread, axes=1)
-    values = (1.0 / len(means), mean, 1.0, means.shape[-1], covariance)
-    return dict(zip(PRIORS, values, strict=True))
-
-
-def _precision_factors(covariances: Array) -> Array:
-    """``U`` with ``U Uᵀ`` the precision, upper triangular; its square root for the diagonal."""
-    if covariances.ndim == 2:
-        return 1 / np.sqrt(covariances)
-    identity = np.eye(covariances.shape[-1])
-    lower = np.linalg.cholesky(covariances)
-    return np.stack([solve_triangular(factor, identity, lower=True).T for factor in lower])
-
-
-def _double(values: Any) -> Array:
-    return np.asarray(values, np.float64)

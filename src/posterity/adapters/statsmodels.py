@@ -14,16 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.checks import unsupported
-from posterity.adapters.laplace import ledger_of, of_covariance, warn_unless_converged
-from posterity.adapters.separation import check_separation
-from posterity.errors import (
-    ConvergenceWarning,
-    ParameterError,
-    PosterityError,
-    StructureError,
-    UsageError,
-)
+from posterity.adapters.laplace import check_separation, of_covariance
+from posterity.adapters.shared import Laws, at_site, unsupported
+from posterity.errors import ConvergenceWarning, ParameterError, UsageError
 from posterity.families import Gamma, Gaussian, Product
 from posterity.families.names import some
 from posterity.ledger import Ledger
@@ -109,23 +102,28 @@ def to_ledger(
     >>> to_ledger(results, "north", prior=prior).posterior.names
     ('const', 'x1')
     """
-    try:
+    with at_site(site):
         factor: Any = _coefficients(results, names)
         if isinstance(prior, Product):
             # The likelihood of λ, coefficients integrated out: λ^((n - d)/2) exp(-λ RSS/2).
             factor = Product({COEFFICIENTS: factor, NOISE: Gamma(*_noise(results))})
-        return ledger_of(factor, site, prior)
-    except StructureError:
-        raise
-    except PosterityError as error:
-        raise error.at(f"site {site!r}") from error
+        return Laws(factor, factor=factor).ledger(site, prior, model=results)
 
 
 def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     model = getattr(results, "model", None)
     known = hasattr(results, "params") and callable(getattr(results, "cov_params", None))
     if not known or not type(model).__module__.startswith("statsmodels."):
-        raise _strange(results)
+        fix = "Pass what fit() returned."
+        if callable(getattr(results, "fit", None)):
+            fix = "Call its fit(), and pass what that returns."
+        elif type(results).__module__.startswith("statsmodels.") and hasattr(results, "params"):
+            fix = (
+                "Regularised fits have no covariance: fit with fit(), and say the penalty as a "
+                "prior."
+            )
+        expected = "results of a statsmodels model, with params and cov_params"
+        raise unsupported(results, expected, fix)
     place = f"{type(model).__name__} results of statsmodels"
     # Penalised fits report the covariance of the likelihood alone, or none.
     kind = type(getattr(results, "_results", results)).__name__
@@ -136,7 +134,18 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
             fix="Fit with fit(), and say the penalty as a prior: l2 with weight w is a Gaussian "
             "of mean zero and precision w.",
         )
-    _check_records(results, place)
+    left = getattr(results, "df_resid", None)
+    if left is not None and hasattr(results, "ssr"):
+        response = model.wendog
+        total = 0.0 if response is None else float(np.square(np.asarray(response, float)).sum())
+        if left < 1 or results.ssr <= PERFECT * total:
+            raise ParameterError(
+                found=f"{int(results.nobs)} records and {len(results.params)} coefficients, with "
+                f"a sum of squared residuals of {results.ssr:.3g}, in {place}",
+                expected="residuals, which say how far the coefficients are known",
+                fix="Fit to more records than coefficients, and without the response among the "
+                "columns.",
+            )
     names, mean, covariance = _numbers(results, model)
     if unknown := [name for name in other or {} if name not in names]:
         raise UsageError(
@@ -148,10 +157,16 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     if converged is None:
         converged = (getattr(results, "mle_retvals", None) or {}).get("converged")
     _check_classes(results, model, names, covariance, converged, place)
-    told = [(other or {}).get(name, name) for name in names]
-    found = of_covariance(mean, covariance, told, place)
-    warn_unless_converged(converged, place, "Fit with a larger maxiter or another method.")
-    return found
+    renamed = [(other or {}).get(name, name) for name in names]
+    law = of_covariance(mean, covariance, renamed, place)
+    if converged is not None and not np.all(converged):
+        warnings.warn(
+            f"{place} has not converged, so its estimate is no mode and its covariance that of "
+            "another place. Fit with a larger maxiter or another method.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return law
 
 
 def _numbers(results: Any, model: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -174,22 +189,6 @@ def _numbers(results: Any, model: Any) -> tuple[list[str], np.ndarray, np.ndarra
     return columns, mean, covariance
 
 
-def _check_records(results: Any, place: str) -> None:
-    """Raise a ParameterError where there are no residuals to tell the noise from."""
-    left = getattr(results, "df_resid", None)
-    if left is not None and hasattr(results, "ssr"):
-        response = results.model.wendog
-        total = 0.0 if response is None else float(np.square(np.asarray(response, float)).sum())
-        if left < 1 or results.ssr <= PERFECT * total:
-            raise ParameterError(
-                found=f"{int(results.nobs)} records and {len(results.params)} coefficients, with "
-                f"a sum of squared residuals of {results.ssr:.3g}, in {place}",
-                expected="residuals, which say how far the coefficients are known",
-                fix="Fit to more records than coefficients, and without the response among the "
-                "columns.",
-            )
-
-
 def _check_classes(
     results: Any, model: Any, names: list[str], covariance: np.ndarray, converged: Any, place: str
 ) -> None:
@@ -209,7 +208,7 @@ def _check_classes(
     if whole and kinds & {*CLASSES}:
         check_separation(x, y.astype(int), columns, place)
     elif far.any():
-        wide = [column for column, found in zip(columns, far, strict=True) if found]
+        wide = [column for column, result in zip(columns, far, strict=True) if result]
         warnings.warn(
             f"{place} know next to nothing of {some(wide)}"
             ": records of one kind had no events, or all, so that the estimate is at infinity, or "
@@ -230,12 +229,3 @@ def _noise(results: Any) -> tuple[float, float]:
             fix="Leave the noise out: a GLM's dispersion is already in its covariance.",
         )
     return float(results.df_resid) / 2, float(results.ssr) / 2
-
-
-def _strange(found: Any) -> UsageError:
-    fix = "Pass what fit() returned."
-    if callable(getattr(found, "fit", None)):
-        fix = "Call its fit(), and pass what that returns."
-    elif type(found).__module__.startswith("statsmodels.") and hasattr(found, "params"):
-        fix = "Regularised fits have no covariance: fit with fit(), and say the penalty as a prior."
-    return unsupported(found, "results of a statsmodels model, with params and cov_params", fix)

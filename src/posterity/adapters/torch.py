@@ -18,17 +18,12 @@ from collections import OrderedDict
 from typing import Any
 
 from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
-from posterity.adapters.checks import library
+from posterity.adapters.shared import library
 from posterity.distillation.student import Student
 from posterity.families.layers import Conv
 
-ACTIVATIONS = {
-    "relu": "ReLU",
-    "tanh": "Tanh",
-    "sigmoid": "Sigmoid",
-    "silu": "SiLU",
-    "softplus": "Softplus",
-}
+NAMES = ("ReLU", "Tanh", "Sigmoid", "SiLU", "Softplus")
+ACTIVATIONS = {name.lower(): name for name in NAMES}
 """Modules of torch that need no arguments."""
 
 
@@ -88,35 +83,31 @@ def to_state_dict(student: Student) -> dict[str, Any]:
 
 def _layer(torch: Any, own: ChannelsFirst) -> list[Any]:
     """Torch's modules of one layer, in order."""
-    layer, found = own.layer, []
+    layer, modules = own.layer, []
     biased = own.bias is not None
     if isinstance(layer, Conv):
         top, left, bottom, right = own.pads
         pads: tuple[int, int] = (top, left)
         if (top, left) != (bottom, right):
-            found.append(torch.nn.ZeroPad2d((left, right, top, bottom)))
+            modules.append(torch.nn.ZeroPad2d((left, right, top, bottom)))
             pads = (0, 0)
         main = torch.nn.Conv2d(
             layer.inputs, layer.outputs, layer.window, layer.stride, pads, bias=biased
         )
     else:
         if own.flattens:
-            found.append(torch.nn.Flatten())
+            modules.append(torch.nn.Flatten())
         main = torch.nn.Linear(layer.inputs, layer.outputs, bias=biased)
     with torch.no_grad():
         main.weight.copy_(torch.tensor(own.kernel))
         if biased:
             main.bias.copy_(torch.tensor(own.bias))
-    found.append(main)
-    if layer.activation != "identity":
-        found.append(_activation(torch, layer.activation))
+    modules.append(main)
+    if layer.activation == "gelu":  # as JAX has it unless told otherwise
+        modules.append(torch.nn.GELU(approximate="tanh"))
+    elif layer.activation != "identity":
+        modules.append(getattr(torch.nn, ACTIVATIONS[layer.activation])())
     if isinstance(layer, Conv) and layer.pool > 1:
         kinds = {"max": torch.nn.MaxPool2d, "mean": torch.nn.AvgPool2d}
-        found.append(kinds[layer.pooling](layer.pool))
-    return found
-
-
-def _activation(torch: Any, name: str) -> Any:
-    if name == "gelu":  # as JAX has it unless told otherwise
-        return torch.nn.GELU(approximate="tanh")
-    return getattr(torch.nn, ACTIVATIONS[name])()
+        modules.append(kinds[layer.pooling](layer.pool))
+    return modules

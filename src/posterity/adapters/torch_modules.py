@@ -1,4 +1,4 @@
-"""What torch lacks for a student: its units and its head, as modules that can be saved and traced.
+"""A student's units and its head as modules of torch that can be saved and traced.
 
 The only file that imports torch; see :mod:`posterity.adapters.torch`.
 """
@@ -43,7 +43,7 @@ class Classes(torch.nn.Module):
         self.targets, self.split = head.targets, head.split
 
     def forward(self, outputs: Any) -> Any:
-        """By the names of :func:`posterity.adapters.torch.to_torch`."""
+        """Tensors by the names of :func:`posterity.adapters.torch.to_torch`."""
         logits = outputs[:, : self.targets]
         if self.targets == 1:
             logits = torch.cat([-logits, logits], 1)
@@ -54,11 +54,11 @@ class Classes(torch.nn.Module):
         logs = logs.clamp(min=-1e30)
         chances = logs.exp()
         entropy = -(chances * logs).sum(1)
-        found = {"probabilities": chances, "log_probabilities": logs, "entropy": entropy}
+        result = {"probabilities": chances, "log_probabilities": logs, "entropy": entropy}
         if self.split:
             within = torch.sigmoid(outputs[:, self.targets]) * math.log(max(self.targets, 2))
-            found["mutual_information"] = (entropy - within).clamp(min=0)
-        return found
+            result["mutual_information"] = (entropy - within).clamp(min=0)
+        return result
 
 
 class Values(torch.nn.Module):
@@ -80,7 +80,7 @@ class Values(torch.nn.Module):
         self.register_buffer("noise_variance", known)
 
     def forward(self, outputs: Any) -> Any:
-        """By the names of :func:`posterity.adapters.torch.to_torch`."""
+        """Tensors by the names of :func:`posterity.adapters.torch.to_torch`."""
         shift: Any = self.shift
         scale: Any = self.scale
         known: Any = self.noise_variance

@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posterity.adapters import fisher as core
-from posterity.adapters.checks import library, unsupported
+from posterity.adapters.shared import Laws, library, unsupported
 from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
 
 
-def from_module(module: Any, x: Any, y: Any, **task: Unpack[core.Options]) -> Product | Gaussian:
+def from_module(
+    module: Any, x: object, y: ArrayLike, **task: Unpack[core.Options]
+) -> Product | Gaussian:
     """The law of a trained module's weights, by Laplace's approximation.
 
     Args:
@@ -57,7 +60,9 @@ def from_module(module: Any, x: Any, y: Any, **task: Unpack[core.Options]) -> Pr
     return _laws(module, x, y, core.Task.of(task)).posterior
 
 
-def to_ledger(module: Any, site: str, x: Any, y: Any, **task: Unpack[core.Options]) -> Ledger:
+def to_ledger(
+    module: Any, site: str, x: object, y: ArrayLike, **task: Unpack[core.Options]
+) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
 
     The factor is the likelihood alone, its slope and curvature at these weights: the prior is not
@@ -89,7 +94,7 @@ def to_state_dict(
     state = like.state_dict() if isinstance(like, torch.nn.Module) else like
     if not isinstance(state, Mapping) or not all(torch.is_tensor(v) for v in state.values()):
         raise unsupported(like, "a torch.nn.Module or its state dict", "Pass the module as like.")
-    found = {name: value.detach().clone() for name, value in state.items()}
+    made = {name: value.detach().clone() for name, value in state.items()}
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     places: dict[Any, list[str]] = {}
     for name, value in state.items():  # a tensor that two layers share has two names
@@ -98,11 +103,11 @@ def to_state_dict(
     shared = {name: names for names in places.values() for name in names}
     for name, value in core.tensors_of(law, shapes, at, key).items():
         for other in shared.get(name, [name]):
-            found[other] = torch.tensor(np.array(value)).to(state[other]).reshape(shapes[name])
-    return found
+            made[other] = torch.tensor(np.array(value)).to(state[other]).reshape(shapes[name])
+    return made
 
 
-def _laws(module: Any, x: Any, y: Any, task: core.Task) -> core.Laws:
+def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
     torch = library("torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
         raise unsupported(
@@ -118,26 +123,8 @@ def _laws(module: Any, x: Any, y: Any, task: core.Task) -> core.Laws:
             fix="Call requires_grad_(True) on those.",
         )
     own = {name: own[name].detach() for name in task.tensors(own)}
-    inputs = _inputs(torch, x, next(iter(own.values())))
-    training = {part: part.training for part in module.modules()}
-    module.eval()
     try:
-        with torch.no_grad():
-            made = [module(part) for part in inputs.split(1024)]
-        _check_outputs(torch, made[0])
-        jacobians = _jacobians(torch, module, own, inputs)
-        tensors = {name: _numpy(value) for name, value in own.items()}
-        labels = _numpy(y) if torch.is_tensor(y) else y
-        return core.laws(task, tensors, _numpy(torch.cat(made)), jacobians, labels)
-    finally:
-        for part, mode in training.items():
-            part.training = mode
-
-
-def _inputs(torch: Any, x: Any, like: Any) -> Any:
-    """As a tensor where the weights are, of their type if it has fractions."""
-    try:
-        inputs = x if torch.is_tensor(x) else torch.tensor(np.asarray(x))
+        inputs: Any = x if torch.is_tensor(x) else torch.tensor(np.asarray(x))
     except (TypeError, ValueError) as error:
         raise unsupported(
             x,
@@ -150,18 +137,28 @@ def _inputs(torch: Any, x: Any, like: Any) -> Any:
             expected="a record at least, along the first axis",
             fix="Pass the data that the module was trained on.",
         )
-    return inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
-
-
-def _check_outputs(torch: Any, made: Any) -> None:
-    if not torch.is_tensor(made) or made.ndim != 2:
-        shape = tuple(made.shape) if torch.is_tensor(made) else type(made).__name__
-        raise StructureError(
-            found=f"outputs of shape {shape}",
-            expected="one tensor, with a row (n, K) for each of n records",
-            fix="Keep the last axis, also where it has one column, and wrap a module that gives "
-            "more than its logits or values.",
-        )
+    like = next(iter(own.values()))  # where the weights are, and of their type if it has fractions
+    inputs = inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
+    training = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            made = [module(part) for part in inputs.split(1024)]
+        if not torch.is_tensor(made[0]) or made[0].ndim != 2:
+            shape = tuple(made[0].shape) if torch.is_tensor(made[0]) else type(made[0]).__name__
+            raise StructureError(
+                found=f"outputs of shape {shape}",
+                expected="one tensor, with a row (n, K) for each of n records",
+                fix="Keep the last axis, also where it has one column, and wrap a module that "
+                "gives more than its logits or values.",
+            )
+        jacobians = _jacobians(torch, module, own, inputs)
+        tensors = {name: _numpy(value) for name, value in own.items()}
+        labels = _numpy(y) if torch.is_tensor(y) else y
+        return core.laws(task, tensors, _numpy(torch.cat(made)), jacobians, labels)
+    finally:
+        for part, mode in training.items():
+            part.training = mode
 
 
 def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> core.Jacobians:
@@ -174,15 +171,9 @@ def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> cor
     each = torch.func.vmap(torch.func.jacrev(one, has_aux=True), in_dims=(None, 0))
 
     def singly(record: Any) -> tuple[Any, Any]:
-        weights = {name: value.clone().requires_grad_() for name, value in own.items()}
-        made = one(weights, record)[0]
-        rows = []
-        for k in range(len(made)):
-            found = torch.autograd.grad(
-                made[k], [*weights.values()], retain_graph=True, materialize_grads=True
-            )
-            rows.append(torch.cat([slope.flatten() for slope in found]))
-        return made.detach(), torch.stack(rows)
+        outputs = lambda *weights: one(dict(zip(own, weights, strict=True)), record)[0]
+        slopes = torch.autograd.functional.jacobian(outputs, (*own.values(),))
+        return one(own, record)[0], torch.cat([slope.flatten(1) for slope in slopes], dim=1)
 
     def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
         with warnings.catch_warnings():

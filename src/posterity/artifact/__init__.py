@@ -1,6 +1,5 @@
 """A posterior as a file: one safetensors file, arrays by path, a manifest in its metadata."""
 
-from posterity.artifact import layers as layers
 from posterity.artifact import supports as supports
 from posterity.artifact.architecture import Architecture, register_architecture
 from posterity.artifact.artifact import (
@@ -13,9 +12,9 @@ from posterity.artifact.artifact import (
     open_artifact,
     save,
 )
-from posterity.artifact.columns import as_provenance
 from posterity.artifact.ledgers import SiteVersion
 from posterity.artifact.manifest import FORMAT_VERSION
+from posterity.artifact.provenance import as_provenance
 from posterity.artifact.registry import register
 from posterity.artifact.vocabulary import one_vocabulary, with_vocabulary
 

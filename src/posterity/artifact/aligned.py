@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from posterity.artifact import columns
+from posterity.artifact import provenance
 from posterity.artifact.vocabulary import is_topics, one_vocabulary
 from posterity.errors import StructureError
 from posterity.families import Distribution
@@ -23,7 +23,7 @@ def listed(names: Names) -> tuple[str, ...]:
 
 
 def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
-    """Of these names those of the members of plates, by path."""
+    """The names of the members of plates, by path."""
     law = value.prior if isinstance(value, Ledger) else value
     if not isinstance(law, Distribution):
         return {}
@@ -96,19 +96,21 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
     return {p: named(q, {**names_in(q), **labels[p]}) for p, q in found.items()}, wanted
 
 
-def _paths(value: Any, path: str = "") -> set[str]:
-    """Of all parts of a posterior, or of a ledger's prior."""
+def unnamed_parts(value: Any) -> frozenset[str]:
+    """The paths of the parts of a posterior, or of a ledger's prior, that have no names."""
+
+    def paths(law: Any, path: str) -> set[str]:
+        parts = parts_of(law).items() if isinstance(law, Distribution) else ()
+        return {path}.union(*(paths(part, joined(path, name)) for name, part in parts))
+
     law = value.prior if isinstance(value, Ledger) else value
-    if not isinstance(law, Distribution):
-        return set()
-    inner = (_paths(part, joined(path, name)) for name, part in parts_of(law).items())
-    return {path}.union(*inner)
+    return frozenset(paths(law, "") - set(names_in(value)))
 
 
 def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:
     """A line on those that name no coordinates, whose order had to be taken for the others'."""
     called = {
-        place: () if set(names) & (_paths(value) - set(names_in(value))) else listed(names)
+        place: () if set(names) & unnamed_parts(value) else listed(names)
         for place, value in posteriors.items()
     }
-    return columns.unnamed(called, listed(names))
+    return provenance.unnamed(called, listed(names))

@@ -1,4 +1,7 @@
-"""An architecture as data: a name that both sides registered, its options, named parameters."""
+"""An architecture as data: a name that both sides registered, its options, named parameters.
+
+Layers of networks are data too: each of them is a dataclass of its own.
+"""
 
 import copy
 import dataclasses
@@ -10,6 +13,7 @@ from posterity.arrays.leaves import as_leaf
 from posterity.arrays.tree import identical
 from posterity.artifact.registry import check_names, check_parameters, enrol_data
 from posterity.errors import ArtifactError, UsageError
+from posterity.families.layers import Conv, Dense, Layers
 
 _BUILDERS: dict[str, Callable[..., Any]] = {}
 
@@ -31,7 +35,7 @@ def register_architecture(name: str, build: Callable[..., Any]) -> Callable[...,
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Architecture:
-    """What builds a network, or another function, wherever its name is registered.
+    """A description of a network, or another function, that is built where its name is known.
 
     ``options`` are JSON (numbers, texts, lists, and dictionaries of these); ``parameters`` are
     arrays of floats in dictionaries, which may nest.
@@ -69,12 +73,12 @@ class Architecture:
         object.__setattr__(self, "parameters", _owned(dict(self.parameters)))
 
     def build(self) -> Any:
-        """What the registered function makes of the parameters and options."""
+        """The network or function that is registered, with these parameters and options."""
         return self.made(self.name, self.parameters, self.options)
 
     @staticmethod
     def made(name: str, parameters: Any, options: Mapping[str, Any]) -> Any:
-        """What the function registered under a name makes of parameters, traced ones too."""
+        """The network or function of a name, with parameters that may be traced."""
         return _BUILDERS[name](parameters, **copy.deepcopy(dict(options)))
 
     def __eq__(self, other: object) -> bool:
@@ -86,7 +90,7 @@ class Architecture:
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is arrays
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: object) -> bool:
     if isinstance(value, dict):
         return all(type(key) is str for key in value) and all(map(_is_json, value.values()))
     if type(value) in (list, tuple):
@@ -109,3 +113,5 @@ def _checked(fields: dict[str, Any]) -> None:
 
 
 enrol_data(Architecture, arrays=["parameters"], check=_checked)
+for _layers in (Dense, Conv, Layers):
+    enrol_data(_layers)

@@ -13,9 +13,17 @@ import numpy as np
 from posterity.arrays.tree import Node
 from posterity.artifact import container
 from posterity.artifact.architecture import Architecture
-from posterity.artifact.digests import digest, of_arrays, of_pieces
-from posterity.artifact.ledgers import SiteVersion, versions
-from posterity.artifact.manifest import FORMAT_VERSION, Manifest, metadata_of, read_manifest
+from posterity.artifact.container import File
+from posterity.artifact.ledgers import SiteVersion, columns_of
+from posterity.artifact.manifest import (
+    FORMAT_VERSION,
+    Manifest,
+    digest,
+    metadata_of,
+    of_arrays,
+    of_pieces,
+    read_manifest,
+)
 from posterity.artifact.registry import codec_of
 from posterity.artifact.tree import decode, encode
 from posterity.errors import ArtifactError, PosterityError
@@ -30,7 +38,7 @@ Posterior = Distribution | Ledger
 
 
 def save(
-    posterior: Any,
+    posterior: object,
     path: str | os.PathLike[str],
     *,
     provenance: Mapping[str, str] | None = None,
@@ -54,10 +62,17 @@ def save(
     write_file(Path(path), *pieces)
 
 
-def _pieces(value: Any, provenance: Mapping[Any, Any]) -> list[Any]:
+def _pieces(value: object, provenance: Mapping[Any, Any]) -> list[Any]:
     """The bytes of a file, piece by piece, once it was made sure that they can be read."""
+    codec = codec_of(type(value).__name__)
+    whole = codec is not None and codec.whole and codec.of is type(value)
+    if not whole and not isinstance(value, Node | Ledger | Architecture | dict):
+        raise ArtifactError(
+            found=f"a {type(value).__name__}",
+            expected="a posterior, a ledger, an architecture, or a dictionary of values",
+            fix="Give it a name: save({'name': value}, path).",
+        )
     arrays: dict[str, np.ndarray] = {}
-    _check_kind(value)
     tree = encode(value, "", arrays)
     specs = {name: container.Spec(a.dtype.name, a.shape) for name, a in arrays.items()}
     metadata = metadata_of(tree, of_arrays(arrays), provenance)
@@ -69,47 +84,36 @@ def _pieces(value: Any, provenance: Mapping[Any, Any]) -> list[Any]:
     return [content, *(container.as_bytes(arrays[name]) for name in order)]
 
 
-def to_bytes(value: Any) -> bytes:
-    """What :func:`save` would write; raises as it does."""
+def to_bytes(value: object) -> bytes:
+    """The bytes that :func:`save` would write; raises as it does."""
     return b"".join(bytes(piece) for piece in _pieces(value, {}))
 
 
 def from_bytes(content: bytes, *, what: str = "a message") -> Any:
-    """What :func:`to_bytes` was given; raises as :func:`load`, the errors speak of ``what``."""
-    with _read(io.BytesIO(content), len(content), what) as found:
-        return decode(found.manifest.tree, _arrays(found))
-
-
-def _check_kind(value: Any) -> None:
-    codec = codec_of(type(value).__name__)
-    whole = codec is not None and codec.whole and codec.of is type(value)
-    if not whole and not isinstance(value, Node | Ledger | Architecture | dict):
-        raise ArtifactError(
-            found=f"a {type(value).__name__}",
-            expected="a posterior, a ledger, an architecture, or a dictionary of values",
-            fix="Give it a name: save({'name': value}, path).",
-        )
+    """The value that :func:`to_bytes` wrote; raises as :func:`load`, errors name ``what``."""
+    with _read(io.BytesIO(content), len(content), what) as opened:
+        return decode(opened.manifest.tree, _arrays(opened))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read what :func:`save` wrote, bit for bit, as NumPy arrays that nobody can write to.
+    """Read what :func:`save` wrote, bit for bit, as read-only NumPy arrays.
 
     Raises:
         ArtifactError: if the file is missing, truncated, foreign, altered, of a format version
             that this release does not know, or holds what ``save`` does not write.
     """
-    with _opened(path) as found:
-        return decode(found.manifest.tree, _arrays(found))
+    with _opened(path) as opened:
+        return decode(opened.manifest.tree, _arrays(opened))
 
 
-def loaded(value: Any) -> Any:
-    """What a verb was called with: read if it is the path of a file, else itself."""
+def loaded(value: object) -> Any:
+    """The argument of a verb: read if it is the path of a file, else itself."""
     return load(value) if isinstance(value, str | os.PathLike) else value
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What a file holds: of each array its type and shape, of a ledger what it says of its sites.
+    """The contents of a file: the type and shape of each array, the versions of a ledger's sites.
 
     ``prior_digest`` is None, and ``sites`` empty, for what is no ledger.
     """
@@ -127,9 +131,9 @@ class Inspection:
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
     """Check a file's digests and say what is in it, without building it; raises as :func:`load`."""
-    with _opened(path) as found:
-        _check_data(found, of_pieces(container.read_pieces(found.file, found.header)))
-        return _inspection(path, found)
+    with _opened(path) as opened:
+        _check_data(opened, of_pieces(container.read_pieces(opened.file, opened.header)))
+        return _inspection(path, opened)
 
 
 def outline(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -137,14 +141,14 @@ def outline(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     The digest of the arrays, which are not read, is not checked.
     """
-    with _opened(path) as found:
-        return found.manifest.tree
+    with _opened(path) as opened:
+        return opened.manifest.tree
 
 
 def open_artifact(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
-    """What :func:`load` and :func:`inspect` give, in one read; raises as ``load``."""
-    with _opened(path) as found:
-        return decode(found.manifest.tree, _arrays(found)), _inspection(path, found)
+    """The value of :func:`load` and that of :func:`inspect`, in one read; raises as ``load``."""
+    with _opened(path) as opened:
+        return decode(opened.manifest.tree, _arrays(opened)), _inspection(path, opened)
 
 
 MOST_TOLD = 1000
@@ -152,7 +156,7 @@ MOST_TOLD = 1000
 
 
 class _Opened(NamedTuple):
-    file: Any
+    file: File
     size: int
     header: container.Header
     manifest: Manifest
@@ -162,52 +166,53 @@ class _Opened(NamedTuple):
 def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
     """A file whose header and manifest were read; all it can trip over names the file."""
     where = f"file {os.fspath(path)!r}"
-    with container.opened(Path(path)) as (file, size), _read(file, size, where) as found:
-        yield found
+    with container.opened(path) as (file, size), _read(file, size, where) as opened:
+        yield opened
 
 
 @contextlib.contextmanager
-def _read(file: Any, size: int, what: str) -> Iterator[_Opened]:
-    """What was written, its header and manifest read; all errors are of ``what``."""
+def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
+    """A file whose header and manifest were read; all errors name ``what``."""
     try:
         header = container.read_header(file, size)
         yield _Opened(file, size, header, read_manifest(header))
     except (OSError, MemoryError):
         raise
     except PosterityError as error:
-        found = error.found[:MOST_TOLD]
-        refused = ArtifactError(found=found, expected=error.expected, fix=error.fix)
+        start = error.found[:MOST_TOLD]
+        refused = ArtifactError(found=start, expected=error.expected, fix=error.fix)
         raise refused.at(what) from error
     except Exception as error:  # of a family's constructor
         refused = container.altered(f"a manifest that does not fit its arrays ({error})")
         raise refused.at(what) from error
 
 
-def _arrays(found: _Opened) -> dict[str, np.ndarray]:
-    if container.is_sparse(found.file, found.size):  # anybody can claim what takes no disk
-        _check_data(found, of_pieces(container.read_pieces(found.file, found.header)))
-    arrays = container.read_arrays(found.file, found.header, found.size)
-    _check_data(found, of_arrays(arrays))
+def _arrays(opened: _Opened) -> dict[str, np.ndarray]:
+    if container.is_sparse(opened.file, opened.size):  # anybody can claim what takes no disk
+        _check_data(opened, of_pieces(container.read_pieces(opened.file, opened.header)))
+    arrays = container.read_arrays(opened.file, opened.header, opened.size)
+    _check_data(opened, of_arrays(arrays))
     return arrays
 
 
-def _check_data(found: _Opened, data: str) -> None:
-    if found.manifest.data != data:
+def _check_data(opened: _Opened, data: str) -> None:
+    if opened.manifest.data != data:
         raise container.altered("arrays that do not match their digest")
 
 
-def _inspection(path: str | os.PathLike[str], found: _Opened) -> Inspection:
-    kind, fields = found.manifest.tree["type"], found.manifest.tree["fields"]
+def _inspection(path: str | os.PathLike[str], opened: _Opened) -> Inspection:
+    kind, fields = opened.manifest.tree["type"], opened.manifest.tree["fields"]
     ledger = kind == Ledger.__name__
-    specs = sorted(found.header.specs.items())
+    names, *versions = columns_of(fields) if ledger else ((), (), (), (), ())
+    specs = sorted(opened.header.specs.items())
     return Inspection(
         path=os.fspath(path),
         kind=kind,
         format=FORMAT_VERSION,
-        digest=found.manifest.digest,
-        provenance=found.manifest.provenance,
+        digest=opened.manifest.digest,
+        provenance=opened.manifest.provenance,
         arrays={name: (spec.dtype, spec.shape) for name, spec in specs},
-        sites=versions(fields) if ledger else {},
+        sites=dict(zip(names, map(SiteVersion, *versions), strict=True)),
         prior_digest=str(fields.get("prior_digest")) if ledger else None,
-        bytes=found.size,
+        bytes=opened.size,
     )

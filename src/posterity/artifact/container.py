@@ -14,13 +14,14 @@ import stat
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from posterity.errors import ArtifactError
 
+File = io.FileIO | io.BytesIO
+Buffer = TypeVar("Buffer", bytearray, memoryview)
 MAX_HEADER = 2**25
 """Bytes: a manifest of half a million sites. What claims more is refused unread."""
 MAX_AXES = 32
@@ -55,7 +56,7 @@ class Spec(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a file says of itself; ``starts`` are positions in the file."""
+    """The header of a file; ``starts`` are positions in the file."""
 
     metadata: dict[str, str]
     specs: dict[str, Spec]
@@ -63,7 +64,7 @@ class Header(NamedTuple):
 
 
 def altered(what: str) -> ArtifactError:
-    """For contents that ``save`` does not write."""
+    """The error for contents that ``save`` does not write."""
     return ArtifactError(
         found=what,
         expected="a file as posterity.save wrote it",
@@ -72,8 +73,8 @@ def altered(what: str) -> ArtifactError:
     )
 
 
-def unknown_type(name: str, dtype: Any) -> ArtifactError:
-    """For arrays that files of ours do not hold."""
+def unknown_type(name: str, dtype: object) -> ArtifactError:
+    """The error for types of arrays that files do not hold."""
     return ArtifactError(
         found=f"array {name!r} of type {dtype}",
         expected=f"one of {sorted(CODES)}",
@@ -112,7 +113,7 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[tuple[Any, int]]:
+def opened(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
     """A regular file and its size in bytes; an ArtifactError if it cannot be read."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -134,7 +135,7 @@ def opened(path: Path) -> Iterator[tuple[Any, int]]:
         ) from error
 
 
-def read_header(file: Any, size: int) -> Header:
+def read_header(file: File, size: int) -> Header:
     """The header of a file of ``size`` bytes; an ArtifactError unless it accounts for each."""
     start = file.read(9)
     length = struct.unpack("<Q", start[:8])[0] if len(start) == 9 else 0
@@ -150,31 +151,29 @@ def read_header(file: Any, size: int) -> Header:
     text = _filled(file, bytearray(length))
     if b"\0" in text:
         raise altered("a header that is no text")
-    entries = parsed(_decoded(text), "header")
+    try:
+        entries = parsed(text.decode("utf-8"), "header")
+    except UnicodeDecodeError as error:
+        raise altered(f"a header that is no text ({error})") from error
     metadata = entries.pop("__metadata__", {})
     if not (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())):
         raise altered("metadata that is not text by key")
-    return _header(entries, metadata, 8 + length, size)
-
-
-def _header(entries: dict[str, Any], metadata: Any, start: int, size: int) -> Header:
-    """Arrays one after the other, from ``start`` to the end of the file."""
-    found = {name: _slot(name, entry) for name, entry in entries.items()}
-    starts, end = {}, start
-    for name in sorted(found, key=lambda name: found[name][1]):
-        spec, (first, last) = found[name]
-        if first + start != end or last - first != spec.size:
+    slots = {name: _slot(name, entry) for name, entry in entries.items()}
+    starts, end = {}, 8 + length
+    for name in sorted(slots, key=lambda name: slots[name][1]):  # one after the other, to the end
+        spec, (first, last) = slots[name]
+        if first + 8 + length != end or last - first != spec.size:
             raise altered(
                 f"array {name!r} of type {spec.dtype} and shape {spec.shape} at bytes "
                 f"{first} to {last}, which is not its place or not its size"
             )
-        starts[name], end = end, last + start
+        starts[name], end = end, last + 8 + length
     if end != size:
         raise altered(f"{size} bytes where the header speaks of {end}")
-    return Header(metadata, {name: spec for name, (spec, _) in found.items()}, starts)
+    return Header(metadata, {name: spec for name, (spec, _) in slots.items()}, starts)
 
 
-def _slot(name: str, entry: Any) -> tuple[Spec, tuple[int, int]]:
+def _slot(name: str, entry: object) -> tuple[Spec, tuple[int, int]]:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise altered(f"array {name!r}, described as nothing that safetensors knows")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -191,15 +190,15 @@ def _slot(name: str, entry: Any) -> tuple[Spec, tuple[int, int]]:
     return Spec(_TYPES[dtype], tuple(shape)), (offsets[0], offsets[1])
 
 
-def is_shape(value: Any, least: int = 1) -> bool:
-    """Whether it is a list of whole numbers, each ``least`` or more, for an array's axes."""
+def is_shape(value: object, least: int = 1) -> bool:
+    """True for a list of whole numbers, each ``least`` or more, as the shape of an array."""
     if not isinstance(value, list) or len(value) > MAX_AXES:
         return False
     return all(type(n) is int and least <= n < 2**63 for n in value)
 
 
-def read_arrays(file: Any, header: Header, size: int) -> dict[str, np.ndarray]:
-    """All arrays, in one read, as views of bytes, which nobody can write to."""
+def read_arrays(file: File, header: Header, size: int) -> dict[str, np.ndarray]:
+    """All arrays, in one read, as read-only views of bytes."""
     start = min(header.starts.values(), default=size)
     file.seek(start)
     content = file.read()
@@ -214,15 +213,15 @@ def read_arrays(file: Any, header: Header, size: int) -> dict[str, np.ndarray]:
     return arrays
 
 
-def is_sparse(file: Any, size: int) -> bool:
-    """Whether a large file of ``size`` bytes takes less than half of them on disk."""
+def is_sparse(file: File, size: int) -> bool:
+    """True for a large file of ``size`` bytes that takes less than half of them on disk."""
     if isinstance(file, io.BytesIO):
         return False
     blocks = getattr(os.fstat(file.fileno()), "st_blocks", None)
     return blocks is not None and size > _LARGE and 512 * blocks < size / 2
 
 
-def read_pieces(file: Any, header: Header) -> Iterator[memoryview]:
+def read_pieces(file: File, header: Header) -> Iterator[memoryview]:
     """The bytes of all arrays, by name, a piece at a time."""
     buffer = memoryview(bytearray(_CHUNK))
     for name in sorted(header.specs):
@@ -234,7 +233,7 @@ def read_pieces(file: Any, header: Header) -> Iterator[memoryview]:
             left -= len(piece)
 
 
-def _filled(file: Any, buffer: Any) -> Any:
+def _filled(file: File, buffer: Buffer) -> Buffer:
     """The buffer, filled from the file."""
     view, done = memoryview(buffer), 0
     while done < len(view):
@@ -245,17 +244,10 @@ def _filled(file: Any, buffer: Any) -> Any:
     return buffer
 
 
-def _decoded(text: bytearray) -> str:
-    try:
-        return text.decode("utf-8")
-    except ValueError as error:
-        raise altered(f"a header that is no text ({error})") from error
-
-
 def parsed(text: str, what: str) -> dict[str, Any]:
     """A JSON object without keys that come twice; an ArtifactError if it is anything else."""
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise altered(f"a {what} that cannot be read ({error})") from error
     if not isinstance(value, dict):
@@ -263,12 +255,12 @@ def parsed(text: str, what: str) -> dict[str, Any]:
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, as a hook of ``json.loads``; a ValueError for a key that comes twice."""
+    if len(dict(pairs)) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"{name!r} comes twice")
-    return found
+    return dict(pairs)
 
 
 def _no_number(text: str) -> float:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.stacks import columns, stacked, unstacked
-from posterity.artifact.digests import digest
+from posterity.artifact.manifest import digest
 from posterity.artifact.registry import check_names, enrol
 from posterity.entries import Entry
 from posterity.errors import ArtifactError
@@ -17,7 +17,7 @@ COLUMNS = {"sites": str, "epochs": int, "sequences": int, "forgotten": bool, "in
 
 
 class SiteVersion(NamedTuple):
-    """What a ledger says of a site beside its factor, which it has unless it was forgotten."""
+    """The version of a site in a ledger; it has a factor unless it was forgotten."""
 
     epoch: int
     sequence: int
@@ -25,16 +25,10 @@ class SiteVersion(NamedTuple):
     independent: bool
 
 
-def versions(fields: dict[str, Any]) -> dict[str, SiteVersion]:
-    """The version of each site, from the columns of a file; an ArtifactError if they are wrong."""
-    sites, *rest = _columns(fields)
-    return dict(zip(sites, map(SiteVersion, *rest), strict=True))
-
-
-def _columns(fields: dict[str, Any]) -> list[list[Any]]:
+def columns_of(fields: dict[str, Any]) -> list[list[Any]]:
     """Names, epochs, sequences, and who was forgotten and who is independent; all are checked."""
     check_names("Ledger", fields, ["prior", "prior_digest", "factors", *COLUMNS])
-    found: list[list[Any]] = []
+    checked: list[list[Any]] = []
     for name, kind in COLUMNS.items():
         column = fields.get(name)
         if not isinstance(column, list):
@@ -43,12 +37,12 @@ def _columns(fields: dict[str, Any]) -> list[list[Any]]:
             raise _unfit(f"{name} {wrong[:3]!r}", f"values of type {kind.__name__}")
         if kind is int and min(column, default=0) < 0:
             raise _unfit(f"{name} from {min(column)} on", "whole numbers, from 0 on")
-        found.append(column)
-        if len(column) != len(found[0]):
-            raise _unfit(f"{len(column)} {name} for {len(found[0])} sites", "one a site")
-    if any(map(operator.ge, found[0], found[0][1:])):
+        checked.append(column)
+        if len(column) != len(checked[0]):
+            raise _unfit(f"{len(column)} {name} for {len(checked[0])} sites", "one a site")
+    if any(map(operator.ge, checked[0], checked[0][1:])):
         raise _unfit("sites that come twice, or out of order", "names, sorted")
-    return found
+    return checked
 
 
 def _fields(ledger: Ledger) -> dict[str, Any]:
@@ -71,24 +65,19 @@ def _build(fields: dict[str, Any]) -> Ledger:
     factors = fields["factors"]
     # Checked as a whole, and at rest: each row is a factor as the ledger keeps it.
     row = iter(() if factors is None else unstacked(at_rest(factors)))
-    held = [None if gone else next(row) for gone in forgotten]
-    entries = map(Entry, epochs, sequences, held, independent)
+    kept = [None if gone else next(row) for gone in forgotten]
+    entries = map(Entry, epochs, sequences, kept, independent)
     return ledger._with(dict(zip(sites, entries, strict=True)))
 
 
 def _check(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
     """The ledger without its sites, and their columns."""
-    prior, columns_of_sites = fields["prior"], _columns(fields)
+    prior, factors, columns_of_sites = fields["prior"], fields["factors"], columns_of(fields)
     if not isinstance(prior, ExponentialFamily):
         raise _unfit(f"a prior that is a {type(prior).__name__}", "an exponential family")
     if fields["prior_digest"] != digest(prior):
         raise _unfit(f"the digest {fields['prior_digest']!r} of another prior", "that of its own")
-    _check_stack(prior, fields["factors"], fields["forgotten"].count(False))
-    return Ledger(prior), columns_of_sites
-
-
-def _check_stack(prior: ExponentialFamily, factors: Any, count: int) -> None:
-    """Raise an ArtifactError unless there are ``count`` factors, each of them like the prior."""
+    count = fields["forgotten"].count(False)
     try:
         pairs = [] if factors is None else columns(prior, [prior, factors])
     except ValueError as error:
@@ -101,6 +90,7 @@ def _check_stack(prior: ExponentialFamily, factors: Any, count: int) -> None:
             raise _unfit(shape, f"one a site, of shape {like.shape}")
     if (factors is None) != (count == 0):
         raise _unfit(f"{count} sites that contribute, and factors {factors!r}", "one a site")
+    return Ledger(prior), columns_of_sites
 
 
 def _unfit(found: str, expected: str) -> ArtifactError:

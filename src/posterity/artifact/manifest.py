@@ -1,24 +1,30 @@
 """The manifest: what is in a file, in JSON, under a digest of its own.
 
 It names type and shape of every array and a digest of all their bytes, so a file that claims what
-it does not hold is refused before its arrays are read.
+it does not hold is refused before its arrays are read. Digests are checksums: they tell what was
+altered, not who wrote it.
 """
 
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from posterity.artifact.container import Header, altered, parsed
-from posterity.artifact.digests import FORMAT_VERSION, as_text, of_text
+import numpy as np
+
+from posterity.artifact.container import Header, altered, as_bytes, parsed
 from posterity.artifact.registry import ARRAY
-from posterity.artifact.tree import specs
+from posterity.artifact.tree import encode, specs
 from posterity.errors import ArtifactError
 
+FORMAT_VERSION = 2
 KEY, DIGEST = "posterity", "sha256"
 """Under which metadata keys the manifest and its digest are."""
 FIELDS = {"format", "provenance", "tree", "data"}
 
 
 class Manifest(NamedTuple):
-    """What a file says that it holds; ``data`` is the digest of its arrays, ``digest`` of all."""
+    """The contents that a file claims; ``data`` is the digest of its arrays, ``digest`` of all."""
 
     tree: dict[str, Any]
     provenance: dict[str, str]
@@ -26,12 +32,12 @@ class Manifest(NamedTuple):
     digest: str
 
 
-def metadata_of(tree: Any, data: str, provenance: Any) -> dict[str, str]:
+def metadata_of(tree: Any, data: str, provenance: Mapping[Any, Any]) -> dict[str, str]:
     """The metadata of a file; an ArtifactError if the provenance is not text by key."""
-    _check_provenance(dict(provenance))
     document = {"format": FORMAT_VERSION, "provenance": dict(provenance), "tree": tree}
+    _check_provenance(document["provenance"])
     text = as_text({**document, "data": data})
-    return {KEY: text, DIGEST: of_text(text)}
+    return {KEY: text, DIGEST: _of_text(text)}
 
 
 def read_manifest(header: Header) -> Manifest:
@@ -44,41 +50,20 @@ def read_manifest(header: Header) -> Manifest:
         )
     text = header.metadata[KEY]
     document = parsed(text, "manifest")
-    _check_format(document.get("format"))
-    if not text.isascii() or header.metadata != {KEY: text, DIGEST: of_text(text)}:
-        others = sorted(header.metadata.keys() - {KEY, DIGEST})
-        raise altered(f"unknown metadata {others}" if others else "a manifest that was altered")
-    if document.keys() != FIELDS:
-        raise altered(f"a manifest of {sorted(document)}")
-    found = Manifest(document["tree"], document["provenance"], document["data"], of_text(text))
-    _check_provenance(found.provenance)
-    _check_tree(found.tree, header)
-    return found
-
-
-def _check_format(version: Any) -> None:
+    version = document.get("format")
     if type(version) is not int or version != FORMAT_VERSION:
         raise ArtifactError(
             found=f"format version {version!r}",
             expected=f"format version {FORMAT_VERSION}",
             fix="Upgrade posterity, or save the posterior again with a matching release.",
         )
-
-
-def _check_provenance(provenance: Any) -> None:
-    texts = isinstance(provenance, dict) and all(
-        isinstance(text, str) for item in provenance.items() for text in item
-    )
-    if not texts:
-        raise ArtifactError(
-            found=f"the provenance {provenance!r}",
-            expected="text by key",
-            fix="Convert numbers to text.",
-        )
-
-
-def _check_tree(tree: Any, header: Header) -> None:
-    """Every array that the tree speaks of is there, of that type and shape, and no other."""
+    if not text.isascii() or header.metadata != {KEY: text, DIGEST: _of_text(text)}:
+        others = sorted(header.metadata.keys() - {KEY, DIGEST})
+        raise altered(f"unknown metadata {others}" if others else "a manifest that was altered")
+    if document.keys() != FIELDS:
+        raise altered(f"a manifest of {sorted(document)}")
+    tree = document["tree"]
+    _check_provenance(document["provenance"])
     if not isinstance(tree, dict) or tree.get("type") in (ARRAY, "tuple"):
         raise altered("a manifest without a posterior")
     try:
@@ -88,3 +73,47 @@ def _check_tree(tree: Any, header: Header) -> None:
     if named != header.specs:
         apart = {name for name, _ in named.items() ^ header.specs.items()}
         raise altered(f"arrays that the manifest describes otherwise: {sorted(apart)[:10]}")
+    return Manifest(tree, document["provenance"], document["data"], _of_text(text))
+
+
+def _check_provenance(provenance: object) -> None:
+    if not isinstance(provenance, dict) or not all(
+        isinstance(text, str) for item in provenance.items() for text in item
+    ):
+        raise ArtifactError(
+            found=f"the provenance {provenance!r}",
+            expected="text by key",
+            fix="Convert numbers to text.",
+        )
+
+
+# --- digests -------------------------------------------------------------------------------------
+
+
+def digest(posterior: object) -> str:
+    """SHA-256 of the contents: equal for equal posteriors, wherever they are kept."""
+    arrays: dict[str, np.ndarray] = {}
+    tree = encode(posterior, "", arrays)
+    return _of_text(as_text({"format": FORMAT_VERSION, "tree": tree, "data": of_arrays(arrays)}))
+
+
+def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of the bytes of all arrays, one after the other by name."""
+    return of_pieces(as_bytes(arrays[name]) for name in sorted(arrays))
+
+
+def of_pieces(pieces: Iterable[Any]) -> str:
+    """SHA-256 of bytes that come piece by piece."""
+    sha = hashlib.sha256()
+    for piece in pieces:
+        sha.update(piece)
+    return sha.hexdigest()
+
+
+def _of_text(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """JSON in ASCII, of one form for equal contents."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"))

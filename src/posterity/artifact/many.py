@@ -9,8 +9,6 @@ reads it or says what is wrong with it.
 import contextlib
 import hashlib
 import math
-import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +18,9 @@ import numpy as np
 from posterity.arrays.leaves import frozen
 from posterity.arrays.tree import map_leaves
 from posterity.artifact.artifact import open_artifact, outline
-from posterity.artifact.container import Spec
+from posterity.artifact.container import Spec, opened
 from posterity.artifact.tree import decode, specs
-from posterity.errors import PosterityError
+from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily
 from posterity.ledger import Ledger
 
@@ -54,7 +52,7 @@ class Several(NamedTuple):
 
 
 class Alone(NamedTuple):
-    """What one file holds, and what that goes by."""
+    """The value of one file, and the name that it goes by."""
 
     name: str
     value: Any
@@ -70,7 +68,7 @@ class _Raw(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What the files of one structure share."""
+    """The parts that files of one structure share."""
 
     tree: dict[str, Any]
     specs: dict[str, Spec]
@@ -80,7 +78,7 @@ class _Kind(NamedTuple):
 
 
 def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
-    """What is in many files, those of one structure together, a bounded number at a time.
+    """The values of many files, those of one structure together, a bounded number at a time.
 
     Within such a number the order is that in which structures first come.
 
@@ -89,13 +87,13 @@ def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
     """
     kinds: dict[bytes, _Kind | None] = {}
     for start in range(0, len(paths), TOGETHER):
-        found: dict[bytes, list[_Raw]] = {}
+        alike: dict[bytes, list[_Raw]] = {}
         for path in paths[start : start + TOGETHER]:
             key, raw = _raw(path)
             if key not in kinds:
                 kinds[key] = _kind(path) if key else None
-            found.setdefault(key, []).append(raw)
-        for key, files in found.items():
+            alike.setdefault(key, []).append(raw)
+        for key, files in alike.items():
             kind = kinds[key]
             if kind is None or len(files) < 2 or (batch := _batch(kind, files)) is None:
                 yield from (read_alone(raw.path) for raw in files)
@@ -104,15 +102,15 @@ def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
 
 
 def read_alone(path: str, name: str | None = None) -> Alone:
-    """What is in one file; errors as of :func:`posterity.load`."""
-    value, told = open_artifact(path)
+    """The value of one file; errors as of :func:`posterity.load`."""
+    value, about = open_artifact(path)
     own = name_of(value.sites) if isinstance(value, Ledger) else ""
     name = name if name is not None else own or Path(path).stem
-    return Alone(name, value, told.digest, told.provenance)
+    return Alone(name, value, about.digest, about.provenance)
 
 
 def name_of(contributors: Sequence[str]) -> str:
-    """What a ledger of these sites goes by; empty if there are none.
+    """The name of a ledger of these sites; empty if there are none.
 
     >>> name_of(["north", "south"])
     'north+south'
@@ -129,11 +127,11 @@ def _raw(path: str) -> tuple[bytes, _Raw]:
     header, data = content[8:start].rstrip(b" "), content[start:]
     first, end = len(MANIFEST) + 64, header.find(SHA)
     text = header[len(MANIFEST) - len(DATA) : end].replace(b'\\"', b'"')
-    told = header[first - 64 : first], header[end + len(SHA) : end + len(SHA) + 64]
+    claimed = header[first - 64 : first], header[end + len(SHA) : end + len(SHA) + 64]
     plain = text.isascii() and text.decode().isprintable() and b"\\" not in text
-    if not plain or not header.startswith(MANIFEST) or (_digest(data), _digest(text)) != told:
+    if not plain or not header.startswith(MANIFEST) or (_digest(data), _digest(text)) != claimed:
         return b"", _Raw(path, "", "", b"")
-    name, digest, rest = Path(path).stem, told[1].decode(), header[end + len(SHA) + 64 :]
+    name, digest, rest = Path(path).stem, claimed[1].decode(), header[end + len(SHA) + 64 :]
     site = header.find(SITES, first, end)
     if site > 0:  # of a ledger of one site, the last field
         after = header.find(b'\\"', site + len(SITES), end)
@@ -148,34 +146,27 @@ def _digest(data: bytes) -> bytes:
 
 def _content(path: str) -> bytes:
     """The bytes of a regular file; none where there is something else, or it cannot be read."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with contextlib.suppress(OSError, ValueError):
-        handle = os.open(path, flags)
-        try:
-            status = os.fstat(handle)
-            if stat.S_ISREG(status.st_mode):
-                content = os.read(handle, status.st_size)
-                return content if len(content) == status.st_size else b""
-        finally:
-            os.close(handle)
+    with contextlib.suppress(ArtifactError), opened(path) as (file, size):
+        content = file.read(size)
+        return content if len(content) == size else b""
     return b""
 
 
 def _kind(path: str) -> _Kind | None:
-    """What a file shares with others, if several can be read as one batch."""
-    value, told = open_artifact(path)
+    """The parts that a file shares with others, if several can be read as one batch."""
+    value, about = open_artifact(path)
     ledger = isinstance(value, Ledger)
     law = value.prior if ledger else value
     single = isinstance(law, ExponentialFamily) and not law.batch_shape
-    held = not ledger or (len(value.entries) == 1 and len(value.sites) == 1)
-    if not single or not held:
+    one_site = not ledger or (len(value.entries) == 1 and len(value.sites) == 1)
+    if not single or not one_site:
         return None
     tree = outline(path)
-    found = dict(specs(tree))
-    if any(spec.dtype != "float64" for spec in found.values()):
+    arrays = dict(specs(tree))
+    if any(spec.dtype != "float64" for spec in arrays.values()):
         return None
-    return _Kind(tree, found, sum(s.size for s in found.values()), law if ledger else None,
-                 told.provenance)  # fmt: skip
+    size = sum(spec.size for spec in arrays.values())
+    return _Kind(tree, arrays, size, law if ledger else None, about.provenance)
 
 
 def _batch(kind: _Kind, files: Sequence[_Raw]) -> Several | None:

@@ -1,8 +1,9 @@
-"""What files can hold, by name: types come from here, never from pickle or an import path."""
+"""The types that files can hold, by name, never by pickle or an import path."""
 
 import dataclasses
+import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -44,7 +45,7 @@ HOMES: dict[str, str] = {
 
 
 def codec_of(name: str) -> Codec | None:
-    """The codec of a type, by its name; None for one that nobody enrolled."""
+    """The codec of a type, by its name; None for one that is not enrolled."""
     if name not in CODECS and name in HOMES:
         importlib.import_module(HOMES[name])
     return CODECS.get(name)
@@ -77,8 +78,8 @@ def enrol_data(
     names = [field.name for field in dataclasses.fields(kind)]
 
     def fields_of(value: Any) -> dict[str, Any]:
-        found = {n: getattr(value, n) for n in names} if write is None else write(value)
-        return {n: list(v) if isinstance(v, tuple) else v for n, v in found.items()}
+        fields = {n: getattr(value, n) for n in names} if write is None else write(value)
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in fields.items()}
 
     def build(fields: dict[str, Any]) -> Any:
         fields = fields if read is None else read(fields)
@@ -86,16 +87,17 @@ def enrol_data(
         check_parameters(kind, {n: fields[n] for n in arrays if fields[n] is not None})
         for name, wanted in (types or {}).items():
             if not isinstance(fields[name], wanted):
-                raise _unfit(kind, f"{name} is a {type(fields[name]).__name__}")
+                raise unfit(kind, f"{name} is a {type(fields[name]).__name__}")
         try:
             return kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
         except (PosterityError, TypeError, ValueError, AttributeError) as error:
-            raise _unfit(kind, str(error)) from error
+            raise unfit(kind, str(error)) from error
 
     enrol(kind, fields_of, build, check, whole)
 
 
-def _unfit(kind: type, why: str) -> ArtifactError:
+def unfit(kind: type, why: str) -> ArtifactError:
+    """The error for fields of which no value of this type can be made."""
     return ArtifactError(
         found=f"a {kind.__name__} that is none: {why}",
         expected="one as this release of posterity describes it",
@@ -109,7 +111,13 @@ def register(kind: Kind) -> Kind:
     Raises:
         ArtifactError: if another type already has the name.
     """
-    enrol(kind, _fields, lambda fields: _node(kind, fields), lambda fields: _sound(kind, fields))
+
+    def fields_of(node: Node) -> dict[str, Any]:
+        names = field_names(type(node)) + static_names(type(node))
+        return dict(zip(names, (*node.children(), *node.kept()), strict=True))
+
+    build, check = functools.partial(_node, kind), functools.partial(_sound, kind)
+    enrol(kind, fields_of, build, check)
     return kind
 
 
@@ -121,8 +129,8 @@ def enrol(
     whole: bool = False,
 ) -> None:
     """Let artifacts hold a type; an ArtifactError if another one already has the name."""
-    held = CODECS.setdefault(kind.__name__, Codec(kind, fields, build, check or build, whole))
-    if held.of is not kind or kind.__name__ == ARRAY:
+    codec = CODECS.setdefault(kind.__name__, Codec(kind, fields, build, check or build, whole))
+    if codec.of is not kind or kind.__name__ == ARRAY:
         raise ArtifactError(
             found=f"a second family named {kind.__name__!r}",
             expected="one type a name",
@@ -130,7 +138,7 @@ def enrol(
         )
 
 
-def check_names(kind: str, fields: dict[str, Any], names: Any) -> None:
+def check_names(kind: str, fields: dict[str, Any], names: Iterable[str]) -> None:
     """Raise an ArtifactError unless a node has these fields, and no other."""
     if fields.keys() != set(names):
         raise ArtifactError(
@@ -140,18 +148,13 @@ def check_names(kind: str, fields: dict[str, Any], names: Any) -> None:
         )
 
 
-def _fields(node: Any) -> dict[str, Any]:
-    names = field_names(type(node)) + static_names(type(node))
-    return dict(zip(names, (*node.children(), *node.kept()), strict=True))
-
-
 def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
     _check_fields(kind, fields)
     return kind(**fields)
 
 
 def _sound(kind: type[Node], fields: dict[str, Any]) -> Node:
-    """As the constructor, which would copy the arrays, but around the arrays themselves."""
+    """The node around the arrays themselves, which the constructor would copy; the same checks."""
     coordinates = getattr(kind, "coordinates", {})
     if not coordinates or static_names(kind):
         return _node(kind, fields)
@@ -177,11 +180,12 @@ def check_parameters(kind: type, fields: dict[str, Any]) -> None:
             raise ArtifactError(
                 found=f"{what} for {'.'.join(path)} of a {kind.__name__}",
                 expected="an array of float32 or float64",
-                fix="Make the family by its constructor, which converts what it is given.",
+                fix="Make the family by its constructor, which converts its arguments.",
             )
 
 
-def _items(mapping: dict[Any, Any]) -> dict[str, Any]:
+def _with_names(mapping: dict[Any, Any]) -> dict[str, Any]:
+    """The dictionary; an ArtifactError unless its keys are texts."""
     if strange := [key for key in mapping if type(key) is not str]:
         raise ArtifactError(
             found=f"a dictionary with the keys {strange[:3]}",
@@ -196,7 +200,7 @@ def _tuple(fields: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(fields["items"])
 
 
-enrol(dict, _items, dict)
+enrol(dict, _with_names, dict)
 enrol(tuple, lambda value: {"items": list(value)}, _tuple)
 for _family in exported().values():
     register(_family)

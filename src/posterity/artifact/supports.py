@@ -1,11 +1,11 @@
-"""Where events lie, in files."""
+"""Supports of events in files."""
 
 from typing import Any
 
-from posterity.artifact.registry import check_names, enrol
+from posterity.artifact.registry import check_names, enrol, unfit
 from posterity.errors import ArtifactError
 from posterity.families import supports
-from posterity.families.transformed import Supports
+from posterity.families.unconstrained import Supports
 
 KINDS = {
     kind.__name__: kind
@@ -13,10 +13,6 @@ KINDS = {
     if isinstance(kind, type) and issubclass(kind, supports.Continuous) and kind.axes is not None
     if not kind.__abstractmethods__
 }
-
-
-def _fields(value: Supports) -> dict[str, Any]:
-    return {"tree": _encoded(value.tree)}
 
 
 def _encoded(tree: Any) -> Any:
@@ -36,13 +32,9 @@ def _encoded(tree: Any) -> Any:
 def _build(fields: dict[str, Any]) -> Supports:
     check_names("Supports", fields, ["tree"])
     try:
-        return Supports.of(_decoded(fields["tree"]))
+        return Supports(_decoded(fields["tree"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(
-            found=f"supports that are none: {error}",
-            expected="supports as this release of posterity describes them",
-            fix="Read it with the release of posterity that wrote it.",
-        ) from error
+        raise unfit(Supports, str(error)) from error
 
 
 def _decoded(node: Any) -> Any:
@@ -54,4 +46,4 @@ def _decoded(node: Any) -> Any:
     return dict(zip(node["names"], parts, strict=True)) if "names" in node else parts
 
 
-enrol(Supports, _fields, _build)
+enrol(Supports, lambda value: {"tree": _encoded(value.tree)}, _build)

@@ -22,14 +22,18 @@ from posterity.families import Distribution
 SCALARS = frozenset({type(None), bool, int, float, str})
 
 
-def encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+def encode(value: object, path: str, arrays: dict[str, np.ndarray]) -> Any:
     """The node of a value; its arrays are put into ``arrays`` by path."""
     if _is_plain(value):
         return _checked(value, path)
     if type(value) is list:
         return [encode(item, _join(path, str(n)), arrays) for n, item in enumerate(value)]
     if isinstance(value, np.ndarray | np.generic) or is_jax(value):
-        arrays[path] = array = _contiguous(np.asarray(value), path)
+        array = np.asarray(value)
+        if array.dtype.name not in CODES:
+            raise unknown_type(path, array.dtype)
+        # In C's order, without the axis that ascontiguousarray would add.
+        arrays[path] = array = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
         return {"type": ARRAY, "dtype": array.dtype.name, "shape": list(array.shape)}
     name = type(value).__name__
     codec = codec_of(name)
@@ -61,7 +65,11 @@ def specs(node: Any, path: str = "") -> Iterator[tuple[str, Spec]]:
         if not isinstance(node["dtype"], str) or not is_shape(node["shape"], 0):
             raise altered(f"array {path!r} of {node['dtype']!r} and shape {node['shape']!r}")
         yield path, Spec(node["dtype"], tuple(node["shape"]))
-    elif node.keys() - {"names"} == {"type", "fields"} and _is_typed(node):
+    elif (
+        node.keys() - {"names"} == {"type", "fields"}
+        and isinstance(node["type"], str)
+        and isinstance(node["fields"], dict)
+    ):
         for name, child in node["fields"].items():
             yield from specs(child, _join(path, name))
     else:
@@ -90,12 +98,10 @@ def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool
         )
     items = node["fields"].items()
     fields = {name: decode(child, arrays, _join(path, name), check) for name, child in items}
-    made = codec.check(fields) if check else codec.build(fields)
-    return _named(made, node["names"]) if "names" in node else made
-
-
-def _named(law: Any, names: Any) -> Any:
-    """A law under the names of its coordinates that a file gives."""
+    law = codec.check(fields) if check else codec.build(fields)
+    if "names" not in node:
+        return law
+    names = node["names"]
     if not isinstance(law, Distribution) or not isinstance(names, list) or not names:
         raise altered(f"names {names!r} beside a {type(law).__name__}")
     try:
@@ -104,17 +110,13 @@ def _named(law: Any, names: Any) -> Any:
         raise ArtifactError(found=error.found, expected=error.expected, fix=error.fix) from error
 
 
-def _is_plain(node: Any) -> bool:
-    """Whether it is a number, a text, true, false or null, or a list of these."""
+def _is_plain(node: object) -> bool:
+    """True for a number, a text, true, false or null, or a list of these."""
     return type(node) in SCALARS or (type(node) is list and SCALARS.issuperset(map(type, node)))
 
 
-def _is_typed(node: dict[str, Any]) -> bool:
-    return isinstance(node["type"], str) and isinstance(node["fields"], dict)
-
-
 def _checked(plain: Any, path: str) -> Any:
-    """What is plain, if its numbers are finite and fit 64 bits, as files hold."""
+    """A plain value, if its numbers are finite and fit 64 bits, as files hold."""
     values = plain if isinstance(plain, list) else [plain]
     kinds = set(map(type, values))
     whole = [n for n in values if type(n) is int] if int in kinds else [0]
@@ -139,13 +141,6 @@ def _array(array: np.ndarray, path: str) -> np.ndarray:
             fix="Check that the fit which made them converged, and fit again.",
         )
     return array
-
-
-def _contiguous(array: np.ndarray, path: str) -> np.ndarray:
-    if array.dtype.name not in CODES:
-        raise unknown_type(path, array.dtype)
-    little = array.dtype.newbyteorder("<")
-    return np.asarray(array, little, order="C")  # ascontiguousarray would add an axis
 
 
 def _join(path: str, name: str) -> str:

@@ -5,22 +5,27 @@ topics over some words are topics over more of them, exactly, with the prior spr
 site's contribution, its expected counts, stays what it was.
 """
 
+import dataclasses
+import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from posterity.arguments import POSITIVE
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Distribution, Plate
 from posterity.families.names import names_of, some, unfit, with_names
 from posterity.ledger import Ledger
 
-Array = np.ndarray
+CONCENTRATION = dataclasses.replace(POSITIVE, error=ParameterError).or_none()
+"""What an argument ``unseen`` can be."""
 
 
-def is_topics(posterior: Any) -> bool:
-    """Whether this is a plate of what emits symbols (its columns are words), or a ledger of one."""
+def is_topics(posterior: object) -> bool:
+    """True for a plate of laws that emit symbols (its columns are words), or a ledger of one."""
     family = posterior.prior if isinstance(posterior, Ledger) else posterior
     return (
         isinstance(family, Distribution)
@@ -56,11 +61,12 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
     """
     words = words_of(posterior)
     if why := unfit(wanted):
-        raise _unfit(why, "the words that are wanted")
-    if unseen is not None and not (np.isfinite(unseen) and unseen > 0):
-        raise ParameterError(
-            found=f"unseen={unseen}", expected="a positive concentration", fix="Correct it."
+        raise StructureError(
+            found=f"the words that are wanted: {why}",
+            expected="distinct words, none of them empty",
+            fix="Name every category once, by text.",
         )
+    CONCENTRATION.check(unseen=unseen)
     if tuple(words) == tuple(wanted):
         return posterior
     places = {word: index for index, word in enumerate(wanted)}
@@ -72,18 +78,23 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
         )
     labels = np.array([places[word] for word in words], dtype=int)
     if not isinstance(posterior, Ledger):
-        found = _spread(posterior, labels, len(wanted), unseen)
-        return _called(found, posterior, wanted)
+        return _spread(posterior, labels, wanted, unseen)
     if len(wanted) > len(words) and unseen is None:
-        unseen = _symmetric(posterior.prior)
+        values = np.asarray(posterior.prior.members.concentration)
+        if not np.allclose(values, values.flat[0], rtol=1e-10, atol=0.0):
+            raise StructureError(
+                found="a prior over words that prefers some of them, or differs between topics",
+                expected="one concentration, which words that were not seen have too",
+                fix="Pass unseen=, the concentration of a word that the site has not seen.",
+            )
+        unseen = float(values.flat[0])
     entries = {
         site: entry
         if entry.factor is None
         else entry._replace(factor=entry.factor.relabel(labels, len(wanted), (1,)))
         for site, entry in posterior.entries.items()
     }
-    prior = _spread(posterior.prior, labels, len(wanted), unseen)
-    return Ledger(_called(prior, posterior.prior, wanted), entries)
+    return Ledger(_spread(posterior.prior, labels, wanted, unseen), entries)
 
 
 def one_vocabulary(
@@ -112,26 +123,32 @@ def one_vocabulary(
     >>> union, both["b"].members.concentration
     (('x', 'y', 'z'), array([[1., 9., 1.]]))
     """
-    lists = {}
-    for site, posterior in posteriors.items():
-        try:
-            lists[site] = words_of(posterior)
-        except StructureError as error:
-            raise error.at(f"site {site!r}") from error
-    alike = len(set(lists.values())) == 1
-    union = next(iter(lists.values())) if alike else tuple(sorted(set().union(*lists.values())))
-    if not alike:
-        _warn_of_strangers(lists)
-    found = {}
-    for site, posterior in posteriors.items():
-        try:
-            found[site] = with_vocabulary(posterior, union, unseen=unseen)
-        except StructureError as error:
-            raise error.at(f"site {site!r}") from error
-    return found, union
+    words = {site: _at(site, words_of, posterior) for site, posterior in posteriors.items()}
+    if len(set(words.values())) == 1:
+        union = next(iter(words.values()))
+    else:
+        union = tuple(sorted(set().union(*words.values())))
+        sites = Counter(word for own in words.values() for word in own)
+        strangers = [site for site, own in words.items() if all(sites[word] == 1 for word in own)]
+        if strangers:
+            warnings.warn(
+                f"{some(strangers)} share no word with any other site: nothing can tell which of "
+                "their topics are others'. Are words spelt, stemmed and cased alike?",
+                stacklevel=2,
+            )
+    spread = functools.partial(with_vocabulary, wanted=union, unseen=unseen)
+    return {site: _at(site, spread, posterior) for site, posterior in posteriors.items()}, union
 
 
-def words_of(posterior: Any) -> tuple[str, ...]:
+def _at(site: str, function: Callable[[Any], Any], posterior: object) -> Any:
+    """The value of a function of a site's posterior; a StructureError names the site."""
+    try:
+        return function(posterior)
+    except StructureError as error:
+        raise error.at(f"site {site!r}") from error
+
+
+def words_of(posterior: object) -> tuple[str, ...]:
     """The names of the categories of topics, or of a ledger over them.
 
     Raises:
@@ -154,53 +171,15 @@ def words_of(posterior: Any) -> tuple[str, ...]:
     return family.members.names
 
 
-def _called(found: Plate, before: Any, words: Sequence[str]) -> Plate:
-    """Topics of the names that they had, over these words."""
-    return with_names(found, {**names_of(before), "members": tuple(words)})
-
-
-def _unfit(why: str, what: str) -> StructureError:
-    return StructureError(
-        found=f"{what}: {why}",
-        expected="distinct words, none of them empty",
-        fix="Name every category once, by text.",
-    )
-
-
-def _spread(plate: Any, labels: Array, size: int, unseen: float | None) -> Plate:
-    """Each category in its place among so many; the others have the concentration ``unseen``."""
-    if size > len(labels) and unseen is None:
+def _spread(plate: Any, labels: np.ndarray, words: Sequence[str], unseen: float | None) -> Plate:
+    """Each category in its place among the words; the others have the concentration ``unseen``."""
+    if len(words) > len(labels) and unseen is None:
         raise StructureError(
             found="words that a posterior without its prior has not seen",
             expected="the concentration that the prior gives to each word",
             fix="Pass unseen=, or the ledger in place of the posterior.",
         )
     # Where no word is new, nothing takes the concentration of those.
-    members = plate.members.widened(labels, size, 1.0 if unseen is None else unseen)
-    return Plate(members, plate.weights)
-
-
-def _symmetric(prior: Any) -> float:
-    """What the prior of all topics gives to each word."""
-    values = np.asarray(prior.members.concentration)
-    if not np.allclose(values, values.flat[0], rtol=1e-10, atol=0.0):
-        raise StructureError(
-            found="a prior over words that prefers some of them, or that differs between topics",
-            expected="one concentration, which words that were not seen have too",
-            fix="Pass unseen=, the concentration of a word that the site has not seen.",
-        )
-    return float(values.flat[0])
-
-
-def _warn_of_strangers(words: Mapping[str, Sequence[str]]) -> None:
-    seen: dict[str, int] = {}
-    for own in words.values():
-        for word in own:
-            seen[word] = seen.get(word, 0) + 1
-    strangers = [site for site, own in words.items() if all(seen[word] == 1 for word in own)]
-    if strangers:
-        warnings.warn(
-            f"{some(strangers)} share no word with any other site: nothing can tell which of their "
-            "topics are others'. Are words spelt, stemmed and cased alike?",
-            stacklevel=3,
-        )
+    members = plate.members.widened(labels, len(words), 1.0 if unseen is None else unseen)
+    topics = Plate(members, plate.weights)
+    return with_names(topics, {**names_of(plate), "members": tuple(words)})

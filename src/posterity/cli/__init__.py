@@ -4,17 +4,15 @@ from posterity.cli import (  # noqa: F401
     demo,
     diff,
     distill,
-    export,
     federate,
     fit,
     forget,
     fuse,
-    imports,
     inspect,
     predict,
     pursue,
     show,
-    verify,
+    tables,
 )
 from posterity.cli.app import app, main
 from posterity.cli.failures import DEBUG, printable

@@ -155,7 +155,7 @@ def _score(ledger: Any, data: "Deal", digits: Any, images: int) -> Data:
 
 
 class Deal(NamedTuple):
-    """By site its digits and images (n, 8, 8); held-out images and their digits."""
+    """The digits and images (n, 8, 8) of each site, held-out images and their digits."""
 
     digits: dict[str, list[int]]
     images: dict[str, "np.ndarray"]

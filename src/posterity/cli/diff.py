@@ -2,19 +2,20 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from posterity.cli import files
 from posterity.cli.app import app, example
 from posterity.cli.failures import printable
-from posterity.cli.report import MOST_ROWS, Data, group, number, short, table
+from posterity.cli.report import MOST_ROWS, Data, group, number, plain, short, table
 from posterity.cli.streams import Json, present
 
 if TYPE_CHECKING:
-    from posterity.fusion.diff import BlockDiff, Divergences, PlateDiff
+    from rich.console import RenderableType
 
+    from posterity.fusion.diff import BlockDiff, Divergences
 
 MOST_SHIFTS = 5
 """Coordinates whose shift is told."""
@@ -34,40 +35,34 @@ def _diff(a: Path, b: Path) -> Data:
     from posterity.artifact.aligned import aligned, listed, unnamed
     from posterity.fusion.diff import diff
 
-    given = {"a": files.read(a)[0], "b": files.read(b)[0]}
-    both, names = aligned(given)
-    found = diff(both["a"], both["b"])
-    errors = found.standard_errors
+    opened = {"a": files.read(a)[0], "b": files.read(b)[0]}
+    both, names = aligned(opened)
+    result = diff(both["a"], both["b"])
+    errors = result.standard_errors
     return {
-        **_both(found.kl),
+        **_both(result.kl),
         "standard_errors": None if errors is None else _both(errors),
-        "blocks": {block.path: _block(block) for block in found.blocks},
-        "sites_a": None if found.sites_a is None else list(found.sites_a),
-        "sites_b": None if found.sites_b is None else list(found.sites_b),
+        "blocks": {block.path: _block(block) for block in result.blocks},
+        "sites_a": plain(result.sites_a),
+        "sites_b": plain(result.sites_b),
         "columns": list(listed(names)),
-        "notes": unnamed(given, names),
+        "notes": unnamed(opened, names),
     }
 
 
 def _block(block: "BlockDiff") -> Data:
-    plate = {} if block.plate is None else _plate(block.plate)
-    data = {"family": block.family, **_both(block.kl), **plate}
-    if block.shifts is not None:
-        data["shifts"] = {name: number(value) for name, value in block.shifts.items()}
-    return data
-
-
-def _plate(plate: "PlateDiff") -> Data:
-    return {
-        "components": [{"a": pair.a, "b": pair.b, **_both(pair.kl)} for pair in plate.pairs],
-        "weights": None if plate.weights is None else _both(plate.weights),
-        "only_in_a": _alone(plate.only_in_a),
-        "only_in_b": _alone(plate.only_in_b),
-    }
-
-
-def _alone(weights: dict[int, float]) -> list[Data]:
-    return [{"component": k, "expected_weight": number(w)} for k, w in weights.items()]
+    data: Data = {"family": block.family, **_both(block.kl)}
+    if (plate := block.plate) is not None:
+        alone = lambda weights: [
+            {"component": k, "expected_weight": number(weight)} for k, weight in weights.items()
+        ]
+        data |= {
+            "components": [{"a": pair.a, "b": pair.b, **_both(pair.kl)} for pair in plate.pairs],
+            "weights": None if plate.weights is None else _both(plate.weights),
+            "only_in_a": alone(plate.only_in_a),
+            "only_in_b": alone(plate.only_in_b),
+        }
+    return data if block.shifts is None else data | {"shifts": plain(block.shifts)}
 
 
 def _both(kl: "Divergences") -> dict[str, float | None]:
@@ -77,11 +72,7 @@ def _both(kl: "Divergences") -> dict[str, float | None]:
 # --- what people are told ------------------------------------------------------------------------
 
 
-MOST_SHIFTS = 5
-"""Coordinates whose shift is told."""
-
-
-def _report(data: Data) -> Any:
+def _report(data: Data) -> "RenderableType":
     """One table, and whose data went into which."""
     rows = table("block", "in a", "in b", "KL(a || b)", "KL(b || a)")
     for path, block in data["blocks"].items():
@@ -93,41 +84,37 @@ def _report(data: Data) -> Any:
     if data["standard_errors"]:
         rows.add_row("standard error", "", "", *_cells(data["standard_errors"]))
     sites = [(name, data[f"sites_{name}"]) for name in "ab" if data[f"sites_{name}"] is not None]
-    lines = [f"sites of {name}: {', '.join(found) or 'none'}" for name, found in sites]
-    moved = {path: block.get("shifts") for path, block in data["blocks"].items()}
-    lines += [_moved(path, shifts) for path, shifts in moved.items() if shifts]
+    lines = [f"sites of {name}: {', '.join(own) or 'none'}" for name, own in sites]
+    lines += [
+        f"means{f' of {path}' if path else ''} from a to b, in sd of a: {_farthest(shifts)}"
+        for path, block in data["blocks"].items()
+        if (shifts := block.get("shifts"))
+    ]
     return group(rows, *map(printable, lines))
 
 
-def _moved(path: str, shifts: dict[str, float | None]) -> str:
+def _farthest(shifts: dict[str, float | None]) -> str:
     """The coordinates whose means moved most, in standard deviations of a."""
     far = lambda name: -math.inf if shifts[name] is None else -abs(shifts[name] or 0.0)
     most = sorted(shifts, key=far)[:MOST_SHIFTS]
-    told = ", ".join(f"{name} {short(shifts[name])}" for name in most)
     more = f", and {len(shifts) - len(most)} more" if len(shifts) > len(most) else ""
-    return f"means{f' of {path}' if path else ''} from a to b, in sd of a: {told}{more}"
+    return ", ".join(f"{name} {short(shifts[name])}" for name in most) + more
 
 
 def _plate_rows(block: Data) -> list[tuple[str, ...]]:
+    """The pairs of components that differ most, in their order, and those without a partner."""
     pairs, only_a, only_b = (block.get(n, []) for n in ("components", "only_in_a", "only_in_b"))
-    rows = [(str(pair["a"]), str(pair["b"]), *_cells(pair)) for pair in _farthest(pairs)]
-    if block.get("weights"):
-        rows.append(("weights", "weights", *_cells(block["weights"])))
-    rows += [(_weighted(lone), "-", "only in a", "") for lone in only_a[:MOST_ROWS]]
-    rows += [("-", _weighted(lone), "only in b", "") for lone in only_b[:MOST_ROWS]]
-    hidden = sum(max(0, len(found) - MOST_ROWS) for found in (pairs, only_a, only_b))
-    return [*rows, (f"and {hidden} more", "", "", "")] if hidden else rows
-
-
-def _farthest(pairs: list[Data]) -> list[Data]:
-    """The pairs that differ most, in their order; what overflowed differs most of all."""
+    # What overflowed differs most of all.
     size = lambda pair: sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
     kept = sorted(range(len(pairs)), key=lambda i: -size(pairs[i]))[:MOST_ROWS]
-    return [pairs[i] for i in sorted(kept)]
-
-
-def _weighted(lone: Data) -> str:
-    return f"{lone['component']} (weight {short(lone['expected_weight'])})"
+    rows = [(str(pairs[i]["a"]), str(pairs[i]["b"]), *_cells(pairs[i])) for i in sorted(kept)]
+    if block.get("weights"):
+        rows.append(("weights", "weights", *_cells(block["weights"])))
+    name = lambda lone: f"{lone['component']} (weight {short(lone['expected_weight'])})"
+    rows += [(name(lone), "-", "only in a", "") for lone in only_a[:MOST_ROWS]]
+    rows += [("-", name(lone), "only in b", "") for lone in only_b[:MOST_ROWS]]
+    hidden = sum(max(0, len(part) - MOST_ROWS) for part in (pairs, only_a, only_b))
+    return [*rows, (f"and {hidden} more", "", "", "")] if hidden else rows
 
 
 def _cells(data: Data) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from posterity.cli.options import (
     verb,
     words,
 )
-from posterity.cli.report import Data, alarming, group, number, sentence, status_of
+from posterity.cli.report import Data, group, status_of, status_report
 from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
 from posterity.cli.streams import bar
 from posterity.errors import ConvergenceWarning
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from posterity.status import Progress
 
 OPTIONS = (
+    Option("posterior", FILE, "The posterior, in place of the argument."),
     DATA,
     *NETWORK,
     Option(
@@ -81,19 +82,13 @@ OPTIONS = (
 
 def _report(data: Data) -> Any:
     student, status = data["student"], data["status"]
-    went_on = f", from {data['resumed']:,} on" if data["resumed"] else ""
+    resumed = f", from {data['resumed']:,} on" if data["resumed"] else ""
     split = ", split" if student["split"] else ""
-    gap = "an unknown number of" if status["left"] is None else f"{status['left']:.2g}"
-    lines = [
-        f"The student has {status['state']}: {gap} nats from its teacher, "
-        f"{status['tolerance']:.2g} allowed.",
-        *map(sentence, status["reasons"]),
-    ]
     parts = [
-        f"Distilled {printable(data['teacher'])} in {data['steps']:,} steps{went_on}.",
+        f"Distilled {printable(data['teacher'])} in {data['steps']:,} steps{resumed}.",
         f"Student: {student['network']}, {student['likelihood']}{split}, "
         f"{student['weights']:,} weights.",
-        alarming("\n".join(lines), status["state"] != "converged"),
+        status_report("The student", status, "nats from its teacher"),
     ]
     if status["temperature"] is not None:
         parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
@@ -126,57 +121,41 @@ def distill(settings: Settings) -> Data:
     teacher as the tolerance is written, said to be so, and the exit code is 9.
     """
     with deferred() as interrupts:
-        from posterity.cli.jobs import distillation_of
-        from posterity.plots import check_format
+        from posterity.cli.jobs import distillation_of, posteriors_of
 
-        output, plot = Path(settings.need("output.file")), settings.path("output.plot")
-        checkpoint = settings.path("output.checkpoint") or Path(f"{output}.checkpoint")
-        outputs = [output, checkpoint, *([plot] if plot else [])]
-        named = [*settings.files, settings.file, settings.path("inputs.file")]
-        files.check_outputs(outputs, [path for path in named if path])  # before all is read
+        checkpoint, plot = settings.checkpoint, settings.path("output.plot")
+        outputs = [settings.output, checkpoint]
+        named = [*posteriors_of(settings), settings.file, settings.path("inputs.file")]
+        files.check_outputs(outputs, named, plot)  # before all is read
         job = distillation_of(settings)
-        files.check_outputs(outputs, job.reads)
-        if plot is not None:
-            check_format(plot)
+        files.check_outputs(outputs, job.reads, plot)
         interrupts.check()
-        found, resumed = _run(settings, job, checkpoint)
+        distillation, resumed = _run(settings, job, checkpoint)
         interrupts.check()
-        data = _written(settings, job, found) | {"resumed": resumed} | _data(found)
+        data = _written(settings, job, distillation) | {"resumed": resumed}
     interrupts.check()  # here, where those that come later are not deferred any more
     checkpoint.unlink(missing_ok=True)  # a call with other steps is another distillation
     return data
-
-
-# --- the run and its files -----------------------------------------------------------------------
-
-
-def _student(settings: Settings, job: "Distilled", key: Any) -> Any:
-    """A student of the hidden units that were asked for; None for the library's own."""
-    import jax
-
-    from posterity.distillation import Head
-    from posterity.networks import Layers
-
-    hidden = settings["student.hidden"]
-    if hidden is None:
-        return None
-    with jax.enable_x64(False):
-        x: Any = job.inputs.sample(2, key=key)
-        said = job.teacher.head(x[:2])
-        split = bool(settings["student.split"])
-        head = Head(said.likelihood, said.targets, split, said.noise_variance)
-        return Layers.dense(x[0].size, *hidden, head.size)
 
 
 def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Distillation, int]":
     """The distillation, and the step that an earlier call had come to."""
     import jax
 
-    from posterity.distillation import distill
+    from posterity.distillation import Head, distill
     from posterity.distillation.distill import STEPS
+    from posterity.networks import Layers
 
     key, seen = jax.random.key(settings["seed"]), []
-    student, options = _student(settings, job, key), settings.table("student", "hidden")
+    hidden, options = settings["student.hidden"], settings.table("student", "hidden")
+    student = None  # the library's own
+    if hidden is not None:
+        with jax.enable_x64(False):
+            x: Any = job.inputs.sample(2, key=key)
+            own = job.teacher.head(x[:2])
+            split = bool(settings["student.split"])
+            head = Head(own.likelihood, own.targets, split, own.noise_variance)
+            student = Layers.dense(x[0].size, *hidden, head.size)
     with bar("Distilling", options.get("steps", STEPS)) as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
@@ -184,7 +163,7 @@ def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Disti
             seen.append(now.step)
             moved(now.step, f"Distilling: {now.left:.2g} nats to go")
 
-        found = distill(
+        distillation = distill(
             job.teacher,
             student,
             key=key,
@@ -193,25 +172,26 @@ def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Disti
             progress=progress,
             **options,
         )
-    before = found.trace[: len(found.trace) - len(seen)]
-    return found, before[-1].step if before else 0
+    before = distillation.trace[: len(distillation.trace) - len(seen)]
+    return distillation, before[-1].step if before else 0
 
 
-def _written(settings: Settings, job: "Distilled", found: "Distillation") -> Data:
-    from posterity.artifact.columns import as_provenance
+def _written(settings: Settings, job: "Distilled", distillation: "Distillation") -> Data:
+    """Draw the picture if it is wanted, and write the student; what there is to report."""
+    from posterity.artifact.provenance import as_provenance
     from posterity.plots import plot_distillation
 
-    plot = settings.path("output.plot")
+    plot, student = settings.path("output.plot"), distillation.student
     if plot is not None:  # before the student: a picture that cannot be drawn leaves nothing
-        plot_distillation(found, plot)
+        plot_distillation(distillation, plot)
     record = {
         **job.record,
         "seed": str(settings["seed"]),
-        "steps": str(found.steps),
-        "status": str(found.status),
+        "steps": str(distillation.steps),
+        "status": str(distillation.status),
         **as_provenance(job.names),
     }
-    written = files.write(found.student, Path(settings["output.file"]), "distill", record)
+    written = files.write(student, settings.output, "distill", record)
     return {
         "output": written.path,
         "digest": written.digest,
@@ -219,12 +199,6 @@ def _written(settings: Settings, job: "Distilled", found: "Distillation") -> Dat
         "teacher": job.record["teacher"],
         "columns": list(job.names),
         "notes": list(job.notes),
-    }
-
-
-def _data(found: "Distillation") -> Data:
-    student, status = found.student, found.status
-    return {
         "student": {
             "network": student.summary,
             "weights": student.size,
@@ -232,8 +206,8 @@ def _data(found: "Distillation") -> Data:
             "targets": student.head.targets,
             "split": student.head.split,
         },
-        "steps": found.steps,
+        "steps": distillation.steps,
         "status": status_of(
-            status, drift=number(found.drift), temperature=number(found.temperature)
+            distillation.status, drift=distillation.drift, temperature=distillation.temperature
         ),
     }

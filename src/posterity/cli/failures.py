@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -28,13 +28,17 @@ def guarded(call: Callable[[], Any], as_json: bool) -> int:
         error = raised
         if os.environ.get(DEBUG):
             traceback.print_exc()
-    return _told(error, as_json)
+    return _print_error(error, as_json)
 
 
-def _told(error: BaseException, as_json: bool) -> int:
-    problem = _problem(error)
-    print(json.dumps({"error": problem}) if as_json else _sentence(problem), file=sys.stderr)
-    return problem["exit_code"]
+def _print_error(error: BaseException, as_json: bool) -> int:
+    """Print an error as a sentence, or as data; its exit code."""
+    found, expected, fix, code = _explain(error)
+    kind = "UsageError" if code == USAGE else type(error).__name__
+    data = {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}
+    line = printable(f"error: found {found}; expected {expected}; next: {fix}")
+    print(json.dumps({"error": data}) if as_json else line, file=sys.stderr)
+    return code
 
 
 def stopped(interrupts: Interrupts, number: int, count: int, as_json: bool) -> None:
@@ -57,20 +61,14 @@ def _end(interrupts: Interrupts, number: int, as_json: bool) -> None:
             interrupts.rescue()
         if sys.stderr.isatty():
             print("\x1b[?25h", end="", file=sys.stderr)  # the cursor, which a bar hides
-        _told(of_signal(number), as_json)
+        _print_error(of_signal(number), as_json)
         sys.stderr.flush()
     finally:
         os._exit(128 + number)
 
 
-def _problem(error: BaseException) -> dict[str, Any]:
-    """An error as data: its type, what was found and expected, what to do next, the code."""
-    found, expected, fix, code = _explain(error)
-    kind = "UsageError" if code == USAGE else type(error).__name__
-    return {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}
-
-
 def _explain(error: BaseException) -> tuple[str, str, str, int]:
+    """What was found and expected, what to do next, and the exit code."""
     if isinstance(error, PosterityError):
         return error.found, error.expected, error.fix, error.exit_code
     if isinstance(error, typer.Abort | KeyboardInterrupt):
@@ -89,10 +87,6 @@ def _explain(error: BaseException) -> tuple[str, str, str, int]:
     found = f"an unexpected {type(error).__name__} ({error})"
     fix = f"Run again with {DEBUG}=1 to see the traceback, and report it with that."
     return found, "no error of this kind: it is a bug in posterity", fix, BUG
-
-
-def _sentence(problem: Mapping[str, Any]) -> str:
-    return printable("error: found {found}; expected {expected}; next: {fix}".format_map(problem))
 
 
 def printable(text: object) -> str:

@@ -23,7 +23,7 @@ from posterity.cli.options import (
     list_of,
     verb,
 )
-from posterity.cli.report import Data, alarming, group, number, status_of, table, told_status
+from posterity.cli.report import Data, alarming, group, number, status_of, status_report, table
 from posterity.cli.schema import CHECKPOINT, FEDERATED, OUTPUT, RANDOM
 from posterity.cli.streams import bar
 from posterity.interrupts import deferred
@@ -71,16 +71,16 @@ OPTIONS = (
 
 def _report(data: Data) -> Any:
     rows = table("site", "records", "updates", "failures", "residual", plain=True)
-    for site, told in data["sites"].items():
-        residual = "" if told["residual"] is None else f"{told['residual']:.1e}"
-        counts = (str(told[name]) for name in ("records", "updates", "failures"))
+    for site, row in data["sites"].items():
+        residual = "" if row["residual"] is None else f"{row['residual']:.1e}"
+        counts = (str(row[name]) for name in ("records", "updates", "failures"))
         rows.add_row(printable(site), *counts, residual)
     went_on = f", from {data['resumed']} on" if data["resumed"] else ""
     return group(
         f"Federated {len(data['sites'])} sites: {data['steps']} {data['unit']}{went_on}.",
         f"Each site: {data['rule']}.",
         rows,
-        told_status("The posterior", data["status"]),
+        status_report("The posterior", data["status"]),
         *([alarming(data["warning"], True)] if data["warning"] else []),
         f"Wrote the ledger to {printable(data['output'])}",
     )
@@ -108,11 +108,10 @@ def federate(settings: Settings) -> Data:
         from posterity.cli.jobs import federation_of
         from posterity.federation.federate import proceed
 
-        output = Path(settings.need("output.file"))
-        checkpoint = settings.path("output.checkpoint") or Path(f"{output}.checkpoint")
+        output, checkpoint = settings.output, settings.checkpoint
         history = settings.path("output.history")
         job = federation_of(settings)
-        files.check_outputs([output, checkpoint, *([history] if history else [])], job.inputs)
+        files.check_outputs([output, checkpoint, history], job.inputs)
         interrupts.check()
         run, steps = job.start(), []
         converge = job.steps is None or job.arguments["tolerance"] is not None
@@ -125,45 +124,36 @@ def federate(settings: Settings) -> Data:
             run = proceed(run, job.steps, converge, progress=report, checkpoint=checkpoint)
         interrupts.check()
         resumed = steps[0] - 1 if steps else run.state.step
-        data = _written(output, history, job, run) | _data(run, job.steps) | {"resumed": resumed}
+        data = _written(output, history, job, run) | {"resumed": resumed}
     interrupts.check()  # here, where those that come later are not deferred any more
     return data
 
 
 def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -> Data:
+    """Write the ledger, and the history if it is wanted; what there is to report."""
     from posterity.artifact.aligned import listed, names_in
+    from posterity.federation.federate import too_few_hops
     from posterity.files import write_file
 
-    record = {
-        "schedule": type(run.schedule).__name__,
-        "steps": str(run.state.step),
-        "status": str(run.status),
-    }
+    schedule, steps = type(run.schedule).__name__, run.state.step
+    record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     written = files.write(run.ledger, output, "federate", record)
     if history is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
         write_file(history, "".join(lines).encode())
-    columns = list(listed(names_in(run.ledger)))
-    return {
-        "output": written.path,
-        "digest": written.digest,
-        "columns": columns,
-        "notes": list(job.notes),
-    }
-
-
-def _data(run: "Run", steps: int | None) -> Data:
-    from posterity.federation.federate import too_few_hops
-
     outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)
     last = {visit.site: visit.residual for visit in run.trace}
     return {
-        "schedule": type(run.schedule).__name__,
+        "output": written.path,
+        "digest": written.digest,
+        "columns": list(listed(names_in(run.ledger))),
+        "notes": list(job.notes),
+        "schedule": schedule,
         "unit": run.schedule.unit,
-        "steps": run.state.step,
+        "steps": steps,
         "exact": run.exact,
         "rule": run.rule,
-        "warning": too_few_hops(run, steps),
+        "warning": too_few_hops(run, job.steps),
         "status": status_of(run.status),
         "sites": {
             site: {

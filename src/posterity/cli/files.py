@@ -15,25 +15,24 @@ if TYPE_CHECKING:
 
 
 def read(path: Path) -> "tuple[Posterior, Inspection]":
-    """A posterior and what is said about its file; errors as of :func:`posterity.load`."""
+    """The posterior in a file and its inspection; errors as of :func:`posterity.load`."""
     from posterity.families import Distribution
     from posterity.ledger import Ledger
 
-    found, inspection = read_any(path)
-    if not isinstance(found, Distribution | Ledger):
-        student = inspection.kind == "Student"
+    value, about = read_any(path)
+    if not isinstance(value, Distribution | Ledger):
         raise StructureError(
-            found=f"a {inspection.kind} in {str(path)!r}",
+            found=f"a {about.kind} in {str(path)!r}",
             expected="a posterior or a ledger",
             fix="A student only predicts: compare what posterity predict says of the same inputs."
-            if student
+            if about.kind == "Student"
             else "Read it with posterity.load.",
         )
-    return found, inspection
+    return value, about
 
 
 def read_any(path: Path) -> "tuple[Any, Inspection]":
-    """Whatever is in a file, and what is said about it; errors as of :func:`posterity.load`."""
+    """The value in a file and its inspection; errors as of :func:`posterity.load`."""
     from posterity.artifact import open_artifact
 
     check_regular(path)
@@ -42,7 +41,7 @@ def read_any(path: Path) -> "tuple[Any, Inspection]":
 
 def inputs_of(student: Any, inspection: "Inspection") -> tuple[str, ...]:
     """The names of the columns that a student takes; none where its file has none."""
-    from posterity.artifact.columns import inputs_of
+    from posterity.artifact.provenance import inputs_of
     from posterity.families.layers import Layers
 
     if not isinstance(student.network, Layers):
@@ -57,14 +56,14 @@ def read_ledger(path: Path) -> "tuple[Ledger, Inspection]":
     """The ledger in a file; a StructureError if there is something else in it."""
     from posterity.ledger import Ledger
 
-    found, inspection = read(path)
-    if not isinstance(found, Ledger):
+    ledger, about = read(path)
+    if not isinstance(ledger, Ledger):
         raise StructureError(
-            found=f"a {type(found).__name__} in {str(path)!r}",
+            found=f"a {about.kind} in {str(path)!r}",
             expected="a ledger, which knows what each site contributed",
             fix="Use the ledger that the posterior was made of.",
         )
-    return found, inspection
+    return ledger, about
 
 
 def read_prior(path: Path) -> "tuple[ExponentialFamily, Inspection]":
@@ -72,15 +71,15 @@ def read_prior(path: Path) -> "tuple[ExponentialFamily, Inspection]":
     from posterity.families import ExponentialFamily
     from posterity.ledger import Ledger
 
-    found, inspection = read(path)
-    prior = found.prior if isinstance(found, Ledger) else found
+    value, about = read(path)
+    prior = value.prior if isinstance(value, Ledger) else value
     if not isinstance(prior, ExponentialFamily):
         raise StructureError(
             found=f"a {type(prior).__name__} in {str(path)!r}",
             expected="a posterior of one family, or a ledger, whose prior is taken",
             fix="Name another file.",
         )
-    return prior, inspection
+    return prior, about
 
 
 def write(
@@ -95,7 +94,7 @@ def write(
 
 
 def no_likelihood(path: Path) -> UsageError:
-    """For a network whose one output may mean two things."""
+    """The error for a network whose one output may mean two things."""
     return UsageError(
         found=f"a network of one output in {str(path)!r}, and no --likelihood",
         expected="bernoulli for labels in {0, 1}, or gaussian (with its --noise-variance)",
@@ -113,26 +112,42 @@ def check_regular(path: Path) -> None:
         )
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None:
-    """Before any work: folders are there, and no file is written twice or over an input."""
-    for index, output in enumerate(outputs):
-        _check_place(output)
-        for files, what in ((inputs, "one of the inputs"), (outputs[:index], "another output too")):
-            if any(_same(output, file) for file in files):
+def check_outputs(
+    outputs: Sequence[Path | None], inputs: Sequence[Path | str | None], plot: Path | None = None
+) -> None:
+    """Before any work: folders are there, and no file is written twice or over an input.
+
+    Those that are None are not asked for; a ``plot`` is an output whose format can be drawn.
+    """
+    written = [output for output in (*outputs, plot) if output]
+    for index, output in enumerate(written):
+        if not output.parent.is_dir() or (output.exists() and not output.is_file()):
+            what = "which is no file" if output.exists() else "in a folder that does not exist"
+            raise ArtifactError(
+                found=f"output {str(output)!r}, {what}",
+                expected="a file in a folder that exists",
+                fix="Make the folder, or choose another output; nothing was written.",
+            )
+        for files, what in ((inputs, "one of the inputs"), (written[:index], "another output too")):
+            if any(file and _same(output, file) for file in files):
                 raise UsageError(
                     found=f"output {str(output)!r}, which is {what}",
                     expected="a file for each output, and the inputs kept as they are",
                     fix="Choose another output.",
                 )
+    if plot is not None:
+        from posterity.plots import check_format
+
+        check_format(plot)
 
 
-def _check_place(output: Path) -> None:
-    if not output.parent.is_dir() or (output.exists() and not output.is_file()):
-        what = "which is no file" if output.exists() else "in a folder that does not exist"
-        raise ArtifactError(
-            found=f"output {str(output)!r}, {what}",
-            expected="a file in a folder that exists",
-            fix="Make the folder, or choose another output; nothing was written.",
+def check_ending(output: Path, formats: Sequence[str]) -> None:
+    """Raise a UsageError unless the ending of an output names one of these formats."""
+    if output.suffix.lower() not in formats:
+        raise UsageError(
+            found=f"output {str(output)!r}, whose ending names no format",
+            expected=f"a path that ends in {', '.join(formats[:-1])} or {formats[-1]}",
+            fix="Choose another output.",
         )
 
 

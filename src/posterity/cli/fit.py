@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from posterity.cli.options import (
     COUNT,
     FILE,
     FLAG,
+    NAME,
     NAMES,
     NATURAL,
     NUMBER,
@@ -20,14 +22,19 @@ from posterity.cli.options import (
     Option,
     Settings,
     by_name,
+    conflict,
     either,
     verb,
     words,
 )
-from posterity.cli.report import Data, first, group, number, parameters, short, table
+from posterity.cli.report import Data, first, group, parameters, plain, short, table
 from posterity.cli.schema import INTERCEPT, OUTPUT, TARGET
 from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, UsageError
+
+MODELS = ("linear", "logistic", "poisson", "mixture")
+LONG = tuple(f"{name}-regression" for name in MODELS[:3])
+"""Models by their short names, and by those that other verbs have."""
 
 
 def _report(data: Data) -> Any:
@@ -49,7 +56,7 @@ def _report(data: Data) -> Any:
     Option("data.file", FILE, "The table, in place of the argument.", "--data"),
     Option(
         "model.kind",
-        words("linear", "logistic", "poisson", "mixture"),
+        dataclasses.replace(words(*MODELS, *LONG), metavar=f"[{'|'.join(MODELS)}]", choices=MODELS),
         "A regression of --target on all other columns, or a mixture of Gaussians.",
         "--model",
     ),
@@ -69,7 +76,7 @@ def _report(data: Data) -> Any:
     Option("model.exposure", TEXT, "The column of how long, or how much, was counted."),
     Option(
         "prior.sd",
-        dataclasses.replace(by_name(POSITIVE), bare=True),
+        dataclasses.replace(by_name(POSITIVE), nameless=True),
         "Of the coefficients' prior about 0, or of one, as NAME=S; if left out 10 (of an "
         "intercept 1000), or 1e6 if linear.",
         "--prior-sd",
@@ -88,7 +95,7 @@ def _report(data: Data) -> Any:
     ),
     Option("model.components", COUNT, "Of a mixture."),
     Option("model.component_sd", POSITIVE, "About how wide a mixture's components are; 1."),
-    Option("site", TEXT, "The site; the file's name if left out."),
+    Option("site", NAME, "The site; the file's name if left out."),
     Option("data.drop_missing", FLAG, "Leave records out of which a value is missing."),
     Option("data.decimal", words(".", ","), "The decimal mark, if numbers do not say it."),
     Option("seed", NATURAL, "Of a mixture's starts.", default=0),
@@ -112,42 +119,42 @@ def fit(settings: Settings) -> Data:
     from posterity.fitting import Recipe
     from posterity.fitting import fit as fit_table
 
-    path, output = settings.single("data.file"), Path(settings.need("output.file"))
+    path, output = settings.single("data.file"), settings.output
     units, prior = settings.path("data.units"), settings.path("prior.file")
-    files.check_outputs([output], [each for each in (path, units, prior) if each])
-    if settings["site"] == "":
-        raise UsageError(found="--site ''", expected="a name", fix="Name the site.")
+    files.check_outputs([output], [path, units, prior])
     options, before = _recipe(settings, units), None
     if prior is not None:
-        before, inspection = files.read_prior(prior)
-        options["prior"] = inspection.digest
+        before, about = files.read_prior(prior)
+        options["prior"] = about.digest
     how = {
         "drop_missing": bool(settings["data.drop_missing"]),
         "decimal": settings["data.decimal"],
         "seed": settings["seed"],
     }
     with bar(f"Fitting {path}"):
-        found = fit_table(path, Recipe(**options), _clean(settings["site"]), prior=before, **how)
-    record = found.provenance | {"records": str(found.records)}
-    if found.dropped:
-        record["dropped"] = str(found.dropped)
-    if found.noise_variance is not None:
-        record["noise variance"] = repr(found.noise_variance)
-    written = files.write(found.ledger, output, "fit", record)
+        fitted = fit_table(path, Recipe(**options), _clean(settings["site"]), prior=before, **how)
+    ledger, recipe, noise = fitted.ledger, fitted.recipe, fitted.noise_variance
+    record = {
+        **fitted.provenance,
+        "records": str(fitted.records),
+        **({"dropped": str(fitted.dropped)} if fitted.dropped else {}),
+        **({} if noise is None else {"noise variance": repr(noise)}),
+    }
+    written = files.write(ledger, output, "fit", record)
     return {
         "output": written.path,
         "digest": written.digest,
-        "site": found.ledger.sites[0],
-        "model": found.recipe.model,
-        "target": found.recipe.target,
-        "records": found.records,
-        "dropped": found.dropped,
-        "steps": found.steps,
-        "noise_variance": found.noise_variance,
-        **_posterior(found.ledger.posterior),
-        "columns": list(found.recipe.columns or ()),
-        "recipe": json.loads(found.recipe.canonical()),
-        "notes": list(found.notes),
+        "site": ledger.sites[0],
+        "model": recipe.model,
+        "target": recipe.target,
+        "records": fitted.records,
+        "dropped": fitted.dropped,
+        "steps": fitted.steps,
+        "noise_variance": noise,
+        **_posterior(ledger.posterior),
+        "columns": list(recipe.columns or ()),
+        "recipe": json.loads(recipe.canonical()),
+        "notes": list(fitted.notes),
     }
 
 
@@ -158,7 +165,7 @@ def _posterior(posterior: Any) -> Data:
         rows = [{"name": name, "mean": float(m), "sd": float(v) ** 0.5} for name, m, v in moments]
         return {"parameters": rows, "components": []}
     parts = zip(posterior.weights.mean_weights(), posterior.members.mean, strict=True)
-    rows = [{"weight": number(weight), "mean": [*map(number, mean)]} for weight, mean in parts]
+    rows = [{"weight": plain(weight), "mean": plain(mean)} for weight, mean in parts]
     return {"parameters": [], "components": rows}
 
 
@@ -166,25 +173,21 @@ def _posterior(posterior: Any) -> Data:
 
 
 def _recipe(settings: Settings, units: Path | None) -> dict[str, Any]:
-    """What the files of all sites are to agree on."""
-    told = {key: dict(settings[f"data.{key}"] or {}) for key in ("center", "scale")}
+    """The options that the files of all sites are to agree on."""
+    own = {key: dict(settings[f"data.{key}"] or {}) for key in ("center", "scale")}
     for name, unit in _unit_file(units).items():
         for key, value in unit.items():
-            if name in told[key]:
-                raise UsageError(
-                    found=f"--{key} {name} beside {str(units)!r}, which has one too",
-                    expected="one of them",
-                    fix="Leave one out.",
-                )
-            told[key][name] = float(value)
+            if name in own[key]:
+                raise conflict(f"--{key} {name}", f"that of {str(units)!r}")
+            own[key][name] = float(value)
     columns, without = settings["data.columns"], settings["data.without"]
     return {
-        "model": settings.need("model.kind"),
+        "model": settings.need("model.kind").removesuffix("-regression"),
         "target": _clean(settings["model.target"]),
         "columns": None if columns is None else tuple(map(_clean, columns)),
         "without": tuple(map(_clean, without or ())),
         "categories": _levels(settings["data.category"] or {}),
-        **told,
+        **own,
         "intercept": settings["model.intercept"],
         "exposure": _clean(settings["model.exposure"]),
         "prior_sd": settings["prior.sd"] or {},
@@ -201,10 +204,10 @@ def _clean(name: str | None) -> str | None:
     return None if name is None else clean(name)
 
 
-def _levels(said: dict[str, Any]) -> dict[str, tuple[str | None, ...]]:
-    """By column its levels, which a text has between commas; in quotes one may hold a comma."""
-    found = {}
-    for name, value in said.items():
+def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str | None, ...]]:
+    """The levels of each column, as a list or between commas; in quotes one may hold a comma."""
+    by_column = {}
+    for name, value in categories.items():
         rows = [value] if isinstance(value, list) else list(csv.reader([value]))
         levels = tuple(_clean(level) for row in rows for level in row)
         if len(levels) < 2 or len(set(levels)) < len(levels):
@@ -213,25 +216,23 @@ def _levels(said: dict[str, Any]) -> dict[str, tuple[str | None, ...]]:
                 expected="--category NAME=A,B of two different levels at least, once a column",
                 fix="Name the reference first.",
             )
-        found[_clean(name)] = levels
-    return found
+        by_column[_clean(name)] = levels
+    return by_column
 
 
 def _unit_file(path: Path | None) -> dict[str, dict[str, float | int]]:
     """Centers and scales by column, of a file like ``{"age": {"center": 60, "scale": 10}}``."""
     if path is None:
         return {}
-    import tomllib
-
     from posterity.adapters.tables.reader import read_text
 
     text = read_text(path)
     try:
-        read = json.loads if path.suffix.lower() == ".json" else tomllib.loads
-        found = {str(_clean(name)): unit for name, unit in read(text).items()}
-        for name, unit in found.items():
-            plain = [type(value) in (int, float) for value in unit.values()]
-            if not (unit.keys() <= {"center", "scale"} and all(plain)):
+        parse = json.loads if path.suffix.lower() == ".json" else tomllib.loads
+        units = {str(_clean(name)): unit for name, unit in parse(text).items()}
+        for name, unit in units.items():
+            numbers = all(type(value) in (int, float) for value in unit.values())
+            if not (unit.keys() <= {"center", "scale"} and numbers):
                 raise ValueError(f"{name!r}: {unit!r}")
     except (ValueError, AttributeError, RecursionError) as error:
         raise ArtifactError(
@@ -239,4 +240,4 @@ def _unit_file(path: Path | None) -> dict[str, dict[str, float | int]]:
             expected='a .toml or .json of columns, as {"age": {"center": 60, "scale": 10}}',
             fix="Compare with docs/fit.md.",
         ) from error
-    return found
+    return units

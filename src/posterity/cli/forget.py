@@ -1,25 +1,41 @@
-"""``posterity forget``: taking sites out of a ledger, with a receipt."""
+"""``posterity forget`` and ``verify``: taking sites out of a ledger, and checking the receipt."""
 
 import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from posterity.cli import files
+from posterity.cli.app import app, example
 from posterity.cli.failures import printable
-from posterity.cli.options import FILE, FLAG, NAMES, NATURAL, Option, Settings, read, verb
+from posterity.cli.options import (
+    FILE,
+    FLAG,
+    NAMES,
+    NATURAL,
+    Option,
+    Settings,
+    incomplete,
+    read,
+    verb,
+)
 from posterity.cli.report import Data, number, status_of
 from posterity.cli.schema import OUTPUT
-from posterity.cli.streams import bar
-from posterity.errors import ArtifactError, UsageError
+from posterity.cli.streams import Json, bar, present
+from posterity.errors import ArtifactError, LedgerError, UsageError
 from posterity.files import alongside
 from posterity.status import Status
 
 if TYPE_CHECKING:
     from posterity.ledger import Ledger
+    from posterity.receipt import Receipt
 
 
 def _report(data: Data) -> str:
+    left = len(data["left"])
+    count = "1 site is left" if left == 1 else f"{left} sites are left"
     if data["exact"]:
         how = "Exact: the posterior is, to the last bit, that of a ledger that never saw them."
     elif not data["refined"]:
@@ -29,7 +45,7 @@ def _report(data: Data) -> str:
     else:
         how = f"Not exact: going on would change it by about {data['distance']:.2g} nats."
     return (
-        f"Forgot {', '.join(map(printable, data['sites']))}; {_left(len(data['left']))}.\n"
+        f"Forgot {', '.join(map(printable, data['sites']))}; {count}.\n"
         f"{how}\nWrote the ledger to {printable(data['output'])}, "
         f"the receipt to {printable(data['receipt'])}"
     )
@@ -61,30 +77,30 @@ def forget(settings: Settings) -> Data:
     it is not exact, and with --config the sites that stay refine it. The exit code is 9 where
     what is left has not converged.
     """
-    from posterity.artifact.recipes import check_same
+    from posterity.artifact.provenance import check_same
+    from posterity.checks import check_proper
+    from posterity.receipt import issue
 
     path = settings.single("ledger")
     sites = tuple(dict.fromkeys(settings.need("sites")))
-    output, receipt = Path(settings.need("output.file")), Path(settings.need("output.receipt"))
+    output, receipt = settings.output, Path(settings.need("output.receipt"))
     files.check_outputs([output, receipt], [path])
     if settings["sweeps"] is not None and settings["config"] is None:
-        raise UsageError(
-            found=f"--sweeps {settings['sweeps']} without --config",
-            expected="a configuration, by which the sites that stay can be asked",
-            fix="Leave --sweeps out, or give the --config that the ledger was federated with.",
-        )
-    ledger, found = files.read_ledger(path)
+        raise incomplete(f"--sweeps {settings['sweeps']}", "--config FILE")
+    ledger, about = files.read_ledger(path)
     _check_new(receipt, sites, ledger)
     with bar("Forgetting"):
-        if settings["config"] is None:
-            left, issued = _subtracted(ledger, sites)
+        if settings["config"] is None:  # no site can be asked: arithmetic, which needs no JAX
+            left = ledger.forget(*sites)
+            check_proper(left.posterior, "what is left of the ledger")
+            issued = issue(ledger, left, None)
             distance = 0.0 if issued.exact else None
             why = ("the sites that stay were not asked to refine their factors",)
             status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
         else:
             left, issued, distance, status = _refined(settings, ledger, sites, [output, receipt])
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
-    record = {"before": issued.before, **check_same({"": found.provenance})}
+    record = {"before": issued.before, **check_same({"": about.provenance})}
     with alongside(receipt, issued.to_json().encode()):
         written = files.write(left, output, "forget", record)
     return {
@@ -99,10 +115,6 @@ def forget(settings: Settings) -> Data:
         "distance": number(distance),
         "status": status_of(status),
     }
-
-
-def _left(number: int) -> str:
-    return "1 site is left" if number == 1 else f"{number} sites are left"
 
 
 def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
@@ -122,19 +134,10 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
         )
 
 
-def _subtracted(before: "Ledger", sites: tuple[str, ...]) -> Any:
-    """All that can be done where no site can be asked: arithmetic, which needs no JAX."""
-    from posterity.checks import check_proper
-    from posterity.receipt import issue
-
-    after = before.forget(*sites)
-    check_proper(after.posterior, "what is left of the ledger")
-    return after, issue(before, after, None)
-
-
 def _refined(
     settings: Settings, before: "Ledger", sites: tuple[str, ...], outputs: list[Path]
-) -> Any:
+) -> "tuple[Ledger, Receipt, float | None, Status]":
+    """The ledger that the sites that stay have refined, its receipt, distance and status."""
     from posterity.artifact.aligned import names_in
     from posterity.cli.federate import OPTIONS
     from posterity.cli.jobs import federation_of
@@ -149,3 +152,48 @@ def _refined(
     }
     done = forget(job.start().with_ledger(before), *sites, **options)
     return done.ledger, done.receipt, done.distance, done.status
+
+
+# --- checking a receipt --------------------------------------------------------------------------
+
+
+@app.command(epilog=example("posterity verify receipt.json shared.safetensors without.safetensors"))
+def verify(
+    receipt: Annotated[Path, typer.Argument(metavar="RECEIPT", help="A receipt.")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="The ledger before.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The ledger after.")],
+    as_json: Json = False,
+) -> None:
+    """Check a receipt against the ledgers before and after; fails if a claim does not hold."""
+    present(lambda: _verify(receipt, before, after), _verify_report, as_json)
+
+
+def _verify(path: Path, before: Path, after: Path) -> Data:
+    from posterity.receipt import Receipt, verify
+
+    files.check_regular(path)
+    receipt = Receipt.load(path)
+    verification = verify(receipt, files.read_ledger(before)[0], files.read_ledger(after)[0])
+    if not verification.passed:
+        broken = "; nor that ".join(verification.broken)
+        raise LedgerError(
+            found=f"a receipt that does not hold: not true that {broken}",
+            expected="every claim borne out by the two ledgers",
+            fix="Check that these are the files that the receipt was issued for.",
+        )
+    return {
+        "sites": list(receipt.sites),
+        "exact": receipt.exact,
+        "time": receipt.time,
+        "statement": receipt.statement,
+        "claims": dict(verification.claims),
+    }
+
+
+def _verify_report(data: Data) -> str:
+    """The statement of the receipt, and a line a claim."""
+    names = ", ".join(map(printable, data["sites"]))
+    kind = "exactly" if data["exact"] else "not exactly"
+    headline = f"The receipt holds: {names} forgotten {kind}, {printable(data['time'])}."
+    claims = (f"  {claim}" for claim in data["claims"])
+    return "\n".join([headline, "", printable(data["statement"]), "", *claims])

@@ -20,16 +20,17 @@ from posterity.cli.options import (
     Option,
     Settings,
     by_name,
+    incomplete,
     list_of,
     verb,
 )
 from posterity.cli.report import (
-    MOST_ROWS,
     Data,
     alarming,
     first,
     group,
-    number,
+    listed,
+    plain,
     sentence,
     short,
     status_of,
@@ -40,7 +41,13 @@ from posterity.cli.streams import bar
 from posterity.errors import IdentificationWarning, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from posterity.artifact.many import Alone, Several
     from posterity.fusion import Fusion
+    from posterity.fusion.alignment import Alignment
+    from posterity.fusion.scale import Scale
 
 LISTED = 10_000
 """Sites of which digests and matching are told one by one."""
@@ -56,89 +63,77 @@ def _word(metavar: str) -> Any:
 # --- what people are told ------------------------------------------------------------------------
 
 
-def _report(data: Data) -> Any:
-    direction = data["divergence"]
+def _report(data: Data) -> "RenderableType":
+    direction, network = data["divergence"], data["network"]
     kl = f"{direction} KL" if direction in ("reverse", "forward") else direction
     parts: list[Any] = [f"Fused {data['count']} sites ({data['rule']}, {kl})."]
-    if data["network"] is not None:
-        parts.append(_network_line(data["network"]))
+    if network is not None:
+        widths = ", ".join(map(str, network["widths"])) or "no"
+        tried = f" ({len(network['tried'])} widths tried, tolerance {network['tolerance']:g})"
+        parts.append(
+            f"A network of {widths} hidden units, {short(network['predictive_kl'])} nats of "
+            "predictive KL from all sites' side by side"
+            f"{tried if len(network['tried']) > 1 else ''}."
+        )
     if data["plot"] is not None:
         parts.append(f"Drew the matching in {printable(data['plot'])}")
     for path, plate in data["plates"].items():
-        parts += ["", *_plate_report(path, plate, data)]
+        parts += ["", *_plate_report(path, plate, network is None)]
     return group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 
 
-def _network_line(network: Data) -> str:
-    widths = ", ".join(map(str, network["widths"])) or "no"
-    kl, tried = short(network["predictive_kl"]), network["tried"]
-    looked = f" ({len(tried)} widths tried, tolerance {network['tolerance']:g})"
-    return (
-        f"A network of {widths} hidden units, {kl} nats of predictive KL from all sites' side by "
-        f"side{looked if len(tried) > 1 else ''}."
-    )
+def _plate_report(path: str, plate: Data, scaled: bool) -> "Iterator[RenderableType]":
+    """The number of components, the matching, and what is ambiguous in it."""
+    # Here, so that what lists commands and renders other results imports no array library.
+    from posterity.fusion.alignment import NO_SCALE
+    from posterity.fusion.confidence import AMBIGUOUS
 
-
-def _plate_report(path: str, plate: Data, data: Data) -> Iterator[Any]:
-    """How many components, and which of each site went where; then what is not sure."""
     yield (
         f"{f'{printable(path)}: ' if path else ''}{plate['components']} components, cost "
         f"{short(plate['cost'])} nats. Columns are fused, cells local ones."
     )
-    if plate["residual"] is not None and data["network"] is None:
+    if plate["residual"] is not None and scaled:
         yield sentence(plate["scale"])
     yield _matching(plate)
-    found = [(site, k) for site, parts in plate["absorbed"].items() for k in parts]
-    if found:
-        told = ", ".join(f"{k} of {printable(site)}" for site, k in found[:MOST_ROWS])
-        more = f" and {len(found) - MOST_ROWS} more" if len(found) > MOST_ROWS else ""
-        yield f"Absorbed, part of another of their site's: {told}{more}."
-    yield from _doubts(plate)
+    parts = [f"{k} of {site}" for site, own in plate["absorbed"].items() for k in own]
+    if parts:
+        yield f"Absorbed, part of another of their site's: {listed(parts)}."
+    others = {int(g): n for g, n in plate["components_evidence"].items()}
+    others.pop(plate["components"], None)
+    if others:
+        best = min(others, key=others.__getitem__)
+        runner_up = f"Next best: {best} components, {short(others[best])} nats worse."
+        yield alarming(runner_up, others[best] < AMBIGUOUS)
+    if not plate["identified"]:
+        yield alarming(f"Not identified: {NO_SCALE}.", True)
+    if plate["doubtful"]:
+        cells = lambda row: (printable(row["site"]), str(row["component"]), short(row["margin"]))
+        headers = table("doubtful at", "component", "margin in nats", plain=True)
+        yield first(plate["doubtful"], headers, cells)
 
 
-def _matching(plate: Data) -> Any:
+def _matching(plate: Data) -> "Table":
     """Rows are sites, columns fused components, cells the local indices that went there."""
     shown = range(min(plate["components"], MOST_COLUMNS))
     hidden = plate["components"] > len(shown)
     unused = any(-1 in labels for labels in plate["matching"].values())
     headers = [*map(str, shown), *["more"] * hidden, *["unused"] * unused]
-    rows = table("site", *headers, plain=True)
-    for site, labels in list(plate["matching"].items())[:MOST_ROWS]:
-        cells = [_members(labels, g) for g in shown]
-        cells += [str(sum(g >= len(shown) for g in labels))] * hidden  # how many
-        rows.add_row(printable(site), *cells, *[_members(labels, -1)] * unused)
-    if (more := len(plate["matching"]) - MOST_ROWS) > 0:
-        rows.add_row(f"and {more} more sites")
-    return rows
 
+    def members(labels: Sequence[int], component: int) -> str:
+        indices = (str(index) for index, label in enumerate(labels) if label == component)
+        return ",".join(indices) or "."
 
-def _members(labels: Sequence[int], component: int) -> str:
-    found = (str(index) for index, label in enumerate(labels) if label == component)
-    return ",".join(found) or "."
+    def cells(row: tuple[str, Sequence[int]]) -> Iterator[str]:
+        site, labels = row
+        yield printable(site)
+        yield from (members(labels, component) for component in shown)
+        if hidden:
+            yield str(sum(g >= len(shown) for g in labels))  # how many
+        if unused:
+            yield members(labels, -1)
 
-
-def _doubts(plate: Data) -> Iterator[Any]:
-    """The runner-up among numbers of components, and the matches that hang on little."""
-    # Here, so that what lists commands and renders other results imports no array library.
-    from posterity.fusion.alignment import NO_SCALE
-    from posterity.fusion.confidence import AMBIGUOUS
-
-    others = {int(g): n for g, n in plate["components_evidence"].items()}
-    others.pop(plate["components"], None)
-    if others:
-        best = min(others, key=others.__getitem__)
-        told = f"Next best: {best} components, {short(others[best])} nats worse."
-        yield alarming(told, others[best] < AMBIGUOUS)
-    if not plate["identified"]:
-        yield alarming(f"Not identified: {NO_SCALE}.", True)
-    if plate["doubtful"]:
-        cells = lambda row: (
-            printable(row["site"]),
-            str(row["component"]),
-            short(row["margin"]),
-        )
-        headers = table("doubtful at", "component", "margin in nats", plain=True)
-        yield first(plate["doubtful"], headers, cells)
+    rows = list(plate["matching"].items())
+    return first(rows, table("site", *headers, plain=True), cells, hint=" sites")
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -209,7 +204,7 @@ def fuse(settings: Settings) -> Data:
     the output is a ledger, from which a site can be taken out again; it replaces what was at
     --output, but never one of the inputs. The exit code is 9 where matches are not identified.
     """
-    from posterity.artifact.aligned import listed, names_in
+    from posterity.artifact import aligned
     from posterity.fusion.sources import files as files_of
 
     named = [*settings.files, *(settings["posteriors"] or [])]
@@ -218,22 +213,22 @@ def fuse(settings: Settings) -> Data:
             found="no posteriors", expected="the files of two sites at least", fix="Name them."
         )
     paths = [path for name in named for path in files_of(name)]
-    output, prior = Path(settings.need("output.file")), settings.path("prior.file")
+    output, prior, plate = settings.output, settings.path("prior.file"), settings["plate"]
     plot = settings.path("output.plot")
-    files.check_outputs([output, *([plot] if plot else [])], [*paths, *([prior] if prior else [])])
-    _check_picture(plot, settings["plate"])
+    files.check_outputs([output], [*paths, prior], plot)
+    if plate is not None and plot is None:
+        raise incomplete(f"--plate {plate}", "--plot FILE")
     options = {name: settings[name] for name in OF_FUSE}
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentificationWarning)  # the report says it
-        fusion, told = _fused(paths, prior, options, settings["budget"])
+        fusion, inputs = _fused(paths, prior, options, settings["budget"])
     result = fusion.posterior if fusion.ledger is None else fusion.ledger
-    record, names = _provenance(fusion, options, told), listed(names_in(result))
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
         from posterity.plots import plot_matching
 
-        plot_matching(fusion, plot, plate=settings["plate"])
-    written = files.write(result, output, "fuse", record)
+        plot_matching(fusion, plot, plate=plate)
+    written = files.write(result, output, "fuse", _provenance(fusion, options, inputs))
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
     return {
         "output": written.path,
@@ -245,13 +240,10 @@ def fuse(settings: Settings) -> Data:
         "matching": options["matching"],
         "count": len(paths),
         "status": status_of(fusion.status),
-        "sites": dict(sorted(told.digests.items())),
-        "plates": {
-            path: {**_plate(plate), **_scale(fusion.scales[path])}
-            for path, plate in fusion.plates.items()
-        },
+        "sites": dict(sorted(inputs.digests.items())),
+        "plates": {path: _plate(one, fusion.scales[path]) for path, one in fusion.plates.items()},
         "network": _network(fusion),
-        "columns": list(names),
+        "columns": list(aligned.listed(aligned.names_in(result))),
         "rebased": list(fusion.rebased[:LISTED]),
         "notes": [
             *(str(warning.message) for warning in heard),
@@ -266,7 +258,7 @@ OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")
 
 @dataclasses.dataclass
 class Inputs:
-    """What is recorded of the files that were fused.
+    """The record of the files that are fused.
 
     Attributes:
         record: of the prior, and of how all were fitted.
@@ -280,10 +272,20 @@ class Inputs:
     count: int = 0
     all: Any = dataclasses.field(default_factory=hashlib.sha256)
 
-    def note(self, names: Sequence[str], digests: Sequence[str]) -> None:
-        """Some more files."""
+    def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
+        """Record some more files of one provenance."""
+        from posterity.artifact.provenance import check_same
+
+        self.record |= check_same({"": about})
         self.count += len(names)
         for name, digest in zip(names, digests, strict=True):
+            if name in self.digests:
+                raise UsageError(
+                    found=f"two files of site {name!r}",
+                    expected="each site once",
+                    fix="Leave one out, or rename one: a file goes by the sites of its ledger, "
+                    "else by its name.",
+                )
             self.all.update(f"{name} {digest}\n".encode())
             if len(self.digests) < LISTED:
                 self.digests[name] = digest
@@ -292,108 +294,78 @@ class Inputs:
 def _fused(
     paths: Sequence[str], prior: Path | None, options: dict[str, Any], budget: int | None
 ) -> "tuple[Fusion, Inputs]":
-    """In memory, or file by file where there is more than is matched there."""
+    """The fusion in memory, or file by file where there is more than is matched there."""
     from posterity.fusion import fuse
     from posterity.fusion.networks.options import is_network
     from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
 
-    before, told = None, Inputs({})
+    before, inputs = None, Inputs({})
     if prior is not None:
-        before, found = files.read_prior(prior)
-        told.record["prior"] = found.digest
+        before, about = files.read_prior(prior)
+        inputs.record["prior"] = about.digest
+    bytes_of = {} if budget is None else {"budget": budget * 2**20}
     large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
-    mebibytes: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
-    if large and not is_network(paths[0]):  # which are matched in memory, or refused
-        options = options | {"budget": BUDGET} | mebibytes
-        with bar(f"Fusing {len(paths)} files", total=len(paths)) as step:
-            return fuse(_read(paths, told, step), prior=before, **options), told
-    with bar(f"Fusing {len(paths)} files"):
-        sites = _sites([Path(path) for path in paths], told)
-        return fuse(sites, prior=before, **options, **mebibytes), told
+    if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
+        bytes_of = {"budget": BUDGET} | bytes_of
+    with bar(f"Fusing {len(paths)} files", len(paths) if large else None) as moved:
+        sites = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
+        return fuse(sites, prior=before, **options, **bytes_of), inputs
 
 
-def _read(paths: Sequence[str], told: Inputs, step: Callable[[int], None]) -> Iterator[Any]:
-    """What the files hold, many at a time; what they say beside is noted."""
+def _read(
+    paths: Sequence[str], inputs: Inputs, moved: Callable[[int], None]
+) -> "Iterator[Several | Alone]":
+    """The values of the files, many at a time; each file is recorded."""
     from posterity.artifact.many import Several, read_many
 
-    for found in read_many(paths):
-        if isinstance(found, Several):
-            told.note(found.names, found.digests)
-        else:
-            told.note([found.name], [found.digest])
-        yield found
-        step(told.count)
+    for read in read_many(paths):
+        several = isinstance(read, Several)
+        names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
+        inputs.note(names, digests, read.provenance)
+        yield read
+        moved(inputs.count)
 
 
-def _sites(paths: Sequence[Path], told: Inputs) -> dict[str, Any]:
-    """What the files hold by site; their digests, and how all were fitted, are noted."""
-    from posterity.artifact.recipes import check_same
+def _read_singly(paths: Sequence[str], inputs: Inputs) -> "Iterator[Alone]":
+    """The values of the files, one by one; each file is recorded."""
+    from posterity.artifact.many import Alone, name_of
     from posterity.ledger import Ledger
 
-    sites, provenances = {}, {}
-    for path in paths:
-        found, inspection = files.read(path)
-        name = ("+".join(found.sites) if isinstance(found, Ledger) else "") or path.stem
-        if name in sites:
-            raise UsageError(
-                found=f"two files of site {name!r}, the second {str(path)!r}",
-                expected="each site once",
-                fix="Leave one out, or rename one: a file goes by the sites of its ledger, "
-                "else by its name.",
-            )
-        sites[name], provenances[name] = found, inspection.provenance
-        told.note([name], [inspection.digest])
-    told.record |= check_same(provenances)
-    return sites
-
-
-def _check_picture(plot: Path | None, plate: str | None) -> None:
-    """Before any work: there is a picture for a plate, in a format that can be drawn."""
-    if plot is not None:
-        from posterity.plots import check_format
-
-        check_format(plot)
-    elif plate is not None:
-        raise UsageError(
-            found=f"--plate {plate} without --plot",
-            expected="--plate beside --plot FILE",
-            fix="Say with --plot where to draw the matching, or leave --plate out.",
-        )
+    for path in map(Path, paths):
+        value, about = files.read(path)
+        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
+        inputs.note([name], [about.digest], about.provenance)
+        yield Alone(name, value, about.digest, about.provenance)
 
 
 # --- as data -------------------------------------------------------------------------------------
 
 
-def _plate(plate: Any) -> Data:
-    listed = dict(itertools.islice(plate.matching.items(), LISTED))
-    margins: dict[str, Any] = {site: [None] * len(label) for site, label in listed.items()}
+def _plate(plate: "Alignment", scale: "Scale") -> Data:
+    """A plate's matching, and its residual beside what sampling alone would give."""
+    matching = dict(itertools.islice(plate.matching.items(), LISTED))
+    margins: dict[str, Any] = {site: [None] * len(label) for site, label in matching.items()}
     doubtful: list[Data] = []
     if plate.confidence is not None:
-        margins = {site: [*map(number, plate.margins[site])] for site in listed}
+        margins = {site: plate.margins[site] for site in matching}
         doubtful = [
-            {"site": site, "component": component, "margin": number(margin)}
+            {"site": site, "component": component, "margin": margin}
             for site, component, margin in plate.ambiguous()
         ]
-    return {
+    data = {
         "components": plate.components,
-        "cost": number(plate.cost),
-        "matching": {site: label.tolist() for site, label in listed.items()},
+        "cost": float(plate.cost),
+        "matching": matching,
         "margins": margins,
-        "absorbed": {site: list(parts) for site, parts in plate.absorbed.items()},
-        "components_evidence": {g: number(n) for g, n in plate.components_evidence.items()},
+        "absorbed": plate.absorbed,
+        "components_evidence": plate.components_evidence,
         "doubtful": doubtful,
         "identified": plate.identified,
+        "residual": scale.residual,
+        "expected_residual": scale.expected,
+        "residual_spread": scale.spread,
     }
-
-
-def _scale(scale: Any) -> Data:
-    """The residual, and what sampling alone would give."""
-    return {
-        "residual": number(scale.residual),
-        "expected_residual": number(scale.expected),
-        "residual_spread": number(scale.spread),
-        "scale": str(scale),
-    }
+    return plain(data) | {"scale": str(scale)}
 
 
 def _network(fusion: Any) -> Data | None:
@@ -402,22 +374,21 @@ def _network(fusion: Any) -> Data | None:
 
     if not has_units(fusion.posterior):
         return None
-    return {
-        "widths": list(fusion.widths),
-        "predictive_kl": number(fusion.achieved_kl),
+    tried = sorted(fusion.predictive_kl.items())
+    data = {
+        "widths": fusion.widths,
+        "predictive_kl": fusion.achieved_kl,
         "tolerance": fusion.options.tolerance,
-        "tried": [
-            {"widths": list(widths), "predictive_kl": number(kl)}
-            for widths, kl in sorted(fusion.predictive_kl.items())
-        ],
+        "tried": [{"widths": widths, "predictive_kl": kl} for widths, kl in tried],
     }
+    return plain(data)
 
 
-def _provenance(fusion: "Fusion", options: Mapping[str, Any], told: Inputs) -> dict[str, str]:
+def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: Inputs) -> dict[str, str]:
     components, weights = options["components"], options["weights"] or {}
-    inputs = {f"input {site}": digest for site, digest in told.digests.items()}
-    if told.count > LISTED:  # a header has no room for the digests of a million files
-        inputs = {"inputs": f"sha256 of names and digests: {told.all.hexdigest()}"}
+    inputs = {f"input {site}": digest for site, digest in read.digests.items()}
+    if read.count > LISTED:  # a header has no room for the digests of a million files
+        inputs = {"inputs": f"sha256 of names and digests: {read.all.hexdigest()}"}
     rebased = json.dumps(fusion.rebased, ensure_ascii=False)
     if len(fusion.rebased) > LISTED:
         rebased = f"{len(fusion.rebased)} sites"
@@ -430,5 +401,5 @@ def _provenance(fusion: "Fusion", options: Mapping[str, Any], told: Inputs) -> d
         **({} if components is None else {"components": str(components)}),
         **({} if options["absorb"] is None else {"absorb": str(options["absorb"]).lower()}),
         **{f"weight {site}": repr(float(weight)) for site, weight in weights.items()},
-        **told.record,
+        **read.record,
     }

@@ -1,7 +1,8 @@
-"""What verbs start from, as it was asked: federations, models with their records, teachers."""
+"""Jobs made of settings: federations, models with their records, teachers and their inputs."""
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,24 +12,38 @@ import numpy as np
 from posterity import distillation, models
 from posterity.adapters.tables.reader import clean
 from posterity.artifact.aligned import listed, names_in, ordered
-from posterity.artifact.columns import unnamed
+from posterity.artifact.provenance import unnamed
 from posterity.cli import files
-from posterity.cli.options import Settings
+from posterity.cli.options import Settings, about_settings, conflict
 from posterity.cli.records import Table, in_one_order, read_inputs, read_sites, reordered
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
 from posterity.errors import StructureError, UsageError
-from posterity.families import Gaussian
+from posterity.families import Distribution, Gaussian
 from posterity.families.names import Names, some
 from posterity.federation import Run, specification
 from posterity.federation.federate import start
+from posterity.federation.specification import build, one_of
 from posterity.federation.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
 from posterity.models.likelihoods import check_outputs
 
-WITH_INTERCEPT = ("function", "linear-regression", "logistic-regression")
+OF_SITES = dict.fromkeys((*specification.MODELS, "function", "network"))
+OF_ONE_TABLE = dict.fromkeys(("network", *specification.REGRESSIONS))
+"""Models of many sites, and those of one table of records."""
+WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 """Models that see a column of ones."""
+KERNELS = {
+    "sgld": distillation.SGLD,
+    "preconditioned-sgld": distillation.PreconditionedSGLD,
+    "sghmc": distillation.SGHMC,
+}
 KERNEL_OPTIONS = ("step_size", "noise", "friction", "decay", "floor")
+STEP_SIZES = {
+    "polynomial": distillation.Polynomial,
+    "halving": distillation.Halving,
+    "cyclical": distillation.Cyclical,
+}
 
 
 # --- federations ---------------------------------------------------------------------------------
@@ -48,10 +63,11 @@ class Federated:
         return start(**self.arguments)
 
 
-def federation_of(settings: Settings, names: Names | None = None) -> Federated:
-    """The federation that was asked for.
+@about_settings
+def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
+    """The federation that settings describe.
 
-    The records' columns are put in the order of the ``names`` of a ledger's coordinates, of the
+    The records' columns are put in the order of the names of a ``ledger``'s coordinates, of the
     prior's file, or of the first site that has names, whichever there is first.
 
     Raises:
@@ -59,43 +75,39 @@ def federation_of(settings: Settings, names: Names | None = None) -> Federated:
         ArtifactError: if a file cannot be read.
         StructureError: if sites have columns of other names.
     """
-    with settings.named():
-        return _federation(settings, names or {})
-
-
-def _federation(settings: Settings, wanted: Names) -> Federated:
     kind = specification.full_name(settings.need("model.kind"))
-    intercept = bool(settings["model.intercept"])
+    intercept = _intercept(settings, kind, OF_SITES)
     target, key = settings["model.target"], jax.random.key(settings["seed"])
     paths = {site: Path(path) for site, path in settings.need("sites").items()}
-    if intercept and kind not in WITH_INTERCEPT:
-        raise UsageError(
-            found=f"model.intercept = true beside model.kind = {kind!r}",
-            expected=f"one of {list(WITH_INTERCEPT)}, which see a column of ones",
-            fix="Leave model.intercept out.",
-        )
     tables = read_sites(paths, target, intercept)
-    bare = [site for site, found in tables.items() if found.y is None]
-    if intercept and kind == "function" and bare:
+    unlabelled = [site for site, table in tables.items() if table.y is None]
+    if intercept and kind == "function" and unlabelled:
         raise StructureError(
-            found=f"model.intercept = true, and no target at {some(bare)}",
+            found=f"model.intercept = true, and no target at {some(unlabelled)}",
             expected="x and y, of which x gets a column of ones",
             fix="Leave model.intercept out, or name the target in model.target.",
         )
     options = settings.table("model", "kind", "target", "intercept", "personal")
-    data = {site: found.data for site, found in tables.items()}
+    data = {site: table.data for site, table in tables.items()}
     model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
     prior, before = _prior(settings, model, key)
     regression = isinstance(model, models.LinearRegression | models.LogisticRegression)
-    named = next((own for path, own in wanted.items() if path != SPREAD), ())
-    columns = in_one_order(tables, named or columns_of(prior), target, regression)
-    _check_dimension(prior, columns.names, regression)
-    order = dict.fromkeys(by_column(prior, len(columns.names)), columns.names)
-    prior = with_columns(ordered(prior, order, "the prior", "the records"), columns.names)
-    personal = _personal(settings["model.personal"], columns.names)
-    if SPREAD in names_in(prior):
-        called = _called(personal, columns.names)
-        prior = ordered(prior, {SPREAD: called}, "the prior", "model.personal")
+    own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
+    columns = in_one_order(tables, own or columns_of(prior), target, regression)
+    names, size = columns.names, getattr(prior, "own_size", 0)
+    if regression and names and size != len(names) and not by_column(prior, len(names)):
+        raise StructureError(  # as the library does, which does not know the names
+            found=f"a prior of {size} dimensions for {len(names)} columns {some(names)}",
+            expected="a coefficient for each column, in this order",
+            fix="Give the prior as many dimensions; set model.target if one is no input.",
+        )
+    order = dict.fromkeys(by_column(prior, len(names)), names)
+    prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
+    personal = _personal(settings["model.personal"], names)
+    if SPREAD in names_in(prior):  # a spread for each column that differs between sites
+        apart = range(len(names) * personal) if isinstance(personal, bool) else personal
+        spreads = tuple(name for place, name in enumerate(names) if place in apart)
+        prior = ordered(prior, {SPREAD: spreads}, "the prior", "model.personal")
     schedule = settings.table("schedule", "kind", "steps", "tolerance")
     arguments = {
         "sites": columns.data,
@@ -108,76 +120,65 @@ def _federation(settings: Settings, wanted: Names) -> Federated:
         "tolerance": settings["schedule.tolerance"],
         "key": key,
     }
-    reads = [settings.file, *paths.values(), before]
+    reads = (settings.file, *paths.values(), before)
     inputs = tuple(path for path in reads if path is not None)
     return Federated(arguments, settings["schedule.steps"], inputs, columns.notes)
 
 
-def _prior(settings: Settings, model: Any, key: Any) -> tuple[Any, Path | None]:
+def _intercept(settings: Settings, kind: str, kinds: Mapping[str, Any]) -> bool:
+    """True if inputs get a column of ones; a UsageError where the model cannot see one."""
+    one_of(kinds, kind, "model.kind")
+    if settings["model.intercept"] and kind not in WITH_INTERCEPT:
+        seeing = [name for name in WITH_INTERCEPT if name in kinds]
+        raise UsageError(
+            found=f"model.intercept = true beside model.kind = {kind!r}",
+            expected=f"one of {seeing}, which see a column of ones",
+            fix=f"Leave model.intercept out{': layers have biases' * (kind == 'network')}.",
+        )
+    return bool(settings["model.intercept"])
+
+
+def _prior(
+    settings: Settings, model: models.Model, key: jax.Array
+) -> tuple[Distribution, Path | None]:
     """The prior, and the file that it was read from, if any."""
     path, options = settings.path("prior.file"), settings.table("prior", "file")
     if path is None:
         return specification.make_prior(options, model, key), None
     if options:
-        raise UsageError(
-            found=f"prior.file beside prior.{next(iter(options))}",
-            expected="one prior",
-            fix="Leave one out.",
-        )
+        raise conflict("prior.file", f"prior.{next(iter(options))}")
     return files.read_prior(path)[0], path
 
 
-def _check_dimension(prior: Any, names: tuple[str, ...], regression: bool) -> None:
-    """What the library checks too, which does not know the names of columns."""
-    size = getattr(prior, "own_size", 0)
-    if regression and names and size != len(names) and not by_column(prior, len(names)):
-        raise StructureError(
-            found=f"a prior of {size} dimensions for {len(names)} columns {some(names)}",
-            expected="a coefficient for each column, in this order",
-            fix="Give the prior as many dimensions; set model.target if one is no input.",
-        )
-
-
-def _personal(personal: Any, names: tuple[str, ...]) -> Any:
-    """As :func:`posterity.federate` takes it, columns by their numbers in place of their names."""
-    if personal is None or isinstance(personal, bool):
-        return bool(personal)
-    places = [_place(str(column), names) for column in personal]
+def _personal(
+    columns: bool | list[str | int] | dict[str, float] | None, names: tuple[str, ...]
+) -> bool | list[int] | dict[int, float]:
+    """The argument of :func:`posterity.federate`: numbers of columns in place of their names."""
+    if columns is None or isinstance(columns, bool):
+        return bool(columns)
+    places = []
+    for column in map(str, columns):
+        if clean(column) not in names and not column.isdecimal():
+            raise UsageError(
+                found=f"model.personal for a column {column!r}",
+                expected=f"columns among {some(names)}, or their numbers, from 0",
+                fix="Name them as the tables do.",
+            )
+        places.append(names.index(clean(column)) if clean(column) in names else int(column))
     if len(set(places)) < len(places):
         raise UsageError(
-            found=f"model.personal with a column named twice: {some(list(map(str, personal)))}",
+            found=f"model.personal with a column named twice: {some(list(map(str, columns)))}",
             expected="each column once, by its name or its number",
             fix="Leave one out.",
         )
-    return (
-        dict(zip(places, personal.values(), strict=True)) if isinstance(personal, dict) else places
-    )
-
-
-def _called(personal: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that differ between sites, in the order of their spreads."""
-    if isinstance(personal, bool):
-        return names if personal else ()
-    return tuple(name for place, name in enumerate(names) if place in personal)
-
-
-def _place(column: str, names: tuple[str, ...]) -> int:
-    if clean(column) in names:
-        return names.index(clean(column))
-    if column.isdecimal():
-        return int(column)
-    raise UsageError(
-        found=f"model.personal for a column {column!r}",
-        expected=f"columns among {some(names)}, or their numbers, from 0",
-        fix="Name them as the tables do.",
-    )
+    return dict(zip(places, columns.values(), strict=True)) if isinstance(columns, dict) else places
 
 
 # --- a model and its records ---------------------------------------------------------------------
 
 
 class Problem(NamedTuple):
-    """A ``model`` of the ``kind`` that was named, its ``prior``, and its ``data`` (x, y).
+    """A ``model`` of a ``kind``, its ``prior``, and its ``data`` (x, y).
 
     ``names`` are those of the columns of x; ``reads`` the files that it was read from.
     """
@@ -191,29 +192,18 @@ class Problem(NamedTuple):
     reads: tuple[Path, ...]
 
 
+@about_settings
 def problem_of(settings: Settings) -> Problem:
-    """What the options of :data:`~posterity.cli.schema.NETWORK` and a file of records say.
+    """The model that the options :data:`~posterity.cli.schema.NETWORK` describe, and its records.
 
     Raises:
         UsageError: for options that make no sense together.
         ArtifactError: if a file cannot be read.
         StructureError, ParameterError: for data that the model cannot take.
     """
-    with settings.named():
-        return _problem(settings)
-
-
-def _problem(settings: Settings) -> Problem:
-    path = Path(settings.need("data.file"))
+    path, target = Path(settings.need("data.file")), settings["model.target"]
     kind = specification.full_name(settings["model.kind"] or "network")
-    intercept, target = bool(settings["model.intercept"]), settings["model.target"]
-    if intercept and kind == "network":
-        raise UsageError(
-            found="model.intercept = true beside a network",
-            expected="linear-regression or logistic-regression, which see a column of ones",
-            fix="Leave model.intercept out: layers have biases.",
-        )
-    tables = read_sites({path.stem: path}, target, intercept)
+    tables = read_sites({path.stem: path}, target, _intercept(settings, kind, OF_ONE_TABLE))
     columns = in_one_order(tables, (), target, kind != "network")
     data: Any = next(iter(columns.data.values()))
     if not isinstance(data, tuple):
@@ -229,12 +219,12 @@ def _problem(settings: Settings) -> Problem:
     return Problem(kind, model, prior, data, columns.names, columns.notes, reads)
 
 
-# --- teachers and where students listen ----------------------------------------------------------
+# --- teachers and the inputs of students ---------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Distilled:
-    """A teacher, the inputs at which a student listens to it, and the files about both.
+    """A teacher, the inputs at which a student learns from it, and the files about both.
 
     ``names`` are those of the columns of inputs; ``record`` is what the student's file says of its
     teacher.
@@ -248,6 +238,12 @@ class Distilled:
     record: dict[str, str]
 
 
+def posteriors_of(settings: Settings) -> tuple[Path, ...]:
+    """The files of posteriors that are named, as arguments or in the configuration."""
+    path = settings.path("posterior")
+    return settings.files if path is None else (*settings.files, path)
+
+
 def distillation_of(settings: Settings) -> Distilled:
     """The distillation of the posterior in a file, or of one that is sampled.
 
@@ -256,56 +252,53 @@ def distillation_of(settings: Settings) -> Distilled:
         StructureError: for inputs that the model cannot take.
         ArtifactError: if a file cannot be read.
     """
-    if not settings.files:
+    paths = posteriors_of(settings)
+    if not paths:
         return _of_data(settings)
-    path, *others = settings.files
+    path, *others = paths
     if others:
-        raise UsageError(
-            found=f"{len(others) + 1} posteriors", expected="one", fix="Fuse them first."
-        )
+        raise UsageError(found=f"{len(paths)} posteriors", expected="one", fix="Fuse them first.")
     apart = [place for place in settings.values if place.startswith(("data.", "sampler."))]
     if apart:
-        raise UsageError(
-            found=f"{apart[0]} beside the posterior {str(path)!r}",
-            expected="a posterior, or data to sample one from",
-            fix="Leave one of both out.",
-        )
-    return _of_posterior(settings, path)
-
-
-def _of_posterior(settings: Settings, path: Path) -> Distilled:
-
-    found, inspection = files.read(path)
-    posterior: Any = found.posterior if isinstance(found, Ledger) else found
+        raise conflict(apart[0], f"the posterior {str(path)!r}")
+    value, about = files.read(path)
+    posterior: Any = value.posterior if isinstance(value, Ledger) else value
     model = _model(settings, posterior, path)
     network = getattr(posterior, "network_layers", None) is not None
     size = posterior.layers.inputs if network else posterior.own_size
     names = () if network else listed(names_in(posterior))
     pool, x = _pool(settings, names, size, str(path))
     named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
-    notes = unnamed(named, names) if names else []
     return Distilled(
         teacher=Independent(posterior, model, x=x),
-        inputs=_inputs(settings, x, (size,)),
+        inputs=_inputs(settings, x, (size,), default="pool"),
         names=names or (pool.names if pool else ()),
-        notes=tuple(notes),
+        notes=tuple(unnamed(named, names) if names else ()),
         reads=tuple(each for each in (path, settings.path("inputs.file"), settings.file) if each),
-        record={"teacher": repr(posterior), "teacher digest": inspection.digest},
+        record={"teacher": repr(posterior), "teacher digest": about.digest},
     )
 
 
 def _of_data(settings: Settings) -> Distilled:
-
+    """Chains that sample the posterior of records."""
     problem = problem_of(settings)
     x, place = problem.data[0], settings.path("inputs.file")
-    teacher = _sampler(settings, problem)
-    kernel = settings["sampler.kernel"]
-    pool = None
-    if place is not None:
-        _, pool = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data")
+    kernel, run = settings["sampler.kernel"], settings.table("sampler", "kernel")
+    options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
+    if isinstance(options.get("step_size"), dict):
+        options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
+    chains = functools.partial(
+        distillation.Langevin,
+        problem.model,
+        problem.prior,
+        problem.data,
+        kernel=build(KERNELS[kernel], options, "sampler"),
+    )
+    teacher = build(chains, run, "sampler")
+    _, pool = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data")
     return Distilled(
         teacher=teacher,
-        inputs=_inputs(settings, x if pool is None else pool, x.shape[1:]),
+        inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
         names=problem.names,
         notes=problem.notes,
         reads=(*problem.reads, *([place] if place else [])),
@@ -313,18 +306,31 @@ def _of_data(settings: Settings) -> Distilled:
     )
 
 
-# --- teachers ------------------------------------------------------------------------------------
+def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:
+    """One of several kinds, which the table at a place names beside its options."""
+    options = dict(options)
+    make = one_of(kinds, options.pop("kind", None), f"{place}.kind")
+    return build(make, options, place)
 
 
-def _model(settings: Settings, posterior: Any, path: Path) -> Any:
-    """What a posterior in a file is a law of."""
+def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
+    """The model whose parameters a posterior in a file is over."""
     kind, likelihood = settings["model.kind"], settings["model.likelihood"]
     kind = None if kind is None else specification.full_name(kind)
     noise = settings["model.noise_variance"]
     known = {} if noise is None else {"noise_variance": noise}
-    if getattr(posterior, "network_layers", None) is not None:
-        if kind not in (None, "network"):
-            raise _unfit(f"--model {kind} for the network", path, "Leave --model out.")
+    network, found, fix = getattr(posterior, "network_layers", None) is not None, "", ""
+    if network and kind not in (None, "network"):
+        found, fix = f"--model {kind} for the network", "Leave --model out."
+    elif not network and likelihood is not None:
+        found, fix = f"--likelihood {likelihood} for {posterior!r}", "Pass --model instead."
+    if found:
+        raise UsageError(
+            found=f"{found} in {str(path)!r}",
+            expected="--likelihood of networks, --model of regressions",
+            fix=fix,
+        )
+    if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)
         likelihood = likelihood or "categorical"
@@ -332,8 +338,6 @@ def _model(settings: Settings, posterior: Any, path: Path) -> Any:
         model = NeuralNetwork.of_layers(posterior.layers, likelihood=likelihood, **known)
         check_outputs(posterior.layers, likelihood)
         return model
-    if likelihood is not None:
-        raise _unfit(f"--likelihood {likelihood} for {posterior!r}", path, "Pass --model instead.")
     if kind not in specification.REGRESSIONS or not isinstance(posterior, Gaussian):
         raise UsageError(
             found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
@@ -344,44 +348,6 @@ def _model(settings: Settings, posterior: Any, path: Path) -> Any:
         )
     specification.check_noise(kind == "linear-regression", noise)
     return specification.MODELS[kind](**known)
-
-
-def _unfit(what: str, path: Path, fix: str) -> UsageError:
-    return UsageError(
-        found=f"{what} in {str(path)!r}",
-        expected="--likelihood of networks, --model of regressions",
-        fix=fix,
-    )
-
-
-def _sampler(settings: Settings, problem: Any) -> Any:
-    """Chains of the kernel that was named."""
-    kernels = {
-        "sgld": distillation.SGLD,
-        "preconditioned-sgld": distillation.PreconditionedSGLD,
-        "sghmc": distillation.SGHMC,
-    }
-    schedules = {
-        "polynomial": distillation.Polynomial,
-        "halving": distillation.Halving,
-        "cyclical": distillation.Cyclical,
-    }
-    said = settings.table("sampler", "kernel")
-    options = {key: said.pop(key) for key in KERNEL_OPTIONS if key in said}
-    if isinstance(options.get("step_size"), dict):
-        given = dict(options["step_size"])
-        schedule = specification.one_of(
-            schedules, given.pop("kind", None), "sampler.step_size.kind"
-        )
-        options["step_size"] = specification.build(schedule, given, "sampler.step_size")
-    kernel = specification.build(kernels[settings["sampler.kernel"]], options, "sampler")
-    run = functools.partial(
-        distillation.Langevin, problem.model, problem.prior, problem.data, kernel=kernel
-    )
-    return specification.build(run, said, "sampler")
-
-
-# --- where the student listens -------------------------------------------------------------------
 
 
 def _pool(
@@ -402,13 +368,14 @@ def _pool(
     return pool, x
 
 
-def _inputs(settings: Settings, x: np.ndarray | None, shape: tuple[int, ...]) -> Inputs:
+def _inputs(
+    settings: Settings, x: np.ndarray | None, shape: tuple[int, ...], default: str
+) -> Inputs:
     """The law of inputs: those of a pool, perturbed or mixed, or all of a box."""
-    said = settings.table("inputs", "kind", "file", "array")
-    boxed = "low" in said or "high" in said
-    kind = settings["inputs.kind"] or (
-        "box" if boxed else "perturbed" if "noise" in said or not settings.files else "pool"
-    )
+    options = settings.table("inputs", "kind", "file", "array")
+    if "noise" in options:
+        default = "perturbed"
+    kind = settings["inputs.kind"] or ("box" if options.keys() & {"low", "high"} else default)
     if x is None and kind != "box":
         raise UsageError(
             found="no inputs to listen at",
@@ -416,18 +383,16 @@ def _inputs(settings: Settings, x: np.ndarray | None, shape: tuple[int, ...]) ->
             fix="Unlabelled records will do: the teacher says what they are.",
         )
     if kind == "box" and settings["inputs.file"] is not None:
-        raise UsageError(
-            found="a box beside a file of inputs", expected="one of both", fix="Leave one out."
-        )
+        raise conflict("a box", "a file of inputs")
 
     def box(*, low: Any, high: Any) -> Box:
         return Box(*(np.broadcast_to(np.asarray(end, float), shape) for end in (low, high)))
 
     def perturbed(*, noise: float | None = None) -> Perturbed:
-        """Not of columns that are constant, as an intercept is."""
         assert x is not None
+        # Columns that are constant stay so, as an intercept does.
         return Perturbed(x) if noise is None else Perturbed(x, np.where(x.std(0) > 0, noise, 0.0))
 
     mixed, plain = functools.partial(Mixup, x), functools.partial(Pool, x)
     kinds = {"box": box, "perturbed": perturbed, "mixup": mixed, "pool": plain}
-    return specification.build(kinds[kind], said, "inputs")
+    return build(kinds[kind], options, "inputs")

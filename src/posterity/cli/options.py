@@ -1,4 +1,4 @@
-"""What verbs can be asked: options, each declared once, said by a flag or in a TOML file.
+"""Options of verbs, each declared once and set by a flag or in a TOML file.
 
 An :class:`Option` has a place in the file (``model.target``: key ``target`` of table ``[model]``)
 and a flag (``--target``). Both are read by its :class:`Kind`, so that they take the same values
@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
@@ -23,11 +23,12 @@ from posterity import arguments
 from posterity.arguments import Constraint
 from posterity.cli.app import app, example
 from posterity.cli.files import check_regular
-from posterity.cli.streams import Json, present
+from posterity.cli.streams import JSON, present
 from posterity.errors import ArtifactError, ConvergenceError, PosterityError, UsageError
 
 ENDING = ".toml"
 """How the name of a configuration ends."""
+More, Result = ParamSpec("More"), TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +36,14 @@ class Kind:
     """A type of values, and how a flag's text becomes one.
 
     ``many`` values are a list, to a flag with commas between them; those ``by_name`` a table, to a
-    flag NAME=VALUE, repeated.
+    flag NAME=VALUE, repeated, of which ``nameless`` lets one go without its name.
     """
 
     constraint: Constraint
     metavar: str = "VALUE"
     many: bool = False
     by_name: bool = False
-    bare: bool = False
+    nameless: bool = False
     text: bool = False
     real: bool = False
     of: "Kind | None" = None
@@ -50,14 +51,15 @@ class Kind:
     choices: tuple[str, ...] = ()
 
     def parsed(self, texts: Sequence[str]) -> Any:
-        """The value that a flag says, given once or several times."""
+        """The value of a flag that comes once or several times; a ValueError if it has none."""
         from posterity.adapters.tables.reader import clean
 
         read = str if self.text else _value
-        pairs = [text.rpartition("=") for text in texts]
-        named = [(clean(name), read(value)) for name, equals, value in pairs if equals or self.bare]
+        pairs = (text.rpartition("=") for text in texts)
+        pairs = (pair for pair in pairs if pair[1] or self.nameless)
+        named = [(clean(name), read(value)) for name, _, value in pairs]
         if self.by_name and (named or not self.alternatives):
-            if len(dict(named)) < len(texts) or not (self.bare or all(dict(named))):
+            if len(dict(named)) < len(texts) or not (self.nameless or all(dict(named))):
                 raise ValueError(f"{self.metavar}, once a name")
             return dict(named)
         if self.many and texts[-1].lstrip().startswith("["):
@@ -67,10 +69,9 @@ class Kind:
             return parts if len(parts) > 1 else parts[0] if parts else ""
         return read(texts[-1])
 
-    def check(self, place: str, said: Any) -> Any:
+    def check(self, place: str, value: Any) -> Any:
         """The value, a single one of many as a list; a UsageError if it is of another kind."""
-        value: Any = said
-        if self.bare and not isinstance(value, dict):
+        if self.nameless and not isinstance(value, dict):
             value = {"": value}
         if self.many and self.of is not None and not isinstance(value, list | dict):
             value = [value]
@@ -84,13 +85,13 @@ class Kind:
             if kind.allows(value):
                 return kind.check(place, value)
         if self.of is None:
-            return float(said) if self.real else value
+            return float(value) if self.real else value
         if isinstance(value, dict):
-            return {name: self.of.check(f"{place}.{name}", one) for name, one in value.items()}
-        return [self.of.check(f"{place}.{number}", one) for number, one in enumerate(value)]
+            return {name: self.of.check(_inner(place, name), part) for name, part in value.items()}
+        return [self.of.check(_inner(place, n), part) for n, part in enumerate(value)]
 
     def allows(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """True for a value of this kind."""
         try:
             self.check("", value)
         except UsageError:
@@ -98,28 +99,31 @@ class Kind:
         return True
 
 
+def _inner(place: str, name: str | int) -> str:
+    """The place of one of several values: ``--scale age``, or ``data.scale.age`` in a file."""
+    if not place.startswith("--"):
+        return f"{place}.{name}" if name != "" else place
+    return f"{place} {name}" if name and isinstance(name, str) else place
+
+
 def _value(text: str) -> Any:
     """A number, array or table as TOML writes it; other text as it is."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return float(text) if _is_number(text) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+        with contextlib.suppress(ValueError):
+            if math.isfinite(value := float(text)):
+                return value
+        return text
 
 
 # --- kinds ---------------------------------------------------------------------------------------
 
 
-def _of(constraint: Constraint, metavar: str = "VALUE", **how: Any) -> Kind:
-    """Of plain numbers: True is none, as it is in Python."""
+def _number(constraint: Constraint, metavar: str = "X", real: bool = True) -> Kind:
+    """Numbers, of which True is none, as it is in Python."""
     holds = lambda value: not isinstance(value, bool) and constraint.holds(value)
-    return Kind(dataclasses.replace(constraint, holds=holds), metavar, **how)
+    return Kind(dataclasses.replace(constraint, holds=holds), metavar, real=real)
 
 
 def words(*choices: str) -> Kind:
@@ -154,37 +158,21 @@ def either(*kinds: Kind) -> Kind:
 
 TABLE = Kind(Constraint("a table", lambda value: isinstance(value, dict)), "{...}")
 TEXT = Kind(Constraint("a string", lambda value: isinstance(value, str)), "TEXT", text=True)
-FILE = Kind(
-    Constraint(
-        "the path of a file, as a string", lambda value: isinstance(value, str) and bool(value)
-    ),
-    "FILE",
-    text=True,
-)
+_IS_NAME = lambda value: isinstance(value, str) and bool(value)
+NAME = Kind(Constraint("a name", _IS_NAME), "NAME", text=True)
+FILE = Kind(Constraint("the path of a file, as a string", _IS_NAME), "FILE", text=True)
 FLAG = Kind(arguments.FLAG)
-COUNT, NATURAL = _of(arguments.COUNT, "N"), _of(arguments.NATURAL, "N")
-POSITIVE = _of(arguments.POSITIVE, "X", real=True)
-SHARE = _of(arguments.SHARE, "X", real=True)
-SEED = _of(
-    Constraint(
-        "a whole number of 64 bits", lambda n: isinstance(n, Integral) and -(2**63) <= n < 2**63
-    ),
-    "N",
-)
-WEIGHT = _of(
-    Constraint("a number, at least 0", lambda x: isinstance(x, Real) and 0 <= float(x) < math.inf),
-    "X",
-    real=True,
-)
-NUMBER = _of(
-    Constraint("a finite number", lambda x: isinstance(x, Real) and math.isfinite(float(x))),
-    "X",
-    real=True,
-)
-PAIR = dataclasses.replace(
-    list_of(TEXT),
-    constraint=Constraint("a pair", lambda value: isinstance(value, list) and len(value) == 2),
-)
+COUNT = _number(arguments.COUNT, "N", real=False)
+NATURAL = _number(arguments.NATURAL, "N", real=False)
+POSITIVE, SHARE = _number(arguments.POSITIVE), _number(arguments.SHARE)
+_IS_SEED = lambda n: isinstance(n, Integral) and -(2**63) <= n < 2**63
+SEED = _number(Constraint("a whole number of 64 bits", _IS_SEED), "N", real=False)
+_IS_WEIGHT = lambda x: isinstance(x, Real) and 0 <= float(x) < math.inf
+WEIGHT = _number(Constraint("a number, at least 0", _IS_WEIGHT))
+_IS_FINITE = lambda x: isinstance(x, Real) and math.isfinite(float(x))
+NUMBER = _number(Constraint("a finite number", _IS_FINITE))
+_IS_PAIR = lambda value: isinstance(value, list) and len(value) == 2
+PAIR = dataclasses.replace(list_of(TEXT), constraint=Constraint("a pair", _IS_PAIR))
 NAMES = list_of(dataclasses.replace(TEXT, metavar="NAME"))
 
 
@@ -202,7 +190,7 @@ NUMBERS = Kind(Constraint("a number, or lists of them", _numeric), "X,X", many=T
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One thing that a verb can be asked.
+    """An option of a verb.
 
     ``place`` is where it stands in the file; ``flag`` is ``--KEY`` if left out.
     """
@@ -226,31 +214,32 @@ class Option:
 
     @property
     def parameter(self) -> inspect.Parameter:
-        """What typer makes the flag of."""
+        """The parameter that typer makes the flag of."""
         names = [self.name, *([self.short] if self.short else [])]
-        kind, known = self.kind, self.kind.choices
-        told = self.help if self.default is None else f"{self.help} [default: {self.default}]"
+        kind = self.kind
+        text = self.help if self.default is None else f"{self.help} [default: {self.default}]"
+        more: dict[str, Any] = {} if kind is FLAG else {"metavar": kind.metavar}
         if kind is FLAG:
             annotation: Any = bool | None
             names[0] = f"{self.name}/--no-{self.name[2:]}"
-            how: dict[str, Any] = {}
         else:
             several = kind.many or kind.by_name
             annotation = (Path if kind is FILE else list[str] if several else str) | None
-            how = {"metavar": kind.metavar}
-            if known:
-                how["autocompletion"] = lambda: list(known)
-        return inspect.Parameter(
-            self.place.replace(".", "__"),
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[annotation, typer.Option(*names, help=told, **how)],
-        )
+        if kind.choices:
+            more["autocompletion"] = lambda: list(kind.choices)
+        option = typer.Option(*names, help=text, **more)
+        return _parameter(self.place.replace(".", "__"), annotation, option)
+
+
+def _parameter(name: str, annotation: Any, info: Any, default: Any = None) -> inspect.Parameter:
+    """A parameter of a command, as typer reads it."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=Annotated[annotation, info])
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What was asked, by place; what was left out has its default, or is None.
+    """The values of a verb's options, by place: the default, or None, of what was left out.
 
     ``file`` is the configuration, if there is one; ``files`` are those named at the shell.
     """
@@ -262,25 +251,38 @@ class Settings:
 
     @property
     def folder(self) -> Path:
-        """Where modules that a configuration names may lie."""
+        """The folder in which modules that a configuration names may lie."""
         return Path() if self.file is None else self.file.parent
 
     def __getitem__(self, place: str) -> Any:
         if place in self.values:
             return self.values[place]
-        return next(option.default for option in self.options if option.place == place)
+        return self._option(place).default
+
+    def _option(self, place: str) -> Option:
+        return next(option for option in self.options if option.place == place)
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Says of errors which configuration they are about."""
+        """Errors within say which configuration they are about."""
         try:
             yield
         except PosterityError as error:
             place = f"configuration {str(self.file)!r}" if self.file else "the options"
             raise error.at(place) from error
 
+    @property
+    def output(self) -> Path:
+        """The file that the result is written to; a UsageError if none is named."""
+        return Path(self.need("output.file"))
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file that a run is kept in until its result is written."""
+        return self.path("output.checkpoint") or Path(f"{self.output}.checkpoint")
+
     def table(self, name: str, *but: str) -> dict[str, Any]:
-        """What was said in a table, by key, without the keys ``but``."""
+        """The values of a table, by key, without the keys ``but``."""
         start = f"{name}."
         return {
             place.removeprefix(start): value
@@ -304,24 +306,54 @@ class Settings:
         return Path(named[0])
 
     def need(self, place: str) -> Any:
-        """What an option says; a UsageError if it says nothing."""
+        """The value of an option; a UsageError if it has none."""
         if self[place] is None:
-            option = next(option for option in self.options if option.place == place)
             raise UsageError(
                 found=f"no {place}",
                 expected="a value for it",
-                fix=f"Give {option.name}, or {place} in a TOML file.",
+                fix=f"Give {self._option(place).name}, or {place} in a TOML file.",
             )
         return self[place]
 
 
+def conflict(option: str, other: str) -> UsageError:
+    """The error for two options of which one is enough."""
+    return UsageError(
+        found=f"{option} beside {other}",
+        expected="one of both",
+        fix=f"Leave {option} out, or {other}.",
+    )
+
+
+def incomplete(option: str, other: str) -> UsageError:
+    """The error for an option that says nothing without another one."""
+    return UsageError(
+        found=f"{option} without {other}",
+        expected="both, or neither",
+        fix=f"Give {other} too, or leave {option} out.",
+    )
+
+
+def about_settings(
+    function: Callable[Concatenate[Settings, More], Result],
+) -> Callable[Concatenate[Settings, More], Result]:
+    """A decorator: errors of a function of settings say which configuration they are about."""
+
+    @functools.wraps(function)
+    def call(settings: Settings, *args: More.args, **keywords: More.kwargs) -> Result:
+        with settings.named():
+            return function(settings, *args, **keywords)
+
+    return call
+
+
 def read(
     options: Sequence[Option],
-    given: Mapping[str, Any],
+    flags: Mapping[str, Any],
     file: Path | None,
     files: Sequence[Path] = (),
 ) -> Settings:
-    """What a file and the flags say; paths in a file are relative to its folder.
+    """The values that a file and the flags set; paths in a file are relative to its folder.
 
     Raises:
         UsageError: for a file that is no TOML or a value of another kind; it names the key.
@@ -331,53 +363,46 @@ def read(
     values: dict[str, Any] = {}
     if file is not None:
         try:
-            for place, value in _flat(_table(file), known):
+            check_regular(file)
+            for place, value in _flat(tomllib.loads(file.read_text(encoding="utf-8")), known):
                 kind = known[place].kind
                 values[place] = _beside(file, kind, kind.check(place, value))
         except PosterityError as error:
             raise error.at(f"configuration {str(file)!r}") from error
-    for place, value in given.items():
+        except (OSError, ValueError) as error:
+            refusal = ArtifactError if isinstance(error, OSError) else UsageError
+            raise refusal(
+                found=f"configuration {str(file)!r} that cannot be read ({error})",
+                expected="a TOML file",
+                fix="Check the path and the line.",
+            ) from error
+    for place, value in flags.items():
         option = known[place]
         if isinstance(value, bool):
             values[place] = value
-        else:
-            texts = [str(one) for one in (value if isinstance(value, list) else [value])]
-            try:
-                parsed = option.kind.parsed(texts)
-            except ValueError as error:
-                raise UsageError(
-                    found=" ".join(f"{option.name} {text}" for text in texts),
-                    expected=str(error),
-                    fix=f"Write for example {option.name} {option.kind.metavar}.",
-                ) from error
-            values[place] = option.kind.check(option.name, parsed)
+            continue
+        texts = [str(one) for one in (value if isinstance(value, list) else [value])]
+        try:
+            parsed = option.kind.parsed(texts)
+        except ValueError as error:
+            raise UsageError(
+                found=" ".join(f"{option.name} {text}" for text in texts),
+                expected=str(error),
+                fix=f"Write for example {option.name} {option.kind.metavar}.",
+            ) from error
+        values[place] = option.kind.check(option.name, parsed)
     return Settings(values, options, file, tuple(files))
-
-
-def _table(file: Path) -> dict[str, Any]:
-    check_regular(file)
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        refusal = ArtifactError if isinstance(error, OSError) else UsageError
-        raise refusal(
-            found=f"text that cannot be read ({error})",
-            expected="a TOML file",
-            fix="Check the path and the line.",
-        ) from error
 
 
 def _flat(
     table: Mapping[str, Any], known: Mapping[str, Option], start: str = ""
 ) -> Iterable[tuple[str, Any]]:
-    """Values by place; a UsageError for a place that nobody knows."""
+    """Values by place; a UsageError for a place that no option has."""
     for key, value in table.items():
         place = f"{start}{key}"
         if place in known:
             yield place, value
-        elif (
-            isinstance(value, dict) and not start and any(p.startswith(f"{place}.") for p in known)
-        ):
+        elif isinstance(value, dict) and any(p.startswith(f"{place}.") for p in known):
             yield from _flat(value, known, f"{place}.")
         else:
             keys = [p.removeprefix(start) for p in known if p.startswith(start)]
@@ -391,13 +416,11 @@ def _flat(
 
 def _beside(file: Path, kind: Kind, value: Any) -> Any:
     """Paths in a file, of which those that are relative start in its folder."""
-    if not kind.metavar.endswith("FILE"):
-        return value
-    if isinstance(value, dict):
-        return {name: str(file.parent / path) for name, path in value.items()}
-    if isinstance(value, list):
-        return [str(file.parent / path) for path in value]
-    return str(file.parent / value)
+    if isinstance(value, dict) and kind.of:
+        return {name: _beside(file, kind.of, path) for name, path in value.items()}
+    if isinstance(value, list) and kind.of:
+        return [_beside(file, kind.of, path) for path in value]
+    return str(file.parent / value) if kind is FILE else value
 
 
 # --- commands ------------------------------------------------------------------------------------
@@ -419,8 +442,8 @@ def verb(
 
     def register(function: Callable[[Settings], dict[str, Any]]) -> Any:
         @functools.wraps(function)
-        def command(**given: Any) -> None:
-            as_json, names = given.pop("as_json"), given.pop("files") or []
+        def command(files: list[Path] | None, as_json: bool, **values: Any) -> None:
+            names = files or []
             configurations = [name for name in names if name.suffix == ENDING]
             if len(configurations) > 1:
                 raise UsageError(
@@ -428,36 +451,19 @@ def verb(
                     expected="one",
                     fix="Leave one out.",
                 )
-            said = {
-                place.replace("__", "."): value
-                for place, value in given.items()
-                if value is not None
-            }
-            file = configurations[0] if configurations else None
+            asked = {name: value for name, value in values.items() if value is not None}
+            flags = {name.replace("__", "."): value for name, value in asked.items()}
             others = [name for name in names if name.suffix != ENDING]
-            converged = []
-
-            def compute() -> dict[str, Any]:
-                data = function(read(options, said, file, others))
-                converged.append(data.get("status", {}).get("state", "converged") == "converged")
-                return data
-
-            present(compute, report, as_json)
-            if not all(converged):
+            file = configurations[0] if configurations else None
+            data = present(lambda: function(read(options, flags, file, others)), report, as_json)
+            if data.get("status", {}).get("state", "converged") != "converged":
                 raise typer.Exit(ConvergenceError.exit_code)
 
         argument = typer.Argument(metavar="FILE", help=files, show_default=False)
         parameters = [
-            inspect.Parameter(
-                "files",
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[list[Path] | None, argument],
-            ),
+            _parameter("files", list[Path] | None, argument),
             *(option.parameter for option in options),
-            inspect.Parameter(
-                "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json
-            ),
+            _parameter("as_json", bool, JSON, False),
         ]
         del command.__wrapped__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
-"""``posterity predict``: what a student, or a network, says of new inputs."""
+"""``posterity predict``: predictions of a student, or a network, for new inputs."""
 
+import functools
 import io
 import json
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".csv", ".npz", ".json")
 PARTS = ("entropy", "mutual_information", "variance", "noise_variance")
-"""What is told beside the mean or the probabilities, where it is known."""
+"""Parts of a prediction beside the mean or the probabilities, each where it is known."""
 UNITS = {"entropy": " nats", "mutual_information": " nats"}
 
 
@@ -58,7 +59,7 @@ def predict(settings: Settings) -> Data:
     that more data would take away, in nats; variance is that of the mean, noise_variance that of
     what is observed about it.
     """
-    from posterity.artifact.columns import unnamed
+    from posterity.artifact.provenance import unnamed
     from posterity.cli.records import read_inputs, reordered
 
     if len(settings.files) != 2:
@@ -67,16 +68,15 @@ def predict(settings: Settings) -> Data:
             expected="two: a student or network, and a file of inputs",
             fix="Name both, in this order.",
         )
-    (file, inputs), output = settings.files, Path(settings.need("output.file"))
+    (file, inputs), output = settings.files, settings.output
     files.check_outputs([output], [file, inputs])
-    _check_format(output)
+    files.check_ending(output, FORMATS)
     places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
-    said = {name: settings[place] for name, place in places.items()}
-    asked = {name: value for name, value in said.items() if value is not None}
+    asked = {name: settings[place] for name, place in places.items() if place in settings.values}
     with bar("Predicting"):
         predictor, names, kind = _predictor(file, asked)
-        found = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
-        x = reordered(found, names, str(inputs), str(file))
+        records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
+        x = reordered(records, names, str(inputs), str(file))
         try:
             prediction = predictor(x)
         except StructureError as error:
@@ -85,7 +85,6 @@ def predict(settings: Settings) -> Data:
     parts = {name: value for name, value in parts.items() if value is not None}
     table = _columns(parts)
     _write(output, parts, table)
-    missing = {str(inputs): found.names} if names else {}
     return {
         "output": str(output),
         "file": str(file),
@@ -93,43 +92,38 @@ def predict(settings: Settings) -> Data:
         "records": len(x),
         "columns": list(table),
         "means": {name: float(parts[name].mean()) for name in PARTS if name in parts},
-        "notes": unnamed(missing, names),
+        "notes": unnamed({str(inputs): records.names} if names else {}, names),
     }
 
 
 def _predictor(file: Path, asked: Data) -> tuple[Any, tuple[str, ...], str]:
-    """What predicts, the names of the columns that it takes, and what it is."""
+    """The function that predicts, the names of the columns that it takes, and its kind."""
+    import jax
+
     from posterity.distillation import Student
     from posterity.ledger import Ledger
+    from posterity.networks import describe
 
-    found, inspection = files.read_any(file)
-    if isinstance(found, Student):
+    value, about = files.read_any(file)
+    if isinstance(value, Student):
         if asked:
             raise UsageError(
                 found=f"--{' --'.join(asked)} for the student in {str(file)!r}",
                 expected="none of them: a student knows what it predicts, and draws nothing",
                 fix="Leave them out.",
             )
-        return found.predict, files.inputs_of(found, inspection), inspection.kind
-    network: Any = found.posterior if isinstance(found, Ledger) else found
+        return value.predict, files.inputs_of(value, about), about.kind
+    network: Any = value.posterior if isinstance(value, Ledger) else value
     if getattr(network, "network_layers", None) is None:
         raise StructureError(
             found=f"a {type(network).__name__} in {str(file)!r}",
             expected="a student, or a posterior or ledger of a network",
             fix="Make a student of it: posterity distill FILE -o student.safetensors.",
         )
-    return _described(network, asked, file), (), inspection.kind
-
-
-def _described(network: Any, asked: Data, file: Path) -> Any:
-    import jax
-
-    from posterity.networks import describe
-
     if "likelihood" not in asked and network.layers.outputs == 1:
         raise files.no_likelihood(file)
-    options = {key: asked[key] for key in ("samples", "likelihood") if key in asked}
-    return lambda x: describe(network, x, key=jax.random.key(asked.get("seed", 0)), **options)
+    key = jax.random.key(asked.pop("seed", 0))
+    return functools.partial(describe, network, key=key, **asked), (), about.kind
 
 
 # --- what is written ------------------------------------------------------------------------------
@@ -156,29 +150,15 @@ def _write(
 
     ending = output.suffix.lower()
     if ending == ".npz":
-        held = io.BytesIO()
-        np.savez(held, **parts)  # pyright: ignore[reportArgumentType]
-        write_file(output, held.getvalue())
+        file = io.BytesIO()
+        np.savez(file, **parts)  # pyright: ignore[reportArgumentType]
+        content = file.getvalue()
     elif ending == ".json":
         rows = {name: column.tolist() for name, column in table.items()}
-        write_file(output, (json.dumps(rows, allow_nan=False) + "\n").encode())
+        content = (json.dumps(rows, allow_nan=False) + "\n").encode()
     else:
-        text = io.StringIO()
-        np.savetxt(
-            text,
-            np.column_stack(list(table.values())),
-            delimiter=",",
-            fmt="%.9g",
-            header=",".join(table),
-            comments="",
-        )
-        write_file(output, text.getvalue().encode())
-
-
-def _check_format(output: Path) -> None:
-    if output.suffix.lower() not in FORMATS:
-        raise UsageError(
-            found=f"output {str(output)!r}, whose ending names no format",
-            expected="a path that ends in " + ", ".join(FORMATS[:-1]) + f" or {FORMATS[-1]}",
-            fix="Choose another output.",
-        )
+        text, header = io.StringIO(), ",".join(table)
+        columns = np.column_stack(list(table.values()))
+        np.savetxt(text, columns, fmt="%.9g", delimiter=",", header=header, comments="")
+        content = text.getvalue().encode()
+    write_file(output, content)

@@ -5,7 +5,6 @@ import json
 import math
 import sys
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
@@ -21,7 +20,7 @@ from posterity.cli.options import (
     verb,
     words,
 )
-from posterity.cli.report import MOST_ROWS, Data, group, number, status_of, told_status
+from posterity.cli.report import MOST_ROWS, Data, group, number, plain, status_of, status_report
 from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
 from posterity.cli.streams import bar
 from posterity.errors import ConvergenceWarning, UsageError
@@ -92,7 +91,7 @@ def _report(data: Data) -> Any:
             printable(f"Component {refused['number']} was refused: {refused['reason']}.")
             for refused in data["refused"]
         ),
-        told_status("The mixture", data["status"]),
+        status_report("The mixture", data["status"]),
         *([f"Drew how it grew, in {printable(data['plot'])}"] if data["plot"] else []),
         f"Wrote the mixture of {what} to {printable(data['output'])}",
     )
@@ -129,20 +128,17 @@ def pursue(settings: Settings) -> Data:
     """
     with deferred() as interrupts:
         from posterity.cli.jobs import problem_of
-        from posterity.plots import check_format, plot_pursuit
+        from posterity.plots import plot_pursuit
 
-        output, plot = Path(settings.need("output.file")), settings.path("output.plot")
+        output, checkpoint = settings.output, settings.checkpoint
+        plot = settings.path("output.plot")
         problem, options = problem_of(settings), arguments_of(settings)
-        checkpoint = settings.path("output.checkpoint") or Path(f"{output}.checkpoint")
-        outputs = [output, checkpoint, *([plot] if plot else [])]
-        files.check_outputs(outputs, problem.reads)
-        if plot is not None:
-            check_format(plot)
+        files.check_outputs([output, checkpoint], problem.reads, plot)
         interrupts.check()
-        found = _run(settings, problem, options | {"checkpoint": checkpoint}, interrupts)
+        pursuit = _run(settings, problem, options | {"checkpoint": checkpoint}, interrupts)
         if plot is not None:  # before the posterior: a picture that cannot be drawn leaves nothing
-            plot_pursuit(found, plot)
-        data = _written(settings, problem, found, output) | _data(found)
+            plot_pursuit(pursuit, plot)
+        data = _written(settings, problem, pursuit)
     interrupts.check()  # here, where those that come later are not deferred any more
     checkpoint.unlink(missing_ok=True)
     return data | {"plot": None if plot is None else str(plot)}
@@ -194,50 +190,41 @@ def _run(
         return posterity.pursue(target, key=key, progress=progress, **options)
 
 
-def _written(settings: Settings, problem: "Problem", found: "Pursuit", output: Path) -> Data:
+def _written(settings: Settings, problem: "Problem", pursuit: "Pursuit") -> Data:
+    """Write the posterior; what there is to report."""
+    base, status = settings["pursuit.base"], pursuit.status
     record = {
         "model": problem.kind,
         "records": str(len(problem.data[0])),
-        "base": settings["pursuit.base"],
+        "base": base,
         "seed": str(settings["seed"]),
-        "elbo": f"{found.elbo} ± {found.standard_error}",
-        "evaluations": str(found.trace[-1].evaluations),
-        "status": str(found.status),
+        "elbo": f"{pursuit.elbo} ± {pursuit.standard_error}",
+        "evaluations": str(pursuit.trace[-1].evaluations),
+        "status": str(status),
     }
     if problem.names:  # of coefficients, or of the inputs of a network
         key = "inputs" if problem.kind == "network" else "coefficients"
         record[key] = json.dumps(list(problem.names))
-    written = files.write(found.posterior, output, "pursue", record)
+    written = files.write(pursuit.posterior, settings.output, "pursue", record)
     return {
         "output": written.path,
         "digest": written.digest,
         "model": problem.kind,
-        "base": settings["pursuit.base"],
+        "base": base,
         "columns": list(problem.names),
         "notes": list(problem.notes),
+        "components": pursuit.posterior.size,
+        "elbo": number(pursuit.elbo),
+        "standard_error": number(pursuit.standard_error),
+        "trace": plain(pursuit.trace),
+        "refused": [{"number": place, "reason": reason} for place, reason in pursuit.refused],
+        "status": status_of(status, gap=pursuit.gap, effective=pursuit.effective),
     }
 
 
-def _data(found: "Pursuit") -> Data:
-    return {
-        "components": found.posterior.size,
-        "elbo": number(found.elbo),
-        "standard_error": number(found.standard_error),
-        "trace": [
-            {
-                name: value if isinstance(value, int) else number(value)
-                for name, value in row._asdict().items()
-            }
-            for row in found.trace
-        ],
-        "refused": [{"number": place, "reason": reason} for place, reason in found.refused],
-        "status": status_of(found.status, gap=number(found.gap), effective=number(found.effective)),
-    }
-
-
-def _lambdas(said: str | float | dict[str, Any]) -> Any:
+def _lambdas(rule: str | float | dict[str, Any]) -> Any:
     """A rule for λ by its name, with its options in a table; a number is a λ that stays."""
-    from posterity.federation.specification import build, one_of
+    from posterity.cli.jobs import build_kind
     from posterity.pursuit import Best, Fixed, Flatness, Schedule
     from posterity.pursuit.schedules import SEVERAL
 
@@ -245,7 +232,7 @@ def _lambdas(said: str | float | dict[str, Any]) -> Any:
         return Best() if values is None else Best(tuple(values))
 
     def schedule(*, values: list[Any]) -> Schedule:
-        """Of the first component, the second …, and the last of them for all that follow."""
+        """The λ of the first component, the second …, and the last for all that follow."""
         if not SEVERAL.allows(values):
             raise UsageError(
                 found=f"values = {values}",
@@ -254,9 +241,8 @@ def _lambdas(said: str | float | dict[str, Any]) -> Any:
             )
         return Schedule(lambda number: values[min(number, len(values)) - 1])
 
-    if isinstance(said, float | int):
-        return Fixed(said)
+    if isinstance(rule, float | int):
+        return Fixed(rule)
     rules = {"best": best, "fixed": Fixed, "schedule": schedule, "flatness": Flatness}
-    options = dict(said) if isinstance(said, dict) else {"kind": said}
-    make = one_of(rules, options.pop("kind", None), "pursuit.schedule.kind")
-    return build(make, options, "pursuit.schedule")
+    options = rule if isinstance(rule, dict) else {"kind": rule}
+    return build_kind(rules, options, "pursuit.schedule")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.adapters.tables.reader import clean, read_numbers
-from posterity.artifact.columns import unnamed
+from posterity.artifact.provenance import unnamed
 from posterity.cli.files import check_regular
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
 from posterity.families.names import order, some, unfit
@@ -37,7 +37,7 @@ class Table(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """What models take: a pair, or ``x`` alone."""
+        """The data as models take them: a pair, or ``x`` alone."""
         return self.x if self.y is None else (self.x, self.y)
 
 
@@ -69,7 +69,7 @@ def read_records(path: Path, target: str | None = None) -> Table:
     names, values = read_numbers(path)
     label = TARGET if target is None else target
     if label in names:
-        return Table(*_without(names, values, label))
+        return _split(names, values, label)
     if target is None:
         return Table(values[:, 0] if len(names) == 1 else values, None, names)
     raise StructureError(
@@ -100,21 +100,33 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
             expected="the name of an array in an .npz file",
             fix="Leave --array out.",
         )
-    found = _inputs(path, array)
-    _check_inputs(path, found.x)
-    if target is None:
-        return found
-    if clean(target) not in found.names or len(found.names) == 1:
+    table = _inputs(path, array)
+    x = table.x
+    if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
         raise StructureError(
-            found=f"columns {some(found.names)} in {str(path)!r}",
+            found=f"inputs of shape {x.shape} and type {x.dtype} in {str(path)!r}",
+            expected="numbers: an axis of records, one at least, before those of one input",
+            fix="Save x of shape (n, d), x[:, None] for a single column.",
+        )
+    if not np.isfinite(x).all():
+        row = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
+        raise ParameterError(
+            found=f"NaN or infinity in record {row} (from 0) of {str(path)!r}",
+            expected="finite numbers",
+            fix="Impute or drop missing values.",
+        )
+    if target is None:
+        return table
+    if clean(target) not in table.names or len(table.names) == 1:
+        raise StructureError(
+            found=f"columns {some(table.names)} in {str(path)!r}",
             expected=f"the target {target!r} among them, and others to predict it from",
             fix="Name it by --target as the table does, or leave --target out.",
         )
-    x, _, names = _without(found.names, found.x, clean(target))
-    return Table(x, None, names)
+    return _split(table.names, x, clean(target))._replace(y=None)
 
 
-def reordered(found: Table, wanted: Sequence[str], place: str, of: str) -> np.ndarray:
+def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.ndarray:
     """The inputs with their columns in the order that is ``wanted``, if both have names.
 
     A column of ones is added where the ``intercept`` alone is missing.
@@ -122,9 +134,9 @@ def reordered(found: Table, wanted: Sequence[str], place: str, of: str) -> np.nd
     Raises:
         StructureError: if they are other columns; it says which are missing and which unknown.
     """
-    if not wanted or not found.names:
-        return found.x
-    x, names = found.x, found.names
+    x, names = table.x, table.names
+    if not wanted or not names:
+        return x
     if INTERCEPT in wanted and INTERCEPT not in names:
         x, names = np.column_stack([np.ones(len(x)), x]), (INTERCEPT, *names)
     return x[:, order(names, wanted, place, of)]
@@ -174,7 +186,7 @@ def _inputs(path: Path, array: str | None) -> Table:
 
 
 def _names_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[str, ...]:
-    """What the array of names says of the columns of another; a ValueError if it does not fit."""
+    """The names of the columns of an array; a ValueError if they do not fit it."""
     shape = np.shape(arrays[name])
     names = tuple(clean(str(one)) for one in arrays.get(COLUMNS, np.array([])).ravel())
     if names and (shape[1:] != (len(names),) or unfit(names)):
@@ -183,28 +195,11 @@ def _names_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[str, ...]:
     return names
 
 
-def _without(
-    names: tuple[str, ...], values: np.ndarray, label: str
-) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+def _split(names: tuple[str, ...], values: np.ndarray, label: str) -> Table:
+    """A table of which one column is the label."""
     place = names.index(label)
     others = (*names[:place], *names[place + 1 :])
-    return np.delete(values, place, axis=1), values[:, place], others
-
-
-def _check_inputs(path: Path, x: np.ndarray) -> None:
-    if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
-        raise StructureError(
-            found=f"inputs of shape {x.shape} and type {x.dtype} in {str(path)!r}",
-            expected="numbers: an axis of records, one at least, before those of one input",
-            fix="Save x of shape (n, d), x[:, None] for a single column.",
-        )
-    if not np.isfinite(x).all():
-        row = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
-        raise ParameterError(
-            found=f"NaN or infinity in record {row} (from 0) of {str(path)!r}",
-            expected="finite numbers",
-            fix="Impute or drop missing values.",
-        )
+    return Table(np.delete(values, place, axis=1), values[:, place], others)
 
 
 # --- sites ---------------------------------------------------------------------------------------
@@ -221,7 +216,17 @@ def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -
     for site, path in paths.items():
         try:
             table = read_records(path, target)
-            table = _with_intercept(table) if intercept else table
+            x, names = table.x, table.names
+            if intercept and INTERCEPT in names:
+                raise StructureError(
+                    found=f"a column {INTERCEPT!r}, and model.intercept = true",
+                    expected="one of them",
+                    fix="Leave model.intercept out, or rename the column.",
+                )
+            if intercept and table.y is not None and np.ndim(x) == 2:  # else the model refuses it
+                ones = np.column_stack([np.ones(len(x)), x])
+                names = (INTERCEPT, *names) if names or not x.shape[1] else ()
+                table = Table(ones, table.y, names)
             if table.y is not None:
                 _check_target([target or TARGET], table.names, "x")
                 if np.shape(table.x)[1:] == (0,):
@@ -289,17 +294,3 @@ def _check_target(label: Sequence[str], names: Sequence[str], of: str) -> None:
             expected="one that is not predicted from itself",
             fix="Name another one in model.target, or rename a column.",
         )
-
-
-def _with_intercept(table: Table) -> Table:
-    """With a column of ones in front."""
-    if INTERCEPT in table.names:
-        raise StructureError(
-            found=f"a column {INTERCEPT!r}, and model.intercept = true",
-            expected="one of them",
-            fix="Leave model.intercept out, or rename the column.",
-        )
-    if table.y is None or np.ndim(table.x) != 2:
-        return table  # what is wrong with it the model says
-    names = (INTERCEPT, *table.names) if table.names or not table.x.shape[1] else ()
-    return Table(np.column_stack([np.ones(len(table.x)), table.x]), table.y, names)

@@ -1,10 +1,10 @@
-"""What reports of commands are made of: numbers as JSON and people have them, tables, statuses.
+"""Parts of the reports of commands: numbers as JSON and people have them, tables, statuses.
 
 rich is imported where there is something to print.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli.failures import printable
@@ -12,6 +12,8 @@ from posterity.cli.failures import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+    from posterity.status import Status
 
 Data = dict[str, Any]
 MOST_ROWS = 24
@@ -21,6 +23,25 @@ MOST_ROWS = 24
 def number(value: Any) -> float | None:
     """JSON has no infinity and no NaN: null stands for what overflowed, or is not known."""
     return float(value) if value is not None and math.isfinite(value) else None
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: arrays as lists, named tuples and dataclasses by field and label.
+
+    >>> plain({"mean": (1.0, math.inf), "count": 3})
+    {'mean': [1.0, None], 'count': 3}
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return number(value)
+    names = getattr(value, "_fields", getattr(value, "__dataclass_fields__", ()))
+    if names:
+        fields = {name: plain(getattr(value, name)) for name in names}
+        return fields | ({"label": value.label} if hasattr(value, "label") else {})
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def short(value: float | None) -> str:
@@ -38,7 +59,7 @@ def table(*headers: str, plain: bool = False) -> "Table":
     return Table(*headers, box=HEAVY_HEAD)
 
 
-def group(*parts: Any) -> "RenderableType":
+def group(*parts: "RenderableType") -> "RenderableType":
     """Texts and tables, one under the other."""
     from rich.console import Group
 
@@ -57,13 +78,27 @@ def sentence(text: str) -> str:
     return printable(f"{text[:1].upper()}{text[1:]}.")
 
 
-def first(rows: Sequence[Any], into: "Table", cells: Any, most: int = MOST_ROWS) -> "Table":
+def first(
+    rows: Sequence[Any],
+    into: "Table",
+    cells: Callable[[Any], Iterable[str]],
+    most: int | None = MOST_ROWS,
+    hidden: int = 0,
+    hint: str = "",
+) -> "Table":
     """A row of ``cells(row)`` for each of the first rows, and how many more there are."""
     for row in rows[:most]:
         into.add_row(*cells(row))
-    if (more := len(rows) - most) > 0:
-        into.add_row(f"and {more} more")
+    hidden += 0 if most is None else max(len(rows) - most, 0)
+    if hidden:
+        into.add_row(f"and {hidden:,} more{hint}")
     return into
+
+
+def listed(names: Sequence[str], most: int = MOST_ROWS) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return printable(", ".join(names[:most]) + more)
 
 
 def parameters(rows: Sequence[Data]) -> "Table":
@@ -72,21 +107,15 @@ def parameters(rows: Sequence[Data]) -> "Table":
     return first(rows, table("parameter", "mean", "sd"), cells)
 
 
-def status_of(status: Any, **more: Any) -> Data:
+def status_of(status: "Status", **more: float | None) -> Data:
     """A status as data: state, nats left, those allowed, reasons, and what a verb has beside."""
-    return {
-        "state": status.state,
-        "left": number(status.left),
-        "tolerance": number(status.tolerance),
-        "reasons": list(status.reasons),
-        **more,
-    }
+    return plain(status) | plain(more)
 
 
-def told_status(what: str, status: Data) -> "RenderableType":
-    """Whether ``what`` has converged and why not, in red if not."""
+def status_report(what: str, status: Data, unit: str = "nats left") -> "RenderableType":
+    """The state of ``what`` and the reasons for it, in red if it has not converged."""
     left = "an unknown number of" if status["left"] is None else f"{status['left']:.2g}"
     allowed = "" if status["tolerance"] is None else f", {status['tolerance']:.2g} allowed"
-    lines = [f"{what} has {status['state']}: {left} nats left{allowed}."]
+    lines = [f"{what} has {status['state']}: {left} {unit}{allowed}."]
     lines += map(sentence, status["reasons"])
     return alarming("\n".join(lines), status["state"] != "converged")

@@ -1,9 +1,10 @@
-"""``posterity show``: what a posterior says, by name."""
+"""``posterity show``: the numbers of a posterior, by name."""
 
 import contextlib
 import csv
+import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +15,16 @@ from posterity.cli.app import app, example
 from posterity.cli.failures import printable
 from posterity.cli.inspect import NO_POSTERIORS, inspected
 from posterity.cli.inspect import report as inspect_report
-from posterity.cli.report import MOST_ROWS, Data, group, number, short
+from posterity.cli.options import conflict
+from posterity.cli.report import MOST_ROWS, Data, first, group, number, plain, short
 from posterity.cli.streams import Json, present
 from posterity.errors import ArtifactError, StructureError, UsageError
 
 if TYPE_CHECKING:
-    from posterity.summary import Influence, Row, Summary
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from posterity.summary import Summary
 
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
@@ -57,14 +62,9 @@ def show(
     of information that each adds to the others', and what it pulls most, in standard deviations.
     """
     if as_csv and as_json:
-        raise UsageError(
-            found="--csv beside --json", expected="one of both", fix="Choose one of them."
-        )
+        raise conflict("--csv", "--json")
     if plot is not None:
-        from posterity.plots import check_format
-
-        check_format(plot)
-        files.check_outputs([plot], [file])
+        files.check_outputs([], [file], plot)
     compute = lambda: _show(file, level, site, plot, whole=every or as_csv or as_json)
     if as_csv:
         _print_csv(compute)
@@ -79,79 +79,73 @@ def _show(file: Path, level: float, site: str | None, plot: Path | None, *, whol
 
     files.check_regular(file)
     try:
-        posterior, found = files.read(file)
+        posterior, about = files.read(file)
     except (ArtifactError, StructureError):
         if artifact.outline(file)["type"] not in NO_POSTERIORS:
             raise
-        return _other(file, site, plot)
+        return _without_posterior(file, site, plot)
     summary = summarise(posterior, level)
-    moved = []
-    if site is not None:
-        if not isinstance(posterior, Ledger):
-            raise _no_ledger(site, found.kind)
-        moved = influences(posterior, site)
+    if site is not None and not isinstance(posterior, Ledger):
+        raise _no_ledger(site, about.kind)
+    pulls = [] if site is None else influences(posterior, site)
     if plot is not None:
         from posterity.plots.summary import plot_summary
 
         plot_summary(posterior, plot, level=level, site=site)
+    shown = summary if whole else _unsaid(summary)
     return {
-        "path": found.path,
-        "kind": found.kind,
-        "digest": found.digest,
+        "path": about.path,
+        "kind": about.kind,
+        "digest": about.digest,
         "family": summary.family,
         "proper": summary.proper,
         "level": summary.level,
-        "count": len(moved) if site is not None else _told(summary, whole)[1],
-        "rows": [_row(row) for row in _told(summary, whole)[0]],
-        "components": [_component(one) for one in summary.components],
-        "layers": [{**one._asdict(), **_numbers(one, "size", "sd")} for one in summary.layers],
-        "sites": [_site(one) for one in summary.sites] if isinstance(posterior, Ledger) else None,
+        "count": shown.size if site is None else len(pulls),
+        "rows": [plain(row) for row in shown.first(shown.size if whole else MOST_ROWS)],
+        "components": [
+            plain(one) | {"top": [{"name": name, "probability": number(p)} for name, p in one.top]}
+            for one in summary.components
+        ],
+        "layers": plain(summary.layers),
+        "sites": plain(summary.sites) if isinstance(posterior, Ledger) else None,
         "site": site,
-        "pulls": [_pull(one) for one in moved],
+        "pulls": plain(pulls),
         "plot": None if plot is None else str(plot),
         "whole": whole,
         "notes": [],
     }
 
 
-def _told(summary: "Summary", whole: bool) -> "tuple[Iterator[Row], int]":
-    """The rows to tell and how many there are; people are not told what components say twice."""
-    if whole:
-        return iter(summary.rows), summary.size
+def _unsaid(summary: "Summary") -> "Summary":
+    """The summary without the rows that its components say too."""
     topics = {c.block for c in summary.components if c.top}
     weighed = {c.block for c in summary.components if c.weight is not None}
-    kept = [
+    kept = (
         table
         for table in summary.tables
         if not (table.quantity == "probability" and table.block in topics)
         and not (table.quantity == "weight" and table.block in weighed)
-    ]
-    import dataclasses
-
-    some = dataclasses.replace(summary, tables=tuple(kept))
-    return some.first(MOST_ROWS), some.size
+    )
+    return dataclasses.replace(summary, tables=tuple(kept))
 
 
-def _other(file: Path, site: str | None, plot: Path | None) -> Data:
-    """What a file is that holds no posterior."""
-    told = inspected(file)
+def _without_posterior(file: Path, site: str | None, plot: Path | None) -> Data:
+    """The report on a file that holds no posterior."""
+    data = inspected(file)
+    kind = data["kind"]
     if site is not None:
-        raise _no_ledger(site, told["kind"])
+        raise _no_ledger(site, kind)
     if plot is not None:
         raise UsageError(
-            found=f"--plot beside a {told['kind']}",
+            found=f"--plot beside a {kind}",
             expected="a posterior or a ledger, whose numbers can be drawn",
             fix="Leave --plot out.",
         )
-    student = told["kind"] == "Student"
-    what = "a student, which predicts: see posterity predict" if student else f"a {told['kind']}"
-    return {
-        **told,
-        "rows": [],
-        "count": 0,
-        "whole": True,
-        "notes": [f"{what}; it has no means or intervals"],
-    }
+    what = f"a {kind}"
+    if kind == "Student":
+        what = "a student, which predicts: see posterity predict"
+    notes = [f"{what}; it has no means or intervals"]
+    return {**data, "rows": [], "count": 0, "whole": True, "notes": notes}
 
 
 def _no_ledger(site: str, kind: str) -> UsageError:
@@ -162,49 +156,7 @@ def _no_ledger(site: str, kind: str) -> UsageError:
     )
 
 
-# --- as data -------------------------------------------------------------------------------------
-
-
-def _numbers(one: Any, *names: str) -> dict[str, float | None]:
-    return {name: number(getattr(one, name)) for name in names}
-
-
-def _row(row: "Row") -> Data:
-    return {**row._asdict(), **_numbers(row, *ROW[4:]), "label": row.label}
-
-
-def _pull(pull: "Influence") -> Data:
-    return {**pull._asdict(), **_numbers(pull, *PULL[4:]), "label": pull.label}
-
-
-def _component(one: Any) -> Data:
-    return {
-        **one._asdict(),
-        **_numbers(one, "weight", "weight_sd"),
-        "mean": _nested(one.mean),
-        "covariance": _nested(one.covariance),
-        "top": [{"name": name, "probability": number(p)} for name, p in one.top],
-    }
-
-
-def _nested(array: Any) -> Any:
-    """Lists of numbers, null where there is none."""
-    if array is None:
-        return None
-    return [_nested(part) for part in array] if array.ndim else number(array)
-
-
-def _site(one: Any) -> Data:
-    return {
-        "name": one.name,
-        "nats": number(one.nats),
-        "most": None if one.most is None else _pull(one.most),
-        "why": one.why,
-        "independent": one.independent,
-    }
-
-
-def _print_csv(compute: Any) -> None:
+def _print_csv(compute: Callable[[], Data]) -> None:
     """Rows alone on standard output; what else there is to say goes beside it."""
     from posterity.adapters.tables.reader import as_text
     from posterity.interrupts import heed
@@ -237,50 +189,53 @@ NARROW = 7
 """Letters of a name that stand on one line, however narrow the terminal."""
 
 
-def _report(data: Data) -> Any:
+def _report(data: Data) -> "RenderableType":
     """A headline, then sites, components, layers and numbers."""
     if "family" not in data or isinstance(data["family"], dict) or "content" in data:
         return inspect_report(data)
-    parts: list[Any] = [_headline(data)]
-    if data["sites"] is not None:
-        parts += [_sites_table(data)]
+    proper = "" if data["proper"] else ", which is no distribution: its numbers are not known"
+    ledger, sites = "", data["sites"]
+    if sites is not None:
+        left = sum(site["why"] == "forgotten" for site in sites)
+        here = len(sites) - left
+        forgotten = f" and {left} forgotten" * bool(left)
+        ledger = f"Ledger of {here:,} site{'' if here == 1 else 's'}{forgotten}, "
+    parts: list[Any] = [f"{printable(data['path'])}: {ledger}{data['family']}{proper}"]
+    if sites is not None:
+        parts.append(_sites_table(data) if sites else NO_SITES)
     if any(one["top"] or one["weight"] is not None for one in data["components"]):
-        parts += [_components_table(data)]
+        parts.append(_components_table(data))
     if data["layers"]:
-        parts += [_layers_table(data)]
+        share = f"{100 * data['level']:g} % without 0"
+        table = _table("layer", "weights", "size", "sd", share)
+        parts.append(_rows(data, data["layers"], table, _layer_cells))
     if data["site"] is not None:
-        parts += [_pulls_table(data)]
-    elif data["rows"]:
-        parts += [_rows_table(data)]
+        parts.append(_pulls_table(data))
+    elif rows := data["rows"]:
+        table = _table("", "mean", "sd", f"{100 * data['level']:g} % from", "to")
+        cells = lambda row: (_name(row["label"]), *(_cell(row[name]) for name in ROW[4:]))
+        parts.append(_rows(data, rows, table, cells, data["count"] - len(rows)))
     if data["plot"] is not None:
         parts.append(f"Drew it in {printable(data['plot'])}")
     return group(*parts)
 
 
-def _headline(data: Data) -> str:
-    proper = "" if data["proper"] else ", which is no distribution: its numbers are not known"
-    ledger = ""
-    if data["sites"] is not None:
-        left = sum(site["why"] == "forgotten" for site in data["sites"])
-        told = _count(len(data["sites"]) - left, "site") + f" and {left} forgotten" * bool(left)
-        ledger = f"Ledger of {told}, "
-    return f"{printable(data['path'])}: {ledger}{data['family']}{proper}"
+NO_SITES = "No site has contributed: this is the prior."
+
+
+def _rows(data: Data, rows: list[Any], table: "Table", cells: Any, hidden: int = 0) -> "Table":
+    """A table with the first rows, or with all of them if that was asked for."""
+    return first(rows, table, cells, None if data["whole"] else MOST_ROWS, hidden, " (--all)")
 
 
 def _name(text: str) -> str:
-    """Of a very long name both ends, so that it takes no screen of its own."""
+    """A name; of a very long one both ends, so that it takes no screen of its own."""
     text = printable(text)
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[: LONGEST - TAIL]}...{text[-TAIL:]}"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - TAIL]}...{text[-TAIL:]}"
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _table(*headers: str) -> Any:
-    """The first column holds names, which are folded; the others numbers."""
+def _table(*headers: str) -> "Table":
+    """A table whose first column holds names, which are folded; the others hold numbers."""
     from rich.box import SIMPLE
     from rich.table import Table
 
@@ -291,133 +246,92 @@ def _table(*headers: str) -> Any:
     return table
 
 
-def _limit(data: Data) -> int | None:
-    return None if data["whole"] else MOST_ROWS
-
-
-def _more(rows: Any, data: Data, count: int) -> Any:
-    if not data["whole"] and (more := count - MOST_ROWS) > 0:
-        rows.add_row(f"and {more:,} more (--all)")
-    return rows
-
-
-def _sites_table(data: Data) -> Any:
-    if not data["sites"]:
-        return "No site has contributed: this is the prior."
-    table = _table("site", "adds, nats", "pulls most", "by, sd")
-    table.columns[2].justify = "left"
-    asides = []
-    for site in data["sites"][: _limit(data)]:
-        most = site["most"]
-        cells = ("-", "0") if most is None else (_name(most["label"]), _signed(most["by"]))
-        if site["why"]:
-            cells = ("-", "-")
-            asides.append(f"{printable(site['name'])}: {site['why']}.")
-        nats = "-" if site["why"] else short(site["nats"])
-        table.add_row(_name(site["name"]), nats, *cells)
-    return group(_more(table, data, len(data["sites"])), *asides)
+def _cell(value: float | None) -> str:
+    """A number; one that does not exist, or is not known, is a dash."""
+    return "-" if value is None else short(value)
 
 
 def _signed(value: float | None) -> str:
     return "overflow" if value is None else f"{value:+.3g}"
 
 
-def _components_table(data: Data) -> Any:
-    """Weights, and words of topics."""
+def _sites_table(data: Data) -> "RenderableType":
+    table = _table("site", "adds, nats", "pulls most", "by, sd")
+    table.columns[2].justify = "left"
+
+    def cells(site: Data) -> tuple[str, ...]:
+        most = site["most"]
+        if site["why"]:
+            return _name(site["name"]), "-", "-", "-"
+        pull = ("-", "0") if most is None else (_name(most["label"]), _signed(most["by"]))
+        return _name(site["name"]), short(site["nats"]), *pull
+
+    rows = _rows(data, data["sites"], table, cells)
+    asides = (site for site in data["sites"][: None if data["whole"] else MOST_ROWS] if site["why"])
+    return group(rows, *(f"{printable(site['name'])}: {site['why']}." for site in asides))
+
+
+def _pulls_table(data: Data) -> "Table":
+    """The numbers with and without a site, the most moved first."""
+    table = _table("", "with all", f"without {printable(data['site'])}", "pull, sd")
+    order = sorted(data["pulls"], key=lambda pull: -abs(pull["by"] or 0.0))
+    numbers = lambda pull: (_cell(pull["mean"]), _cell(pull["without"]), _signed(pull["by"]))
+    return _rows(data, order, table, lambda pull: (_name(pull["label"]), *numbers(pull)))
+
+
+def _layer_cells(one: Data) -> tuple[str, ...]:
+    place = "".join(f"{part}: " for part in (one["block"], one["member"]) if part)
+    name = printable(f"{place}{one['number']} {one['kind']}")
+    return name, f"{one['weights']:,}", short(one["size"]), short(one["sd"]), f"{one['sure']:.1%}"
+
+
+def _components_table(data: Data) -> "Table":
+    """Weights, words of topics, and where the components of a mixture lie."""
     components = data["components"]
     weighed = any(one["weight"] is not None for one in components)
     topics = any(one["top"] for one in components)
-    apart = _apart(data)
+    # With --all there are rows of weights too.
+    coordinates = [row for row in data["rows"] if not row["quantity"]]
+    apart = _apart(components, len(coordinates))
     headers = [components[0]["kind"], *["weight"] * weighed, *["most probable"] * topics]
-    headers += [_name(_places(data)[i]["label"]) for i in apart]
-    table = _table(*headers)
+    table = _table(*headers, *(_name(coordinates[i]["label"]) for i in apart))
     if topics:
         table.columns[1 + weighed].justify = "left"
-    for one in components[: _limit(data)]:
-        block = f"{one['block']}: " if one["block"] else ""
-        cells = [_name(block + one["name"])]
+
+    def cells(one: Data) -> Iterator[str]:
+        yield _name((f"{one['block']}: " if one["block"] else "") + one["name"])
         if weighed:
             sd = f" ± {short(one['weight_sd'])}" if one["weight_sd"] is not None else ""
-            cells.append("-" if one["weight"] is None else short(one["weight"]) + sd)
+            yield "-" if one["weight"] is None else short(one["weight"]) + sd
         if topics:
-            cells.append(printable(", ".join(_word(word) for word in one["top"][:TOP])))
-        cells += [f"{short(one['mean'][i])} ± {short(_sds(one)[i])}" for i in apart]
-        table.add_row(*cells)
-    return _more(table, data, len(components))
+            words = (f"{word['name']} {word['probability']:.2g}" for word in one["top"][:TOP])
+            yield printable(", ".join(words))
+        yield from (f"{short(one['mean'][i])} ± {short(_sds(one)[i])}" for i in apart)
+
+    return _rows(data, components, table, cells)
 
 
-def _apart(data: Data) -> list[int]:
+def _apart(components: list[Data], count: int) -> list[int]:
     """The coordinates by which components of a mixture differ most, as many as have room.
 
     A row of the whole says where no draws lie, if there are two heaps.
     """
-    components, rows = data["components"], _places(data)
-    known = all(one["kind"] == "component" and _flat(one) for one in components)
+    known = all(one["kind"] == "component" and _sds(one) for one in components)
     if not known or components[0]["block"] or len(components) < 2:
         return []
-    count = min(len(components[0]["mean"]), len(rows))
 
     def gap(i: int) -> float:
         means = [one["mean"][i] for one in components]
         return (max(means) - min(means)) / max(min(_sds(one)[i] for one in components), 1e-300)
 
+    count = min(len(components[0]["mean"]), count)
     return sorted(sorted(range(count), key=gap, reverse=True)[:MOST_APART])
 
 
-def _places(data: Data) -> list[Data]:
-    """Rows of coordinates: with --all there are some of weights too."""
-    return [row for row in data["rows"] if not row["quantity"]]
-
-
-def _flat(one: Data) -> bool:
-    """Whether a component is a Gaussian whose numbers are all known."""
+def _sds(one: Data) -> list[float]:
+    """Standard deviations of a component; none unless all its numbers are known."""
     mean, covariance = one["mean"], one["covariance"]
     if not isinstance(mean, list) or not isinstance(covariance, list):
-        return False
-    return None not in mean and None not in _variances(one)
-
-
-def _variances(one: Data) -> list[Any]:
-    return [v[i] if isinstance(v, list) else v for i, v in enumerate(one["covariance"])]
-
-
-def _sds(one: Data) -> list[float]:
-    return [max(v, 0.0) ** 0.5 for v in _variances(one)]
-
-
-def _word(word: Data) -> str:
-    return f"{word['name']} {word['probability']:.2g}"
-
-
-def _layers_table(data: Data) -> Any:
-    share = f"{100 * data['level']:g} % without 0"
-    table = _table("layer", "weights", "size", "sd", share)
-    for one in data["layers"][: _limit(data)]:
-        place = ": ".join(filter(None, (one["block"], one["member"])))
-        name = f"{place + ': ' if place else ''}{one['number']} {one['kind']}"
-        numbers = (short(one["size"]), short(one["sd"]), f"{one['sure']:.1%}")
-        table.add_row(printable(name), f"{one['weights']:,}", *numbers)
-    return _more(table, data, len(data["layers"]))
-
-
-def _rows_table(data: Data) -> Any:
-    table = _table("", "mean", "sd", f"{100 * data['level']:g} % from", "to")
-    for row in data["rows"]:
-        cells = (_cell(row[name]) for name in ("mean", "sd", "low", "high"))
-        table.add_row(_name(row["label"]), *cells)
-    return _more(table, data, data["count"])
-
-
-def _cell(value: float | None) -> str:
-    """A number that does not exist, or that nobody knows, is a dash."""
-    return "-" if value is None else short(value)
-
-
-def _pulls_table(data: Data) -> Any:
-    """The most moved first."""
-    table = _table("", "with all", f"without {printable(data['site'])}", "pull, sd")
-    order = sorted(data["pulls"], key=lambda pull: -abs(pull["by"] or 0.0))
-    for pull in order[: _limit(data)]:
-        cells = (_cell(pull["mean"]), _cell(pull["without"]), _signed(pull["by"]))
-        table.add_row(_name(pull["label"]), *cells)
-    return _more(table, data, len(order))
+        return []
+    variances = [v[i] if isinstance(v, list) else v for i, v in enumerate(covariance)]
+    return [] if None in mean + variances else [max(v, 0.0) ** 0.5 for v in variances]

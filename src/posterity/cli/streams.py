@@ -1,4 +1,4 @@
-"""What goes to standard output, and what beside it; rich is imported where there is a reader."""
+"""Standard output and standard error of commands; rich is imported where there is a reader."""
 
 import contextlib
 import functools
@@ -12,13 +12,14 @@ import typer
 from posterity.cli.failures import printable, stopped
 from posterity.interrupts import deferred, heed
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and only that.")]
+JSON: Any = typer.Option("--json", help="Print one JSON document, and only that.")
+Json = Annotated[bool, JSON]
 
 
 def present(
     compute: Callable[[], dict[str, Any]], report: Callable[[dict[str, Any]], Any], as_json: bool
-) -> None:
-    """Print the data that ``compute`` gives as JSON, or what ``report`` makes of them.
+) -> dict[str, Any]:
+    """Print and return the data that ``compute`` gives as JSON, or what ``report`` makes of them.
 
     Standard output belongs to the JSON document: all else goes to standard error, and so do the
     ``notes`` of what was found where people read it.
@@ -30,7 +31,7 @@ def present(
             data = compute()
     if as_json:
         print(json.dumps(data, indent=2, allow_nan=False))
-        return
+        return data
     for note in data.get("notes", ()):
         print(printable(f"note: {note}"), file=sys.stderr)
     from rich.console import Console
@@ -38,6 +39,7 @@ def present(
     console = Console(markup=False, highlight=False, emoji=False)
     console.width = console.width or 80  # COLUMNS=0 would print nothing
     console.print(report(data))
+    return data
 
 
 @contextlib.contextmanager
@@ -48,11 +50,11 @@ def bar(message: str, total: int | None = None, done: int = 0) -> Iterator[Calla
     it is but a sign of life.
     """
     if not sys.stderr.isatty():
-        yield lambda step, told=None: None
+        yield lambda step, text=None: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(message, total=total, completed=done)
-        yield lambda step, told=None: progress.update(task, completed=step, description=told)
+        yield lambda step, text=None: progress.update(task, completed=step, description=text)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import networkx as nx
 
 from posterity.arguments import COUNT, POSITIVE, Constraint
-from posterity.artifact.digests import as_text
+from posterity.artifact.manifest import as_text
 from posterity.engine.signing import PublicKey
 from posterity.entries import check_names
 from posterity.errors import UsageError

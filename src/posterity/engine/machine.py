@@ -21,7 +21,7 @@ import jax
 
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact.artifact import from_bytes, to_bytes
-from posterity.artifact.digests import as_text
+from posterity.artifact.manifest import as_text
 from posterity.engine.admission import admitted, check_posterior, departure_of
 from posterity.engine.agreement import Terms
 from posterity.engine.messages import (

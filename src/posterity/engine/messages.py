@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 from typing import Any, Self
 
-from posterity.artifact.digests import as_text
+from posterity.artifact.manifest import as_text
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import MESSAGE, Envelope, PrivateKey, read_json
 from posterity.errors import ArtifactError

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from posterity.artifact.container import parsed
-from posterity.artifact.digests import as_text
+from posterity.artifact.manifest import as_text
 from posterity.engine.refusal import Refusal
 from posterity.errors import ArtifactError, MissingExtraError
 from posterity.files import writing

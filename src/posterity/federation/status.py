@@ -158,15 +158,22 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
 
 
 def next_round(run: Position) -> float:
-    """By how many nats a round in which all sites improve at once would move the posterior."""
+    """By how many nats a round in which all sites improve at once would move the posterior.
+
+    Sites that failed at their last turn, which is a reason of its own, are passed over; of others
+    that fail now nobody knows what they would change.
+    """
     agreed, state = run.agreement, run.state
     if not agreed.update.searches:
         return certify(run).distance
-    reports = reports_of(run, ("improved",))
-    if any(report.improved is None for report in reports.values()):
-        return math.inf  # of a site that fails nobody knows what it would change
-    old = [state.factor(site) for site in reports]
-    new = [report.improved for report in reports.values()]
+    failed = {s for s, turns in _last_two(run).items() if turns and turns[0].outcome == "failed"}
+    old, new = [], []
+    for site, report in reports_of(run, ("improved",)).items():
+        if report.improved is not None:
+            old.append(state.factor(site))
+            new.append(report.improved)
+        elif site not in failed:
+            return math.inf
     after = state.exact_sum.changed(add=new, take=old).value
     return distance(state.posterior, after) if agreed.admits(after) else math.inf
 

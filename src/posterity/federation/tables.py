@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from posterity.artifact.columns import unnamed
+from posterity.artifact.provenance import unnamed
 from posterity.artifact.vocabulary import is_topics
 from posterity.errors import ParameterError, PosterityError, StructureError
 from posterity.families import Distribution

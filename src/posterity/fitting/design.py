@@ -13,9 +13,7 @@ from posterity.families.names import some
 from posterity.fitting.recipe import INTERCEPT, Recipe
 
 LARGEST = 1e100
-"""Of what a model sees: squares, and their sums, are to be finite."""
-
-
+"""The largest number that a model sees: squares, and their sums, are to be finite."""
 MOST = 5000
 """Columns of a fit: a step takes minutes with as many, and their covariance 200 MB."""
 
@@ -46,13 +44,13 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
             name holds row numbers.
     """
     apart = [name for name in (recipe.target, recipe.exposure) if name]
-    flags: dict[str, Iterable[str]] = {
+    named: dict[str, Iterable[str]] = {
         "--target": [recipe.target] if recipe.target else [],
         "--exposure": [recipe.exposure] if recipe.exposure else [],
         "--columns": recipe.columns or (),
         "--without": recipe.without,
     }
-    for flag, names in flags.items():
+    for flag, names in named.items():
         if unknown := [name for name in names if name not in header]:
             raise StructureError(
                 found=f"no column {unknown[0]!r} in {str(path)!r}, which has {some(header)}",
@@ -81,18 +79,18 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
 
 
 def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
-    """Names beside columns that are not used say something that would go unheard."""
+    """Refuse names of columns that are not used, of which a flag would go unheard."""
     regression = recipe.model != "mixture"
     target = [recipe.target] if recipe.target else []
     # A linear model's target has a unit; a count and a class have none.
     scaled = [*used, *(target if recipe.model == "linear" else [])]
     plain = [name for name in scaled if name not in recipe.categories]
-    told: dict[str, tuple[Iterable[str], Sequence[str]]] = {
+    flags: dict[str, tuple[Iterable[str], Sequence[str]]] = {
         "--center": (recipe.center, plain),
         "--scale": (recipe.scale, plain),
         "--category": (recipe.categories, [*used, *(target if recipe.model == "logistic" else [])]),
     }
-    for flag, (names, known) in told.items():
+    for flag, (names, known) in flags.items():
         if unknown := [name for name in names if name not in known]:
             raise UsageError(
                 found=f"{flag} for {unknown[0]!r}",
@@ -140,7 +138,16 @@ def design(
             expected="one at least",
             fix="Add records.",
         )
-    values = _values(whole, recipe, wanted, decimal)
+    numeric = [name for name in wanted if name not in recipe.categories]
+    expected = (
+        "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
+        "(--without {column})"
+    )
+    values = whole.numbers(numeric, decimal, expected=expected).T
+    values = dict(zip(numeric, values, strict=True))
+    for name in wanted:
+        if name in recipe.categories:  # the places of its levels
+            values[name] = _levels(whole, name, recipe.categories[name])
     names: list[str] = []
     columns: list[np.ndarray] = []
     if recipe.model != "mixture" and recipe.intercept:
@@ -163,30 +170,34 @@ def design(
     target = None if recipe.target is None else values[recipe.target]
     if recipe.target is not None and recipe.model == "linear":
         target = _in_units(recipe, recipe.target, values[recipe.target])
-    notes = [f"{dropped} of {len(cells.rows)} records dropped, of which a value is missing"]
-    found = Design(
-        np.column_stack(columns) if columns else np.zeros((len(rows), 0)),
-        target,
-        None if recipe.exposure is None else _log(values[recipe.exposure], lines, recipe, path),
-        tuple(names),
-        np.asarray(lines),
-        dropped,
-        (*(notes if dropped else ()), *_oddities(names, columns)),
-    )
-    _check_size(found, path)
-    _check_target(found, recipe, path)
-    return found
-
-
-def _check_size(found: Design, path: Path) -> None:
-    sizes = abs(found.x).max(0, initial=0)
+    offset = None
+    if recipe.exposure is not None:
+        exposure = values[recipe.exposure]
+        if (exposure <= 0).any():
+            line = lines[int(np.argmax(exposure <= 0))]
+            raise table_error(
+                path, f"an exposure in line {line} that is not positive", "positive numbers"
+            )
+        offset = np.log(exposure)
+    notes = []
+    if dropped:
+        notes += [f"{dropped} of {len(cells.rows)} records dropped, of which a value is missing"]
+    pairs = zip(names, columns, strict=True)
+    if level := [name for name, c in pairs if name != INTERCEPT and np.ptp(c) == 0]:
+        notes += [
+            f"the same in every record: {some(level)}; the prior alone tells them from others"
+        ]
+    x = np.column_stack(columns) if columns else np.zeros((len(rows), 0))
+    sizes = abs(x).max(0, initial=0)
     if not sizes.max(initial=0) <= LARGEST:
         raise ParameterError(
-            found=f"{sizes.max():.3g} in column {found.names[int(np.argmax(sizes))]!r} of "
-            f"{str(path)!r}",
+            found=f"{sizes.max():.3g} in column {names[int(np.argmax(sizes))]!r} of {str(path)!r}",
             expected=f"numbers up to {LARGEST:g}",
             fix="Change units: --scale NAME=VALUE.",
         )
+    result = Design(x, target, offset, tuple(names), np.asarray(lines), dropped, tuple(notes))
+    _check_target(result, recipe, path)
+    return result
 
 
 def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:
@@ -215,24 +226,6 @@ def _whole(cells: Cells, places: Mapping[str, int], path: Path, drop: bool) -> C
     return cells._replace(rows=rows, lines=lines)
 
 
-def _values(
-    cells: Cells, recipe: Recipe, names: Sequence[str], decimal: str | None
-) -> dict[str, np.ndarray]:
-    """Numbers by column; of categories the places of their levels."""
-    numeric = [name for name in names if name not in recipe.categories]
-    expected = (
-        "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
-        "(--without {column})"
-    )
-    values = cells.numbers(numeric, decimal, expected=expected)
-    levels = {
-        name: _levels(cells, name, recipe.categories[name])
-        for name in names
-        if name in recipe.categories
-    }
-    return dict(zip(numeric, values.T, strict=True)) | levels
-
-
 def _levels(cells: Cells, name: str, levels: Sequence[str]) -> np.ndarray:
     place = {level: index for index, level in enumerate(levels)}
     texts = [cell.strip() for cell in cells.column(name)]
@@ -246,17 +239,8 @@ def _levels(cells: Cells, name: str, levels: Sequence[str]) -> np.ndarray:
     return np.array([place[cell] for cell in texts], dtype=float)
 
 
-def _log(values: np.ndarray, lines: list[int], recipe: Recipe, path: Path) -> np.ndarray:
-    if (values <= 0).any():
-        line = lines[int(np.argmax(values <= 0))]
-        raise table_error(
-            path, f"an exposure in line {line} that is not positive", "positive numbers"
-        )
-    return np.log(values)
-
-
-def _check_target(found: Design, recipe: Recipe, path: Path) -> None:
-    y = found.y
+def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
+    y = design.y
     if y is None or recipe.model == "linear":
         return
     if recipe.model == "logistic":
@@ -273,15 +257,8 @@ def _check_target(found: Design, recipe: Recipe, path: Path) -> None:
     if wrong.any():
         at = int(np.argmax(wrong))
         raise ParameterError(
-            found=f"{y[at]:g} in line {found.lines[at]} of target {recipe.target!r} in "
+            found=f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in "
             f"{str(path)!r}",
             expected=expected,
             fix="Mend the column, or choose another --model.",
         )
-
-
-def _oddities(names: Sequence[str], columns: Sequence[np.ndarray]) -> Iterable[str]:
-    """What data make worth a word: columns that say nothing beside others."""
-    level = [n for n, c in zip(names, columns, strict=True) if n != INTERCEPT and np.ptp(c) == 0]
-    if level:
-        yield f"the same in every record: {some(level)}; the prior alone tells them from others"

@@ -7,32 +7,26 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.tables.reader import read_cells
-from posterity.artifact.recipes import KEY
+from posterity.artifact.provenance import RECIPE
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.fitting import newton
 from posterity.fitting.design import Design, columns_of, design
-from posterity.fitting.recipe import (
-    ESTIMATE,
-    INTERCEPT,
-    PRIOR_SD,
-    Recipe,
-    check_recipe,
-)
+from posterity.fitting.recipe import ESTIMATE, INTERCEPT, PRIOR_SD, Recipe, check_recipe
 from posterity.ledger import Ledger
 
 _LOUD = 0.25
-"""Share of a coefficient's precision from which on the prior is worth a word."""
+"""Share of the prior in a coefficient's precision from which on there is a note."""
 _SURE = 4.0
-"""Variances over those given all other coefficients, from which on a diagonal law is."""
+"""Variance over that given all other coefficients, from which on a diagonal law has a note."""
 _FAR = 3.0
-"""Prior standard deviations from which on a coefficient is."""
+"""Prior standard deviations from the prior's mean from which on a coefficient has a note."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What came of a table.
+    """The fit of a table's records.
 
     Attributes:
         ledger: the prior, and what the site's records say.
@@ -40,7 +34,7 @@ class Fit:
         records: how many were used.
         dropped: how many were not, for a value that is missing.
         steps: that it took.
-        noise_variance: of a linear model, what was given or estimated.
+        noise_variance: of a linear model, known or estimated.
         notes: what is no error but should be known.
     """
 
@@ -54,8 +48,8 @@ class Fit:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """What to save beside the ledger, for :func:`~posterity.fitting.check_same`."""
-        return {KEY: self.recipe.canonical()}
+        """The provenance to save with the ledger, for :func:`~posterity.fitting.check_same`."""
+        return {RECIPE: self.recipe.canonical()}
 
 
 def fit(
@@ -107,8 +101,8 @@ def fit(
     recipe = _filled(recipe, columns_of(recipe, cells.header, path))
     data = design(cells, recipe, path, drop_missing=drop_missing, decimal=decimal)
     if index:
-        told = "the first column has no name: it is taken for an index, and left out"
-        data = data._replace(notes=(told, *data.notes))
+        note = "the first column has no name: it is taken for an index, and left out"
+        data = data._replace(notes=(note, *data.notes))
     site = path.stem if site is None else site
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
@@ -140,16 +134,11 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
             fix="Give one, and units (--scale) to columns that differ in size.",
         )
     assert recipe.components is not None and recipe.component_sd is not None
+    wide, width = float(recipe.prior_sd[""]), float(recipe.component_sd)
     found = fit_mixture(
-        data.x,
-        data.names,
-        recipe.components,
-        prior_sd=float(recipe.prior_sd[""]),
-        component_sd=float(recipe.component_sd),
-        seed=seed,
+        data.x, data.names, recipe.components, prior_sd=wide, component_sd=width, seed=seed
     )
     ledger = Ledger.of_site(site, prior=found.prior, posterior=found.posterior)
-    wide = float(recipe.prior_sd[""])
     notes = [
         f"{name!r} reaches {most:.3g} in its unit, beyond a prior of sd {wide:g} about 0: give "
         f"--center and --scale"
@@ -157,16 +146,16 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
         if most > _FAR * wide
     ]
     notes += [
-        f"{name!r} varies by {sd:.3g} in its unit, little beside components of sd "
-        f"{recipe.component_sd:g}: give --scale"
+        f"{name!r} varies by {sd:.3g} in its unit, little beside components of sd {width:g}: give "
+        "--scale"
         for name, sd in zip(data.names, data.x.std(0), strict=True)
-        if sd < 0.1 * recipe.component_sd
+        if sd < 0.1 * width
     ]
     return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, (*data.notes, *notes))
 
 
-def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamily | None) -> Fit:
-    prior = _prior(data.names, recipe, given)
+def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamily | None) -> Fit:
+    prior = _prior(data.names, recipe, known)
     y: Any = data.y
     noise = None
     if recipe.model == "linear":
@@ -209,9 +198,9 @@ def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
     return [name for name, more in zip(names, inflation, strict=True) if more > _SURE]
 
 
-def _prior(names: tuple[str, ...], recipe: Recipe, given: Any) -> Any:
-    """Of the coefficients: independent about 0, or what a file holds, in their order."""
-    if given is None:
+def _prior(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
+    """The prior of the coefficients: independent about 0, or that of a file, in their order."""
+    if known is None:
         if unknown := [name for name in recipe.prior_sd if name and name not in names]:
             raise UsageError(
                 found=f"--prior-sd for {unknown[0]!r}",
@@ -223,17 +212,17 @@ def _prior(names: tuple[str, ...], recipe: Recipe, given: Any) -> Any:
             return DiagonalGaussian.from_standard(np.zeros(len(sd)), sd**2).named(names)
         return Gaussian.from_standard(np.zeros(len(sd)), np.diag(sd**2)).named(names)
     kind = DiagonalGaussian if recipe.family == "diagonal" else Gaussian
-    if not isinstance(given, kind) or not names_of(given):
+    if not isinstance(known, kind) or not names_of(known):
         raise StructureError(
-            found=f"a prior {given!r} with names {some(list(names_of(given).get('', ())))}",
+            found=f"a prior {known!r} with names {some(list(names_of(known).get('', ())))}",
             expected=f"a {kind.__name__} with a name for each of {some(names)}",
             fix="Name its coefficients: posterity.save(prior.named([...]), path).",
         )
-    return in_order(given, {"": names}, "the prior", "the table")
+    return in_order(known, {"": names}, "the prior", "the table")
 
 
 def _notes(data: Design, recipe: Recipe, mode: newton.Mode, sd: np.ndarray, prior: Any) -> Any:
-    """What a user should hear of a fit that worked."""
+    """Notes on a fit that worked: what the prior decides, and what lies far from it."""
     own = np.sqrt(prior.marginal_variance)
     far = abs(mode.mean - prior.mean) / own
     named = list(zip(data.names, sd, own, far, strict=True))
@@ -242,9 +231,9 @@ def _notes(data: Design, recipe: Recipe, mode: newton.Mode, sd: np.ndarray, prio
             f"records say little of {some(loud)}, where more than a quarter of the precision is "
             "the prior's: unless you want that, change units or --prior-sd at every site"
         )
-    if held := [name for name, _, _, f in named if f > _FAR]:
+    if away := [name for name, _, _, f in named if f > _FAR]:
         yield (
-            f"{some(held)} more than {_FAR:g} prior standard deviations from the prior's mean: "
+            f"{some(away)} more than {_FAR:g} prior standard deviations from the prior's mean: "
             "change units (--center, --scale) or --prior-sd at every site"
         )
     if recipe.model == "logistic":

@@ -1,4 +1,4 @@
-"""Gaussian mixtures by variational Bayes, with a prior that looks at nobody's data."""
+"""Gaussian mixtures by variational Bayes, with a prior that looks at no site's data."""
 
 import warnings
 from typing import Any, NamedTuple

@@ -29,7 +29,7 @@ _LEAST_WEIGHT = 1e-30
 
 
 class Likelihood(NamedTuple):
-    """Of a record with target ``y`` and predictor ``f``: what Newton's method asks."""
+    """The likelihood of a record with target ``y`` and predictor ``f``, for Newton's method."""
 
     value: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """``log p(y | f)`` but for what does not hang on ``f``."""
@@ -44,23 +44,14 @@ def _sigmoid(f: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -f))
 
 
-def _logistic_value(f: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return -np.logaddexp(0.0, np.where(y > 0, -f, f))
-
-
-def _logistic_slope(f: np.ndarray, y: np.ndarray) -> np.ndarray:
-    sign = np.where(y > 0, 1.0, -1.0)
-    return sign * _sigmoid(-sign * f)
-
-
 def _poisson_value(f: np.ndarray, y: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         return y * f - np.exp(f)
 
 
 LOGISTIC = Likelihood(
-    _logistic_value,
-    _logistic_slope,
+    lambda f, y: -np.logaddexp(0.0, np.where(y > 0, -f, f)),
+    lambda f, y: np.where(y > 0, _sigmoid(-f), -_sigmoid(f)),
     lambda f: _sigmoid(f) * _sigmoid(-f),
     lambda y: np.where(y > 0, np.log(3.0), -np.log(3.0)),
 )
@@ -73,7 +64,7 @@ POISSON = Likelihood(
 
 
 def linear(noise_variance: float) -> Likelihood:
-    """Of a Gaussian target with this variance about the predictor."""
+    """The likelihood of a Gaussian target with this variance about the predictor."""
     return Likelihood(
         lambda f, y: -((y - f) ** 2) / (2 * noise_variance),
         lambda f, y: (y - f) / noise_variance,

@@ -1,4 +1,4 @@
-"""What was asked of a fit: kept beside it, and the same at every site that is fused.
+"""The options of a fit: kept beside it, and the same at every site that is fused.
 
 Coefficients are only comparable where the model, its columns, their units and the prior are one.
 A recipe says all of that, in a form in which equal requests are equal texts.
@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.errors import UsageError
 
 VERSION = 1
@@ -27,11 +28,12 @@ PRIOR_SD: Mapping[str, Mapping[str, float]] = {
 An intercept is how things are where all columns are 0, which may be far from any record.
 """
 ESTIMATE = "estimate"
+FINITE = Constraint("a finite number", lambda value: abs(value) < float("inf"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What all sites are to ask alike; what is left out has the same default everywhere.
+    """The options that all sites share; those left out have the same default everywhere.
 
     Attributes:
         model: ``"linear"``, ``"logistic"``, ``"poisson"`` or ``"mixture"``.
@@ -73,32 +75,38 @@ class Recipe:
     component_sd: float | int | None = None
 
     def canonical(self) -> str:
-        """As JSON; equal for equal requests, whatever their order.
+        """The recipe as JSON; equal for equal requests, whatever their order.
 
         >>> Recipe("poisson", "n", columns=("b", "a")).canonical()[:52]
         '{"categories":{},"center":{},"columns":["a","b"],"co'
         """
-        told: dict[str, Any] = dataclasses.asdict(self)
-        del told["without"]
-        told["columns"] = sorted(self.columns or ())
-        told["center"] = {name: float(value) for name, value in self.center.items() if value}
-        told["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
+        options: dict[str, Any] = dataclasses.asdict(self)
+        del options["without"]
+        options["columns"] = sorted(self.columns or ())
+        options["center"] = {name: float(value) for name, value in self.center.items() if value}
+        options["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
         wide = self.prior_sd.get("")
-        told["prior_sd"] = {
+        options["prior_sd"] = {
             name: float(sd) for name, sd in self.prior_sd.items() if not name or sd != wide
         }
         for key in ("noise_variance", "component_sd"):
-            told[key] = float(told[key]) if isinstance(told[key], int) else told[key]
-        told["version"] = VERSION
-        return json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+            options[key] = float(options[key]) if isinstance(options[key], int) else options[key]
+        options["version"] = VERSION
+        return json.dumps(options, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise a UsageError for what makes no sense whatever the records are."""
+    one_of(*MODELS).check(model=recipe.model)
+    one_of(*FAMILIES).check(family=recipe.family)
+    FINITE.check(**{f"center {name}": value for name, value in recipe.center.items()})
+    POSITIVE.check(**{f"scale {name}": value for name, value in recipe.scale.items()})
+    POSITIVE.check(**{f"prior_sd {name}".rstrip(): sd for name, sd in recipe.prior_sd.items()})
+    POSITIVE.or_none().check(component_sd=recipe.component_sd)
+    if recipe.noise_variance != ESTIMATE:
+        POSITIVE.or_none().check(noise_variance=recipe.noise_variance)
     regression = recipe.model != "mixture"
     wrong = (
-        (recipe.model not in MODELS, f"model {recipe.model!r}", f"one of {list(MODELS)}"),
-        (recipe.family not in FAMILIES, f"family {recipe.family!r}", f"one of {list(FAMILIES)}"),
         (regression and not recipe.target, "no target", "the column to predict (--target NAME)"),
         (
             not regression and bool(recipe.target),
@@ -126,27 +134,7 @@ def check_recipe(recipe: Recipe) -> None:
         ),
         (bool(recipe.prior_sd) and recipe.prior is not None, "both a prior and prior_sd", "one"),
         (recipe.columns is not None and bool(recipe.without), "both columns and without", "one"),
-        *(
-            (not 0 < value < float("inf"), f"{what} {value}", "a positive number")
-            for what, value in _positive(recipe)
-        ),
-        *(
-            (not abs(value) < float("inf"), f"center {name}={value}", "a finite number")
-            for name, value in recipe.center.items()
-        ),
     )
     for holds, found, expected in wrong:
         if holds:
             raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")
-
-
-def _positive(recipe: Recipe) -> list[tuple[str, float | int]]:
-    found: list[tuple[str, float | int]] = [
-        (f"scale {name} =", value) for name, value in recipe.scale.items()
-    ]
-    found += [(f"prior_sd {name}".rstrip(), value) for name, value in recipe.prior_sd.items()]
-    if recipe.component_sd is not None:
-        found.append(("component_sd", recipe.component_sd))
-    if isinstance(recipe.noise_variance, int | float):
-        found.append(("noise_variance", recipe.noise_variance))
-    return found

@@ -16,7 +16,7 @@ its site's that another site holds, too, if
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy
@@ -32,8 +32,8 @@ from posterity.fusion.matching import Matched
 
 Array = np.ndarray
 HELD = 2
-"""Sites that hold what absorbs, its own included: where nobody else has it, nobody says that the
-fit is wrong."""
+"""Sites that hold what absorbs, its own included: where no other has it, none says that the fit
+is wrong."""
 
 NEAREST = 4
 """Components of its site's that might absorb what is alone: those of the nearest groups."""
@@ -42,17 +42,6 @@ STRANGE = 6.0
 the halves of a uniform distribution, the flattest that has one mode, are apart, squared."""
 AMID = object()
 """The origin in the middle of all components."""
-
-
-class Pairs(NamedTuple):
-    """Rows of components that are alone, and of others of their sites, which might absorb them."""
-
-    alone: Int[Array, " m"]
-    other: Int[Array, " m"]
-
-    def take(self, rows: Array) -> "Pairs":
-        """Some of them."""
-        return Pairs(self.alone[rows], self.other[rows])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,10 +65,6 @@ class Absorbing:
     def whole(self) -> Bool[Array, " n"]:
         """Which components are not part of another."""
         return self.into == np.arange(len(self.into))
-
-    def _possible(self, rows: Int[Array, " m"]) -> Bool[Array, " m"]:
-        """Whether a component's observations are counted, and its site's one prior is known."""
-        return self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted
 
     @property
     def counts(self) -> Float[Array, " n"]:
@@ -113,64 +98,58 @@ class Absorbing:
 
         Components were matched as they are seen from the ``origin``, by default the middle of all.
         """
-        pairs = self._candidates(matched, rows)
-        if not len(pairs.alone):
+        alone, other = self._candidates(matched, rows)
+        if not len(alone):
             return None
         place = np.empty(len(self.into), int)
         place[rows] = matched.rows
         if origin is AMID:
             origin = middle(self.members[rows[np.argsort(matched.rows)]])
-        halves = self._halves(pairs, origin)
+        members, priors, counts = self.members, self._priors(alone), self.counts
+        seen = (moved(laws, origin) for laws in (members[other], members[alone], priors))
+        halves = Halves(*seen, counts[other], counts[alone])
         gain = halves.evidence_of_one()
-        against = disagreement(matched.found.clustering, place[pairs.other], halves.union)
+        against = disagreement(matched.result.clustering, place[other], halves.union)
         sampled = halves.union.natural_parameters.shape[1] / 2
         fits = (gain > 0) & (halves.strangeness() <= STRANGE) & (against <= sampled)
-        return self._absorbed(pairs.take(fits), gain[fits]) if fits.any() else None
+        # Each goes into the one of most evidence, at most one at a time.
+        into, taken = self.into.copy(), set()
+        for at in np.flatnonzero(fits)[np.argsort(-gain[fits], kind="stable")]:
+            part, host = int(alone[at]), int(other[at])
+            if taken.isdisjoint((part, host)):
+                taken |= {part, host}
+                into[self.into == part] = host
+        return Absorbing(self.block, into) if taken else None
 
-    def _halves(self, pairs: Pairs, origin: Any) -> "Halves":
-        """The pairs seen from the origin of the matching."""
-        members, counts = self.members, self.counts
-        return Halves(
-            moved(members[pairs.other], origin),
-            moved(members[pairs.alone], origin),
-            moved(self._priors(pairs.alone), origin),
-            counts[pairs.other],
-            counts[pairs.alone],
-        )
-
-    def _candidates(self, matched: Matched, rows: Int[Array, " n"]) -> Pairs:
-        """What is alone, with those of its site's that others hold, whose groups are nearest."""
-        clustering, local = matched.found.clustering, matched.found.clustering.local
+    def _candidates(
+        self, matched: Matched, rows: Int[Array, " n"]
+    ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
+        """Rows of what is alone, where its observations are counted and its site's one prior is
+        known, with those of its site's that others hold, whose groups are nearest.
+        """
+        clustering, local = matched.result.clustering, matched.result.clustering.local
         groups = np.flatnonzero(clustering.counts >= HELD)
         alone = np.flatnonzero(clustering.counts[clustering.labels] == 1)
         origin = np.empty(len(rows), int)
         origin[matched.rows] = rows
-        alone = alone[self._possible(origin[alone])]
-        found, near = [Pairs(alone[:0], alone[:0])], min(NEAREST, len(groups))
+        known = self.block.priors.exchangeable[self.block.site[origin[alone]]]
+        alone = alone[known & self.block.weighted]
+        pairs, near = [(alone[:0], alone[:0])], min(NEAREST, len(groups))
         for some in chunks(len(alone), 8 * max(len(groups), 1)):
             mine = alone[some]
             sites, at = np.unique(local.site[mine], return_inverse=True)
             holder = np.full((len(sites), len(clustering.counts)), -1)
-            held, _ = local.rows_of(sites)
-            holder[np.searchsorted(sites, local.site[held]), clustering.labels[held]] = held
+            own, _ = local.rows_of(sites)
+            holder[np.searchsorted(sites, local.site[own]), clustering.labels[own]] = own
             other = holder[at][:, groups]
             cost = local.points.take(mine).divergences(clustering.centroids.take(groups))
             cost[other < 0] = np.inf
             best = np.argsort(cost, axis=1, kind="stable")[:, :near]
             other = np.take_along_axis(other, best, axis=1)
             one, place = np.nonzero(other >= 0)
-            found.append(Pairs(origin[mine[one]], origin[other[one, place]]))
-        return Pairs(*map(np.concatenate, zip(*found, strict=True)))
-
-    def _absorbed(self, pairs: Pairs, gain: Float[Array, " m"]) -> "Absorbing":
-        """Each that is alone within the one of most evidence, at most one at a time."""
-        into, taken = self.into.copy(), set()
-        for at in np.argsort(-gain, kind="stable"):
-            alone, other = int(pairs.alone[at]), int(pairs.other[at])
-            if taken.isdisjoint((alone, other)):
-                taken |= {alone, other}
-                into[self.into == alone] = other
-        return Absorbing(self.block, into)
+            pairs.append((origin[mine[one]], origin[other[one, place]]))
+        first, second = map(np.concatenate, zip(*pairs, strict=True))
+        return first, second
 
 
 def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
@@ -190,7 +169,7 @@ class Halves:
 
     @functools.cached_property
     def union(self) -> ExponentialFamily:
-        """What one component has learnt from what both have."""
+        """One component in place of the two, with what both have learnt."""
         return self.first.with_natural_parameters(
             self.first.natural_parameters
             + (self.second.natural_parameters - self.prior.natural_parameters)
@@ -223,7 +202,7 @@ def disagreement(
     clustering: Clustering, rows: Int[Array, " m"], union: ExponentialFamily
 ) -> Float[Array, " m"]:
     """Nats by which the misfit is longer to describe with a union in place of each of the rows."""
-    local, found, groups = clustering.local, clustering.judged, clustering.labels[rows]
+    local, judged, groups = clustering.local, clustering.judged, clustering.labels[rows]
     points, place = Points.of(union), union.location()
     traits, shape = points.coordinates, np.zeros(len(rows))
     if place is not None:
@@ -231,12 +210,12 @@ def disagreement(
         traits, shape = np.hstack([traits, shapes.coordinates]), shapes.potential
         shape = shape - local.shapes.potential[rows]  # pyright: ignore[reportOptionalMemberAccess]
     counts = clustering.counts[groups]
-    centres = found.centres[groups] + (traits - local.traits(rows)) / counts[:, None]
+    centres = judged.centres[groups] + (traits - local.traits(rows)) / counts[:, None]
     new = local.evidence(centres)
     potential = points.potential - local.judged.potential[rows]
-    misfit = potential - counts * (new.potential - found.evidence.potential[groups])
-    shape = shape - counts * (new.shape - found.evidence.shape[groups])
+    misfit = potential - counts * (new.potential - judged.evidence.potential[groups])
+    shape = shape - counts * (new.shape - judged.evidence.shape[groups])
     length, size = local.criterion.length_of_sums, len(clustering.counts)
-    return length(found.misfit + misfit, found.shape + shape, 0.0, size) - length(
-        found.misfit, found.shape, 0.0, size
+    return length(judged.misfit + misfit, judged.shape + shape, 0.0, size) - length(
+        judged.misfit, judged.shape, 0.0, size
     )

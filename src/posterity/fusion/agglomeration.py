@@ -1,14 +1,28 @@
-"""Merging components pair by pair, from single ones up: where the search starts from."""
+"""Merging groups: single components pair by pair, where the search starts, and halves at its end.
+
+The criterion takes sites to differ alike in all directions. Where they differ more in one of them,
+and there are very many sites, it describes a component shorter as two halves: half a nat each of
+some thousand members outweighs any price. Halves give themselves away: no site holds both, though
+by chance many would, and they lie no further apart, for how wide they are, than the halves of a
+normal distribution. Where sites have one component each nothing gives halves away: none are joined.
+"""
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.clustering import Clustering, Evidence, LocalComponents
+from posterity.fusion.geometry import Points
 
 Array = np.ndarray
+MANY = 12
+"""Members below which a group is no half: its width is not known."""
+HALVES = 8.0
+"""Squared distance of the means of two halves, in variances within them: 7 for a normal
+distribution cut at its mean, and a little for how well both are known."""
+BY_CHANCE = 10.0
+"""Sites that would hold both of two groups, if one said nothing of the other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +62,10 @@ def agglomerate(local: LocalComponents) -> Merging:
     Distances are updated by the recurrence of Lance and Williams (lance1967), exact where
     divergences are quadratic; the objective of each level is the true one.
     """
-    distance = _distances(local)
+    points = local.points
+    one_way = points.divergences(points.alone)
+    distance = (one_way + one_way.T) / 4  # the rise by merging each pair, to second order
+    distance[local.site[:, None] == local.site] = np.inf
     counts, pairs = np.ones(len(distance)), []
     nearest = distance.argmin(1)
     least = distance[np.arange(len(distance)), nearest]
@@ -64,15 +81,6 @@ def agglomerate(local: LocalComponents) -> Merging:
         least[stale] = some[np.arange(len(at)), at]
     steps = np.array(pairs, dtype=int).reshape(-1, 2)
     return Merging(local, steps, _level_objectives(local, steps))
-
-
-def _distances(local: LocalComponents) -> Float[Array, "n n"]:
-    """Rise of the misfit by merging each pair, to second order; infinite within a site."""
-    points = local.points
-    one_way = points.divergences(points.alone)
-    distance = (one_way + one_way.T) / 4
-    distance[local.site[:, None] == local.site] = np.inf
-    return distance
 
 
 def _merge(distance: Array, counts: Array, first: int, second: int) -> None:
@@ -91,38 +99,96 @@ def _level_objectives(
 ) -> Float[Array, " levels"]:
     """The objective of every level: what a merged group adds, less what the two did, summed up."""
     traits, criterion = local.traits(), local.criterion
-    total, merges = len(traits), _follow(traits, pairs)
-    counts = np.concatenate([np.ones(total), merges.counts])
-    both = zip(local.alone, local.evidence(merges.centres), strict=True)
-    found = Evidence(*map(np.concatenate, both))
+    total, steps = len(traits), len(pairs)
+    # Group ``total + step`` is made of ``kept`` and ``gone``.
+    rows, number, made = traits.copy(), np.ones(total), np.arange(total)
+    (kept, gone), centres = np.empty((2, steps), int), np.empty((steps, traits.shape[1]))
+    merged = np.empty(steps)
+    for step, (one, other) in enumerate(pairs.tolist()):
+        rows[one] += rows[other]
+        number[one] += number[other]
+        kept[step], gone[step] = made[one], made[other]
+        made[one] = total + step
+        centres[step], merged[step] = rows[one], number[one]
+    counts = np.concatenate([np.ones(total), merged])
+    both = zip(local.alone, local.evidence(centres / merged[:, None]), strict=True)
+    evidence = Evidence(*map(np.concatenate, both))
 
     def levels(worth: Array) -> Array:
-        change = worth[total:] - worth[merges.kept] - worth[merges.gone]
+        change = worth[total:] - worth[kept] - worth[gone]
         return worth[:total].sum() + np.concatenate([[0.0], change.cumsum()])
 
-    misfit = local.judged.potential.sum() - levels(counts * found.potential)
-    shape = local.shape_potential - levels(counts * found.shape)
-    price = levels(criterion.prices(found.surprise, counts))
-    return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(pairs) + 1))
+    misfit = local.judged.potential.sum() - levels(counts * evidence.potential)
+    shape = local.shape_potential - levels(counts * evidence.shape)
+    price = levels(criterion.prices(evidence.surprise, counts))
+    return criterion.length_of_sums(misfit, shape, price, total - np.arange(steps + 1))
 
 
-class _Merges(NamedTuple):
-    """The groups that merging made, one a step: ``N + step`` of ``kept`` and ``gone``."""
-
-    centres: Float[Array, "steps dim"]
-    counts: Float[Array, " steps"]
-    kept: Int[Array, " steps"]
-    gone: Int[Array, " steps"]
+# --- halves --------------------------------------------------------------------------------------
 
 
-def _follow(coordinates: Array, pairs: Array) -> _Merges:
-    total, counts = coordinates.copy(), [1.0] * len(coordinates)
-    made, number = list(range(len(total))), np.empty(len(pairs))
-    parts, centres = np.empty((2, len(pairs)), int), np.empty((len(pairs), total.shape[1]))
-    for step, (kept, gone) in enumerate(pairs.tolist()):
-        total[kept] += total[gone]
-        counts[kept] += counts[gone]
-        parts[:, step] = made[kept], made[gone]
-        made[kept] = len(made) + step
-        centres[step], number[step] = total[kept], counts[kept]
-    return _Merges(centres / number[:, None], number, *parts)
+def merge_halves(clustering: Clustering) -> Clustering:
+    """The clustering without halves: groups of many sites, never of one site, that no gap divides.
+
+    They are joined where that shortens the description, had it known their own width; the
+    objective, which does not, rises.
+    """
+    while (pair := _halves(clustering)) is not None:
+        labels = clustering.labels.copy()
+        labels[labels == pair[1]] = pair[0]
+        clustering = clustering.relabelled(labels)
+    return clustering
+
+
+def _halves(clustering: Clustering) -> tuple[int, int] | None:
+    """The two groups that most surely are halves of one; None if none are."""
+    many = np.flatnonzero(clustering.counts >= MANY)
+    if len(many) < 2:
+        return None
+    centroids, points = clustering.centroids.take(many), clustering.local.points
+    members = Points.of(points.family(centroids.coordinates), points.divergence)
+    apart = members.divergences(centroids)
+    np.fill_diagonal(apart, np.inf)
+    apart[_together(clustering)[np.ix_(many, many)]] = np.inf
+    best, least = None, 0.0
+    for one in np.flatnonzero(np.isfinite(apart.min(1, initial=np.inf))):
+        first, second = sorted((int(many[one]), int(many[apart[one].argmin()])))
+        rise = _rise(clustering, first, second)
+        if rise < least:
+            best, least = (first, second), rise
+    return best
+
+
+def _together(clustering: Clustering) -> Array:
+    """Which two groups some site has both of, or few would have by chance."""
+    local, sizes = clustering.local, np.diff(clustering.local.starts)
+    holds = np.zeros((local.sites, len(clustering.counts)), np.float32)
+    holds[local.site, clustering.labels] = 1.0
+    share = clustering.counts / sizes.sum()
+    by_chance = np.outer(share, share) * (sizes * (sizes - 1)).sum()
+    return (holds.T @ holds > 0) | (by_chance < BY_CHANCE)
+
+
+def _rise(clustering: Clustering, first: int, second: int) -> float:
+    """Rise of the description if two groups were one, as wide along their line as they are;
+    infinite where there is a gap between them.
+    """
+    labels, counts, local = clustering.labels, clustering.counts, clustering.local
+    rows = np.flatnonzero((labels == first) | (labels == second))
+    # What tells the two apart is linear in a component: how much nearer it is to one of them.
+    nearer = clustering.costs[rows, second] - clustering.costs[rows, first]
+    mine, theirs = nearer[labels[rows] == first], nearer[labels[rows] == second]
+    distance = mine.mean() - theirs.mean()
+    within = (len(mine) * mine.var() + len(theirs) * theirs.var()) / len(rows)
+    # Sampling alone scatters them by their distance.
+    gap = distance**2 / max(within, distance, np.finfo(float).tiny)
+    if gap > HALVES:
+        return np.inf
+    share = len(mine) * len(theirs) / len(rows) ** 2
+    surprise = clustering.judged.evidence.surprise[[first, second]]
+    parts, joint = counts[[first, second]], counts[[first, second]].sum()
+    criterion, groups = local.criterion, len(counts)
+    price = criterion.prices(surprise.mean(keepdims=True), np.array([joint])).sum()
+    price -= criterion.prices(surprise, parts).sum()
+    price += criterion.columns(groups - 1) - criterion.columns(groups)
+    return float(len(rows) * np.log1p(share * gap) / 2 + price)

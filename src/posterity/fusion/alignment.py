@@ -2,24 +2,28 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Bool, Float, Int
+from posterity.errors import UsageError
+from posterity.families.names import some
 from posterity.fusion.absorb import Absorbing, first_of_site
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
-from posterity.fusion.blocks import Block
+from posterity.fusion.blocks import Block, check_seen
 from posterity.fusion.confidence import AMBIGUOUS, Confidence
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.judged_passes import PassConfidence, Whole, absorbed
-from posterity.fusion.matching import Matched, Matching, check_components, match, member_hashes
+from posterity.fusion.judged_passes import PassConfidence, absorbed
+from posterity.fusion.matching import Matching, check_components, match, member_hashes
 from posterity.fusion.passes import Passes
-from posterity.fusion.refusals import check_held
 
 Array = np.ndarray
+NamedMembers = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""The names of members of plates, by site and path."""
 SAMPLED = 24
 """The share of the budget that the parameters of a sample may take: matching them takes ten times
 their memory."""
@@ -67,15 +71,15 @@ class Alignment:
 
         Sites without any are left out.
         """
-        found = {
+        parts = {
             site: tuple(np.flatnonzero(into != np.arange(len(into))).tolist())
             for site, into in self.into.items()
         }
-        return {site: parts for site, parts in found.items() if parts}
+        return {site: own for site, own in parts.items() if own}
 
     @functools.cached_property
     def margins(self) -> dict[str, Float[Array, " k"]]:
-        """By site, the nats that speak for each component's place against the next best one.
+        """The nats, by site, that speak for each component's place against the next best one.
 
         What the description length would rise by if this one component were in another group,
         changing places with its own site's where that holds one, or in a group of its own;
@@ -83,12 +87,12 @@ class Alignment:
         """
         if self.confidence is None:
             return {site: np.full(len(labels), np.nan) for site, labels in self.matching.items()}
-        found = np.append(self.confidence.margins, np.nan)
-        return {site: found[rows] for site, rows in self.rows.items()}
+        margins = np.append(self.confidence.margins, np.nan)
+        return {site: margins[rows] for site, rows in self.rows.items()}
 
     @functools.cached_property
     def components_evidence(self) -> dict[int, float]:
-        """By number of components, the nats by which the best matching found is worse.
+        """The nats by which the best matching met is worse, by number of components.
 
         Zero for the number found; empty unless the evidence decided it.
         """
@@ -130,59 +134,117 @@ class Alignment:
             return []
         if self.confidence is None:
             return ["how sure the matches are was not looked for"]
-        said = [] if self.identified else [NO_SCALE]
+        reasons = [] if self.identified else [NO_SCALE]
         if not self.judged:
-            said.append("the number of components was not compared with others")
+            reasons.append("the number of components was not compared with others")
         other = self.confidence.runner_up
         if other and other[1] < AMBIGUOUS:
-            said.append(f"{other[0]} components are only {other[1]:.1f} nats worse")
+            reasons.append(f"{other[0]} components are only {other[1]:.1f} nats worse")
         if unsure := self.ambiguous():
             (site, component, margin), matched = unsure[0], (self.labels >= 0).sum()
-            said.append(
+            reasons.append(
                 f"less than {AMBIGUOUS:g} nats better than the next best are {len(unsure)} of "
                 f"{matched} matches, component {component} of {site!r} the least ({margin:.1f})"
             )
-        return said
+        return reasons
 
 
-def align(
-    block: Block | BlockTable,
-    matching: Matching,
-    divergence: Divergence | Discrepancy,
-    components: int | None,
-    importance: Float[Array, " sites"],
-    absorb: bool = False,
-    given: Int[Array, " n"] | None = None,
-    budget: int = 0,
-) -> Alignment:
-    """Match the components of all sites' plates, and number them by weight.
+@dataclasses.dataclass(frozen=True)
+class Aligner:
+    """Matches the components of all sites' plates, and numbers them by weight.
 
-    With ``absorb``, a site's components that are one (:mod:`.absorb`) are matched as one. Labels
-    that are ``given`` for ``Matching.IDENTITY`` stay as they are. Rows of a table are gone through
-    in passes, with samples that ``budget`` bytes have room for.
-
-    Raises:
-        UsageError: a site without data, or a number of components that cannot be.
+    Attributes:
+        absorb: whether a site's components that are one (:mod:`.absorb`) are matched as one.
+        labels: for ``Matching.IDENTITY``, those (N,) that are known.
+        budget: bytes of memory for samples of a table, whose rows are gone through in passes.
     """
-    free = matching is Matching.EVIDENCE and components is None
-    if not isinstance(block, Block):
-        found = _in_passes(block, matching, components, absorb and free, given, budget)
-    else:
-        found = _in_memory(block, matching, divergence, components, absorb and free, given)
-    labels = found.labels
-    if matching is not Matching.IDENTITY:
-        labels = _by_weight(block, labels, importance)
-    return Alignment(
-        matching=block.by_site(labels),
-        components=int(labels.max()) + 1,
-        cost=found.cost,
-        trace=tuple(found.trace),
-        known=matching is Matching.IDENTITY,
-        judged=matching is not Matching.KL_FUSION or components is not None,
-        confidence=found.confidence,
-        rows=block.by_site(found.rows),
-        into={} if found.into is None else block.by_site(found.into - first_of_site(block)),
-    )
+
+    matching: Matching
+    divergence: Divergence | Discrepancy
+    components: int | None
+    absorb: bool = False
+    labels: Int[Array, " n"] | None = None
+    budget: int = 0
+
+    @property
+    def free(self) -> bool:
+        """True where the number of components is chosen by the evidence."""
+        return self.matching is Matching.EVIDENCE and self.components is None
+
+    def align(self, block: Block | BlockTable, importance: Float[Array, " sites"]) -> Alignment:
+        """Match the components of one plate.
+
+        Raises:
+            UsageError: a site without data, or a number of components that cannot be.
+        """
+        known = self.matching is Matching.IDENTITY
+        seen = block.used if isinstance(block, Block) else block.seen
+        wanted = seen | known if self.labels is None else self.labels >= 0
+        check_seen(block, wanted)
+        find = self._in_memory if isinstance(block, Block) else self._in_passes
+        aligned = find(block, wanted)  # pyright: ignore[reportArgumentType]
+        labels, into = aligned.labels, aligned.into
+        if not known:
+            labels = _by_weight(block, labels, importance)
+        return Alignment(
+            matching=block.by_site(labels),
+            components=int(labels.max()) + 1,
+            cost=aligned.cost,
+            trace=tuple(aligned.trace),
+            known=known,
+            judged=self.matching is not Matching.KL_FUSION or self.components is not None,
+            confidence=aligned.confidence,
+            rows=block.by_site(aligned.rows),
+            into={} if into is None else block.by_site(into - first_of_site(block)),
+        )
+
+    def _in_memory(self, block: Block, wanted: Bool[Array, " n"]) -> "_Aligned":
+        parts, known = Absorbing.of(block), self.labels
+        while True:
+            left = np.flatnonzero(wanted & parts.whole)
+            starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
+            counts, members = parts.counts[left], parts.members[left]
+            own = None if known is None else known[left]
+            matched = match(
+                members, starts, self.matching, self.divergence, self.components, counts, own
+            )
+            more = parts.more(matched, left) if self.absorb and self.free else None
+            if more is None:
+                break
+            parts = more
+        labels, rows = np.full((2, len(wanted)), -1)
+        labels[left], rows[left] = matched.labels, matched.rows
+        labels[wanted] = labels[parts.into[wanted]]
+        result = matched.result
+        cost = result.clustering.misfit if result.cost is None else result.cost
+        confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
+        return _Aligned(labels, rows, parts.into, cost, result.trace, confidence)
+
+    def _in_passes(self, table: BlockTable, wanted: Bool[Array, " n"]) -> "_Aligned":
+        if not wanted[table.used].all():
+            table.keep(wanted[table.used])
+        if self.labels is None:
+            check_components(table.store.sizes, self.matching, self.components)
+        passes = Passes(table, max(LEAST, self.budget // (SAMPLED * 8 * table.dim)))
+        into = np.arange(len(table.used))
+        if self.matching is Matching.IDENTITY:
+            own = None if self.labels is None else self.labels[table.used]
+            result, trace = passes.as_labelled(own)
+        elif self.matching is Matching.HUNGARIAN:
+            result, trace = passes.permute()
+        else:
+            result, trace = passes.search(self.components)
+            absorb = self.absorb and self.free
+            while absorb and (more := absorbed(passes, result, into)) is not None:
+                result, trace = more
+        labels, rows = np.full((2, len(table.used)), -1)
+        labels[table.used], rows[table.used] = result.labels, np.arange(len(result.labels))
+        part = into != np.arange(len(into))
+        labels[part] = labels[into[part]]
+        levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
+        confidence = PassConfidence(passes, result, levels, self.free)
+        parts = into if part.any() else None
+        return _Aligned(labels, rows, parts, passes.misfit(result), trace, confidence)
 
 
 class _Aligned(NamedTuple):
@@ -198,78 +260,6 @@ class _Aligned(NamedTuple):
     confidence: Confidence
 
 
-def _in_memory(
-    block: Block,
-    matching: Matching,
-    divergence: Divergence | Discrepancy,
-    components: int | None,
-    absorb: bool,
-    given: Int[Array, " n"] | None,
-) -> _Aligned:
-    every = np.ones_like(block.used) if matching is Matching.IDENTITY else block.used
-    used = every if given is None else given >= 0
-
-    def matched(parts: Absorbing, rows: Array) -> Matched:
-        held = np.bincount(block.site[rows], minlength=len(block.names))
-        check_held(
-            [block.names[index] for index in np.flatnonzero(held == 0).tolist()], block.place
-        )
-        starts, own = np.cumsum([0, *held]), None if given is None else given[rows]
-        counts, members = parts.counts[rows], parts.members[rows]
-        return match(members, starts, matching, divergence, components, counts, own)
-
-    parts, left = Absorbing.of(block), np.flatnonzero(used)
-    result = matched(parts, left)
-    while absorb and (more := parts.more(result, left)) is not None:
-        parts, left = more, np.flatnonzero(used & more.whole)
-        result = matched(parts, left)
-    found = result.found
-    labels, rows = np.full(len(used), -1), np.full(len(used), -1)
-    labels[left], rows[left] = result.labels, result.rows
-    labels[used] = labels[parts.into[used]]
-    cost = found.clustering.misfit if found.cost is None else found.cost
-    free = matching is Matching.EVIDENCE and components is None and not found.joined
-    confidence = Confidence(found.clustering, found.levels, free)
-    return _Aligned(labels, rows, parts.into, cost, found.trace, confidence)
-
-
-def _in_passes(
-    table: BlockTable,
-    matching: Matching,
-    components: int | None,
-    absorb: bool,
-    given: Int[Array, " n"] | None,
-    budget: int,
-) -> _Aligned:
-    if given is not None:
-        site = np.repeat(np.arange(len(table.sizes)), table.sizes)
-        held = np.bincount(site[table.used & (given >= 0)], minlength=len(table.sizes))
-        check_held([table.names[k] for k in np.flatnonzero(held == 0).tolist()], table.place)
-        table.keep(given[table.used] >= 0)
-        given = given[table.used]
-    else:
-        check_components(table.store.sizes, matching, components)
-    passes = Passes(table, max(LEAST, budget // (SAMPLED * 8 * table.layout.dim)))
-    into = np.arange(len(table.used))
-    if matching is Matching.IDENTITY:
-        result, trace = passes.as_labelled(given)
-    elif matching is Matching.HUNGARIAN:
-        result, trace = passes.permute()
-    else:
-        result, trace = passes.search(components)
-        while absorb and (more := absorbed(passes, result, into)) is not None:
-            result, trace = more
-    labels, rows = np.full((2, len(table.used)), -1)
-    labels[table.used], rows[table.used] = result.labels, np.arange(len(result.labels))
-    part = into != np.arange(len(into))
-    labels[part] = labels[into[part]]
-    free = matching is Matching.EVIDENCE and components is None
-    levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
-    confidence = PassConfidence.of(Whole(passes, result), levels, free)
-    some = into if part.any() else None
-    return _Aligned(labels, rows, some, passes.misfit(result), trace, confidence)
-
-
 def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> Array:
     """Numbered so that the heaviest component comes first; ties by content."""
     groups = int(labels.max()) + 1
@@ -283,3 +273,95 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
     rank = np.full(groups + 1, -1)  # the last is that of -1
     rank[np.lexsort((content, -weight))] = np.arange(groups)
     return rank[labels]
+
+
+# --- matchings that are known: from the user, or by the names of members --------------------------
+
+
+def user_labels(
+    matching: Mapping[str, Any], plates: Sequence[Block | BlockTable], components: int | None
+) -> Int[Array, " n"]:
+    """The labels of all sites in a row.
+
+    Raises:
+        UsageError: unless there is one plate, and for each site a label for each of its components,
+            no two the same, which together leave out no fused one.
+    """
+    if len(plates) != 1:
+        raise UsageError(
+            found=f"a matching by site for {len(plates)} plates",
+            expected="posteriors with one plate",
+            fix="Leave matching out, or choose one by name.",
+        )
+    (plate,) = plates
+    if set(matching) != set(plate.names):
+        raise _no_matching(
+            f"a matching of sites {sorted(map(str, matching))}", f"one of {list(plate.names)}"
+        )
+    parts = []
+    for name, size in zip(plate.names, plate.sizes.tolist(), strict=True):
+        own = np.asarray(matching[name])
+        whole = own.shape == (size,) and own.dtype.kind in "iu"
+        kept = own[own >= 0] if whole else own
+        if not whole or own.min() < -1 or len(np.unique(kept)) < len(kept):
+            raise _no_matching(
+                f"labels {own.tolist()} of site {name!r}",
+                f"{size} whole numbers from -1 on, none but -1 twice",
+            )
+        parts.append(own.astype(int))
+    labels = np.concatenate(parts)
+    groups = np.unique(labels[labels >= 0])
+    if len(groups) == 0 or groups[-1] + 1 != len(groups) or components not in (None, len(groups)):
+        raise _no_matching(
+            f"labels {groups.tolist()}"
+            + ("" if components is None else f" and components={components}"),
+            "labels 0, 1, ... without a gap, and as many as components says",
+        )
+    return labels
+
+
+def _no_matching(found: str, expected: str) -> UsageError:
+    return UsageError(
+        found=found,
+        expected=expected,
+        fix="Give what Fusion.matching of another fusion of these sites is: by site, the fused "
+        "component of each local one, -1 for those left out.",
+    )
+
+
+def matching_by_name(
+    labels: NamedMembers, sites: Sequence[str], plates: list[str]
+) -> dict[str, Array] | None:
+    """The matching of a plate whose members have names at every site.
+
+    Members of one name are one; a site may lack some. None where no site names any.
+
+    Warns:
+        UserWarning: where names tell no matching: some sites give none, or there are more plates.
+    """
+    if not labels:
+        return None
+    (path, *others), without = plates or [""], sorted(set(sites) - set(labels))
+    if others or without or any(set(own) != {path} for own in labels.values()):
+        why = f"there are none at {some(without)}" if without else f"there are plates {plates}"
+        warn_of_names(why, stacklevel=6)
+        return None
+    union = dict.fromkeys(name for site in sorted(labels) for name in labels[site][path])
+    place = {name: index for index, name in enumerate(union)}
+    return {site: np.array([place[name] for name in own[path]]) for site, own in labels.items()}
+
+
+def warn_of_names(why: str, stacklevel: int = 5) -> None:
+    """Warn that members are not matched by their names."""
+    warnings.warn(f"Names of members are not used, and lost: {why}.", stacklevel=stacklevel)
+
+
+def names_of_components(
+    labels: NamedMembers, path: str, matching: Mapping[str, Int[Array, " k"]]
+) -> dict[str, tuple[str, ...]]:
+    """The names of the fused components of such a plate, in their order, by path."""
+    names: dict[int, str] = {}
+    for site, own in labels.items():
+        names |= zip(matching[site].tolist(), own[path], strict=True)
+    names.pop(-1, None)
+    return {path: tuple(names[at] for at in sorted(names))}

@@ -1,16 +1,16 @@
-"""What sites hold of one block of a posterior, side by side."""
+"""One block of the posteriors of all sites, side by side."""
 
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.errors import StructureError
+from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Tied, concatenate, stack
 from posterity.families.mixing import MixingWeights
 from posterity.fusion.paths import blocks
@@ -21,7 +21,7 @@ UNUSED = 1.0
 
 
 class MemberPriors:
-    """What the components of each site started from: every different prior once.
+    """The priors of the components of each site: every different one once.
 
     Attributes:
         laws: the priors of one component; where the components of a site started from priors that
@@ -61,7 +61,7 @@ class MemberPriors:
 
     @property
     def exchangeable(self) -> Bool[Array, " sites"]:
-        """Whether a site's prior is known, and the same for all of its components."""
+        """True where a site's prior is known, and the same for all of its components."""
         return np.array([*(not law.batch_shape for law in self.laws), False])[self.own]
 
     def each(self, names: Sequence[str]) -> ExponentialFamily:
@@ -82,7 +82,7 @@ class MemberPriors:
 
 
 def one_member(prior: Any) -> ExponentialFamily:
-    """The prior of one component of the one that was given for a plate, or for a plain block."""
+    """The prior of one component, of a prior for a plate or for a plain block."""
     if not prior.is_plate:
         return prior
     if not _alike(prior.members):
@@ -120,6 +120,8 @@ class Block:
         priors: what components started from.
         origin: the place from which the members are seen, None for the origin itself.
         first: the index of the first site among all.
+        whole, whole_priors: of posteriors whose blocks share labels, which are matched in the
+            plates of these, the posteriors themselves and priors of as many labels.
     """
 
     path: str
@@ -133,7 +135,8 @@ class Block:
     priors: MemberPriors
     origin: Any = None
     first: int = 0
-    in_memory: ClassVar[bool] = True
+    whole: Sequence[Tied] = ()
+    whole_priors: Sequence[Tied | None] = ()
 
     @classmethod
     def of_sites(
@@ -149,56 +152,70 @@ class Block:
             StructureError: a prior over mixing weights that tells components apart.
         """
         like: Any = posteriors[0]
-        many, known = np.ones(len(names)), MemberPriors(priors)
+        plates, own = posteriors, np.ones(len(names), int)
         if not like.is_plate:
-            plain = stack(posteriors)
-            return cls(path, names, like, plain, many.astype(int), many, many > 0, 0 * many, known)
-        plates: Any = posteriors
-        members = concatenate([plate.members for plate in plates])
-        sizes = np.array([plate.size for plate in plates])
-        counts, shown = np.ones(sizes.sum()), np.ones(len(names), bool)
+            return cls._laid(path, names, like, stack(posteriors), own, priors)
+        members = concatenate([plate.members for plate in plates])  # pyright: ignore
+        sizes = np.array([plate.size for plate in plates])  # pyright: ignore
         if like.weights is None:
-            return cls(path, names, like, members, sizes, counts, counts > 0, 0 * many, known)
+            return cls._laid(path, names, like, members, sizes, priors)
         pairs = [(q.weights, p and p.weights) for q, p in zip(plates, priors, strict=True)]  # pyright: ignore
         counts = np.concatenate([weights.counts(prior) for weights, prior in pairs])
         shown = np.array([q.shows_prior or prior is not None for q, prior in pairs])
-        used = (counts >= UNUSED) | ~np.repeat(shown, sizes)
         totals = [_total(*pair, name) for pair, name in zip(pairs, names, strict=True)]
-        return cls(path, names, like, members, sizes, counts, used, np.array(totals, float), known)
+        seen = counts, shown, np.array(totals, float)
+        return cls._laid(path, names, like, members, sizes, priors, seen)
 
     @classmethod
     def of_batch(
+        cls, path: str, names: Sequence[str], batch: Any, prior: ExponentialFamily | None
+    ) -> Self:
+        """From the blocks of sites as a batch (J,), which share a prior where one is known."""
+        like, own, priors = batch[0], np.ones(len(names), int), [prior] * len(names)
+        if not batch.is_plate:
+            return cls._laid(path, names, like, batch, own, priors)
+        members = map_leaves(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch.members)
+        weights, sizes = batch.weights, own * batch.size
+        if weights is None:
+            return cls._laid(path, names, like, members, sizes, priors)
+        law: Any = None if prior is None else prior.weights  # pyright: ignore
+        some = unstacked(weights if weights.shows_prior else weights[:1])
+        totals = np.array([_total(w, law, name) for w, name in zip(some, names, strict=False)])
+        shown = np.full(len(names), weights.shows_prior or law is not None)
+        seen = weights.counts(law).reshape(-1), shown, totals * np.ones(len(names))
+        return cls._laid(path, names, like, members, sizes, priors, seen)
+
+    @classmethod
+    def _laid(
         cls,
         path: str,
         names: Sequence[str],
-        batch: Any,
-        prior: ExponentialFamily | None,
+        like: ExponentialFamily,
+        members: ExponentialFamily,
+        sizes: Int[Array, " sites"],
+        priors: Sequence[ExponentialFamily | None],
+        seen: tuple[Float[Array, " n"], Bool[Array, " sites"], Float[Array, " sites"]]
+        | None = None,
     ) -> Self:
-        """From the blocks of sites as a batch (J,), which share a prior where one is known."""
-        like, many = batch[0], np.ones(len(names))
-        known = MemberPriors([prior] * len(names))
-        if not batch.is_plate:
-            return cls(path, names, like, batch, many.astype(int), many, many > 0, 0 * many, known)
-        members = map_leaves(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch.members)
-        sizes, weights = np.full(len(names), batch.size), batch.weights
-        counts = np.ones(sizes.sum())
-        if weights is None:
-            return cls(path, names, like, members, sizes, counts, counts > 0, 0 * many, known)
-        law = None if prior is None else prior.weights  # pyright: ignore
-        counts, shown = weights.counts(law).reshape(-1), weights.shows_prior
-        some = unstacked(weights if shown else weights[:1])
-        totals = np.array([_total(w, law, name) for w, name in zip(some, names, strict=False)])
-        used = (counts >= UNUSED) | (not shown and law is None)
-        return cls(path, names, like, members, sizes, counts, used, totals * many, known)
+        """With what mixing weights say: counts, where these tell what was seen, and totals."""
+        counts, shown, totals = (
+            np.ones(sizes.sum()),
+            np.ones(len(names), bool),
+            np.zeros(len(names)),
+        )
+        if seen is not None:
+            counts, shown, totals = seen
+        used = (counts >= UNUSED) | ~np.repeat(shown, sizes)
+        return cls(path, names, like, members, sizes, counts, used, totals, MemberPriors(priors))
 
     @property
     def plate(self) -> bool:
-        """Whether there is something to match."""
+        """True where there are components to match."""
         return self.like.is_plate
 
     @property
     def weighted(self) -> bool:
-        """Whether there are posteriors over mixing weights."""
+        """True where there are posteriors over mixing weights."""
         like: Any = self.like
         return like.is_plate and like.weights is not None
 
@@ -221,9 +238,22 @@ class Block:
         yield self, labels
 
     def by_site(self, values: Array) -> Mapping[str, Array]:
-        """What belongs to the components (N,) of each site."""
+        """The values of the components (N,), by site."""
         pieces = np.split(values, np.cumsum(self.sizes)[:-1])
         return dict(zip(self.names, pieces, strict=True))
+
+
+def check_seen(block: Any, used: Bool[Array, " n"]) -> None:
+    """Raise a UsageError if there are sites of a block none of whose components are used."""
+    empty = np.flatnonzero(np.bincount(block.site[used], minlength=len(block.sizes)) == 0).tolist()
+    if empty:
+        more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+        raise UsageError(
+            found="no component with at least one observation at "
+            f"{[block.names[site] for site in empty[:3]]}{more}{block.place}",
+            expected="at least one component that has seen data at every site",
+            fix="Leave the site out, or check its fit.",
+        )
 
 
 def _total(weights: MixingWeights, prior: MixingWeights | None, name: str) -> float:
@@ -231,38 +261,6 @@ def _total(weights: MixingWeights, prior: MixingWeights | None, name: str) -> fl
         return weights.total(prior)
     except StructureError as error:
         raise error.at(f"site {name!r}") from error
-
-
-@dataclasses.dataclass(frozen=True)
-class TiedBlock(Block):
-    """Posteriors whose blocks share labels, with the plates in which the labels are matched.
-
-    ``whole`` and ``whole_priors`` are the posteriors themselves and priors of as many labels.
-    """
-
-    whole: list[Tied] = dataclasses.field(default_factory=list)
-    whole_priors: list[Tied | None] = dataclasses.field(default_factory=list)
-
-    @classmethod
-    def of_sites(
-        cls,
-        path: str,
-        names: Sequence[str],
-        posteriors: Sequence[ExponentialFamily],
-        priors: Sequence[ExponentialFamily | None],
-    ) -> Self:
-        """From the posteriors; priors of another number of labels keep their concentrations."""
-        whole: list[Any] = list(posteriors)
-        known: list[Any] = []
-        for name, q, prior in zip(names, whole, priors, strict=True):
-            try:
-                known.append(None if prior is None else resized(prior, q.labels))  # pyright: ignore
-            except StructureError as error:
-                raise error.at(f"site {name!r}") from error
-        plates = [q.as_plate(p) for q, p in zip(whole, known, strict=True)]
-        start = [None if p is None else p.as_plate(p) for p in known]
-        found = super().of_sites(path, names, plates, start)
-        return dataclasses.replace(found, whole=whole, whole_priors=known)
 
 
 def resized(prior: Tied, labels: int) -> Tied:
@@ -278,12 +276,24 @@ def side_by_side(
     posteriors: Sequence[ExponentialFamily],
     priors: Sequence[ExponentialFamily | None],
 ) -> dict[str, Block]:
-    """By path, the blocks of all sites, whose posteriors are of one structure."""
-    own = [blocks(posterior) for posterior in posteriors]
-    known = [{} if prior is None else blocks(prior) for prior in priors]
-    return {
-        path: (TiedBlock if like.is_tied else Block).of_sites(
-            path, names, [q[path] for q in own], [p.get(path) for p in known]
-        )
-        for path, like in own[0].items()
-    }
+    """The blocks of all sites, by path; their posteriors are of one structure.
+
+    Priors of labels that blocks share keep their concentrations over another number of labels.
+    """
+    own: list[Any] = [blocks(posterior) for posterior in posteriors]
+    known: list[Any] = [{} if prior is None else blocks(prior) for prior in priors]
+    laid = {}
+    for path, like in own[0].items():
+        laws, starts = [q[path] for q in own], [p.get(path) for p in known]
+        if not like.is_tied:
+            laid[path] = Block.of_sites(path, names, laws, starts)
+            continue
+        for index, (name, q) in enumerate(zip(names, laws, strict=True)):
+            try:
+                starts[index] = starts[index] and resized(starts[index], q.labels)
+            except StructureError as error:
+                raise error.at(f"site {name!r}") from error
+        plates = [q.as_plate(p) for q, p in zip(laws, starts, strict=True)]
+        block = Block.of_sites(path, names, plates, [p and p.as_plate(p) for p in starts])
+        laid[path] = dataclasses.replace(block, whole=laws, whole_priors=starts)
+    return laid

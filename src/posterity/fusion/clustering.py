@@ -11,17 +11,31 @@ import scipy
 from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
-from posterity.fusion.costs import ROOM, Costs, cheapest
 from posterity.fusion.criterion import Criterion
-from posterity.fusion.geometry import Centroids, Divergence, Points, chunks, moved
+from posterity.fusion.geometry import (
+    ROOM,
+    Centroids,
+    Costs,
+    Divergence,
+    Points,
+    cheapest,
+    chunks,
+    moved,
+)
 
 Array = np.ndarray
 SMALL = 2**14
 """Entries of a membership matrix below which a dense one is faster than a sparse one."""
 
 
+WIDE = 2**19
+"""Numbers in all components of a sample from which on only the best level of merging is refined:
+every level costs a pass of special functions over all of them, and more numbers a component make
+the levels of merging, whose objectives are true ones, the surer."""
+
+
 class Evidence(NamedTuple):
-    """Of groups: the log normaliser at the average, the same of their members' shapes, and
+    """The log normaliser at the average of each group, the same of its members' shapes, and
     ``KL(centroid || population)``.
     """
 
@@ -45,6 +59,11 @@ class LocalComponents:
         """Number of sites."""
         return len(self.starts) - 1
 
+    @property
+    def wide(self) -> bool:
+        """True where components have so many numbers that a search looks at few clusterings."""
+        return self.points.coordinates.size > WIDE
+
     @functools.cached_property
     def site(self) -> Int[Array, " n"]:
         """The site of each row."""
@@ -56,7 +75,9 @@ class LocalComponents:
 
         These add up as evidence does; forward divergences forgive an average that covers all.
         """
-        return self.points.on_the_other_side() if self.forward else self.points
+        if not self.forward:
+            return self.points
+        return Points.of_parts(self.points.members, len(self.points), Divergence.REVERSE)
 
     @functools.cached_property
     def costs(self) -> Costs:
@@ -65,7 +86,7 @@ class LocalComponents:
 
     @property
     def forward(self) -> bool:
-        """Whether components are matched on mean parameters."""
+        """True where components are matched on mean parameters."""
         return self.points.divergence is Divergence.FORWARD
 
     @functools.cached_property
@@ -78,7 +99,9 @@ class LocalComponents:
         """And ``KL(l || population)`` on average."""
         judged = self.judged
         total, inner = np.zeros((1, judged.coordinates.shape[1])), 0.0
-        for rows, dual in judged.gradients():
+        whole = len(judged.parts) == 1  # whose gradient is kept
+        for rows in judged.parts:
+            dual = judged.gradient if whole else judged.members(rows).mean_parameters
             total += dual.sum(0)
             inner += np.einsum("nd,nd->", judged.coordinates[rows], dual)
         mean = total / len(judged)
@@ -93,11 +116,13 @@ class LocalComponents:
         judged = self.judged
         if judged.template.location() is None:
             return None
-        return Points.of_parts(
-            lambda rows: _at_origin(judged.members(rows)),
-            len(judged),
-            potential=judged.potential if judged.template.normalizer_stays else None,
-        )
+
+        def at_origin(rows: slice) -> ExponentialFamily:
+            members = judged.members(rows)
+            return moved(members, members.location())
+
+        potential = judged.potential if judged.template.normalizer_stays else None
+        return Points.of_parts(at_origin, len(judged), potential=potential)
 
     @functools.cached_property
     def criterion(self) -> Criterion:
@@ -118,7 +143,7 @@ class LocalComponents:
         return own if self.shapes is None else np.hstack([own, self.shapes.coordinates[rows]])
 
     def evidence(self, traits: Float[Array, "g traits"]) -> Evidence:
-        """What averages of :meth:`traits` say."""
+        """The evidence of groups with these averages of :meth:`traits`."""
         dim = self.judged.coordinates.shape[1]
         centroids = self.judged.centroids(traits[:, :dim])
         shape = np.zeros(len(traits))
@@ -128,23 +153,19 @@ class LocalComponents:
 
     @property
     def alone(self) -> Evidence:
-        """What each component says by itself."""
+        """The evidence of each component as a group of its own."""
         judged, shapes = self.judged, self.shapes
         shape = np.zeros(len(judged)) if shapes is None else shapes.potential
         return Evidence(judged.potential, shape, self.surprise(judged.alone))
 
     @functools.cached_property
     def shape_potential(self) -> float:
-        """Of all components together; zero where nothing moves."""
+        """The potential of all shapes, added up; zero where nothing moves."""
         return 0.0 if self.shapes is None else float(self.shapes.potential.sum())
 
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
         """``KL(centroid || population)`` of averages of natural parameters."""
         return self.population.divergences(centroids)[0]
-
-    def span(self, site: int) -> slice:
-        """The rows of one site."""
-        return slice(self.starts[site], self.starts[site + 1])
 
     def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
         """The rows of several sites, and where each one's begin among them."""
@@ -162,10 +183,6 @@ class LocalComponents:
         return LocalComponents(self.points.take(rows), np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def _at_origin(members: ExponentialFamily) -> ExponentialFamily:
-    return moved(members, members.location())
-
-
 class Judged(NamedTuple):
     """Groups as their number is judged: their averages, what these say, and the summed divergence
     of components to them, of all they are and of their shapes.
@@ -175,6 +192,18 @@ class Judged(NamedTuple):
     evidence: Evidence
     misfit: float
     shape: float
+
+    @classmethod
+    def of(
+        cls, centres: Array, evidence: Evidence, counts: Array, total: float, shape: float
+    ) -> "Judged":
+        """From the potentials of all components, and of their shapes, added up."""
+        misfit = max(float(total - counts @ evidence.potential), 0.0)
+        return cls(centres, evidence, misfit, max(float(shape - counts @ evidence.shape), 0.0))
+
+    def length(self, criterion: Criterion, counts: Array) -> float:
+        """Description length, in nats."""
+        return float(criterion.length(self.misfit, self.shape, self.evidence.surprise, counts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,12 +233,10 @@ class Clustering:
     @functools.cached_property
     def objective(self) -> float:
         """Description length, in nats: what choosing the number of components minimises."""
-        found = self.judged
-        surprise, criterion = found.evidence.surprise, self.local.criterion
-        return float(criterion.length(found.misfit, found.shape, surprise, self.counts))
+        return self.judged.length(self.local.criterion, self.counts)
 
     @functools.cached_property
-    def judged(self) -> "Judged":
+    def judged(self) -> Judged:
         """What the number of groups is judged by."""
         local, counts = self.local, self.counts
         points, centroids, shapes = local.judged, self.centroids, local.shapes
@@ -221,13 +248,11 @@ class Clustering:
             shape = shapes.potential_at(moved_centres)
             centres = np.hstack([centres, moved_centres])
         evidence = Evidence(centroids.potential, shape, local.surprise(centroids))
-        misfit = max(float(points.potential.sum() - counts @ evidence.potential), 0.0)
-        return Judged(
-            centres, evidence, misfit, max(float(local.shape_potential - counts @ shape), 0.0)
-        )
+        total = points.potential.sum()
+        return Judged.of(centres, evidence, counts, total, local.shape_potential)
 
     def same(self, other: "Clustering") -> bool:
-        """Whether it is the same partition, whatever the numbers of its groups."""
+        """True for the same partition, whatever the numbers of its groups."""
         groups = len(self.counts)
         pairs = self.labels * len(other.counts) + other.labels
         together = int(np.count_nonzero(np.bincount(pairs)))
@@ -319,9 +344,8 @@ def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
         if (clustering.nearest == clustering.labels).all():
             break
         proposal = clustering.relabelled(clustering.nearest)
-        if len(proposal.counts) < len(clustering.counts):
-            break
-        if proposal.misfit >= clustering.misfit * (1 - 1e-9):
+        fewer = len(proposal.counts) < len(clustering.counts)
+        if fewer or proposal.misfit >= clustering.misfit * (1 - 1e-9):
             break
         clustering = proposal
     return clustering
@@ -335,8 +359,7 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
     order, does not. A site's change is kept only if the misfit falls.
     """
     for _ in range(sweeps):
-        proposals = _leave_one_out(clustering)
-        changed = _accept(clustering, proposals)
+        changed = _accept(clustering, _leave_one_out(clustering))
         if changed is None:
             break
         clustering = changed

@@ -1,33 +1,41 @@
-"""The two rules over whole posteriors: every block by itself, then all put together again."""
+"""The two rules over whole posteriors: every block by itself, then all put together again.
 
-import dataclasses
+A product counts one prior once, where sites may have started from priors that differ. A site's
+contribution, its posterior less its own prior, no longer holds that prior and can be added to any
+other. Where none is given it is the average of the sites' natural parameters: the opinion pool that
+commutes with learning from data (genest1986), as sure as one site's prior is on average.
+"""
+
+import functools
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from posterity.arrays.canonical import canonical_sums
+from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.families import ExponentialFamily, Plate, stack
+from posterity.errors import ParameterError, StructureError
+from posterity.families import ExponentialFamily, Plate, Tied, stack
+from posterity.families.mixing import MixingWeights
 from posterity.fusion import paths
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
-from posterity.fusion.blocks import Block, TiedBlock, one_member
-from posterity.fusion.common_prior import common_prior, common_total, part_of
+from posterity.fusion.blocks import Block, one_member, resized
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence, moved, opposite
 from posterity.fusion.paths import assembled
 from posterity.fusion.rules import barycenter
-from posterity.fusion.tied import average_tied, tied_terms
 from posterity.ledger import Ledger
 
 Array = np.ndarray
 Alignments = Mapping[str, Alignment]
 Blocks = Mapping[str, Block | BlockTable]
+SAME = 1e-12
+"""Priors that agree to so many digits were meant to be one."""
 
 
 def _labels(block: Block | BlockTable, alignment: Alignment | None) -> Int[Array, " n"]:
@@ -48,86 +56,82 @@ def average(
     """The posterior, of the structure of ``like``, closest to those of all sites."""
 
     def one(path: str, block: Block | BlockTable) -> ExponentialFamily:
-        if isinstance(block, TiedBlock):
-            return average_tied(block, alignments[path], divergence, importance)
-        return _averaged(block, alignments.get(path), divergence, importance)
+        alignment = alignments.get(path)
+        labels = _labels(block, alignment)
+        members = barycenters(block, labels, alignment)
+        if isinstance(block, Block) and block.whole:
+            return _averaged_labels(block, alignments[path], members, importance)
+        if not block.plate:
+            return members[0]
+        if not block.weighted:
+            return Plate(members)
+        share = importance / math.fsum(importance)
+        shared = lambda piece: (piece.at_components(share) * piece.counts)[:, None]
+        size, kind = members.batch_shape[0], block.like.weights  # pyright: ignore
+        counts = group_totals(block, labels, size, shared)[:, 0]
+        total, _ = common_total(block.concentrations, importance=importance)
+        return Plate(members, kind.exchangeable(total, size) + kind.of_counts(counts))
+
+    def barycenters(
+        block: Block | BlockTable, labels: Array, alignment: Alignment | None
+    ) -> ExponentialFamily:
+        if isinstance(block, Block):
+            parts = Absorbing.of(block, None if alignment is None else alignment.into)
+            whole = (labels >= 0) & parts.whole
+            weights = block.at_components(importance)[whole]
+            return barycenter(parts.members[whole], labels[whole], divergence, weights)
+        side = block.divergence
+
+        def weighted(piece: Block) -> Array:
+            weight = piece.at_components(importance)[:, None]
+            return np.hstack([side.coordinates(piece.members) * weight, weight])
+
+        totals = group_totals(block, labels, int(labels.max()) + 1, weighted)
+        mean = side.family(block.template, totals[:, :-1] / totals[:, -1:])
+        return moved(mean, opposite(block.origin))
 
     return assembled(like, {path: one(path, block) for path, block in blocks.items()})
 
 
-def _averaged(
-    block: Block | BlockTable,
-    alignment: Alignment | None,
-    divergence: Divergence | Discrepancy,
-    importance: Array,
-) -> ExponentialFamily:
-    labels = _labels(block, alignment)
-    members = _barycenters(block, labels, alignment, divergence, importance)
-    if not block.plate:
-        return members[0]
-    if not block.weighted:
-        return Plate(members)
-    share = importance / math.fsum(importance)
-    shared = lambda piece: (piece.at_components(share) * piece.counts)[:, None]
-    size = members.batch_shape[0]
-    counts = group_totals(block, labels, size, shared)[:, 0]
-    total = common_total(block.concentrations, importance=importance).total
-    kind = block.like.weights  # pyright: ignore[reportAttributeAccessIssue]
-    return Plate(members, kind.exchangeable(total, size) + kind.of_counts(counts))
+# --- common priors -------------------------------------------------------------------------------
 
 
-def _barycenters(
-    block: Block | BlockTable,
-    labels: Array,
-    alignment: Alignment | None,
-    divergence: Divergence | Discrepancy,
-    importance: Array,
-) -> ExponentialFamily:
-    if isinstance(block, Block):
-        parts = Absorbing.of(block, None if alignment is None else alignment.into)
-        whole = (labels >= 0) & parts.whole
-        weights = block.at_components(importance)[whole]
-        return barycenter(parts.members[whole], labels[whole], divergence, weights)
-    reverse = divergence is Divergence.REVERSE
+def common_prior(
+    priors: ExponentialFamily, prior: ExponentialFamily | None = None
+) -> tuple[ExponentialFamily, Bool[Array, " sites"]]:
+    """The prior that is counted once, and which sites started from another, beyond rounding.
 
-    def weighted(piece: Block) -> Array:
-        weight = piece.at_components(importance)[:, None]
-        members = piece.members
-        rows = members.natural_parameters if reverse else members.mean_parameters
-        return np.hstack([rows * weight, weight])
+    It is ``prior``, else the average of the natural parameters of all sites' priors (J,): proper
+    where they are, since natural parameters of distributions form a convex set, whatever the order
+    of sites, and to the last bit what all agree on.
+    """
+    mean = lambda leaf: np.where((leaf == leaf[:1]).all(0), leaf[0], canonical_mean(leaf))
+    common = map_leaves(mean, priors) if prior is None else prior
+    others = np.zeros(priors.batch_shape, bool)
+    for leaf, mine in zip(leaves(priors), leaves(common), strict=True):
+        close = np.isclose(leaf, mine, rtol=SAME, atol=SAME * float(np.abs(mine).max(initial=0.0)))
+        others |= ~close.reshape(len(others), -1).all(1)
+    return common, others
 
-    totals = group_totals(block, labels, int(labels.max()) + 1, weighted)
-    mean, template = totals[:, :-1] / totals[:, -1:], block.layout.template
-    kind = template.with_natural_parameters if reverse else template.with_mean_parameters
-    return moved(kind(mean), opposite(block.origin))
+
+def common_total(
+    totals: Float[Array, " sites"],
+    prior: MixingWeights | None = None,
+    importance: Float[Array, " sites"] | None = None,
+) -> tuple[float, Bool[Array, " sites"]]:
+    """The concentration of mixing weights over all components together, and who had another.
+
+    That of the ``prior``, over as many components as it has, else the sites' average, each with its
+    ``importance``; equal if None.
+    """
+    share = np.ones(len(totals)) if importance is None else importance
+    alike = bool((totals == totals[0]).all())
+    total = float(totals[0]) if alike else math.fsum(share * totals) / math.fsum(share)
+    total = total if prior is None else prior.total(prior)
+    return total, ~np.isclose(totals, total, rtol=1e3 * SAME, atol=0.0)
 
 
 # --- the product ---------------------------------------------------------------------------------
-
-
-class Terms(NamedTuple):
-    """A prior of one block, what sites add to it, and which sites had another prior.
-
-    ``totals`` are those whose prior over mixing weights was another. ``each`` gives what every
-    site adds, ``all`` the sum.
-    """
-
-    prior: ExponentialFamily
-    others: Bool[Array, " sites"]
-    totals: Bool[Array, " sites"]
-    each: Callable[[], Sequence[ExponentialFamily]]
-    all: Callable[[], ExponentialFamily]
-
-
-class Pooled(NamedTuple):
-    """The prior once, and one aligned factor a site.
-
-    ``rebased`` had other priors of their own, in ``part``.
-    """
-
-    ledger: Ledger
-    rebased: tuple[str, ...]
-    part: str
 
 
 def add(
@@ -137,86 +141,111 @@ def add(
     alignments: Alignments,
     prior: ExponentialFamily | None = None,
     budget: float | int = math.inf,
-) -> Pooled:
+) -> tuple[Ledger, tuple[str, ...]]:
     """Every site's contribution, its posterior less its own prior, beside one common prior.
 
-    That is ``prior``, else one that the sites' own make up (:mod:`.common_prior`). If factors for
+    That is ``prior``, else one that the sites' own make up (:func:`common_prior`). If factors for
     all sites take more than ``budget`` bytes there is one for all of them together.
+
+    Returns:
+        A ledger with one aligned factor a site, and the sites that had other priors of their own.
 
     Raises:
         StructureError: priors that tell the components of a plate apart.
+
+    Warns:
+        UserWarning: if priors differ and ``prior`` is None; of one factor for all.
     """
-    given = {} if prior is None else paths.blocks(prior)
+    wanted = {} if prior is None else paths.blocks(prior)
     terms = {
-        path: _terms(block, alignments.get(path), given.get(path)) for path, block in blocks.items()
+        path: TiedTerms(block, alignments[path], wanted.get(path))
+        if isinstance(block, Block) and block.whole
+        else Terms(block, alignments.get(path), wanted.get(path))
+        for path, block in blocks.items()
     }
     common = assembled(like, {path: own.prior for path, own in terms.items()})
     members = np.any([own.others for own in terms.values()], axis=0)
     others = np.any([members, *(own.totals for own in terms.values())], axis=0)
     rebased = tuple(names[index] for index in np.flatnonzero(others).tolist())
-    # Rows of a plate were found in the others' company, and an average holds everyone's prior.
+    # Rows of a plate were found beside those of others, and an average holds everyone's prior.
     alone = not alignments and not (rebased and prior is None)
     size = len(names) * sum(leaf.nbytes for leaf in leaves(common))
     if size > budget:
-        name = _all_sites(names, blocks)
+        # Called by the number of all sites, and a digest of their contents.
+        name = f"{len(names)} sites {int(keys_of_sites(blocks).sum(dtype=np.uint64)):016x}"
         warnings.warn(
             f"a factor for each of {len(names)} sites would take {size:,} bytes, beyond the "
             f"budget: the ledger holds one for all, {name!r}, and no single site can be forgotten; "
             "pass a larger budget= to keep them apart",
             stacklevel=5,
         )
-        factors = {name: assembled(like, {path: own.all() for path, own in terms.items()})}
+        whole = {path: own.all() for path, own in terms.items() if isinstance(own, Terms)}
+        factors = {name: assembled(like, whole)}
     else:
         each = {path: own.each() for path, own in terms.items()}
         factors = {
             name: assembled(like, {path: own[index] for path, own in each.items()})
             for index, name in enumerate(names)
         }
-    return Pooled(Ledger(common).extend(factors, independent=alone), rebased, part_of(members))
+    if rebased and prior is None:
+        part = "priors" if members.any() else "priors over mixing weights"
+        warnings.warn(
+            f"{part} differ: those of {_some(rebased)} are not the common one (ledger.prior of the "
+            "result), which is the average of all sites': of natural parameters, and of the "
+            "total concentration of mixing weights. Contributions, posterior "
+            "less own prior, were added to it. Pass prior= to choose another, and to silence this",
+            stacklevel=5,
+        )
+    return Ledger(common).extend(factors, independent=alone), rebased
 
 
-def _all_sites(names: Sequence[str], blocks: Blocks) -> str:
-    """What one factor of all these sites goes by: their number, and a digest of their contents."""
-    keys = keys_of_sites(blocks)
-    return f"{len(names)} sites {int(keys.sum(dtype=np.uint64)):016x}"
+def pooled_posterior(ledger: Ledger, rebased: Sequence[str]) -> ExponentialFamily:
+    """The common prior and all contributions.
+
+    Raises:
+        ParameterError: if their sum is not a distribution.
+    """
+    try:
+        return ledger.posterior
+    except ParameterError as error:
+        if not rebased:
+            raise
+        raise ParameterError(
+            found=f"{error.found}: contributions of {_some(rebased)} beside another prior than "
+            "their own",
+            expected="contributions that the common prior makes a distribution, as it does those "
+            "of conjugate models",
+            fix="Pass a prior= as sharp as the sites' own, fit all sites with one prior, or use "
+            "rule='barycenter'.",
+        ) from error
 
 
-def _terms(
-    block: Block | BlockTable, alignment: Alignment | None, given: ExponentialFamily | None
-) -> Terms:
-    if isinstance(block, TiedBlock):
-        assert alignment is not None  # labels that are shared were matched
-        prior, added, others = tied_terms(block, alignment, given)
-        return Terms(prior, others, others, lambda: added, lambda: added[0])
-    return _PlainTerms.of(block, _labels(block, alignment), given)
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - 3
+    return ", ".join(map(repr, names[:3])) + (f" and {more} more" if more > 0 else "")
 
 
-@dataclasses.dataclass(frozen=True)
-class _PlainTerms:
-    """What the components of a block add, under labels below ``groups``."""
+class Terms:
+    """A prior of one block, what sites add to it, and which sites had another prior.
 
-    block: Block | BlockTable
-    labels: Int[Array, " n"]
-    groups: int
+    ``others`` (J,) had another prior of components, ``totals`` (J,) one over mixing weights.
+    """
 
-    @classmethod
-    def of(cls, block: Block | BlockTable, labels: Array, given: ExponentialFamily | None) -> Terms:
-        known = None if given is None else one_member(given)
-        common = common_prior(block.priors.each(block.names), known)
-        own = cls(block, labels, int(labels.max()) + 1)
-        if not block.plate:
-            no = np.zeros_like(common.others)
-            return Terms(common.prior, common.others, no, own.each, own.all)
-        base, strange = None, np.zeros_like(common.others)
+    def __init__(self, block: Block | BlockTable, alignment: Alignment | None, prior: Any):
+        self.block, self.labels = block, _labels(block, alignment)
+        self.groups = int(self.labels.max()) + 1
+        known = None if prior is None else one_member(prior)
+        self.prior, self.others = common_prior(block.priors.each(block.names), known)
+        self.totals, base, like = np.zeros_like(self.others), None, block.like
         if block.weighted:
-            over = None if given is None else given.weights  # pyright: ignore
-            total, strange = common_total(block.concentrations, over)
-            base = block.like.weights.exchangeable(total, own.groups)  # pyright: ignore
-        prior = Plate(stack([common.prior] * own.groups), base)
-        return Terms(prior, common.others, strange, own.each, own.all)
+            over = None if prior is None else prior.weights
+            total, self.totals = common_total(block.concentrations, over)
+            base = like.weights.exchangeable(total, self.groups)  # pyright: ignore
+        if block.plate:
+            self.prior = Plate(stack([self.prior] * self.groups), base)
 
     def each(self) -> list[ExponentialFamily]:
-        """What each site adds."""
+        """The contribution of each site."""
         return [
             factor
             for piece, labels in self.block.pieces(self.labels)
@@ -242,19 +271,19 @@ class _PlainTerms:
         ]
 
     def all(self) -> ExponentialFamily:
-        """What all sites add together."""
+        """The sum of all contributions."""
         every = lambda piece: np.column_stack(
             [self._added(piece, slice(None)).natural_parameters, piece.counts]
         )
         totals = group_totals(self.block, self.labels, self.groups, every)
-        like: ExponentialFamily = self.block.like
+        like: Any = self.block.like
         if not self.block.plate:
             return like.with_natural_parameters(totals[0, :-1])
-        weights = like.weights.of_counts(totals[:, -1]) if self.block.weighted else None  # pyright: ignore
-        return Plate(like.members[:1].with_natural_parameters(totals[:, :-1]), weights)  # pyright: ignore
+        weights = like.weights.of_counts(totals[:, -1]) if self.block.weighted else None
+        return Plate(like.members[:1].with_natural_parameters(totals[:, :-1]), weights)
 
     def _added(self, piece: Block, rows: Array | slice) -> ExponentialFamily:
-        """What components have learnt: posterior less prior."""
+        """The contributions of components: posterior less prior."""
         members = moved(piece.members[rows], opposite(piece.origin))
         return members - piece.priors.each(piece.names)[piece.site[rows]]
 
@@ -267,3 +296,90 @@ def _summed(leaf: Array, rows: Array, size: int) -> Array:
         return out
     sums = canonical_sums(leaf.reshape(len(leaf), -1), rows, size)
     return sums.reshape(size, *leaf.shape[1:])
+
+
+# --- posteriors whose blocks share labels ---------------------------------------------------------
+
+
+def _averaged_labels(
+    tied: Block, alignment: Alignment, members: ExponentialFamily, importance: Array
+) -> Tied:
+    """The average of what all sites count, beside the prior and these members.
+
+    Raises:
+        StructureError: without priors, where no site has seen what some concentration counts.
+    """
+    kind = type(tied.whole[0])
+    spread = _spread(tied.whole_priors, importance, alignment.components, kind.concentrations)
+    fused = kind.exchangeable(members[0], spread, alignment.components)
+    share = importance / math.fsum(importance)
+    for factor, own in zip(contributions(tied, alignment), share.tolist(), strict=True):
+        fused = fused + factor * own
+    fused = fused.with_members(members)
+    if not np.all(fused.is_proper()):
+        raise StructureError(
+            found=f"{alignment.components} fused states of which no site has seen all pairs"
+            f"{tied.place}, and no prior",
+            expected="priors, which say what transitions are worth that nobody has seen",
+            fix="Fuse ledgers (Ledger.of_site(site, prior=..., posterior=...)), or pass prior=.",
+        )
+    return fused
+
+
+class TiedTerms:
+    """Terms of a block with shared labels: a prior of as many as were found, and contributions.
+
+    ``others`` (J,) had another prior, and ``totals`` are the same.
+
+    Raises:
+        StructureError: priors that tell labels apart.
+    """
+
+    def __init__(self, tied: Block, alignment: Alignment, prior: Any):
+        own = [known for known in tied.whole_priors if known is not None]  # all: it was checked
+        make, size = type(own[0]).exchangeable, alignment.components
+        member, _ = common_prior(tied.priors.each(tied.names))
+        if prior is None:
+            spread = _spread(own, np.ones(len(own)), size, type(own[0]).concentrations)
+        else:
+            prior = resized(prior, size)
+            spread, member = prior.spread(), one_member(prior.as_plate(prior))
+        same = lambda a, b: np.allclose(a, b, rtol=1e3 * SAME, atol=1e3 * SAME)
+        pairs = [(known, make(member, spread, known.labels)) for known in own]
+        alike = [all(map(same, leaves(known), leaves(common))) for known, common in pairs]
+        self.others = self.totals = ~np.array(alike, bool)
+        self.prior = make(member, spread, size)
+        self.each = functools.partial(contributions, tied, alignment)
+
+
+def contributions(tied: Block, alignment: Alignment) -> list[Tied]:
+    """The contribution of each site to its prior, under the fused labels."""
+    sites = zip(tied.names, tied.whole, tied.whole_priors, strict=True)
+    return [
+        q.contribution(prior).relabel(alignment.matching[name], alignment.components)
+        for name, q, prior in sites
+    ]
+
+
+def _spread(
+    priors: Sequence[Tied | None], importance: Float[Array, " sites"], labels: int, width: int
+) -> Float[Array, " s"]:
+    """The average of the sites' concentrations, of those whose labels tell all of them.
+
+    Priors that are not known count as none.
+    """
+    nothing = np.zeros(width)
+    rows = np.array([nothing if p is None else p.spread() for p in priors])
+    known = ~np.isnan(rows).any(1)
+    if not known.any():
+        if labels > 1:
+            warnings.warn(
+                "priors of one state do not tell staying from moving: all of their concentration "
+                "counts as moving. Pass prior= of two states or more to say otherwise",
+                stacklevel=6,
+            )
+        known = ~known
+    kept, rows = importance[known], rows[known]
+    if (rows == rows[:1]).all():
+        return rows[0]
+    return np.array([math.fsum(column) for column in (kept[:, None] * rows).T]) / math.fsum(kept)

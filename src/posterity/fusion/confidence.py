@@ -1,4 +1,4 @@
-"""How sure a matching is: what the next best one would cost, in nats.
+"""Confidence in a matching: the cost of the next best one, in nats.
 
 Differences of description length are approximate differences of log evidence: a margin of ``m``
 nats says that the data speak ``exp(m)`` to one against the alternative, as far as the criterion
@@ -7,15 +7,16 @@ is right. How often matches of a given margin are wrong was measured (``docs/fus
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import scipy
 
-from posterity.arrays.typing import Float
+from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, polish, refine
-from posterity.fusion.moves import Moves
+from posterity.fusion.geometry import Centroids, Points
 from posterity.fusion.search import drop, split
 
 Array = np.ndarray
@@ -29,21 +30,25 @@ CHANCE = 0.999
 """How seldom sampling alone may make matched components of two sites differ so much."""
 NEIGHBOURS = 2
 """Components more and fewer than found for which there is always evidence."""
+SHORTLIST = 8
+"""Other groups of each component for which the rise is computed exactly."""
+SURE = 30.0
+"""Nats beyond which a rise is left to first order."""
+BLOCK = 2**18
+"""Pairs of a component and a group that are looked at together."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Confidence:
-    """How sure a clustering is; found when it is asked for.
+    """Confidence in a clustering; computed when it is asked for.
 
     Attributes:
-        clustering: what was found.
+        clustering: the best that the search met.
         levels: the least objective that the search met with each number of groups.
         free: whether the number of groups was chosen by the objective.
     """
 
-    clustering: Clustering
-    levels: dict[int, float]
-    free: bool
+    def __init__(self, clustering: Clustering, levels: dict[int, float], free: bool):
+        self.clustering, self.levels, self.free = clustering, levels, free
 
     @property
     def parts(self) -> Iterable[Clustering]:
@@ -52,7 +57,7 @@ class Confidence:
 
     @property
     def objective(self) -> float:
-        """What the levels are compared with."""
+        """The description length that the levels are compared with."""
         return self.clustering.objective
 
     @functools.cached_property
@@ -80,12 +85,18 @@ class Confidence:
 
     def neighbours(self) -> Iterator[tuple[int, float]]:
         """Numbers of groups near the one found, and the objective of a clustering into as many."""
-        for step in (_one_fewer, _one_more):
-            current = self.clustering
+        for more in (False, True):
+            current: Clustering | None = self.clustering
             for _ in range(NEIGHBOURS):
-                current = step(current)
+                large, several = _large(current), (current.counts > 1).any()
+                if more:
+                    current = split(current) if several else None
+                else:
+                    current = drop(current, tries=1 if large else 3)
                 if current is None:
                     break
+                large = _large(current)
+                current = refine(current, sweeps=2) if large else polish(refine(current))
                 yield len(current.counts), current.objective
 
     @property
@@ -97,8 +108,8 @@ class Confidence:
 
     @property
     def suspect(self) -> bool:
-        """Whether some match or number may hang on little, told at little cost: to first order,
-        with some to spare.
+        """True where some match or number may hang on little, by a cheap estimate: to first
+        order, with some to spare.
 
         It is not looked for beyond :data:`AT_ONCE` and :data:`NUMBERS`.
         """
@@ -112,7 +123,7 @@ class Confidence:
 
     @functools.cached_property
     def identified(self) -> bool:
-        """Whether there is a scale to judge by how much matched components differ.
+        """True where there is a scale to judge by how much matched components differ.
 
         Posteriors of a Gaussian family carry none: two sites whose components differ by more than
         they are uncertain may share them and differ, or share nothing.
@@ -121,26 +132,13 @@ class Confidence:
         criterion, points = local.criterion, local.points
         if not self.free or criterion.sites > 2 or not _scale_free(points.template):
             return True
-        found = self.clustering.judged
-        freedom = (criterion.total - len(found.centres)) * points.coordinates.shape[1] / 2
-        return bool(not freedom or found.misfit < scipy.special.gammaincinv(freedom, CHANCE))
+        judged = self.clustering.judged
+        freedom = (criterion.total - len(judged.centres)) * points.coordinates.shape[1] / 2
+        return bool(not freedom or judged.misfit < scipy.special.gammaincinv(freedom, CHANCE))
 
     def _above(self, levels: dict[int, float]) -> dict[int, float]:
         above = {groups: max(level - self.objective, 0.0) for groups, level in levels.items()}
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
-
-
-def _one_fewer(clustering: Clustering) -> Clustering | None:
-    fewer = drop(clustering, tries=1 if _large(clustering) else 3)
-    return None if fewer is None else _refined(fewer)
-
-
-def _one_more(clustering: Clustering) -> Clustering | None:
-    return _refined(split(clustering)) if (clustering.counts > 1).any() else None
-
-
-def _refined(clustering: Clustering) -> Clustering:
-    return refine(clustering, sweeps=2) if _large(clustering) else polish(refine(clustering))
 
 
 def _large(clustering: Clustering) -> bool:
@@ -152,3 +150,164 @@ def _scale_free(family: ExponentialFamily) -> bool:
     """Whether location and precision are free of each other, with no count that binds them."""
     blocks = family.independent_blocks()
     return all(map(_scale_free, blocks.values())) if blocks else family.gaussian
+
+
+@dataclasses.dataclass(frozen=True)
+class Moves:
+    """All ways to put one component elsewhere: in another group, or in one of its own.
+
+    Where another group holds a component of the same site, the two change places. ``free`` says
+    whether the number of groups may change; a group of one's own is numbered after the last.
+    """
+
+    clustering: Clustering
+    free: bool = True
+
+    def margins(self) -> Float[Array, " n"]:
+        """The least rise for each component, in nats; infinite where it can be nowhere else.
+
+        Negative where the objective would fall. All groups are gone through to first order, the
+        nearest :data:`SHORTLIST` of them and a group of one's own exactly.
+        """
+        return np.concatenate([self._least(rows) for rows in self._blocks()])
+
+    def least_at_first_order(self) -> float:
+        """About the least rise of any component that goes to another group, at little cost."""
+        return float(min(self._first_order(rows).min(initial=np.inf) for rows in self._blocks()))
+
+    def _least(self, rows: slice) -> Float[Array, " n"]:
+        rise, own = self._first_order(rows), self.clustering.labels[rows]
+        groups = rise.shape[1]
+        near = np.argpartition(rise, min(SHORTLIST, groups) - 1, axis=1)[:, :SHORTLIST]
+        near = np.hstack([near, np.full((len(near), 1), groups)])
+        rise = np.hstack([rise, np.full((len(rise), 1), np.inf)])
+        if self.free:
+            rise[self.clustering.counts[own] > 1, groups] = 0.0  # not known yet
+        rise = np.take_along_axis(rise, near, axis=1)
+        close = np.nonzero(rise < SURE)
+        partners = self._partners(rows)[close[0], near[close]]
+        rise[close] = self._exactly(rows.start + close[0], near[close], partners)
+        return rise.min(axis=1)
+
+    # --- to first order ---------------------------------------------------------------------------
+
+    def _first_order(self, rows: slice) -> Float[Array, "n g"]:
+        """The rise by going to each group, as if divergences were quadratic; infinite at home."""
+        own, counts = self.clustering.labels[rows], self._counts
+        partners, alone = self._partners(rows)[:, :-1], (counts[own] == 1)[:, None]
+        fewer, more = self._recounted
+        moves = partners < 0
+        price = np.where(moves, more + fewer[own][:, None], 0.0)
+        rise = self._rise(self._misfits(rows, partners), price, -1 * (moves & alone))
+        if not self.free:
+            rise[alone & moves] = np.inf
+        rise[alone & ~moves & (counts == 1)] = np.inf  # two that would but change names
+        rise[np.arange(len(own)), own] = np.inf
+        return rise
+
+    def _misfits(self, rows: slice, partners: Int[Array, "n g"]) -> list[Float[Array, "n g"]]:
+        """Rises of the misfit, of all that components are and of their shapes."""
+        local, centres = self.clustering.local, self.clustering.judged.centres
+        dim = local.judged.coordinates.shape[1]
+        centroids = self.clustering.centroids
+        if local.forward:
+            centroids = local.judged.centroids(centres[:, :dim])
+        whole = self._misfit(local.judged, centroids, rows, partners)
+        if local.shapes is None:
+            return [whole, np.zeros_like(whole)]
+        centroids = local.shapes.centroids(centres[:, dim:])
+        return [whole, self._misfit(local.shapes, centroids, rows, partners)]
+
+    def _misfit(
+        self, points: Points, centroids: Centroids, rows: slice, partners: Int[Array, "n g"]
+    ) -> Float[Array, "n g"]:
+        """Joining n others costs n / (n + 1) of the divergence; leaving n - 1 gains n / (n - 1)."""
+        own, counts = self.clustering.labels[rows], self._counts
+        costs = points.take(rows).divergences(centroids)
+        at_home = costs[np.arange(len(own)), own]
+        leave = at_home * counts[own] / np.maximum(counts[own] - 1, 1.0)
+        misfit = costs * (counts / (counts + 1)) - leave[:, None]
+        # Change places: the share of the divergence to a group of n of which one has left.
+        one, group = np.nonzero(partners >= 0)
+        other, share = partners[one, group] - rows.start, 1 - 1 / counts
+        there = costs[one, group] * share[group] - at_home[one]
+        misfit[one, group] = there + costs[other, own[one]] * share[own[one]] - at_home[other]
+        return misfit
+
+    @functools.cached_property
+    def _recounted(self) -> tuple[Float[Array, " g"], Float[Array, " g"]]:
+        """The change of the price of each group with one component fewer, and one more."""
+        prices, surprise = self.clustering.local.criterion.prices, self._surprise
+        price = self._prices
+        fewer = prices(surprise, np.maximum(self._counts - 1, 1.0)) - price
+        more = prices(surprise, self._counts + 1) - price
+        return np.where(self._counts > 1, fewer, -price), more
+
+    # --- exactly ----------------------------------------------------------------------------------
+
+    def _exactly(
+        self, rows: Int[Array, " m"], groups: Int[Array, " m"], partners: Int[Array, " m"]
+    ) -> Float[Array, " m"]:
+        """The rise if components (rows) go to groups, in exchange for partners (-1 is none)."""
+        judged, local = self.clustering.judged, self.clustering.local
+        swap, both = partners >= 0, np.stack([self.clustering.labels[rows], groups])
+        traits = local.traits(rows)
+        step = traits - swap[:, None] * local.traits(partners)
+        before = np.append(self._counts, 0.0)
+        counts = before[both] + np.where(swap, 0, [[-1], [1]])
+        centres = np.vstack([judged.centres, np.zeros_like(judged.centres[:1])])
+        totals = (before[:, None] * centres)[both]
+        totals += np.stack([-step, step])
+        # A group that nobody is left in disappears; anything proper will do for its centroid.
+        used = counts > 0
+        totals[0] = np.where(used[0][:, None], totals[0], traits)
+        centres = totals / np.maximum(counts, 1.0)[..., None]
+        evidence = local.evidence(centres.reshape(-1, centres.shape[-1]))
+        potential, shape, surprise = (values.reshape(both.shape) for values in evidence)
+        pairs = ((judged.evidence.potential, potential), (judged.evidence.shape, shape))
+        prices = local.criterion.prices
+        price = np.where(used, prices(surprise, np.maximum(counts, 1.0)), 0.0)
+        return self._rise(
+            [((before * np.append(a, 0.0))[both] - counts * b).sum(0) for a, b in pairs],
+            (price - np.append(self._prices, 0.0)[both]).sum(0),
+            (used.astype(int) - (before[both] > 0)).sum(0),
+        )
+
+    # --- the objective ----------------------------------------------------------------------------
+
+    def _rise(self, misfits: Sequence[Array], price: Array, groups: Array) -> Array:
+        """Rise of the objective, where misfits, the prices and the number of groups rise so."""
+        judged, (misfit, shape), prices = self.clustering.judged, misfits, self._prices.sum()
+        length = self.clustering.local.criterion.length_of_sums(
+            judged.misfit + misfit, judged.shape + shape, prices + price, len(self._counts) + groups
+        )
+        return length - self.clustering.objective
+
+    @functools.cached_property
+    def _prices(self) -> Float[Array, " g"]:
+        return self.clustering.local.criterion.prices(self._surprise, self._counts)
+
+    @property
+    def _surprise(self) -> Float[Array, " g"]:
+        return self.clustering.judged.evidence.surprise
+
+    # --- where components are ---------------------------------------------------------------------
+
+    @property
+    def _counts(self) -> Float[Array, " g"]:
+        return self.clustering.counts
+
+    def _partners(self, rows: slice) -> Int[Array, "n h"]:
+        """The row that is in each group and of the same site; -1 if none, as in one's own."""
+        site, labels = self.clustering.local.site[rows], self.clustering.labels[rows]
+        site = site - site[0]
+        holder = np.full((site[-1] + 1, len(self._counts) + 1), -1)
+        holder[site, labels] = np.arange(rows.start, rows.stop)
+        return holder[site]
+
+    def _blocks(self) -> list[slice]:
+        """The rows of some whole sites each, bounded in what they take."""
+        starts = self.clustering.local.starts
+        block = starts[1:] * len(self._counts) // BLOCK
+        first = np.flatnonzero(np.diff(block, prepend=-1))
+        return [slice(a, b) for a, b in pairwise([*starts[first].tolist(), int(starts[-1])])]

@@ -1,6 +1,7 @@
-"""How far two posteriors are from each other: Kullback-Leibler, block by block, matched."""
+"""The divergence of two posteriors: Kullback-Leibler, block by block, matched."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +14,7 @@ from posterity.artifact import Posterior
 from posterity.artifact.aligned import coordinates_in, ordered
 from posterity.checks import check_adds, check_proper
 from posterity.errors import StructureError
-from posterity.families import (
-    Distribution,
-    ExponentialFamily,
-    Mixture,
-    Plate,
-    Tied,
-    at_rest,
-    stack,
-)
+from posterity.families import Distribution, ExponentialFamily, Mixture, Plate, Tied, at_rest, stack
 from posterity.fusion.geometry import kl_matrix
 from posterity.fusion.networks.units import in_order_of
 from posterity.fusion.paths import blocks
@@ -45,6 +38,12 @@ class Divergences(NamedTuple):
         """Summed over a batch; exactly zero where parameters are equal, never negative."""
         return cls(*(float(np.sum(kl)) for kl in _kl(a, b)))
 
+    @classmethod
+    def total(cls, terms: "Iterable[Divergences]") -> "Divergences":
+        """Those of independent parts, added up."""
+        terms = list(terms)
+        return cls(sum(kl.ab for kl in terms), sum(kl.ba for kl in terms))
+
 
 class Pair(NamedTuple):
     """Component ``a`` of the first posterior, matched with component ``b`` of the second."""
@@ -56,7 +55,7 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PlateDiff:
-    """What matching found in a plate, or between two mixtures.
+    """Components of a plate, or of two mixtures, as they were matched.
 
     ``only_in_a`` and ``only_in_b`` have the expected mixing weight of each component without a
     partner; ``weights`` is the divergence of the mixing weights, None where there are none.
@@ -87,7 +86,7 @@ class BlockDiff:
 
 @dataclasses.dataclass(frozen=True)
 class Diff:
-    """What :func:`diff` found; ``sites_a`` and ``sites_b`` are None where no ledger was given."""
+    """The result of :func:`diff`; ``sites_a`` and ``sites_b`` are None without ledgers."""
 
     blocks: tuple[BlockDiff, ...]
     sites_a: tuple[str, ...] | None
@@ -96,11 +95,11 @@ class Diff:
     @property
     def kl(self) -> Divergences:
         """The sum over blocks: blocks are independent."""
-        return _sum([block.kl for block in self.blocks])
+        return Divergences.total(block.kl for block in self.blocks)
 
     @property
     def standard_errors(self) -> Divergences | None:
-        """Of :attr:`kl`, in nats; None where it is exact."""
+        """The standard errors of :attr:`kl`, in nats; None where it is exact."""
         return self.blocks[0].standard_errors  # a mixture is no block of anything
 
 
@@ -144,12 +143,15 @@ def diff(a: Posterior, b: Posterior, *, key: KeyArray | None = None, samples: in
     left = ordered(left, names, "the first posterior", "the second")
     right = ordered(right, names, "the second posterior", "the first")
     if left.is_mixture or right.is_mixture:
-        found = [_mixtures(left, right, key, samples)]
+        compared = [_mixtures(left, right, key, samples)]
     else:
         for law, place in ((left, "the first posterior"), (right, "the second posterior")):
             check_adds(law, place)
-        found = _blocks(left, right)
-    return Diff(tuple(found), _sites(a), _sites(b))
+        mine, theirs = blocks(left), blocks(right)
+        _check_alike(list(mine) == list(theirs), left, right, "")
+        compared = [_block(mine[path], theirs[path], path) for path in mine]
+    sites = [value.sites if isinstance(value, Ledger) else None for value in (a, b)]
+    return Diff(tuple(compared), *sites)
 
 
 def _law(value: Any, place: str) -> Any:
@@ -165,40 +167,28 @@ def _law(value: Any, place: str) -> Any:
     return at_rest(value)
 
 
-def _sites(value: object) -> tuple[str, ...] | None:
-    return value.sites if isinstance(value, Ledger) else None
-
-
 # --- blocks --------------------------------------------------------------------------------------
 
 
-def _blocks(a: ExponentialFamily, b: ExponentialFamily) -> list[BlockDiff]:
-    mine, theirs = blocks(a), blocks(b)
-    _check_alike(list(mine) == list(theirs), a, b, "")
-    return [_block(mine[path], theirs[path], path) for path in mine]
-
-
 def _block(a: Any, b: Any, path: str) -> BlockDiff:
-    if a.is_plate and b.is_plate and not (a.batch_shape or b.batch_shape):
+    single = not (a.batch_shape or b.batch_shape)
+    plates, tied = (a.is_plate and b.is_plate), (a.is_tied and b.is_tied)
+    if single and (plates or tied):
         _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
-        return _plates(a, b, path)
-    if a.is_tied and b.is_tied and not (a.batch_shape or b.batch_shape):
-        _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
-        return _tied(a, b, path)
-    networks = a.network_layers is not None and b.network_layers is not None
-    if networks and not (a.batch_shape or b.batch_shape):
+        return _plates(a, b, path) if plates else _tied(a, b, path)
+    if single and a.network_layers is not None and b.network_layers is not None:
         b = in_order_of(b, a)
     # A batch of plates has no one set of labels: it is compared as it stands.
     _check_alike(structure(a) == structure(b), a, b, path)
-    name = f"Plate of {type(a.members).__name__}" if a.is_plate else type(a).__name__
-    return BlockDiff(path, name, Divergences.between(a, b), shifts=_shifts(a, b))
+    shifts = None
+    if a.gaussian and a.names and not a.batch_shape:
+        moved = (b.mean - a.mean) / np.sqrt(a.marginal_variance)
+        shifts = dict(zip(a.names, moved.tolist(), strict=True))
+    return BlockDiff(path, _called(a), Divergences.between(a, b), shifts=shifts)
 
 
-def _shifts(a: Any, b: Any) -> dict[str, float] | None:
-    if not (a.gaussian and a.names) or a.batch_shape:
-        return None
-    moved = (b.mean - a.mean) / np.sqrt(a.marginal_variance)
-    return dict(zip(a.names, moved.tolist(), strict=True))
+def _called(law: Any) -> str:
+    return f"Plate of {type(law.members).__name__}" if law.is_plate else type(law).__name__
 
 
 def _check_alike(alike: bool, a: object, b: object, path: str) -> None:
@@ -218,19 +208,19 @@ def _kl(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
     return np.where(same, 0.0, ab), np.where(same, 0.0, ba)
 
 
-def _sum(terms: list[Divergences]) -> Divergences:
-    return Divergences(sum(kl.ab for kl in terms), sum(kl.ba for kl in terms))
-
-
 # --- plates --------------------------------------------------------------------------------------
 
 
 def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
     mine, theirs = _Labelled.of_plate(a), _Labelled.of_plate(b)
-    rows, columns = _by_name(a, b) if a.names and b.names else _match(mine, theirs)
+    if a.names and b.names:  # members of one name are one, whatever they say
+        pairs = [(i, b.names.index(name)) for i, name in enumerate(a.names) if name in b.names]
+        rows, columns = np.array(pairs, dtype=int).reshape(-1, 2).T
+    else:
+        rows, columns = _match(mine, theirs)
     plate = _plate_diff(mine, theirs, rows, columns, _weights(a, b, rows, columns))
     terms = [pair.kl for pair in plate.pairs] + ([plate.weights] if plate.weights else [])
-    return BlockDiff(path, f"Plate of {type(a.members).__name__}", _sum(terms), plate)
+    return BlockDiff(path, _called(a), Divergences.total(terms), plate)
 
 
 def _tied(a: Tied, b: Tied, path: str) -> BlockDiff:
@@ -239,9 +229,9 @@ def _tied(a: Tied, b: Tied, path: str) -> BlockDiff:
     rows, columns = _match(mine, theirs)
     kl = Divergences.between(_among_labels(a, rows), _among_labels(b, columns))
     plate = _plate_diff(mine, theirs, rows, columns, None)
-    members = _sum([pair.kl for pair in plate.pairs])
+    members = Divergences.total(pair.kl for pair in plate.pairs)
     rest = Divergences(max(kl.ab - members.ab, 0.0), max(kl.ba - members.ba, 0.0))
-    return BlockDiff(path, type(a).__name__, kl, dataclasses.replace(plate, weights=rest))
+    return BlockDiff(path, _called(a), kl, dataclasses.replace(plate, weights=rest))
 
 
 def _among_labels(law: Tied, kept: Array) -> Tied:
@@ -291,24 +281,17 @@ def _match(a: _Labelled, b: _Labelled) -> tuple[Array, Array]:
     return rows[order], columns[order]
 
 
-def _by_name(a: Plate, b: Plate) -> tuple[Array, Array]:
-    """Members of one name are one, whatever they say."""
-    pairs = [(i, b.names.index(name)) for i, name in enumerate(a.names) if name in b.names]
-    rows, columns = np.array(pairs, dtype=int).reshape(-1, 2).T
-    return rows, columns
-
-
 def _plate_diff(
     a: _Labelled, b: _Labelled, rows: Array, columns: Array, weights: Divergences | None
 ) -> PlateDiff:
     ab, ba = _kl(a.members[rows], b.members[columns])
-    found = zip(rows.tolist(), columns.tolist(), ab.tolist(), ba.tolist(), strict=True)
-    pairs = tuple(Pair(i, j, Divergences(x, y)) for i, j, x, y in found)
-    return PlateDiff(pairs, _alone(a.shares, rows), _alone(b.shares, columns), weights)
-
-
-def _alone(shares: Array, matched: Array) -> dict[int, float]:
-    return {k: float(shares[k]) for k in np.setdiff1d(np.arange(len(shares)), matched).tolist()}
+    matched = zip(rows.tolist(), columns.tolist(), ab.tolist(), ba.tolist(), strict=True)
+    pairs = tuple(Pair(i, j, Divergences(x, y)) for i, j, x, y in matched)
+    only = [
+        {k: float(one.shares[k]) for k in range(len(one.shares)) if k not in own}
+        for one, own in ((a, set(rows.tolist())), (b, set(columns.tolist())))
+    ]
+    return PlateDiff(pairs, *only, weights)
 
 
 def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | None:
@@ -323,7 +306,7 @@ def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | N
 
 
 def _among(p: Array, q: Array) -> Divergences:
-    """Of shares, made to sum to one."""
+    """The divergences of shares, made to sum to one."""
     p, q, rel_entr = p / p.sum(), q / q.sum(), scipy.special.rel_entr
     return Divergences(float(rel_entr(p, q).sum()), float(rel_entr(q, p).sum()))
 
@@ -332,37 +315,26 @@ def _among(p: Array, q: Array) -> Divergences:
 
 
 def _mixtures(a: Any, b: Any, key: KeyArray | None, samples: int) -> BlockDiff:
-    left, right = _mixture(a), _mixture(b)
+    """Both directions by Monte Carlo, in float64, with their standard errors."""
+    import jax
+
+    # A member of a family is a mixture of one component.
+    left, right = (q if q.is_mixture else Mixture(np.zeros(1), stack([q])) for q in (a, b))
     _check_alike(left.components.outline() == right.components.outline(), a, b, "")
     mine, theirs = _Labelled.of_mixture(left), _Labelled.of_mixture(right)
     # In an order of their own: equal mixtures are then equal to the last bit, and KL is zero.
-    pair = _at(left, mine.order), _at(right, theirs.order)
-    kl, errors = _estimates(*pair, key, samples)
+    p, q = (
+        Mixture(mixture.log_weights[own.order], mixture.components[own.order])
+        for mixture, own in ((left, mine), (right, theirs))
+    )
+    with jax.enable_x64(True):
+        key = jax.random.key(0) if key is None else key
+        estimates = [one.kl(other, key=key, num_samples=samples) for one, other in ((p, q), (q, p))]
+        values, errors = zip(*(map(float, estimate) for estimate in estimates), strict=True)
     plate = None
     if a.is_mixture and b.is_mixture:
         rows, columns = _match(mine, theirs)
         weights = _among(mine.shares[rows], theirs.shares[columns])
         plate = _plate_diff(mine, theirs, rows, columns, weights)
-    return BlockDiff("", f"Mixture of {type(left.components).__name__}", kl, plate, errors)
-
-
-def _mixture(law: Any) -> Mixture:
-    """A member of a family is a mixture of one component."""
-    return law if law.is_mixture else Mixture(np.zeros(1), stack([law]))
-
-
-def _at(mixture: Mixture, order: Array) -> Mixture:
-    return Mixture(mixture.log_weights[order], mixture.components[order])
-
-
-def _estimates(
-    a: Mixture, b: Mixture, key: KeyArray | None, samples: int
-) -> tuple[Divergences, Divergences]:
-    """Both directions by Monte Carlo, in float64, and their standard errors."""
-    import jax
-
-    with jax.enable_x64(True):
-        key = jax.random.key(0) if key is None else key
-        found = [p.kl(q, key=key, num_samples=samples) for p, q in ((a, b), (b, a))]
-        values, errors = zip(*(map(float, estimate) for estimate in found), strict=True)
-    return Divergences(*values), Divergences(*errors)
+    name = f"Mixture of {type(left.components).__name__}"
+    return BlockDiff("", name, Divergences(*values), plate, Divergences(*errors))

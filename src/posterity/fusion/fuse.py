@@ -11,34 +11,35 @@ from posterity.arguments import POSITIVE
 from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
 from posterity.checks import check_proper
-from posterity.errors import IdentificationWarning, UsageError
+from posterity.errors import IdentificationWarning, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.names import Names
-from posterity.fusion.alignment import Alignment, align
+from posterity.fusion.alignment import (
+    Aligner,
+    Alignment,
+    matching_by_name,
+    names_of_components,
+    user_labels,
+    warn_of_names,
+)
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
-from posterity.fusion.combine import add, average
-from posterity.fusion.common_prior import pooled_posterior, warn_of_priors
+from posterity.fusion.combine import add, average, pooled_posterior
+from posterity.fusion.divergences import Name
 from posterity.fusion.divergences.discrepancy import Discrepancy
-from posterity.fusion.divergences.names import Name
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.networks.fuse import fuse_networks
 from posterity.fusion.networks.options import Options, without_networks
-from posterity.fusion.plan import Plan, read_planned
-from posterity.fusion.refusals import check_defined, check_has_plates
-from posterity.fusion.regions import kept_apart
+from posterity.fusion.paths import assembled
+from posterity.fusion.paths import blocks as blocks_of
+from posterity.fusion.plan import Plan
 from posterity.fusion.result import Fusion
 from posterity.fusion.rules import Rule, RuleName
 from posterity.fusion.scale import scales_of
-from posterity.fusion.sites import Sites
+from posterity.fusion.sites import Site, Sites, given_twice, read_sites
 from posterity.fusion.sources import Fusible
-from posterity.fusion.user_matching import (
-    given_labels,
-    matching_by_name,
-    names_of_components,
-    warn_of_names,
-)
+from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback
 
 Array = np.ndarray
@@ -94,7 +95,7 @@ def fuse(
             absorbed by one of its own site's, where the two are one by the site's own data and
             the other sites do not contradict. It takes mixing weights and a known prior, so
             ledgers or ``prior``, and ``matching="evidence"`` that finds the number. None absorbs
-            wherever sites are matched in memory.
+            wherever there are these.
         budget: bytes of memory to work in. If there are more parameters than 64 MiB, or a budget
             is given, sites are read once and matched in passes that keep only sums: parameters
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
@@ -132,8 +133,8 @@ def fuse(
     >>> fused.components
     3
     """
-    plan = Plan.of(rule, divergence, matching, components, prior, absorb, budget, networks)
-    sites = read_planned(posteriors, plan)
+    plan = Plan(rule, divergence, matching, components, prior, absorb, budget, networks)
+    sites = read_sites(posteriors, plan)
     importance = _weights(sites.names, weights, plan.rule)
     if plan.rule is Rule.PRODUCT:
         sites.check_counted_once()
@@ -162,7 +163,7 @@ class _Networks(_Problem):
                 fix="Leave matching out, or choose one by name.",
             )
         return fuse_networks(
-            sites.held,
+            sites.loaded,
             components=plan.components,
             rule=plan.rule,
             divergence=plan.divergence,
@@ -191,29 +192,45 @@ class _Plates(_Problem):
         laws = {path: block.like for path, block in sites.blocks.items()}
         plates = [block for block in sites.blocks.values() if block.plate]
         number = without_networks(laws.values(), plan.networks, plan.components)
-        check_has_plates(number, sites.like, bool(plates))
-        if isinstance(side, Discrepancy):
-            paths = laws if plan.rule is Rule.BARYCENTER else [plate.path for plate in plates]
-            check_defined(side, [(path, laws[path]) for path in paths])
+        if number is not None and not plates:
+            raise UsageError(
+                found=f"components={number} for {sites.like!r}",
+                expected="components only where there is a Plate",
+                fix="Leave components out.",
+            )
+        tell = [plate for plate in plates if plate.weighted and plate.priors.exchangeable.any()]
+        if plan.absorb and not tell:
+            raise UsageError(
+                found="absorb=True for posteriors without mixing weights and a known prior",
+                expected="ledgers or prior=, of plates with mixing weights, which say what each "
+                "component has seen",
+                fix="Leave absorb out, or fuse ledgers of plates with weights.",
+            )
+        for path, law in laws.items() if isinstance(side, Discrepancy) else ():
+            if not law.is_plate and plan.rule is not Rule.BARYCENTER:
+                continue
+            try:
+                side.check(law.members if law.is_plate else law)  # pyright: ignore
+            except StructureError as error:
+                raise error.at(f"block {path!r}") if path else error from error
         by_name = None
         if labels is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
             by_name = matching_by_name(sites.labels, sites.names, [plate.path for plate in plates])
             labels, how = by_name, how if by_name is None else Matching.IDENTITY
         elif sites.labels:
             warn_of_names(f"matching={how.value!r} goes by what members say")
-        given = None if labels is None else given_labels(labels, plates, number)
-        absorb, room = plan.absorb is not False, plan.bytes
+        own = None if labels is None else user_labels(labels, plates, number)
+        aligner = Aligner(how, side, number, plan.absorb is not False, own, plan.bytes)
         for plate in plates:
-            found = align(plate, how, side, number, importance, absorb, given, room)
-            aligned[plate.path] = found
+            aligned[plate.path] = alignment = aligner.align(plate, importance)
             if progress is not None:
-                progress(Progress(len(aligned), len(plates), found.trace[-1]))
+                progress(Progress(len(aligned), len(plates), alignment.trace[-1]))
         if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
             _warn_of_ambiguity(plates, aligned)
         if by_name is None:
             return aligned, {}
-        ((path, found),) = aligned.items()
-        return aligned, names_of_components(sites.labels, path, found.matching)
+        ((path, alignment),) = aligned.items()
+        return aligned, names_of_components(sites.labels, path, alignment.matching)
 
     def _combined(self, aligned: Alignments, names: Names) -> Fusion:
         """One posterior, by the rule; of products with a ledger."""
@@ -225,10 +242,8 @@ class _Plates(_Problem):
             check_proper(fused, "the fused posterior")
             return Fusion(named(fused, names), None, aligned, by, side, sampling=sampling)
         room = np.inf if sites.in_memory else plan.bytes // 2
-        ledger, rebased, part = add(sites.like, sites.names, blocks, aligned, sites.prior, room)
-        if rebased and sites.prior is None:
-            warn_of_priors(rebased, part, stacklevel=5)
-        ledger = kept_apart(ledger, sites.held, aligned)
+        ledger, rebased = add(sites.like, sites.names, blocks, aligned, sites.prior, room)
+        ledger = _kept_apart(ledger, sites.loaded, aligned)
         pooled = named(pooled_posterior(ledger, rebased), names)
         return Fusion(pooled, named(ledger, names), aligned, by, side, rebased, sampling)
 
@@ -256,12 +271,46 @@ def _weights(names: list[str], weights: Any, rule: Rule) -> Float[Array, " sites
             expected="weights for rule='barycenter' only",
             fix="Leave weights out: a product counts every observation once.",
         )
-    named = isinstance(weights, Mapping) and set(weights) == set(names)
-    if not named or not all(map(POSITIVE.allows, weights.values())):
+    all_named = isinstance(weights, Mapping) and set(weights) == set(names)
+    if not all_named or not all(map(POSITIVE.allows, weights.values())):
         raise UsageError(
             found=f"weights {weights}",
             expected=f"a positive weight for each of {list(names)}",
             fix="Name every site once, with a finite positive weight.",
         )
-    found = np.array([weights[name] for name in names], dtype=float)
-    return found / found.max()  # sums of large ones would be infinite
+    importance = np.array([weights[name] for name in names], dtype=float)
+    return importance / importance.max()  # sums of large ones would be infinite
+
+
+def _kept_apart(ledger: Ledger, sites: Mapping[str, Site], alignments: Alignments) -> Ledger:
+    """The ledger with a factor for each whose data a region's ledger holds, not one a region.
+
+    A region's components were matched, so all its sites' factors have its labels, and move to the
+    fused ones as it does. So a site can still be forgotten, and fusing regions gives the ledger of
+    fusing all their sites, wherever the matching agrees.
+
+    Raises:
+        UsageError: if one of them has the name of another site.
+    """
+    regions = {name: site for name, site in sites.items() if len(site.contributors) > 1}
+    if not regions:
+        return ledger
+    factors = {name: ledger.factor(name) for name in ledger.sites if name not in regions}
+    independent = {name: ledger.entries[name].independent for name in factors}
+    for region, site in regions.items():
+        assert site.ledger is not None  # it names contributors
+        for name in site.contributors:
+            if name in factors:
+                raise given_twice(name)
+            entry = site.ledger.entries[name]
+            factor = site.ledger.factor(name)
+            parts = blocks_of(factor)
+            for path, own in alignments.items():
+                parts[path] = parts[path].relabel(own.matching[region], own.components)
+            factors[name] = assembled(factor, parts)
+            independent[name] = entry.independent and ledger.entries[region].independent
+    merged = Ledger(ledger.prior)
+    for flag in (True, False):
+        some = {name: f for name, f in factors.items() if independent[name] is flag}
+        merged = merged.extend(some, independent=flag) if some else merged
+    return merged

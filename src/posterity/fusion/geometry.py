@@ -16,14 +16,16 @@ from typing import Any, Literal
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
+from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, at_rest
 
 Array = np.ndarray
 BUDGET = 256 * 2**20
 """Bytes of working memory that one chunk of rows may take."""
 CACHED = 2**20
-"""Bytes of members that are worked on at a time: they and what is made of them stay in a
-processor's cache, and the memory that one part gives back serves the next."""
+"""Bytes of members that are worked on at a time: what a processor's cache holds."""
+ROOM = 2**23
+"""Bytes of costs that are no matter, to keep or to copy."""
 LONG = 2**14
 """Numbers of a site from which on its products are made by themselves."""
 
@@ -35,6 +37,28 @@ class Divergence(enum.StrEnum):
     """``KL(global || local)``: averages natural parameters; seeks what all agree on."""
     FORWARD = "forward"
     """``KL(local || global)``: averages mean parameters (moments); covers what any believes."""
+
+    def coordinates(self, members: ExponentialFamily) -> Float[Array, "*batch dim"]:
+        """The parameters that are averaged."""
+        return members.natural_parameters if self is self.REVERSE else members.mean_parameters
+
+    def dual(self, members: ExponentialFamily) -> Float[Array, "*batch dim"]:
+        """The other ones: the gradient of the potential."""
+        return members.mean_parameters if self is self.REVERSE else members.natural_parameters
+
+    def potential(self, members: ExponentialFamily) -> Float[Array, "*batch"]:
+        """``phi``: the log normaliser ``A``, or its conjugate."""
+        return members.log_normalizer() if self is self.REVERSE else members.negative_entropy()
+
+    def family(self, like: ExponentialFamily, coordinates: Array) -> ExponentialFamily:
+        """The members of a family at these coordinates."""
+        if self is self.REVERSE:
+            return like.with_natural_parameters(coordinates)
+        return like.with_mean_parameters(coordinates)
+
+    def between(self, one: ExponentialFamily, other: ExponentialFamily) -> Float[Array, "*batch"]:
+        """From a global member to a local one, in nats."""
+        return one.kl(other) if self is self.REVERSE else other.kl(one)
 
 
 DivergenceName = Literal["reverse", "forward"]
@@ -72,30 +96,22 @@ class Points:
         their potential where that is known.
         """
         divergence, template = Divergence(divergence), members(slice(1))
-        reverse, dim = divergence is Divergence.REVERSE, template.dimension
-        coordinates, found = np.empty((length, dim)), np.empty(length)
+        coordinates, phi = np.empty((length, template.dimension)), np.empty(length)
         for rows in parts(length, template):
             some = members(rows)
-            coordinates[rows] = some.natural_parameters if reverse else some.mean_parameters
+            coordinates[rows] = divergence.coordinates(some)
             if potential is None:
-                found[rows] = _potential(some, divergence)
-        return cls(template, divergence, coordinates, found if potential is None else potential)
+                phi[rows] = divergence.potential(some)
+        return cls(template, divergence, coordinates, phi if potential is None else potential)
 
     def __len__(self) -> int:
         return len(self.coordinates)
 
-    def on_the_other_side(self) -> "Points":
-        """The same members in the other geometry."""
-        reverse = self.divergence is Divergence.REVERSE
-        other = Divergence.FORWARD if reverse else Divergence.REVERSE
-        return Points.of_parts(self.members, len(self), other)
-
     def take(self, rows: Array | slice) -> "Points":
         """Some of the points, centred about the same one; a slice copies nothing."""
-        some = dataclasses.replace(
-            self, coordinates=self.coordinates[rows], potential=self.potential[rows]
-        )
-        some.__dict__["middle"] = self.middle
+        own = self.coordinates[rows], self.potential[rows]
+        some = Points(self.template, self.divergence, *own)
+        vars(some)["middle"] = self.middle
         return some
 
     @property
@@ -109,9 +125,7 @@ class Points:
 
     def family(self, coordinates: Float[Array, "g dim"]) -> ExponentialFamily:
         """The members of the family at the given coordinates."""
-        if self.divergence is Divergence.REVERSE:
-            return self.template.with_natural_parameters(coordinates)
-        return self.template.with_mean_parameters(coordinates)
+        return self.divergence.family(self.template, coordinates)
 
     def centroids(
         self, coordinates: Float[Array, "g dim"], potential: Float[Array, " g"] | None = None
@@ -119,15 +133,14 @@ class Points:
         """Centroids at the given coordinates, with their potential where that is known."""
         if potential is None:
             potential = self.potential_at(coordinates)
-        return Centroids(coordinates, potential, lambda: self._dual(self.family(coordinates)))
+        return Centroids(coordinates, potential, lambda: self._dual(coordinates))
 
     def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
         """``phi`` at the given coordinates."""
-        return _potential(self.family(coordinates), self.divergence)
+        return self.divergence.potential(self.family(coordinates))
 
-    def _dual(self, members: ExponentialFamily) -> Float[Array, "g dim"]:
-        reverse = self.divergence is Divergence.REVERSE
-        return members.mean_parameters if reverse else members.natural_parameters
+    def _dual(self, coordinates: Float[Array, "g dim"]) -> Float[Array, "g dim"]:
+        return self.divergence.dual(self.family(coordinates))
 
     @property
     def alone(self) -> "Centroids":
@@ -137,21 +150,13 @@ class Points:
     @functools.cached_property
     def gradient(self) -> Float[Array, "n dim"]:
         """The dual coordinates of every point."""
-        return self._dual(self.family(self.coordinates))
-
-    def gradients(self) -> Iterator[tuple[slice, Float[Array, "some dim"]]]:
-        """The same, some rows at a time, which are kept only where they are all."""
-        if len(self.parts) == 1:
-            yield self.parts[0], self.gradient
-            return
-        for rows in self.parts:
-            yield rows, self._dual(self.members(rows))
+        return self._dual(self.coordinates)
 
     @functools.cached_property
     def middle(self) -> tuple[Float[Array, "1 dim"], Float[Array, "1 dim"]]:
         """The average of all points, and its dual coordinates."""
         mean = self.coordinates.mean(0, keepdims=True)
-        return mean, self._dual(self.family(mean))
+        return mean, self._dual(mean)
 
     @functools.cached_property
     def _column(self) -> Float[Array, " n"]:
@@ -206,10 +211,10 @@ class Points:
     ) -> Float[Array, " n"]:
         """``D(c || x_l)`` of each point to the centroid of one group."""
         gradient, row = self._tangents(centroids)
-        found = self._column - row[groups]
+        out = self._column - row[groups]
         for rows in self.parts:
-            found[rows] -= np.einsum("nd,nd->n", self._offset(rows), gradient[groups[rows]])
-        return np.maximum(found, 0.0, out=found)
+            out[rows] -= np.einsum("nd,nd->n", self._offset(rows), gradient[groups[rows]])
+        return np.maximum(out, 0.0, out=out)
 
     def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
         """Slopes at the centroids, and heights of the tangents above the middle's there."""
@@ -272,7 +277,7 @@ def kl_matrix(
     origin = middle(globals_)
     globals_ = moved(globals_, origin)
     points = Points.of(globals_, divergence)
-    centroids, reverse = points.centroids(points.coordinates), points.divergence == "reverse"
+    centroids = points.centroids(points.coordinates)
     out = np.empty((locals_.batch_shape[0], len(points)))
     for rows in chunks(len(out), 8 * (8 * points.coordinates.shape[1] + 4 * len(points)), budget):
         some = moved(at_rest(locals_[rows]), origin)
@@ -282,8 +287,7 @@ def kl_matrix(
         lost = np.argwhere(part < 1e-9 * scale)
         for few in chunks(len(lost), 64 * points.coordinates.shape[1], budget):
             l, g = lost[few].T
-            exact = globals_[g].kl(some[l]) if reverse else some[l].kl(globals_[g])
-            out[rows][l, g] = np.maximum(exact, 0.0)
+            out[rows][l, g] = np.maximum(points.divergence.between(globals_[g], some[l]), 0.0)
     return out
 
 
@@ -296,12 +300,6 @@ def chunks(length: int, row_bytes: int, budget: int = BUDGET) -> list[slice]:
 def parts(length: int, member: ExponentialFamily) -> list[slice]:
     """Slices of so many members at a time that they stay in the processor's cache."""
     return chunks(length, 8 * member.dimension, CACHED)
-
-
-def _potential(members: ExponentialFamily, divergence: Divergence) -> Float[Array, " n"]:
-    """``A``, or its conjugate."""
-    reverse = divergence is Divergence.REVERSE
-    return members.log_normalizer() if reverse else members.negative_entropy()
 
 
 def middle(members: ExponentialFamily) -> Any:
@@ -324,3 +322,76 @@ def of_places(function: Any, place: Any) -> Any:
     if isinstance(place, dict):
         return {name: of_places(function, own) for name, own in place.items()}
     return None if place is None else function(place)
+
+
+# --- costs that follow centroids which change little by little -----------------------------------
+
+
+class Costs:
+    """Divergences of all points to the centroids that were last asked for.
+
+    A search moves few centroids at a time: columns of those that are where they were, to the last
+    bit, are not computed again. There is one array, so that what was returned is written over.
+    """
+
+    def __init__(self, points: Points):
+        self._points = points
+        self._costs = np.empty((len(points), 0))
+        self._places = np.empty((0, points.coordinates.shape[1]))
+
+    def at(self, centroids: Centroids) -> Float[Array, "n g"]:
+        """``D(c_g || x_l)`` for all pairs, in nats, as :meth:`Points.divergences` has them."""
+        stale, groups = self._stale(centroids), len(centroids.coordinates)
+        if groups > len(self._places):
+            self._costs = np.empty((0, 0))  # gives its memory back first
+            self._costs = np.empty((len(self._points), groups))
+            self._places = np.full(centroids.coordinates.shape, np.nan)
+        costs = self._costs[:, :groups]
+        if isinstance(stale, slice) or stale.any():
+            for rows, part in self._points.divergences_by_parts(centroids.take(stale)):
+                costs[rows, stale] = part
+            self._places[:groups][stale] = centroids.coordinates[stale]
+        return costs
+
+    def cheapest(self, centroids: Centroids) -> Int[Array, " n"]:
+        """The nearest centroid of each point; a large table that is stale stays so."""
+        size = 8 * len(self._points) * len(centroids.coordinates)
+        if size <= ROOM or not isinstance(self._stale(centroids), slice):
+            return cheapest(self.at(centroids))
+        out = np.empty(len(self._points), int)
+        for rows, part in self._points.divergences_by_parts(centroids):
+            out[rows] = finite(part).argmin(1)
+        return out
+
+    def of(self, rows: Int[Array, " some"], centroids: Centroids) -> Float[Array, "some g"]:
+        """Costs of some points, whether or not the table has them."""
+        if isinstance(self._stale(centroids), slice):
+            return self._points.take(rows).divergences(centroids)
+        return self.at(centroids)[rows]
+
+    def _stale(self, centroids: Centroids) -> Any:
+        """The columns that are to be computed again: a mask, or a slice if they are most."""
+        groups = len(centroids.coordinates)
+        if groups > len(self._places):
+            return slice(None)
+        stale = (self._places[:groups] != centroids.coordinates).any(1)
+        return slice(None) if 2 * stale.sum() > groups else stale
+
+
+def cheapest(costs: Float[Array, "n g"]) -> Int[Array, " n"]:
+    """The least column of each row, all :func:`finite`; NumPy would copy the table all at once."""
+    out = np.empty(len(costs), int)
+    for rows in chunks(len(costs), 8 * costs.shape[1], CACHED):
+        out[rows] = finite(costs[rows]).argmin(1)
+    return out
+
+
+def finite(costs: Float[Array, "n g"]) -> Float[Array, "n g"]:
+    """The costs, or a ParameterError if any is NaN or infinite."""
+    if not np.isfinite(costs.max()):
+        raise ParameterError(
+            found="components so sharp for their distance that their divergences overflow",
+            expected="divergences that float64 can tell apart",
+            fix="Use divergence='reverse', or rescale the components.",
+        )
+    return costs

@@ -1,34 +1,53 @@
-"""What was matched in passes, seen part by part as a clustering in memory is: how sure it is, and
-which components are parts of others of their site.
+"""Confidence in a matching in passes, and the components that are parts of others of their site:
+part by part, as of a clustering in memory.
 """
 
 import dataclasses
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from posterity.arrays.canonical import content_hashes
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Int
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.block_table import HASH
-from posterity.fusion.clustering import Clustering, Evidence, Judged, LocalComponents
+from posterity.fusion.clustering import Clustering, Judged, LocalComponents
 from posterity.fusion.confidence import NEIGHBOURS, Confidence
 from posterity.fusion.geometry import Centroids, moved, opposite
-from posterity.fusion.group_sums import GroupSums
 from posterity.fusion.matching import Matched
-from posterity.fusion.passes import Passes, PassResult, without_groups
-from posterity.fusion.search import Found
+from posterity.fusion.passes import Passes, PassResult
+from posterity.fusion.rows import GroupSums
+from posterity.fusion.search import SearchResult
 
 Array = np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class Whole:
-    """All components under one assignment; only sums of them are in memory."""
+class Part(Clustering):
+    """Some sites' components in groups whose sums are those of all sites' components."""
 
-    passes: Passes
-    result: PassResult
+    whole: "PassConfidence"
+
+    counts = property(lambda self: self.whole.result.counts)  # pyright: ignore
+    centroids = property(lambda self: self.whole.centroids)  # pyright: ignore
+    judged = property(lambda self: self.whole.judged)  # pyright: ignore
+    objective = property(lambda self: self.whole.length)  # pyright: ignore
+
+
+class PassConfidence(Confidence):
+    """Confidence in a matching in passes: as of one in memory, by further passes.
+
+    All components are under one assignment, of which only sums are in memory. Its ``clustering`` is
+    of the components of the sample, in the groups of all.
+    """
+
+    def __init__(self, passes: Passes, result: PassResult, levels: dict[int, float], free: bool):
+        self.passes, self.result = passes, result
+        sample = passes.sample
+        labels = result.labels[sample.places]
+        super().__init__(self.part(sample.rows, sample.starts, labels), levels, free)
 
     @functools.cached_property
     def centroids(self) -> Centroids:
@@ -39,98 +58,51 @@ class Whole:
     def judged(self) -> Judged:
         """What the number of groups is judged by, from one more pass."""
         near, counts, shape = self.passes.near, self.result.counts, 0.0
-        width = near.traits(slice(1)).shape[1]
-        sums = GroupSums(len(counts), width)
-        for block in self.passes.store.blocks():
-            local = self.local(block.rows, block.starts)
-            sums.add(local.traits(), self.result.labels[block.span].astype(int))
-            shape += local.shape_potential
-        centres = sums.means
-        evidence: Evidence = near.evidence(centres)
-        misfit = float(self.passes.potentials[0] - counts @ evidence.potential)
-        return Judged(
-            centres, evidence, max(misfit, 0.0), max(float(shape - counts @ evidence.shape), 0.0)
-        )
+        sums = GroupSums(len(counts), near.traits(slice(1)).shape[1])
+        for part in self.parts:
+            sums.add(part.local.traits(), part.labels)
+            shape += part.local.shape_potential
+        total = self.passes.potentials[0]
+        return Judged.of(sums.means, near.evidence(sums.means), counts, total, shape)
 
     @functools.cached_property
-    def objective(self) -> float:
+    def length(self) -> float:
         """Description length, in nats."""
-        judged, criterion = self.judged, self.passes.criterion
-        surprise = judged.evidence.surprise
-        return float(criterion.length(judged.misfit, judged.shape, surprise, self.result.counts))
+        return self.judged.length(self.passes.criterion, self.result.counts)
 
-    def local(self, rows: Array, starts: Int[Array, " bounds"]) -> LocalComponents:
-        """Components of some sites, judged against the population and sites of all."""
+    def part(self, rows: Array, starts: Int[Array, " bounds"], labels: Array) -> Part:
+        """Some sites' components in the groups of all, judged against the population of all."""
         passes = self.passes
-        local = LocalComponents(passes.layout.points(rows, passes.near.points), starts)
+        local = LocalComponents(passes.table.points(rows, passes.near.points), starts)
         vars(local).update(_population=passes.near._population, criterion=passes.criterion)
-        return local
-
-    def part(self, rows: Array, starts: Int[Array, " bounds"], labels: Array) -> "Part":
-        """Some sites' components in the groups of all."""
-        return Part(self.local(rows, starts), labels.astype(int), self)
-
-    @property
-    def parts(self) -> Iterator["Part"]:
-        """All components, some sites at a time."""
-        for block in self.passes.store.blocks():
-            yield self.part(block.rows, block.starts, self.result.labels[block.span])
-
-
-@dataclasses.dataclass(frozen=True)
-class Part(Clustering):
-    """Some sites' components in groups whose sums are those of all sites' components."""
-
-    whole: Whole
-
-    counts = property(lambda self: self.whole.result.counts)  # pyright: ignore
-    centroids = property(lambda self: self.whole.centroids)  # pyright: ignore
-    judged = property(lambda self: self.whole.judged)  # pyright: ignore
-    objective = property(lambda self: self.whole.objective)  # pyright: ignore
-
-
-@dataclasses.dataclass(frozen=True)
-class PassConfidence(Confidence):
-    """How sure a matching in passes is: as of one in memory, by further passes when it is asked."""
-
-    whole: Whole
-
-    @classmethod
-    def of(cls, whole: Whole, levels: dict[int, float], free: bool) -> "PassConfidence":
-        """For the groups of all; the components of the sample stand for them."""
-        sample = whole.passes.sample
-        labels = whole.result.labels[sample.places]
-        return cls(whole.part(sample.rows, sample.starts, labels), levels, free, whole)
+        return Part(local, labels.astype(int), self)
 
     @property
     def parts(self) -> Iterator[Part]:
         """All components, some sites at a time."""
-        return self.whole.parts
+        for block in self.passes.store.blocks():
+            yield self.part(block.rows, block.starts, self.result.labels[block.span])
 
     @property
     def objective(self) -> float:
-        """As passes compute it."""
-        return self.whole.passes.objective(self.whole.result)
+        """The description length as passes compute it."""
+        return self.passes.objective(self.result)
 
     def neighbours(self) -> Iterator[tuple[int, float]]:
-        """By dissolving the group that costs least, or founding one where something fits worst."""
-        passes = self.whole.passes
+        """Neighbours without the cheapest group, or with one where something fits worst."""
+        passes = self.passes
         for more in (False, True):
-            current: PassResult | None = passes.refine(self.whole.result, sweeps=1)
+            current: Any = passes.refine(self.result, sweeps=1)
             for _ in range(NEIGHBOURS):
-                few = len(current.counts) <= passes.store.sizes.max()  # pyright: ignore
-                coordinates = None if few and not more else _neighbour(current, more)
-                current = None if coordinates is None else passes.fixed(coordinates)
-                if current is None:
+                if more:
+                    coordinates = np.concatenate([current.matched, current.worst[None]])
+                elif len(current.counts) > passes.store.sizes.max():
+                    coordinates = np.delete(current.matched, int(current.loss.argmin()), axis=0)
+                else:
+                    break
+                if (current := passes.fixed(coordinates)) is None:
                     break
                 yield len(current.counts), passes.objective(current)
-
-
-def _neighbour(result: PassResult | None, more: bool) -> Float[Array, "g dim"]:
-    assert result is not None
-    if more:
-        return np.concatenate([result.matched, result.worst[None]])
-    return np.delete(result.matched, int(result.loss.argmin()), axis=0)
 
 
 def absorbed(
@@ -141,30 +113,29 @@ def absorbed(
     Their rows are dropped, those of the others replaced by the union, and ``into`` (N,), which has
     the component that each one is part of, is changed in place. None if there are no such.
     """
-    table, whole = passes.table, Whole(passes, result)
+    table = passes.table
     alone = np.flatnonzero(result.counts[result.labels] == 1)
     ends = np.cumsum(passes.store.sizes)
     sites = np.unique(np.searchsorted(ends, alone, side="right"))
     if not table.weighted or not len(sites):
         return None
-    rows, places = table.rows_of(sites)
+    rows, starts, places = table.rows_of(sites)
     block = table.block(rows, sites)
     block = dataclasses.replace(
         block, members=moved(block.members, opposite(table.origin)), origin=None
     )
-    starts = np.concatenate([[0], np.cumsum(block.sizes)])
-    part = whole.part(rows, starts, result.labels[places])
+    part = PassConfidence(passes, result, {}, free=True).part(rows, starts, result.labels[places])
     order = np.arange(len(rows))
-    matched = Matched(part.labels, Found(part, []), order)
+    matched = Matched(part.labels, SearchResult(part, []), order)
     parts = Absorbing.of(block).more(matched, order, table.origin)
     if parts is None:
         return None
-    gone, (hosts, dim) = ~parts.whole, (np.unique(parts.into[~parts.whole]), passes.layout.dim)
+    gone, (hosts, dim) = ~parts.whole, (np.unique(parts.into[~parts.whole]), passes.table.dim)
     union = rows[hosts]
     union[:, :dim] = moved(parts.members[hosts], table.origin).natural_parameters
     union[:, HASH - 1] = parts.counts[hosts]
     union[:, HASH] = content_hashes(union[:, :dim]).view(float)
-    union = passes.layout.completed(union, None)
+    union = passes.table.completed(union, None)
     everyone = np.flatnonzero(table.used)[places]
     for one, host in zip(everyone[gone], everyone[parts.into[gone]], strict=True):
         into[into == one] = host
@@ -173,5 +144,4 @@ def absorbed(
     table.keep(kept, dict(zip(places[hosts].tolist(), union, strict=True)))
     passes.count()
     left = np.bincount(result.labels[kept], minlength=len(result.counts)) > 0
-    again = passes.sweep(result.matched[left])
-    return passes.fewer(passes.refine(without_groups(again, again.counts == 0)))
+    return passes.fewer(passes.refine(passes.sweep(result.matched[left]).packed()))

@@ -1,5 +1,6 @@
 """Which local component is which global one."""
 
+import dataclasses
 import enum
 from typing import Literal, NamedTuple
 
@@ -10,24 +11,25 @@ from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
-from posterity.fusion.divergences.alternation import alternate
 from posterity.fusion.divergences.discrepancy import Discrepancy
-from posterity.fusion.geometry import Divergence, Points, moved, of_places, parts
-from posterity.fusion.search import Found, search
+from posterity.fusion.geometry import Divergence, Points, finite, middle, moved, of_places, parts
+from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
+SWEEPS = 50
+"""Of components and barycentres in turn, at most."""
 
 
 class Matched(NamedTuple):
     """The global label of every component, how they were found, and its row in what was found."""
 
     labels: Int[Array, " n"]
-    found: Found
+    result: SearchResult
     rows: Int[Array, " n"]
 
 
 class Matching(enum.StrEnum):
-    """How components of different sites are matched."""
+    """The ways to match components of different sites."""
 
     EVIDENCE = "evidence"
     """The clustering with the shortest description; finds the number of components."""
@@ -64,44 +66,38 @@ def match(
     order, bounds = _canonical_order(members, starts, counts)
     other = divergence if isinstance(divergence, Discrepancy) else None
     side = Divergence.REVERSE if isinstance(divergence, Discrepancy) else divergence
-    local = LocalComponents(_centred(members, order, side), bounds)
+    # The origin is moved amid the members: divergences stay, and so do their digits.
+    origin = of_places(lambda place: place[order].mean(0), members.location())
+    some = lambda rows: moved(members[order[rows]], origin)
+    local = LocalComponents(Points.of_parts(some, len(order), side), bounds)
     rows = np.empty(len(order), int)
     rows[order] = np.arange(len(order))
-    if matching is Matching.IDENTITY:
+    fixed = matching is Matching.IDENTITY
+    if fixed:
         same = Clustering(local, given[order])
-        found = Found(same, [same.misfit])
+        result = SearchResult(same, [same.misfit])
+    elif matching is Matching.KL_FUSION:
+        from posterity.fusion.kl_fusion import kl_fusion
+
+        result = kl_fusion(local, components)
+    elif matching is Matching.HUNGARIAN:
+        result = _permuted(local)
     else:
-        found = _find(local, matching, components)
+        result = search(local, components)
     if other is not None:
         masses = np.ones(len(order)) if counts is None else counts[order]
-        fixed = matching is Matching.IDENTITY
-        found = alternate(found, members[order], masses, other, fixed=fixed)
-    if matching is Matching.IDENTITY:
-        return Matched(given, found, rows)
-    return Matched(found.clustering.labels[rows], found, rows)
+        result = alternate(result, members[order], masses, other, fixed=fixed)
+    return Matched(given if fixed else result.clustering.labels[rows], result, rows)
 
 
-def _find(local: LocalComponents, matching: Matching, components: int | None) -> Found:
-    if matching is Matching.KL_FUSION:
-        from posterity.fusion.kl_fusion import Setting, kl_fusion
-
-        return kl_fusion(local, Setting(components=components))
-    return _permuted(local) if matching is Matching.HUNGARIAN else search(local, components)
-
-
-def _permuted(local: LocalComponents) -> Found:
+def _permuted(local: LocalComponents) -> SearchResult:
     """Permutations from the first site on, then alternation until nothing changes."""
-    first = local.points.take(local.span(0))
+    first = local.points.take(slice(*local.starts[:2]))
     labels = assign(local.points.divergences(first.centroids(first.coordinates)), local.starts)
     start = Clustering(local, labels)
     end = polish(refine(start))
-    return Found(end, [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit])
-
-
-def _centred(members: ExponentialFamily, order: Int[Array, " n"], divergence: Divergence) -> Points:
-    """In this order, the origin moved amid them: divergences stay, and so do their digits."""
-    origin = of_places(lambda place: place[order].mean(0), members.location())
-    return Points.of_parts(lambda rows: moved(members[order[rows]], origin), len(order), divergence)
+    trace = [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit]
+    return SearchResult(end, trace)
 
 
 def _canonical_order(
@@ -152,3 +148,47 @@ def check_components(
             "component is made up",
             fix="Pass components=None to have the number found.",
         )
+
+
+def alternate(
+    start: SearchResult,
+    members: ExponentialFamily,
+    masses: Float[Array, " n"],
+    divergence: Discrepancy,
+    *,
+    fixed: bool = False,
+) -> SearchResult:
+    """Have components find the nearest barycentre, and barycentres the middle of theirs, in turn.
+
+    The number of groups stays what it was. The summed divergence, which becomes the trace, falls at
+    every turn; it ends where nothing changes, where it would not fall, or where a group would be
+    left empty.
+
+    Args:
+        start: where to begin: components (N,) in their order there.
+        members: the same components.
+        masses: how much each weighs in its site.
+        divergence: between a barycentre and a component.
+        fixed: keep the labels: only their cost is computed.
+    """
+    clustering, trace = start.clustering, []
+    labels, starts = clustering.labels, clustering.local.starts
+    members = moved(members, middle(members))
+    while True:
+        centroids = divergence.barycenter(members, labels)
+        if fixed:
+            own = divergence.between(centroids[labels], members)
+        else:
+            costs = divergence.costs(members, centroids)
+            own = costs[np.arange(len(labels)), labels]
+        if trace and own.sum() >= trace[-1] * (1 - 1e-9):
+            break
+        trace.append(float(own.sum()))
+        clustering = clustering.relabelled(labels)
+        if fixed or len(trace) > SWEEPS:
+            break
+        labels = divergence.assign(finite(costs), starts, labels, masses)
+        emptied = (np.bincount(labels, minlength=costs.shape[1]) == 0).any()
+        if emptied or (labels == clustering.labels).all():
+            break
+    return dataclasses.replace(start, clustering=clustering, trace=trace, cost=trace[-1])

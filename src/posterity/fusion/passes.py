@@ -12,11 +12,10 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
-from posterity.fusion.block_table import BlockTable, Layout, gather, ranked
+from posterity.fusion.block_table import BlockTable
 from posterity.fusion.clustering import LocalComponents, assign
 from posterity.fusion.geometry import Centroids, of_places
-from posterity.fusion.group_sums import ExactGroupSums, GroupSums
-from posterity.fusion.rows import Rows
+from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
 
 Array = np.ndarray
@@ -49,6 +48,22 @@ class PassResult:
     second: Int[Array, " n"]
     worst: Float[Array, " dim"]
 
+    def packed(self) -> "PassResult":
+        """The same without groups that have no members."""
+        if self.counts.all():
+            return self
+        kept = np.flatnonzero(self.counts)
+        rank = np.cumsum(self.counts > 0) - 1
+        return dataclasses.replace(
+            self,
+            labels=rank.astype(self.labels.dtype)[self.labels],
+            counts=self.counts[kept],
+            natural=self.natural[kept],
+            matched=self.matched[kept],
+            loss=self.loss[kept],
+            second=np.maximum(rank, 0).astype(self.second.dtype)[self.second],
+        )
+
 
 class Passes:
     """The components of one block of all sites, in a table that is gone through as often as needed.
@@ -58,19 +73,19 @@ class Passes:
     """
 
     def __init__(self, table: BlockTable, sample: int):
-        self.table, self.store, self.layout, self.most = table, table.store, table.layout, sample
-        self._sampled = ranked(table.keys, self.store.sizes, sample)
-        some = gather(self.store, table.keys, self._sampled)
-        table.origin = _origin(self.layout.natural(some.rows))
+        self.table, self.store, self.most = table, table.store, sample
+        self._sampled = table.ranked(sample)
+        some = table.gather(self._sampled)
+        table.origin = _origin(self.table.natural(some.rows))
         for block in self.store.blocks():
-            self.store.replace(block, self.layout.completed(block.rows, table.origin))
+            self.store.replace(block, self.table.completed(block.rows, table.origin))
         self.count()
 
     def count(self) -> None:
         """Look again at what the table holds: its sample, and the sums of its potentials."""
-        self.sample = gather(self.store, self.table.keys, self._sampled)
+        self.sample = self.table.gather(self._sampled)
         self.near = self.local(self.sample.rows, self.sample.starts)
-        sums, columns = ExactGroupSums(1, 2), [self.layout.dim, self.layout.matched.stop]
+        sums, columns = ExactGroupSums(1, 2), [self.table.dim, self.table.matched.stop]
         for block in self.store.blocks():
             sums.add(block.rows[:, columns], np.zeros(len(block.rows), int))
         self.potentials: Array = sums.totals[0]
@@ -111,9 +126,9 @@ class Passes:
         sums.add(shapes.coordinates, sweep.labels[self.sample.places])
         seen = sums.counts > 0
         potential = shapes.potential_at(sums.totals[seen] / sums.counts[seen, None])
-        found = max(float(shapes.potential.sum() - sums.counts[seen] @ potential), 0.0)
+        misfit = max(float(shapes.potential.sum() - sums.counts[seen] @ potential), 0.0)
         spare = max(len(shapes) - int(seen.sum()), 1)
-        return found * (len(self.store) - len(sweep.counts)) / spare
+        return misfit * (len(self.store) - len(sweep.counts)) / spare
 
     # --- passes ----------------------------------------------------------------------------------
 
@@ -126,10 +141,10 @@ class Passes:
         ``second`` choices nothing is found out about what it would cost to dissolve a group.
         """
         centroids = self.centroids(coordinates)
-        sums = _Accumulator(len(self.store), len(coordinates), self.layout)
+        sums = _Accumulator(self.table, len(coordinates))
         for block in self.store.blocks():
             for part in block.parts(max(1, COSTS // len(coordinates))):
-                costs = self.layout.points(part.rows, self.near.points).divergences(centroids)
+                costs = self.table.points(part.rows, self.near.points).divergences(centroids)
                 labels = assign(costs, part.starts, price)
                 labels[labels == len(coordinates)] = -1
                 sums.add(part, labels, costs if second else None)
@@ -155,11 +170,14 @@ class Passes:
         self, rows: Float[Array, "n width"], starts: Int[Array, " bounds"]
     ) -> LocalComponents:
         """Rows of some sites, as what is clustered in memory."""
-        return LocalComponents(self.layout.points(rows), starts)
+        return LocalComponents(self.table.points(rows), starts)
 
     def search(self, components: int | None) -> tuple[PassResult, list[float]]:
         """The best clustering, and how the objective fell on the way to it."""
-        seed = search(self._seeds(components), components).clustering
+        few, wanted = self.near, components or 0
+        if wanted > len(self.sample.places):  # a sample in which so many can be told apart
+            few = self.local(*self.table.gather(self.table.ranked(2 * wanted))[:2])
+        seed = search(few, components).clustering
         if components is not None:
             sweep = self.refine(self._filled(self.sweep(seed.centroids.coordinates)))
             return sweep, [self.objective(sweep)]
@@ -169,15 +187,8 @@ class Passes:
 
     def fixed(self, coordinates: Float[Array, "g dim"]) -> PassResult | None:
         """The best assignment to about so many groups; None if some stay without members."""
-        found = self.sweep(coordinates)
-        return self.refine(found, sweeps=4) if found.counts.all() else None
-
-    def _seeds(self, components: int | None) -> LocalComponents:
-        """A sample in which so many components can be told apart."""
-        if (components or 0) <= len(self.sample.places):
-            return self.near
-        few = ranked(self.table.keys, self.store.sizes, 2 * (components or 0))
-        return self.local(*gather(self.store, self.table.keys, few)[:2])
+        sweep = self.sweep(coordinates)
+        return self.refine(sweep, sweeps=4) if sweep.counts.all() else None
 
     def permute(self) -> tuple[PassResult, list[float]]:
         """A permutation a site, from the first in canonical order on."""
@@ -185,15 +196,15 @@ class Passes:
         refined = self.refine(sweep)
         return refined, [self.misfit(sweep), self.misfit(refined)]
 
-    def as_labelled(self, given: Int[Array, " n"] | None) -> tuple[PassResult, list[float]]:
-        """The labels that are given, or else each site's components in the order that they have."""
-        groups = int(self.store.sizes.max() if given is None else given.max() + 1)
-        sums = _Accumulator(len(self.store), groups, self.layout)
+    def as_labelled(self, labels: Int[Array, " n"] | None) -> tuple[PassResult, list[float]]:
+        """Known labels, or else each site's components in the order that they have."""
+        groups = int(self.store.sizes.max() if labels is None else labels.max() + 1)
+        sums = _Accumulator(self.table, groups)
         for block in self.store.blocks():
             own = np.arange(len(block.rows)) - np.repeat(block.starts[:-1], np.diff(block.starts))
-            sums.add(block, own if given is None else given[block.span])
-        found = sums.result()
-        return found, [self.misfit(found)]
+            sums.add(block, own if labels is None else labels[block.span])
+        result = sums.result()
+        return result, [self.misfit(result)]
 
     def _filled(self, sweep: PassResult) -> PassResult:
         """Groups that nobody uses move to what fits its group worst."""
@@ -211,25 +222,21 @@ class Passes:
         for _ in range(ROUNDS):
             sweep = self.sweep(coordinates, price, second=False)
             outliers = sweep.labels < 0
-            kept = sweep.counts > 0
             if not outliers.any():
-                return without_groups(sweep, ~kept)
-            found, all_of_them = self._among(outliers)
-            coordinates = np.concatenate([sweep.matched[kept], found])
+                return sweep.packed()
+            more, all_of_them = self._among(outliers)
+            coordinates = np.concatenate([sweep.matched[sweep.counts > 0], more])
             if all_of_them:
                 break
-        sweep = self.sweep(coordinates)
-        return without_groups(sweep, sweep.counts == 0)
+        return self.sweep(coordinates).packed()
 
     def _among(self, outliers: Array) -> tuple[Float[Array, "more dim"], bool]:
         """Groups of what fits nowhere, or of a bounded part of it: the largest sites first."""
-        ends = np.concatenate([[0], np.cumsum(outliers)])
-        bounds = np.concatenate([[0], np.cumsum(self.store.sizes)])
-        many = np.diff(ends[bounds])
+        many = np.add.reduceat(outliers, np.cumsum(self.store.sizes) - self.store.sizes, dtype=int)
         sites = np.flatnonzero(many)
         sites = sites[np.lexsort((self.table.keys[sites], -many[sites]))]
         most = max(1, int(np.searchsorted(np.cumsum(many[sites]), self.most, side="right")))
-        local = self.local(*gather(self.store, self.table.keys, sites[:most], outliers)[:2])
+        local = self.local(*self.table.gather(sites[:most], outliers)[:2])
         return search(local).clustering.centroids.coordinates, most >= len(sites)
 
     def fewer(self, sweep: PassResult) -> tuple[PassResult, list[float]]:
@@ -240,16 +247,13 @@ class Passes:
             if self._hopeless(sweep, gone, trace[-1]):
                 break
             smaller = self.fixed(np.delete(sweep.matched, gone, axis=0))
-            if smaller is None:
+            if smaller is None or (objective := self.objective(smaller)) >= trace[-1]:
                 break
-            if (objective := self.objective(smaller)) >= trace[-1]:
-                break
-            sweep = smaller
-            trace.append(objective)
+            sweep, trace = smaller, [*trace, objective]
         return sweep, trace
 
     def _hopeless(self, sweep: PassResult, gone: int, best: float) -> bool:
-        """Whether dissolving a group cannot pay, told without a pass.
+        """True where dissolving a group cannot pay, by a bound that takes no pass.
 
         Centroids that follow their new members take back half of the rise of the misfit at most,
         where no group takes in more members than it had.
@@ -263,20 +267,20 @@ class Passes:
 
 
 class _Accumulator:
-    """What a pass adds up."""
+    """The sums of a pass."""
 
-    def __init__(self, rows: int, groups: int, layout: Layout):
-        self.layout, kind = layout, np.int16 if groups < 2**15 else np.int32
-        self.labels, self.second = np.empty(rows, kind), np.zeros(rows, kind)
-        self.sums = GroupSums(groups, layout.dim * (1 + layout.forward))
-        self.loss, self.worst, self.cost = np.zeros(groups), np.zeros(layout.dim), -np.inf
+    def __init__(self, table: BlockTable, groups: int):
+        self.table, kind = table, np.int16 if groups < 2**15 else np.int32
+        self.labels, self.second = np.zeros((2, len(table.store)), kind)
+        self.sums = GroupSums(groups, table.dim * (1 + table.forward))
+        self.loss, self.worst, self.cost = np.zeros(groups), np.zeros(table.dim), -np.inf
 
     def add(self, part: Rows, labels: Array, costs: Array | None = None) -> None:
         """Some sites, assigned; the costs are used up."""
-        self.labels[part.span], layout = labels, self.layout
-        values = part.rows[:, layout.matched]
-        if layout.forward:
-            values = np.hstack([part.rows[:, : layout.dim], values])
+        self.labels[part.span], table = labels, self.table
+        values = part.rows[:, table.matched]
+        if table.forward:
+            values = np.hstack([part.rows[:, : table.dim], values])
         self.sums.add(values, labels)
         if costs is not None and costs.shape[1] > 1 and (kept := np.flatnonzero(labels >= 0)).size:
             self._choose_again(part, labels[kept], costs, kept)
@@ -285,7 +289,7 @@ class _Accumulator:
         own = costs[kept, labels]
         if own.max() > self.cost:
             self.cost = own.max()
-            self.worst = part.rows[kept[own.argmax()], self.layout.matched].copy()
+            self.worst = part.rows[kept[own.argmax()], self.table.matched].copy()
         costs[kept, labels] = np.inf
         second = costs.argmin(1)[kept]
         self.second[part.row + kept] = second
@@ -293,27 +297,10 @@ class _Accumulator:
 
     def result(self) -> PassResult:
         """The pass, when it has seen all."""
-        counts, dim = self.sums.counts, self.layout.dim
+        counts, dim = self.sums.counts, self.table.dim
         means = self.sums.totals / np.maximum(counts, 1.0)[:, None]
         loss, natural, matched = self.loss, means[:, :dim], means[:, -dim:]
         return PassResult(self.labels, counts, natural, matched, loss, self.second, self.worst)
-
-
-def without_groups(sweep: PassResult, gone: Array) -> PassResult:
-    """The same without some groups that have no members."""
-    if not gone.any():
-        return sweep
-    kept = np.flatnonzero(~gone)
-    rank = np.cumsum(~gone) - 1
-    return dataclasses.replace(
-        sweep,
-        labels=rank.astype(sweep.labels.dtype)[sweep.labels],
-        counts=sweep.counts[kept],
-        natural=sweep.natural[kept],
-        matched=sweep.matched[kept],
-        loss=sweep.loss[kept],
-        second=np.maximum(rank, 0).astype(sweep.second.dtype)[sweep.second],
-    )
 
 
 def _origin(members: ExponentialFamily) -> object:

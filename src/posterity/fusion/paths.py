@@ -1,13 +1,16 @@
-"""The walk through a posterior's products: its blocks by path, and back."""
+"""The structure of posteriors: the blocks in their products by path, and whether all are alike."""
 
 from collections.abc import Mapping
 
-from posterity.families import ExponentialFamily
+from posterity.checks import check_proper
+from posterity.errors import StructureError
+from posterity.families import ExponentialFamily, Network
+from posterity.families.layers import Dense
 from posterity.families.names import joined
 
 
 def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:
-    """What is in a posterior's products, by path; ``""`` is the posterior itself.
+    """The blocks in a posterior's products, by path; ``""`` is the posterior itself.
 
     A product whose blocks share labels is one block.
 
@@ -16,23 +19,67 @@ def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, Exponentia
     >>> list(blocks(Product(noise=q, layers=Product(first=q, second=q))))
     ['layers/first', 'layers/second', 'noise']
     """
-    if not _apart(posterior):
-        return {path: posterior}
-    inner = (blocks(block, joined(path, name)) for name, block in posterior.blocks.items())  # pyright: ignore[reportAttributeAccessIssue]
-    return {path: block for found in inner for path, block in found.items()}
+    parts = posterior.independent_blocks()
+    inner = (blocks(block, joined(path, name)) for name, block in parts.items())
+    return {at: block for own in inner for at, block in own.items()} if parts else {path: posterior}
 
 
 def assembled(
-    like: ExponentialFamily, found: Mapping[str, ExponentialFamily], path: str = ""
+    like: ExponentialFamily, own: Mapping[str, ExponentialFamily], path: str = ""
 ) -> ExponentialFamily:
-    """A posterior of the same products, with the blocks that were ``found`` by path."""
-    if not _apart(like):
-        return found[path]
-    inner = like.blocks.items()  # pyright: ignore[reportAttributeAccessIssue]
-    parts = [assembled(block, found, joined(path, name)) for name, block in inner]
-    return like.rebuild(parts)  # pyright: ignore[reportAttributeAccessIssue]
+    """A posterior of the same products, with its ``own`` blocks by path."""
+    if not (parts := like.independent_blocks()):
+        return own[path]
+    blocks = [assembled(block, own, joined(path, name)) for name, block in parts.items()]
+    return like.rebuild(blocks)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _apart(posterior: ExponentialFamily) -> bool:
-    """Whether it is a product whose blocks have nothing to do with each other."""
-    return bool(posterior.independent_blocks())
+def check_structure(
+    first: str,
+    like: ExponentialFamily,
+    posteriors: Mapping[str, ExponentialFamily],
+    prior: ExponentialFamily | None,
+) -> None:
+    """Raise a StructureError unless posteriors, and the prior, have the structure of the first."""
+    if like.batch_shape:
+        raise StructureError(
+            found=f"a batch of shape {like.batch_shape} at site {first!r}",
+            expected="one posterior a site, or a batch (sites,) of posteriors with plates",
+            fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
+        )
+    if all(q.network_layers is not None for q in posteriors.values()):
+        _check_layers(posteriors)  # type: ignore[arg-type]  # which says of which layer
+    outline = like.outline(plates=False)
+    for name, law in [*posteriors.items(), *([] if prior is None else [("", prior)])]:
+        if law.batch_shape or law.outline(plates=False) != outline:
+            raise StructureError(
+                found=f"{law!r} at site {name!r}" if law is not prior else f"prior {prior!r}",
+                expected=f"the family, blocks and dimensions of site {first!r}: {like!r} (plates "
+                "may differ in size)",
+                fix="Fit the same model at every site."
+                if law is not prior
+                else "Give one of the posteriors' family; wrap that of one component as "
+                "posterity.Plate(stack([member])).",
+            )
+    if prior is not None:
+        check_proper(prior, "the prior")
+
+
+def _check_layers(networks: Mapping[str, Network]) -> None:
+    """Refuse networks of other depths, inputs, outputs or kinds of layers, by site and layer."""
+    (first, like), *others = networks.items()
+    if not isinstance(like.layers[-1], Dense):
+        raise StructureError(
+            found=f"a last layer {like.layers[-1]}",
+            expected="a dense one, whose outputs mean the same at every site",
+            fix="End the network with a Dense layer.",
+        )
+    for name, network in others:
+        if (difference := network.layers.difference(like.layers)) is not None:
+            raise StructureError(
+                found=f"{difference[0]} at site {name!r}",
+                expected=f"{difference[1]}, as at site {first!r}; numbers of hidden units may "
+                "differ",
+                fix="Fuse networks of one depth, with the same inputs, outputs, windows and "
+                "activations.",
+            )

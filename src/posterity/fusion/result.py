@@ -1,4 +1,4 @@
-"""What fusing posteriors results in."""
+"""The result of fusing posteriors."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from posterity.fusion.alignment import Alignment
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import Rule
-from posterity.fusion.scale import Scale, without
+from posterity.fusion.scale import Scale, scales_of
 from posterity.ledger import Ledger
 from posterity.notebook import html
 from posterity.status import Status
@@ -57,11 +57,8 @@ class Fusion:
         try:
             parts = [family_of(self.posterior)]
             for path, plate in self.plates.items():
-                parts.append(
-                    (f"{path}: " if path else "")
-                    + f"{plate.components} components of {len(plate.matching)} sites, "
-                    + f"cost {plate.cost:.3g}"
-                )
+                count = f"{plate.components} components of {len(plate.matching)} sites"
+                parts.append(f"{path}: " * bool(path) + f"{count}, cost {plate.cost:.3g}")
                 if self.posterior.dimension <= MOST_READ and len(plate.matching) <= MOST_SOLVED:
                     parts.append(str(self.scales[path]))  # of more it takes a while
             return cut(f"{type(self).__name__}({'; '.join(map(clean, parts))})")
@@ -117,14 +114,12 @@ class Fusion:
 
     @functools.cached_property
     def scales(self) -> dict[str, Scale]:
-        """By path of the plate, its :attr:`scale`."""
-        if self.sampling is None:
-            return without(self.plates, "what the sites said was not kept")
-        return self.sampling()
+        """The :attr:`scale` of each plate, by path."""
+        return self.sampling() if self.sampling else scales_of({}, self.plates, self.divergence)
 
     @property
     def margins(self) -> dict[str, Float[np.ndarray, " k"]]:
-        """By site, the nats between each match and the next best; NaN for an unmatched component.
+        """The nats between each match and the next best, by site; NaN for an unmatched component.
 
         See :attr:`Alignment.margins`.
         """
@@ -132,7 +127,7 @@ class Fusion:
 
     @property
     def components_evidence(self) -> dict[int, float]:
-        """By number of components, the nats by which the best matching found is worse.
+        """The nats by which the best matching met is worse, by number of components.
 
         See :attr:`Alignment.components_evidence`.
         """

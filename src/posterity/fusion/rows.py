@@ -1,4 +1,4 @@
-"""Rows of numbers of many sites: in memory within a budget, beyond it in a temporary file."""
+"""Rows of numbers of many sites: in memory within a budget, beyond it in a file; their sums."""
 
 import tempfile
 import weakref
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
+from posterity.arrays.exact_sums import exact_sum
 from posterity.arrays.typing import Float, Int
 from posterity.errors import ArtifactError
 
@@ -22,7 +24,7 @@ class MemoryBudget:
         self.left = budget
 
     def take(self, size: int) -> bool:
-        """Whether so many bytes are left, which are then taken."""
+        """True if so many bytes are left, which are then taken."""
         granted = size <= self.left
         self.left -= size * granted
         return granted
@@ -72,7 +74,7 @@ class RowStore:
 
     def __init__(self, width: int, budget: MemoryBudget):
         self.width, self._budget = width, budget
-        self._blocks: list[Any] = []
+        self._blocks: list[Any] = []  # rows, or their place in the file
         self._bounds: list[tuple[int, Array]] = []
         self._file: Any = None
         self._end = 0
@@ -98,20 +100,17 @@ class RowStore:
         self._pending, self._waiting = [], []
 
     def replace(
-        self,
-        block: Rows,
-        rows: Float[Array, "n width"],
-        sizes: Int[Array, " sites"] | None = None,
+        self, block: Rows, rows: Float[Array, "n width"], sizes: Int[Array, " sites"] | None = None
     ) -> None:
         """Other rows in place of those of a block: as many, or fewer where ``sizes`` are given."""
-        held = self._blocks[block.index]
+        place = self._blocks[block.index]
         if sizes is not None:
             self._bounds[block.index] = (len(rows), np.asarray(sizes, np.int32))
             self._closed = None
-        if isinstance(held, np.ndarray):
+        if isinstance(place, np.ndarray):
             self._blocks[block.index] = rows
         else:
-            self._write(held, rows)
+            self._write(place, rows)
 
     def _cut(self) -> None:
         """Blocks of what is pending; each ends with the site that fills it."""
@@ -129,16 +128,16 @@ class RowStore:
         if self._budget.take(rows.nbytes):
             self._blocks.append(np.array(rows))
             return
-        self._blocks.append(_Place(self._end, rows.nbytes))
+        self._blocks.append(self._end)
+        self._write(self._end, rows)
         self._end += rows.nbytes
-        self._write(self._blocks[-1], rows)
 
-    def _write(self, place: "_Place", rows: Array) -> None:
+    def _write(self, place: int, rows: Array) -> None:
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as we are)
                 weakref.finalize(self, self._file.close)
-            self._file.seek(place.at)
+            self._file.seek(place)
             self._file.write(np.ascontiguousarray(rows).data)
             self._file.flush()
         except OSError as error:
@@ -165,20 +164,67 @@ class RowStore:
         site = row = 0
         for index, (number, sizes) in enumerate(self._bounds):
             starts = np.concatenate([[0], np.cumsum(sizes)])
-            yield Rows(index, site, row, starts, self._read(self._blocks[index], number))
+            rows = self._blocks[index]
+            if not isinstance(rows, np.ndarray):
+                self._file.seek(rows)
+                rows = np.empty((number, self.width))
+                self._file.readinto(rows.data)
+            yield Rows(index, site, row, starts, rows)
             site, row = site + len(sizes), row + number
 
-    def _read(self, held: Any, number: int) -> Array:
-        if isinstance(held, np.ndarray):
-            return held
-        rows = np.empty((number, self.width))
-        self._file.seek(held.at)
-        self._file.readinto(rows.data)
-        return rows
+
+# --- sums by labels: plain ones for the way, exact ones for the result ---------------------------
 
 
-class _Place(NamedTuple):
-    """Where a block is in the file."""
+class GroupSums:
+    """Sums (G, D) of rows that come block by block; rows labelled -1 count nowhere."""
 
-    at: int
-    size: int
+    def __init__(self, groups: int, width: int):
+        self.counts = np.zeros(groups)
+        self.totals = np.zeros((groups, width))
+
+    def add(self, rows: Float[Array, "n width"], labels: Int[Array, " n"]) -> None:
+        """One more block."""
+        members = membership(labels, len(self.counts))
+        self.totals += members @ rows
+        self.counts += np.bincount(labels[labels >= 0], minlength=len(self.counts))
+
+    @property
+    def means(self) -> Float[Array, "g width"]:
+        """The average row of each group, all of which have some."""
+        return self.totals / self.counts[:, None]
+
+
+class ExactGroupSums:
+    """The same, exact and rounded once when read: they depend on no order.
+
+    Source: rump2008, section 3.
+    """
+
+    def __init__(self, groups: int, width: int):
+        self._shape, self._layers = (groups, width), np.zeros((1, groups * width))
+
+    def add(self, rows: Float[Array, "n width"], labels: Int[Array, " n"]) -> None:
+        """One more block, by parts whose sums are exact: what lies above a power of two."""
+        members, rest, parts = membership(labels, self._shape[0]), np.array(rows), [self._layers]
+        high = np.empty_like(rest)  # made once: fresh memory costs more than the additions
+        while (largest := np.maximum(rest.max(0, initial=0.0), -rest.min(0, initial=0.0))).any():
+            unit = np.ldexp(1.0, np.frexp(largest)[1] + len(rest).bit_length() + 1)
+            np.add(rest, unit, out=high)
+            high -= unit
+            rest -= high
+            parts.append((members @ high).reshape(1, -1))
+        self._layers = exact_sum(np.concatenate(parts))
+
+    @property
+    def totals(self) -> Float[Array, "g width"]:
+        """The sums, rounded to nearest."""
+        return self._layers[0].reshape(self._shape)
+
+
+def membership(labels: Int[Array, " n"], groups: int) -> scipy.sparse.csc_array:
+    """The matrix (G, n) of who is in which group."""
+    kept = labels >= 0
+    ends = np.concatenate([[0], np.cumsum(kept)])
+    ones = np.ones(int(ends[-1]))
+    return scipy.sparse.csc_array((ones, labels[kept], ends), shape=(groups, len(labels)))

@@ -1,4 +1,4 @@
-"""What becomes of components that were matched: an average, or a product."""
+"""The rules by which matched components become one: an average, or a product."""
 
 import enum
 from typing import Literal
@@ -8,15 +8,15 @@ import numpy as np
 from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
+from posterity.fusion.divergences import Name, divergence_of
 from posterity.fusion.divergences.discrepancy import Discrepancy
-from posterity.fusion.divergences.names import Name, divergence_of
 from posterity.fusion.geometry import Divergence, moved, of_places, opposite
 
 Array = np.ndarray
 
 
 class Rule(enum.StrEnum):
-    """How matched posteriors become one."""
+    """The rules by which matched posteriors become one."""
 
     BARYCENTER = "barycenter"
     """The member closest to all in summed KL: as sure as one site is on average."""
@@ -56,32 +56,18 @@ def barycenter(
     divergence = divergence_of(divergence)
     if isinstance(divergence, Discrepancy):
         return divergence.barycenter(members, plan, weights)
-    reverse = divergence is Divergence.REVERSE
     # Squared means cancel in moments: they are averaged about a point amid the members.
+    reverse = divergence is Divergence.REVERSE
     origin = None if reverse else of_places(canonical_mean, members.location())
     members = moved(members, origin)
-    coordinates = members.natural_parameters if reverse else members.mean_parameters
+    coordinates = divergence.coordinates(members)
     weights = np.ones(len(coordinates)) if weights is None else np.asarray(weights, float)
-    averages = _of_labels if plan.ndim == 1 else _of_shares
-    mean = averages(coordinates, plan, weights)
-    template = members[:1]
-    if reverse:
-        return template.with_natural_parameters(mean)
-    return moved(template.with_mean_parameters(mean), opposite(origin))
-
-
-def _of_labels(
-    coordinates: Float[Array, "n dim"], labels: Int[Array, " n"], weights: Float[Array, " n"]
-) -> Float[Array, "g dim"]:
-    size = int(labels.max()) + 1
-    if (weights == 1).all():
-        return canonical_sums(coordinates, labels, size) / np.bincount(labels)[:, None]
-    total = canonical_sums(coordinates * weights[:, None], labels, size)
-    return total / canonical_sums(weights[:, None], labels, size)
-
-
-def _of_shares(
-    coordinates: Float[Array, "n dim"], plan: Float[Array, "n g"], weights: Float[Array, " n"]
-) -> Float[Array, "g dim"]:
-    share = plan * weights[:, None]
-    return share.T @ coordinates / share.sum(0)[:, None]
+    if plan.ndim == 2:
+        share = plan * weights[:, None]
+        mean = share.T @ coordinates / share.sum(0)[:, None]
+    else:
+        size, alike = int(plan.max()) + 1, (weights == 1).all()
+        total = canonical_sums(coordinates if alike else coordinates * weights[:, None], plan, size)
+        counts = np.bincount(plan) if alike else canonical_sums(weights[:, None], plan, size)[:, 0]
+        mean = total / counts[:, None]
+    return moved(divergence.family(members[:1], mean), opposite(origin))

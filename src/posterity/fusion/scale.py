@@ -1,4 +1,4 @@
-"""What a residual is to be held against: the one that sampling alone would give.
+"""The scale of a residual: the one that sampling alone would give.
 
 Sites that saw different records of one truth do not find the same posterior. How far apart theirs
 lie then is no matter of taste: posteriors say how uncertain they are. Of ``n`` matched components
@@ -63,7 +63,7 @@ class Scale:
 
     @property
     def deviations(self) -> float | None:
-        """How many standard deviations the residual is above what sampling would give."""
+        """Standard deviations by which the residual is above what sampling would give."""
         if self.residual is None or self.expected is None or not self.spread:
             return None
         return (self.residual - self.expected) / self.spread
@@ -71,91 +71,67 @@ class Scale:
     def __str__(self) -> str:
         if self.residual is None:
             return "nothing was matched"
-        told = f"{self.residual:.2g} nats a component"
+        nats = f"{self.residual:.2g} nats a component"
         if self.expected is None:
-            return f"{told}; no scale: {self.why}"
+            return f"{nats}; no scale: {self.why}"
         sampling = f"sampling alone would give ({self.expected:.2g} ± {self.spread:.1g})"
         above = self.deviations or 0.0
         if abs(above) <= MANY:
-            return f"{told}: as {sampling}"
-        return f"{told}: {self.residual / self.expected:.2g} times what {sampling}"
+            return f"{nats}: as {sampling}"
+        return f"{nats}: {self.residual / self.expected:.2g} times what {sampling}"
 
 
 def scales_of(
     blocks: Mapping[str, Block | BlockTable], aligned: Mapping[str, Alignment], divergence: Any
 ) -> dict[str, Scale]:
-    """The scale of each plate, by its path."""
-    return {path: _scale(blocks[path], own, divergence) for path, own in aligned.items()}
+    """The scale of each plate, by its path; residuals alone of plates without a block."""
+    return {path: _scale(blocks.get(path), own, divergence) for path, own in aligned.items()}
 
 
-def without(aligned: Mapping[str, Alignment], why: str) -> dict[str, Scale]:
-    """Residuals alone, where nobody kept what the sites said."""
-    return {
-        path: _alone(alignment, _matched(alignment), why) for path, alignment in aligned.items()
-    }
-
-
-def _matched(alignment: Alignment) -> Array:
-    """Which local components are matched with others; none of those that were absorbed."""
+def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: Any) -> Scale:
     labels = alignment.labels
-    whole = labels >= 0
+    rows = labels >= 0  # those that are matched with others, and not absorbed
     if alignment.into:
-        whole &= np.concatenate([own == np.arange(len(own)) for own in alignment.into.values()])
-    held = np.bincount(labels[whole], minlength=alignment.components)
-    return whole & (held[labels] > 1)
-
-
-def _alone(alignment: Alignment, rows: Array, why: str) -> Scale:
+        rows &= np.concatenate([own == np.arange(len(own)) for own in alignment.into.values()])
+    rows &= np.bincount(labels[rows], minlength=alignment.components)[labels] > 1
     count = int(rows.sum())
     residual = float(alignment.cost) / count if count else None
-    return Scale(residual, None, None, count, why)
-
-
-def _scale(block: Block | BlockTable, alignment: Alignment, divergence: Any) -> Scale:
-    rows = _matched(alignment)
-    bare = lambda why: _alone(alignment, rows, why)
-    if not rows.any():
-        return bare("nothing was matched")
+    unknown = lambda why: Scale(residual, None, None, count, why)
+    if block is None:
+        return unknown("what the sites said was not kept")
+    if not count:
+        return unknown("nothing was matched")
     if not isinstance(divergence, Divergence):
-        return bare(f"only KL has one, and this is {divergence.value}")
+        return unknown(f"only KL has one, and this is {divergence.value}")
     if not isinstance(block, Block):
-        return bare("there are too many sites: they were matched in passes")
+        return unknown("there are too many sites: they were matched in passes")
     if (block.priors.own < 0).any():
-        return bare("the sites' priors are not known")
+        return unknown("the sites' priors are not known")
     prior: Any = block.priors.laws[0]
     prior = prior[0] if prior.batch_shape else prior
-    if not all(_same(prior, other) for other in block.priors.laws):
-        return bare("the sites' priors differ")
-    members, labels = Absorbing.of(block, alignment.into).members, alignment.labels
+    for other in block.priors.laws:
+        pair = prior.natural_parameters, other.natural_parameters
+        if prior.outline() != other.outline() or not np.allclose(*pair, rtol=1e-9, atol=0.0):
+            return unknown("the sites' priors differ")
+    members = Absorbing.of(block, alignment.into).members
     closed = prior.gaussian and divergence is Divergence.REVERSE
-    if DRAWS * members.dimension * int(rows.sum()) > MOST_NUMBERS and not closed:
-        return bare("there is too much to draw")
+    if DRAWS * members.dimension * count > MOST_NUMBERS and not closed:
+        return unknown("there is too much to draw")
     total, variance, rng = 0.0, 0.0, np.random.default_rng(0)
     try:
         with np.errstate(all="ignore"):
             for g in np.unique(labels[rows]):
                 mean, spread = expected_cost(prior, members[rows & (labels == g)], divergence, rng)
                 total, variance = total + mean, variance + spread
-    except _NoLaw as unknown:
-        return bare(str(unknown))
+    except _NoLaw as error:
+        return unknown(str(error))
     if not np.isfinite([total, variance]).all() or total <= 0:
-        return bare("some site contributed less than nothing to a component")
-    count = int(rows.sum())
-    return dataclasses.replace(
-        bare(""), expected=total / count, spread=float(np.sqrt(variance)) / count
-    )
-
-
-def _same(prior: Any, others: Any) -> bool:
-    """Whether all members are this one."""
-    near = lambda a, b: np.allclose(a, b, rtol=1e-9, atol=0.0)
-    return prior.outline() == others.outline() and near(
-        prior.natural_parameters, others.natural_parameters
-    )
+        return unknown("some site contributed less than nothing to a component")
+    return Scale(residual, total / count, float(np.sqrt(variance)) / count, count)
 
 
 class _NoLaw(Exception):
-    """Nobody knows how factors of a family are drawn."""
+    """A family does not say how its factors are drawn."""
 
 
 def expected_cost(
@@ -169,8 +145,8 @@ def expected_cost(
     """
     if blocks := prior.independent_blocks():  # whose divergences add up
         inner = members.independent_blocks()
-        found = [expected_cost(own, inner[n], divergence, rng) for n, own in blocks.items()]
-        return sum(mean for mean, _ in found), sum(variance for _, variance in found)
+        costs = [expected_cost(own, inner[n], divergence, rng) for n, own in blocks.items()]
+        return sum(mean for mean, _ in costs), sum(variance for _, variance in costs)
     if prior.gaussian and divergence is Divergence.REVERSE:
         return _gaussians(prior, members)
     factors = members - prior
@@ -182,17 +158,12 @@ def expected_cost(
         if prior.event_shape != () or prior.quantities != ("",):
             raise _NoLaw(f"a {type(prior).__name__} does not say what was observed")
         return expected_cost(_as_gaussian(prior), _as_gaussian(members), divergence, rng)
-    if divergence is Divergence.REVERSE:
-        middle = drawn.with_natural_parameters(drawn.natural_parameters.mean(1, keepdims=True))
-        costs = middle.kl(drawn).sum(-1)
-    else:
-        middle = drawn.with_mean_parameters(drawn.mean_parameters.mean(1, keepdims=True))
-        costs = drawn.kl(middle).sum(-1)
+    middle = divergence.family(drawn, divergence.coordinates(drawn).mean(1, keepdims=True))
+    costs = divergence.between(middle, drawn).sum(-1)
     return float(costs.mean()), float(costs.var(ddof=1))
 
 
 def _as_gaussian(law: ExponentialFamily) -> DiagonalGaussian:
-    """The Gaussians of the same means and variances, of laws over one number."""
     (marginal,) = law.marginals()
     return DiagonalGaussian.from_standard(marginal.mean, marginal.sd**2)
 
@@ -204,27 +175,24 @@ def _summed(factors: Any) -> Any:
 
 def _gaussians(prior: Any, members: Any) -> tuple[float, float]:
     """In closed form; twice the cost is about chi-squared but for its first sum."""
-    full = lambda q: q.precision[..., None] * np.eye(q.own_size) if q.diagonal else q.precision
     if prior.diagonal:  # a batch of laws of one number each
         one = lambda q: Gaussian(q.precision_mean[..., None], q.precision[..., None, None])
-        batch = [_expected(one(prior)[k], one(members)[:, k], full) for k in range(prior.own_size)]
+        batch = [_expected(one(prior)[k], one(members)[:, k]) for k in range(prior.own_size)]
         constant, quadratic = np.sum(batch, axis=0)
     else:
-        constant, quadratic = _expected(prior, members, full)
+        constant, quadratic = _expected(prior, members)
     return float(constant + quadratic) / 2, float(quadratic) / 2
 
 
-def _expected(prior: Any, members: Any, full: Any) -> tuple[float, float]:
-    precisions, start, count = full(members), full(prior), len(full(members))
-    added, total = precisions - start, precisions.sum(0)
+def _expected(prior: Any, members: Any) -> tuple[float, float]:
+    full = lambda q: q.precision[..., None] * np.eye(q.own_size) if q.diagonal else q.precision
+    precisions, logdet = full(members), lambda matrix: np.linalg.slogdet(matrix)[1]
+    added, total = precisions - full(prior), precisions.sum(0)
     more = added.sum(0)
-    logdet = lambda matrix: np.linalg.slogdet(matrix)[1]
-    constant = count * logdet(total / count) - logdet(precisions).sum()
-    inverse = np.linalg.inv(precisions)
-    spread = np.trace(inverse @ added, axis1=-2, axis2=-1).sum() - np.trace(
-        np.linalg.solve(total, more)
-    )
-    bend = (added @ inverse @ added).sum(0) - more @ np.linalg.solve(total, more)
+    constant = len(precisions) * logdet(total / len(precisions)) - logdet(precisions).sum()
+    inverse, shared = np.linalg.inv(precisions), np.linalg.solve(total, more)
+    spread = np.trace(inverse @ added, axis1=-2, axis2=-1).sum() - np.trace(shared)
+    bend = (added @ inverse @ added).sum(0) - more @ shared
     truth = _summed(members - prior) + prior
     away = truth.mean - prior.mean
     bias = np.trace(bend @ np.linalg.inv(full(truth))) + away @ bend @ away

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.agglomeration import Merging, agglomerate
+from posterity.fusion.agglomeration import Merging, agglomerate, merge_halves
 from posterity.fusion.clustering import (
     Clustering,
     LocalComponents,
@@ -21,8 +21,7 @@ from posterity.fusion.clustering import (
     refine,
 )
 from posterity.fusion.criterion import buffet
-from posterity.fusion.geometry import CACHED, chunks
-from posterity.fusion.merging import merge_halves
+from posterity.fusion.geometry import CACHED, ROOM, chunks
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -32,20 +31,14 @@ STRIDE = 64
 HOPELESS = 8.0
 """Nats a parameter, beside half a nat for each group, that polishing does not win: on varied
 problems it never won more than six in all, nor more than half a nat for each group."""
-WIDE = 2**19
-"""Numbers in all components of a sample from which on only the best level of merging is refined:
-every level costs a pass of special functions over all of them, and more numbers a component make
-the levels of merging, whose objectives are true ones, the surer."""
 SWEEPS = 2
-"""Of polishing, there."""
-ROOM = 2**23
-"""Bytes of costs that are copied at a time."""
+"""Of polishing where components are wide."""
 PATIENCE = 3
 """Numbers of groups without progress after which the search for fewer stops."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The best clustering and how the objective fell on the way to it.
 
     ``levels`` has the least objective met with each number of groups. Where halves were ``joined``
@@ -71,34 +64,37 @@ class Incumbent:
         """Keep it if it is better; say whether it was."""
         groups, objective = len(clustering.counts), clustering.objective
         self.levels[groups] = min(objective, self.levels.get(groups, np.inf))
-        better = clustering.objective < self.trace[-1]
+        better = objective < self.trace[-1]
         if better:
             self.best = clustering
-            self.trace.append(clustering.objective)
+            self.trace.append(objective)
         return better
 
 
-def search(local: LocalComponents, components: int | None = None) -> Found:
+def search(local: LocalComponents, components: int | None = None) -> SearchResult:
     """Cluster the components of all sites, into ``components`` groups or the best number.
 
     The objective is :attr:`Clustering.objective`, in nats; its trace never rises. Cost grows
     linearly with the number of sites: all pairs are compared within a sample of sites only.
     """
-    sample = _sample(local)
+    # The first sites in canonical order, which hold some hundred components.
+    ends = local.starts[1:]
+    limit = max(SEED_COMPONENTS, int(ends[min(1, len(ends) - 1)]))
+    sample = np.flatnonzero(ends[local.site] <= limit)
     if len(sample) == len(local.points):
-        found = _search_sample(local, components)
+        result = _search_sample(local, components)
     else:
         seed = _search_sample(local.take(sample), components)
-        found = _extend(local, seed.clustering, components)
-    if components is not None or (whole := merge_halves(found.clustering)) is found.clustering:
-        return found
-    return Found(whole, found.trace, joined=True)
+        result = _extend(local, seed.clustering, components)
+    if components is not None or (whole := merge_halves(result.clustering)) is result.clustering:
+        return result
+    return SearchResult(whole, result.trace, joined=True)
 
 
 # --- within the sample ---------------------------------------------------------------------------
 
 
-def _search_sample(local: LocalComponents, components: int | None) -> Found:
+def _search_sample(local: LocalComponents, components: int | None) -> SearchResult:
     merging = agglomerate(local)
     if components is not None:
         wanted = min(components, len(local.points))  # a sample may have fewer
@@ -107,32 +103,22 @@ def _search_sample(local: LocalComponents, components: int | None) -> Found:
     return _descend(merging)
 
 
-def _descend(merging: Merging) -> Found:
+def _descend(merging: Merging) -> SearchResult:
     """Refine from a little above the best level of merging, down to where nothing improves.
 
     Where there are many groups, several go at a time; then one at a time about the best number.
     """
     groups = len(merging.local.points) - int(merging.objective.argmin())
-    if _wide(merging.local):
-        return _at_once(merging, groups)
-    incumbent, step = Incumbent(_certain(merging.level(groups))), 1 + groups // STRIDE
+    level, total = _certain(merging.level(groups)), len(merging.local.points)
+    incumbent, step = Incumbent(level), 1 + groups // STRIDE
+    if merging.local.wide:  # the best level is refined, the others are as they are
+        incumbent.offer(polish(refine(level), sweeps=SWEEPS))
+        levels = {total - at: float(objective) for at, objective in enumerate(merging.objective)}
+        return SearchResult(incumbent.best, incumbent.trace, levels | incumbent.levels)
     _walk(merging, incumbent, groups + 1 + groups // 8, step)
     if step > 1:
         _walk(merging, incumbent, len(incumbent.best.counts) + step - 1, 1, patience=step)
-    return Found(incumbent.best, incumbent.trace, incumbent.levels)
-
-
-def _wide(local: LocalComponents) -> bool:
-    return local.points.coordinates.size > WIDE
-
-
-def _at_once(merging: Merging, groups: int) -> Found:
-    """The best level of merging, refined; the others as they are."""
-    level = _certain(merging.level(groups))
-    incumbent, total = Incumbent(level), len(merging.local.points)
-    incumbent.offer(polish(refine(level), sweeps=SWEEPS))
-    levels = {total - step: float(found) for step, found in enumerate(merging.objective)}
-    return Found(incumbent.best, incumbent.trace, levels | incumbent.levels)
+    return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
 
 
 def _walk(
@@ -171,14 +157,14 @@ def _promising(clustering: Clustering, incumbent: Incumbent) -> Clustering:
 
 
 def _hopeless(clustering: Clustering, incumbent: Incumbent) -> bool:
-    """Whether it is so much worse than the best that polishing cannot make up for it."""
+    """True if it is so much worse than the best that polishing cannot make up for it."""
     dim, groups = clustering.local.points.coordinates.shape[1], len(clustering.counts)
     return clustering.objective - incumbent.trace[-1] > (HOPELESS + groups / 2) * dim
 
 
-def _exactly(clustering: Clustering, components: int) -> Found:
+def _exactly(clustering: Clustering, components: int) -> SearchResult:
     """Bring the number of groups to what was asked for."""
-    sweeps = SWEEPS if _wide(clustering.local) else 10
+    sweeps = SWEEPS if clustering.local.wide else 10
     clustering = polish(refine(clustering), sweeps=sweeps)
     while len(clustering.counts) > components:
         clustering = polish(refine(_certain(drop(clustering))), sweeps=sweeps)
@@ -186,7 +172,7 @@ def _exactly(clustering: Clustering, components: int) -> Found:
         clustering = refine(split(clustering, 1 + missing // 2))
         if len(clustering.counts) == components:
             clustering = polish(clustering, sweeps=sweeps)
-    return Found(clustering, [clustering.objective])
+    return SearchResult(clustering, [clustering.objective])
 
 
 def _certain(clustering: Clustering | None) -> Clustering:
@@ -235,21 +221,18 @@ def _drop_number(clustering: Clustering, number: int) -> Clustering | None:
 def _independent(
     clustering: Clustering, rivals: _Rivals, groups: Array, number: int | None = None
 ) -> list[int]:
-    """Of these groups, the first ones that can go at once: none of them where another's go."""
+    """The first of these groups that can go at once: none of them where another's go."""
     chosen, (gone, hosts) = [], np.zeros((2, len(clustering.counts)), bool)
     spare = len(gone) - clustering.local.largest()
     spare = spare if number is None else min(spare, number)
-    members = np.split(np.argsort(clustering.labels, kind="stable"), _ends(clustering.counts))
+    ends = clustering.counts.cumsum().astype(int)[:-1]
+    members = np.split(np.argsort(clustering.labels, kind="stable"), ends)
     for group in groups.tolist():
         to = rivals.group[members[group]]
         if len(chosen) < spare and not hosts[group] and not gone[to].any():
             chosen.append(group)
             gone[group] = hosts[to] = True
     return chosen
-
-
-def _ends(counts: Array) -> Array:
-    return counts.cumsum().astype(int)[:-1]
 
 
 def _without(clustering: Clustering, groups: Any) -> Clustering:
@@ -279,14 +262,7 @@ def split(clustering: Clustering, number: int = 1) -> Clustering:
 # --- beyond the sample ---------------------------------------------------------------------------
 
 
-def _sample(local: LocalComponents) -> Int[Array, " some"]:
-    """The rows of the first sites in canonical order, which hold some hundred components."""
-    ends = local.starts[1:]
-    limit = max(SEED_COMPONENTS, int(ends[min(1, len(ends) - 1)]))
-    return np.flatnonzero(ends[local.site] <= limit)
-
-
-def _extend(local: LocalComponents, seed: Clustering, components: int | None) -> Found:
+def _extend(local: LocalComponents, seed: Clustering, components: int | None) -> SearchResult:
     """Assign all other sites, opening groups for what fits nowhere; then refine everything."""
     current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
     incumbent = Incumbent(current)
@@ -294,13 +270,12 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
         fewer = _shed(current)
         if fewer is None or not incumbent.offer(fewer):
             fewer = drop(current, tries=1)
-            fewer = None if fewer is None else refine(fewer, sweeps=4)
-            if fewer is None or not incumbent.offer(fewer):
+            if fewer is None or not incumbent.offer(fewer := refine(fewer, sweeps=4)):
                 break
         current = fewer
     if components is not None and len(current.counts) != components:
         return _exactly(current, components)
-    return Found(incumbent.best, incumbent.trace, incumbent.levels)
+    return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
 
 
 def _shed(clustering: Clustering) -> Clustering | None:
@@ -321,10 +296,10 @@ def _shed(clustering: Clustering) -> Clustering | None:
 
 
 def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
-    """How much shorter the description were without each group, to second order, in nats."""
+    """Nats by which the description were shorter without each group, to second order."""
     labels, counts, local = clustering.labels, clustering.counts, clustering.local
     judged, criterion = clustering.judged, local.criterion
-    surprise = judged.evidence.surprise
+    surprise, dim = judged.evidence.surprise, local.judged.coordinates.shape[1]
     pairs = labels * len(counts) + rivals.group
     joining = np.bincount(pairs, minlength=len(counts) ** 2)
     group, host = np.divmod(np.flatnonzero(joining), len(counts))
@@ -332,22 +307,16 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
     hosts, number = counts[rivals.group], joining[pairs]
     share = hosts / (hosts + number)
     misfit = judged.misfit + np.bincount(labels, rivals.more * share)
-    shape = judged.shape + np.bincount(labels, _shape_more(clustering, rivals) * share)
+    shape = judged.shape
+    if (shapes := local.shapes) is not None:
+        centroids = shapes.centroids(judged.centres[:, dim:])
+        there, here = (shapes.paired_divergences(centroids, at) for at in (rivals.group, labels))
+        shape = shape + np.bincount(labels, (there - here) * share)
     price = criterion.prices(surprise, counts)
     larger = np.minimum(counts[host] + joining[joining > 0], local.sites)
     rise = criterion.prices(surprise[host], larger) - price[host]
     left = price.sum() - price + np.bincount(group, rise)
     return clustering.objective - criterion.length_of_sums(misfit, shape, left, len(counts) - 1)
-
-
-def _shape_more(clustering: Clustering, rivals: _Rivals) -> Float[Array, " n"]:
-    """What each component's shape loses by going to the best of the other groups."""
-    shapes, dim = clustering.local.shapes, clustering.local.judged.coordinates.shape[1]
-    if shapes is None:
-        return np.zeros(len(clustering.labels))
-    centroids = shapes.centroids(clustering.judged.centres[:, dim:])
-    there = shapes.paired_divergences(centroids, rivals.group)
-    return there - shapes.paired_divergences(centroids, clustering.labels)
 
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:

@@ -1,4 +1,4 @@
-"""Where posteriors come from: collections, iterators, folders and patterns of file names."""
+"""Sources of posteriors: collections, iterators, folders and patterns of file names."""
 
 import glob
 import itertools
@@ -9,18 +9,20 @@ from typing import Any
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves
 from posterity.artifact import Posterior
-from posterity.artifact.many import Alone, Several
+from posterity.artifact.many import Alone, Several, read_alone, read_many
 from posterity.errors import UsageError
 from posterity.families import Distribution, ExponentialFamily
 from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
 
 BUDGET = 512 * 2**20
-"""Bytes of memory that fusing works in, unless it is told otherwise."""
+"""Bytes of memory that fusing works in, by default."""
 SHARE = 8
 """The part of it, one in so many, up to which parameters are matched in memory."""
 IN_MEMORY = BUDGET // SHARE
 """Bytes of parameters up to which all sites are matched in memory."""
+TOGETHER = 512
+"""Files that are read, and sites that are laid down in tables, at a time."""
 SUFFIX = ".safetensors"
 
 Fusible = Posterior | str | os.PathLike[str]
@@ -29,7 +31,7 @@ Item = tuple[str | None, Any]
 
 
 def items(posteriors: Any) -> Iterator[Item]:
-    """What is to be fused, one after the other, by name where it has one.
+    """The posteriors to be fused, one after the other, by name where they have one.
 
     A folder stands for the files in it that end in ``.safetensors``, a pattern for those that
     match it, in the order of their names.
@@ -60,42 +62,42 @@ def files(path: str | os.PathLike[str]) -> list[str]:
     path = os.fspath(path)
     if os.path.isdir(path):
         with os.scandir(path) as entries:
-            found = [e.path for e in entries if e.name.endswith(SUFFIX) and e.name[0] != "."]
+            paths = [e.path for e in entries if e.name.endswith(SUFFIX) and e.name[0] != "."]
     elif not glob.has_magic(path) or os.path.lexists(path):
         return [path]
     else:
-        found = glob.glob(path, recursive=True)
-    if not found:
+        paths = glob.glob(path, recursive=True)
+    if not paths:
         raise UsageError(
             found=f"no file that is meant by {path!r}",
             expected=f"a folder with files *{SUFFIX}, or a pattern that matches some",
             fix="Check the path; quote a pattern, so that the shell leaves it alone.",
         )
-    return sorted(found)
+    return sorted(paths)
 
 
 def within(posteriors: Iterator[Item], limit: int) -> tuple[Iterator[Item], bool]:
     """The same once more, and whether all take no more than ``limit`` bytes.
 
-    No more of them are held than that.
+    No more of them are in memory than that.
     """
-    held, size = [], 0
+    first, size = [], 0
     for item in posteriors:
-        held.append(item)
+        first.append(item)
         size += size_of(item[1])
         if size > limit:
-            return itertools.chain(held, posteriors), False
-    return iter(held), True
+            return itertools.chain(first, posteriors), False
+    return iter(first), True
 
 
 def is_batch(value: Any) -> bool:
-    """Whether it is a batch (sites,) of posteriors with plates, and so stands for as many sites."""
+    """True for a batch (sites,) of posteriors with plates, which stands for as many sites."""
     many = isinstance(value, ExponentialFamily) and len(value.batch_shape) == 1
     return many and any(block.is_plate for block in blocks(value).values())
 
 
 def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
-    """The same, with several as one batch taken apart into sites."""
+    """The same with files read, and several as one batch taken apart into sites."""
     for name, value in posteriors:
         if isinstance(value, Several):
             parts = zip(value.names, unstacked(value.posterior), value.digests, strict=True)
@@ -106,12 +108,26 @@ def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
         elif name is None and is_batch(value):
             yield from ((None, value[index]) for index in range(value.batch_shape[0]))
         else:
-            yield name, value
+            yield name, read_alone(os.fspath(value), name) if _is_path(value) else value
+
+
+def together(posteriors: Iterable[Item]) -> Iterator[Item]:
+    """The same with files read, those that have no name of their own many at a time."""
+    by_path = lambda item: item[0] is None and _is_path(item[1])
+    for paths, some in itertools.groupby(posteriors, by_path):
+        while paths and (few := [os.fspath(path) for _, path in itertools.islice(some, TOGETHER)]):
+            yield from ((None, value) for value in read_many(few))
+        for name, value in () if paths else some:
+            yield name, read_alone(os.fspath(value), name) if _is_path(value) else value
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
 
 
 def size_of(value: Any) -> int:
     """Bytes of a posterior's parameters, or of a file, zero if it cannot be read."""
-    if isinstance(value, str | os.PathLike):
+    if _is_path(value):
         try:
             return os.stat(value).st_size
         except (OSError, ValueError):  # which reading it will say

@@ -1,4 +1,4 @@
-"""Pictures of what was found; matplotlib is imported only when one is drawn."""
+"""Pictures of results; matplotlib is imported only when one is drawn."""
 
 import os
 import textwrap
@@ -87,7 +87,10 @@ def plot_matching(
     path_of_plate = _path(fusion, plate)
     matches = read(fusion.plates[path_of_plate])
     _check_images(matches, images, fused_images)
-    canvas = _canvas(matches, _names(matches, names), ax, pictures=images is not None)
+    labels = _names(matches, names)
+    column = max(NUMBER if images is None else PICTURE, 0.08 * longest(labels))
+    column = min(column, WIDEST / (len(labels) + 2))
+    canvas = Canvas(new_axes() if ax is None else ax, matches, 1 / column, labels)
     bottom = _fused(canvas, fused_images, _weights(fusion, path_of_plate))
     if len(matches.sites) <= MOST_ROWS:
         rows, end = cells.draw(canvas, bottom, images)
@@ -96,7 +99,8 @@ def plot_matching(
     if bottom:
         rows |= {0.5: "fused" if fused_images is not None else "share"}
     top, counts = canvas.heading()
-    title, _, note = (title or _title(matches)).partition("\n")
+    usual = f"{len(matches.sites):,} sites, {len(matches.holders)} fused components"
+    title, _, note = (title or usual).partition("\n")
     what = _explanation(len(matches.sites), images is not None)
     top = canvas.explain(top, " ".join(filter(None, [what, note, _evidence(matches)])))
     canvas.finish(top, end + 0.1, counts | rows, title)
@@ -114,7 +118,7 @@ def plot_distillation(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Figure":
-    """How a student closes in on its teacher: their divergence over steps, on log axes.
+    """The picture of a distillation: nats between student and teacher over steps, on log axes.
 
     Beside it are, of a whole distillation, the tolerance and a quarter of the drift: about the
     error of the teacher's own average, below which the gap cannot be told from zero.
@@ -164,7 +168,7 @@ def plot_pursuit(
     *,
     title: str | None = None,
 ) -> "Figure":
-    """How a mixture grew: four pictures over its number of components.
+    """Four pictures of a pursuit over its number of components.
 
     They are the ELBO and what each step added to it, in nats, with standard errors; the weight α
     that each component was given when it came, beside its λ; and how many components count, the
@@ -198,8 +202,8 @@ def plot_pursuit(
     if title is None:
         last = trace[-1]
         many = "component" + ("s" if last.components > 1 else "")
-        told = f"ELBO {last.elbo:.4g} ± {last.standard_error:.2g} nats"
-        title = f"{told} with {last.components} {many}"
+        elbo = f"ELBO {last.elbo:.4g} ± {last.standard_error:.2g} nats"
+        title = f"{elbo} with {last.components} {many}"
         title = title if status is None else f"{status.state.capitalize()}: {title}"
     blank = new_axes(equal=False, inches=(8.4, 5.4))
     figure: Any = blank.figure
@@ -249,12 +253,12 @@ def _check_images(
     fused_images: Any,
 ) -> None:
     expected = {site: len(label) for site, label in matches.alignment.matching.items()}
-    found = {site: len(own) for site, own in images.items()} if images is not None else expected
+    counts = {site: len(own) for site, own in images.items()} if images is not None else expected
     size = len(matches.holders)
     fused = size if fused_images is None else len(fused_images)
-    if found != expected or fused != size:
+    if counts != expected or fused != size:
         raise UsageError(
-            found=f"{fused} fused images and, by site, {found}",
+            found=f"{fused} fused images and, by site, {counts}",
             expected=f"{size} fused images and, by site, {expected}",
             fix="Give every component of every site one image, in the site's own order.",
         )
@@ -266,12 +270,6 @@ def _check_images(
                 expected="arrays of images, rows and columns: of shape (components, h, w)",
                 fix="Stack images of one size with numpy.stack.",
             )
-
-
-def _canvas(matches: Matches, names: Sequence[str], ax: "Axes | None", *, pictures: bool) -> Canvas:
-    column = max(PICTURE if pictures else NUMBER, 0.08 * longest(names))
-    column = min(column, WIDEST / (len(names) + 2))
-    return Canvas(new_axes() if ax is None else ax, matches, 1 / column, names)
 
 
 def _fused(canvas: Canvas, images: Array | None, weights: Array | None) -> float:
@@ -293,10 +291,6 @@ def _weights(fusion: Fusion, path: str) -> Array | None:
     return np.asarray(plate.weights.mean_weights())
 
 
-def _title(matches: Matches) -> str:
-    return f"{len(matches.sites):,} sites, {len(matches.holders)} fused components"
-
-
 def _explanation(sites: int, pictures: bool) -> str:
     what = "picture" if pictures else "number"
     rows = f"A row is a site, a cell its own component that became this one, by its {what}."
@@ -309,10 +303,10 @@ def _explanation(sites: int, pictures: bool) -> str:
 
 def _evidence(matches: Matches) -> str:
     """Which other number of components comes closest, where that is known."""
-    found = dict(matches.alignment.components_evidence)
-    found.pop(len(matches.holders), None)
-    if not found:
+    others = dict(matches.alignment.components_evidence)
+    others.pop(len(matches.holders), None)
+    if not others:
         return ""
-    number, nats = min(found.items(), key=lambda other: other[1])
-    doubt = ": doubtful" if nats < AMBIGUOUS else ""
-    return f"The next best number of components, {number}, is {nats:.3g} nats worse{doubt}."
+    number, nats = min(others.items(), key=lambda other: other[1])
+    doubtful = ": doubtful" if nats < AMBIGUOUS else ""
+    return f"The next best number of components, {number}, is {nats:.3g} nats worse{doubtful}."

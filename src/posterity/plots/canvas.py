@@ -29,7 +29,7 @@ COLOURS = {
     Kind.LIKELY: "#86b3de",
     Kind.AMBIGUOUS: "#ee7d11",
 }
-"""Told apart without red and green, and in print by their lightness."""
+"""Colours that differ without red and green, and in print by their lightness."""
 MEANING = {
     Kind.FIRM: "firm: 10 nats or more",
     Kind.LIKELY: "likely: 3 to 10 nats",
@@ -42,7 +42,7 @@ MEANING = {
 
 @dataclasses.dataclass(frozen=True)
 class Canvas:
-    """Where things are drawn: ``inch`` units of the axes are an inch; y grows downwards."""
+    """The axes of a matching: ``inch`` of their units are an inch; y grows downwards."""
 
     ax: "Axes"
     matches: Matches
@@ -69,7 +69,7 @@ class Canvas:
 
     @property
     def right(self) -> float:
-        """Where the last column ends."""
+        """The end of the last column."""
         return (self.x.max() if self.idle is None else self.idle) + 0.5
 
     @property
@@ -79,7 +79,7 @@ class Canvas:
 
     @property
     def roomy(self) -> bool:
-        """Whether a few digits fit a column."""
+        """True if a few digits fit a column."""
         return self.inch < 3.5
 
     def write(self, x: float, y: float, text: str, **style: Any) -> None:
@@ -116,7 +116,7 @@ class Canvas:
         return {y: "found at"} if sites < 100 else {y: "sites"}
 
     def _groups(self, y: float) -> float:
-        """What the columns that lie apart have in common."""
+        """The headings of the columns that lie apart."""
         lone = self.x[~self.matches.shared]
         style = {"fontsize": 7.5, "va": "bottom", "linespacing": 1.0}
         if len(lone):
@@ -154,10 +154,10 @@ class Canvas:
     def _legend(self) -> None:
         from matplotlib.patches import Patch
 
-        found = set(np.unique(self.matches.kinds))
-        measured = found & {Kind.FIRM, Kind.LIKELY, Kind.AMBIGUOUS}
+        kinds = set(np.unique(self.matches.kinds))
+        measured = kinds & {Kind.FIRM, Kind.LIKELY, Kind.AMBIGUOUS}
         self.ax.legend(
-            handles=[Patch(color=COLOURS[k], label=MEANING[k]) for k in MEANING if k in found],
+            handles=[Patch(color=COLOURS[k], label=MEANING[k]) for k in MEANING if k in kinds],
             title="Strength of a match: what the next best one would cost" if measured else None,
             loc="upper left",
             bbox_to_anchor=(0.0, 0.0),

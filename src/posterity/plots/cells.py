@@ -28,7 +28,8 @@ def draw(canvas: Canvas, top: float, images: Images | None) -> tuple[dict[float,
             if g in members and images is not None:
                 _tile(canvas, x, y, images[site][members[g]], scale)
             elif g in members:
-                canvas.write(x, y, ",".join(map(str, members[g])), color=_on(kind))
+                colour = "white" if kind in (Kind.FIRM, Kind.UNKNOWN) else "black"
+                canvas.write(x, y, ",".join(map(str, members[g])), color=colour)
         if matches.idle[row]:
             canvas.write(canvas.idle or 0.0, y, str(matches.idle[row]), color=PALE)
     return rows, top + len(rows)
@@ -97,8 +98,3 @@ def _tile(
         here = (left, left + step, top + step, top)
         style: dict[str, Any] = {"cmap": "gray_r", "interpolation": "bicubic", **scale}
         canvas.ax.imshow(picture, extent=here, **style)
-
-
-def _on(kind: Kind) -> str:
-    """A colour that can be read on that of a kind of cell."""
-    return "white" if kind in (Kind.FIRM, Kind.UNKNOWN) else "black"

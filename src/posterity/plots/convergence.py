@@ -1,4 +1,4 @@
-"""How a student closes in on its teacher."""
+"""The picture of a distillation: nats between student and teacher over steps."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GAP, ERROR = "#1b4f8f", "#ee7d11"
-"""Told apart without red and green, and in print by their lightness."""
+"""Colours that differ without red and green, and in print by their lightness."""
 DECADES = 6
-"""Of the axis of nats, at most: what is nearer is as good as equal."""
+"""Decades of the axis of nats, at most: what is nearer is as good as equal."""
 
 
 def draw(
@@ -33,17 +33,23 @@ def draw(
     if error is not None and error > 0:
         shown = max(error, floor)
         ax.axhline(shown, color=ERROR, linewidth=1)
-        told = f"error of the teacher's own average, {error:.2g} nats"
-        _label(ax, left, shown, told, "#a14d00", above=beyond)
+        text = f"error of the teacher's own average, {error:.2g} nats"
+        _label(ax, left, shown, text, "#a14d00", above=beyond)
     ax.set_ylim(floor / 2.2, top * 2)
     _finish(ax)
 
 
 def _label(ax: "Axes", x: float, y: float, text: str, colour: str, *, above: bool) -> None:
     ax.annotate(
-        text, (x, y), (0, 3 if above else -3), textcoords="offset points", fontsize=8,
-        color=colour, ha="left", va="bottom" if above else "top",
-    )  # fmt: skip
+        text,
+        (x, y),
+        (0, 3 if above else -3),
+        textcoords="offset points",
+        fontsize=8,
+        color=colour,
+        ha="left",
+        va="bottom" if above else "top",
+    )
 
 
 def _finish(ax: Any) -> None:

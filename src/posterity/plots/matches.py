@@ -1,4 +1,4 @@
-"""What a picture of a matching shows: how strong the match of each site and component is."""
+"""Strengths of matches, as a picture of a matching shows them by site and component."""
 
 import dataclasses
 import enum
@@ -16,7 +16,7 @@ FIRM = 10.0
 
 
 class Kind(enum.IntEnum):
-    """What is in a cell; the greatest counts where a site has several components in one."""
+    """The kind of a cell; the greatest counts where a site has several components in one."""
 
     ABSENT = 0
     ALONE = 1
@@ -44,21 +44,21 @@ class Matches:
 
     @functools.cached_property
     def holders(self) -> Int[Array, " g"]:
-        """How many sites have each fused component."""
+        """The number of sites that have each fused component."""
         return (self.kinds > Kind.ABSENT).sum(0)
 
     @functools.cached_property
     def shared(self) -> Bool[Array, " g"]:
-        """Which fused components are those of several sites."""
+        """The fused components that several sites have."""
         return self.holders > 1
 
     def members(self, row: int) -> dict[int, list[int]]:
         """The components of one site, by the fused one that they are."""
-        found: dict[int, list[int]] = {}
+        members: dict[int, list[int]] = {}
         for local, fused in enumerate(self.alignment.matching[self.sites[row]]):
-            found.setdefault(int(fused), []).append(local)
-        found.pop(-1, None)
-        return found
+            members.setdefault(int(fused), []).append(local)
+        members.pop(-1, None)
+        return members
 
 
 def read(alignment: Alignment) -> Matches:
@@ -69,18 +69,15 @@ def read(alignment: Alignment) -> Matches:
     """
     labels, rows = list(alignment.matching.values()), len(alignment.matching)
     site = np.repeat(np.arange(rows), [len(own) for own in labels])
-    label, margin = np.concatenate(labels), _margins(alignment)
+    margins = alignment.margins
+    margin = np.concatenate([np.asarray(margins[name], float) for name in alignment.matching])
+    label = np.concatenate(labels)
     used = label >= 0
     kinds = np.zeros((rows, alignment.components), dtype=np.int8)
     np.maximum.at(kinds, (site[used], label[used]), _kind(margin[used]))
     alone = (kinds > 0).sum(0) == 1
     kinds[:, alone] = np.where(kinds == Kind.UNKNOWN, Kind.ALONE, kinds)[:, alone]
     return Matches(alignment, kinds, np.bincount(site[~used], minlength=rows))
-
-
-def _margins(alignment: Alignment) -> Float[Array, " n"]:
-    found = alignment.margins
-    return np.concatenate([np.asarray(found[site], float) for site in alignment.matching])
 
 
 def _kind(margin: Float[Array, " n"]) -> Int[Array, " n"]:

@@ -59,7 +59,7 @@ def alike(held: Bool[Array, "sites g"], most: int) -> list[Int[Array, " _"]]:
 
 
 def _best_split(held: Bool[Array, "n g"]) -> tuple[float, int]:
-    """How much a split by the best column explains of the sum of squares, and that column."""
+    """The sum of squares that a split by the best column explains, and that column."""
     apart = held - held.mean(0)
     covariance = apart.T @ apart
     variance = np.diag(covariance)

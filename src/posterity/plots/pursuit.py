@@ -1,4 +1,4 @@
-"""How a mixture grew: what each component and each polish added, and how much of them counts."""
+"""Pictures of a pursuit: gains of each component and each polish, and how many of them count."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GROWN, POLISHED = "#1b4f8f", "#ee7d11"
-"""Told apart without red and green, and in print by their shape."""
+"""Colours that differ without red and green, and in print by their shape."""
 MOST_TICKS = 10
 DECADES = 6
-"""Of the axis of gains, at most: what is less is as good as nothing."""
+"""Decades of the axis of gains, at most: what is less is as good as nothing."""
 
 
 def draw(figure: "Figure", trace: Any) -> None:
@@ -23,7 +23,9 @@ def draw(figure: "Figure", trace: Any) -> None:
         name: np.array([getattr(row, name) for row in trace], float) for name in trace[0]._fields
     }
     count, polished = rows["components"], np.isnan(rows["alpha"])
-    _elbo(axes[0, 0], rows, polished)
+    axes[0, 0].plot(rows["components"], rows["elbo"], color=GROWN, linewidth=1, alpha=0.5)
+    _points(axes[0, 0], rows["components"], rows["elbo"], polished, rows["standard_error"])
+    axes[0, 0].set_ylabel("ELBO, nats", fontsize=9, color=INK)
     _gain(axes[0, 1], rows, polished)
     _weights(axes[1, 0], rows, polished)
     _effective(axes[1, 1], rows, polished)
@@ -37,12 +39,6 @@ def draw(figure: "Figure", trace: Any) -> None:
         _legend(axes[0, 0])
 
 
-def _elbo(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
-    ax.plot(rows["components"], rows["elbo"], color=GROWN, linewidth=1, alpha=0.5)
-    _points(ax, rows["components"], rows["elbo"], polished, rows["standard_error"])
-    ax.set_ylabel("ELBO, nats", fontsize=9, color=INK)
-
-
 def _gain(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
     """On a log axis; the first component's is left out, since there was nothing before it."""
     ax.set_ylabel("gain in ELBO, nats", fontsize=9, color=INK)
@@ -50,15 +46,28 @@ def _gain(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
     count, gain, error = (rows[name][later] for name in ("components", "gain", "gain_error"))
     if not (gain > 0).any():
         ax.set_yticks([])
-        ax.text(0.5, 0.5, "nothing but the first", transform=ax.transAxes, fontsize=8, color=PALE,
-                ha="center", va="center")  # fmt: skip
+        ax.text(
+            0.5,
+            0.5,
+            "nothing but the first",
+            transform=ax.transAxes,
+            fontsize=8,
+            color=PALE,
+            ha="center",
+            va="center",
+        )
         return
     top = (gain + error).max()
     floor = max(gain[gain > 0].min() / 3, top * 10.0**-DECADES)
     ax.set_yscale("log")
     below = gain - np.maximum(gain - error, floor)
-    _points(ax, count, np.maximum(gain, floor), polished[later],
-            np.stack([np.maximum(below, 0.0), error]))  # fmt: skip
+    _points(
+        ax,
+        count,
+        np.maximum(gain, floor),
+        polished[later],
+        np.stack([np.maximum(below, 0.0), error]),
+    )
     ax.set_ylim(floor / 1.5, top * 2)
 
 
@@ -69,9 +78,15 @@ def _weights(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None
     _points(ax, count, alpha, np.zeros(len(count), bool), None)
     for x, y, value in zip(count, alpha, lam, strict=True):
         ax.annotate(
-            f"λ {value:.2g}", (x, y), (0, 5), textcoords="offset points", fontsize=7.5,
-            color=PALE, ha="center", va="bottom",
-        )  # fmt: skip
+            f"λ {value:.2g}",
+            (x, y),
+            (0, 5),
+            textcoords="offset points",
+            fontsize=7.5,
+            color=PALE,
+            ha="center",
+            va="bottom",
+        )
     ax.set_ylim(0, 1.15 * max(alpha.max(), 1e-3))
     ax.set_ylabel("weight α when it came", fontsize=9, color=INK)
 
@@ -81,9 +96,15 @@ def _effective(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> No
     if most > 1:
         ax.plot([1, most], [1, most], color=PALE, linewidth=1, linestyle=(0, (4, 3)))
         ax.annotate(
-            "if all weighed the same", ((1 + most) / 2, (1 + most) / 2), (-6, 2),
-            textcoords="offset points", fontsize=8, color=PALE, ha="right", va="bottom",
-        )  # fmt: skip
+            "if all weighed the same",
+            ((1 + most) / 2, (1 + most) / 2),
+            (-6, 2),
+            textcoords="offset points",
+            fontsize=8,
+            color=PALE,
+            ha="right",
+            va="bottom",
+        )
     ax.set_ylim(0, most + 0.4)
     _points(ax, rows["components"], rows["effective"], polished, None)
     ax.set_ylabel("components that count", fontsize=9, color=INK)
@@ -93,9 +114,15 @@ def _points(ax: Any, x: np.ndarray, y: np.ndarray, polished: np.ndarray, error: 
     for chosen, colour, mark in ((~polished, GROWN, "o"), (polished, POLISHED, "D")):
         if chosen.any():
             ax.errorbar(
-                x[chosen], y[chosen], None if error is None else error[..., chosen], fmt=mark,
-                color=colour, markersize=5 if mark == "o" else 4, elinewidth=1.2, capsize=2,
-            )  # fmt: skip
+                x[chosen],
+                y[chosen],
+                None if error is None else error[..., chosen],
+                fmt=mark,
+                color=colour,
+                markersize=5 if mark == "o" else 4,
+                elinewidth=1.2,
+                capsize=2,
+            )
 
 
 def _legend(ax: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a posterior says, drawn: intervals by name, components as densities, sites beside all."""
+"""Pictures of a summary: intervals by name, components as densities, sites beside all."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WHOLE = "#1b4f8f"
 SITES = ("#ee7d11", "#3f8f8a", "#8e5fa8", "#b9a11b", "#86b3de", "#a3486b")
-"""Of sites, told apart by their shape too."""
+"""Colours of sites, which differ in shape too."""
 MARKS = "osD^vP"
 MOST_ROWS = 40
 MOST_SITES = len(SITES)
@@ -67,16 +67,16 @@ def plot_summary(
     """
     if path is not None:
         check_format(path)
-    told = summarise(posterior, level)
-    members = [t for t in told.tables if len(t.axes) == 1 and t.quantity in ("", "mean")]
+    summary = summarise(posterior, level)
+    members = [t for t in summary.tables if len(t.axes) == 1 and t.quantity in ("", "mean")]
     if title is None:
-        title = f"{told.family}: means and {100 * told.level:g} % intervals"
-    if told.components and members and not isinstance(posterior, Ledger):
-        figure = _ridges(told, members)
-    elif any(isinstance(table.law, MixedMarginal) for table in told.tables):
-        figure = _mixture(told)
+        title = f"{summary.family}: means and {100 * summary.level:g} % intervals"
+    if summary.components and members and not isinstance(posterior, Ledger):
+        figure = _ridges(summary, members)
+    elif any(isinstance(table.law, MixedMarginal) for table in summary.tables):
+        figure = _mixture(summary)
     else:
-        figure = _forest(told, *_estimates(posterior, told, site))
+        figure = _forest(summary, *_estimates(posterior, summary, site))
     figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
     if path is not None:
         save(figure, path)
@@ -87,55 +87,55 @@ def plot_summary(
 
 
 def _estimates(
-    posterior: Any, told: Summary, site: str | None
+    posterior: Any, summary: Summary, site: str | None
 ) -> tuple[dict[str, list[Row]], list[str]]:
-    """Of each site alone, the rows; and what could not be drawn, in words."""
+    """The rows of each site alone, and what could not be drawn, in words."""
     if not isinstance(posterior, Ledger):
         return {}, []
     chosen = posterior.sites[:MOST_SITES] if site is None else (site,)
-    found, asides = {}, []
+    rows, asides = {}, []
     for name in chosen:
         alone = Ledger(posterior.prior).update(name, posterior.factor(name)).total
         if np.all(alone.is_proper()):
-            found[name] = _first(summarise(alone, told.level), told)
+            rows[name] = _first(summarise(alone, summary.level), summary)
         else:
             asides.append(f"{name} alone is no distribution.")
     if site is None and len(posterior.sites) > len(chosen):
         asides.append(f"{len(posterior.sites) - len(chosen):,} more sites.")
-    return found, asides
+    return rows, asides
 
 
-def _first(told: Summary, like: Summary | None = None) -> list[Row]:
+def _first(summary: Summary, like: Summary | None = None) -> list[Row]:
     """The rows to draw: of topics the words that are the most probable, as ``like`` has them."""
-    topics = {(c.block, c.name): c.top for c in (like or told).components if c.top}
+    topics = {(c.block, c.name): c.top for c in (like or summary).components if c.top}
     if not topics:
-        return list(told.first(MOST_ROWS))
+        return list(summary.first(MOST_ROWS))
     each = max(3, MOST_ROWS // len(topics))
     rows = []
-    for table in told.tables:
+    for table in summary.tables:
         places = {name: n for n, name in enumerate(table.names)}
         for k, member in enumerate(table.axes[0] if table.axes else ()):
             for word, _ in topics.get((table.block, member), ())[:each]:
                 at = k * len(table.names) + places[word]
-                rows += rows_of(table, told.level, at, at + 1)
+                rows += rows_of(table, summary.level, at, at + 1)
     return rows[:MOST_ROWS]
 
 
-def _forest(told: Summary, sites: dict[str, list[Row]], asides: list[str]) -> "Figure":
-    rows = _first(told)
+def _forest(summary: Summary, sites: dict[str, list[Row]], asides: list[str]) -> "Figure":
+    rows = _first(summary)
     drawn = [r for r, row in enumerate(rows) if np.isfinite([row.low, row.high]).all()]
     if not drawn:
         raise UsageError(
-            found=f"a {told.family} of which no interval is known",
+            found=f"a {summary.family} of which no interval is known",
             expected="numbers that have intervals",
             fix="A network is told layer by layer by posterity show, without a picture."
-            if told.layers
+            if summary.layers
             else "Draw a proper posterior: a factor is to be added to a prior first.",
         )
     rows = [rows[r] for r in drawn]
     sites = {name: [own[r] for r in drawn] for name, own in sites.items()}
     lengths = np.array([row.high - row.low for row in rows])
-    # Of a number that is certain there is no unit.
+    # A number that is certain has no unit.
     units = np.where(lengths > 0, lengths / 2, 1.0)
     alike = all(row.quantity in ("probability", "weight") for row in rows)
     own = not alike and bool(lengths.max() > FAR * max(lengths.min(), 1e-300))
@@ -147,10 +147,16 @@ def _forest(told: Summary, sites: dict[str, list[Row]], asides: list[str]) -> "F
         for y, row in enumerate(these):
             low, middle, high = _ends(row, units[y] if own else 1.0)
             ax.plot([low, high], [y + shift] * 2, color=colour, linewidth=2 if n == 0 else 1)
-            ax.plot([middle], [y + shift], mark, color=colour, markersize=6 if n == 0 else 4,
-                    label=name if y == 0 else None)  # fmt: skip
+            ax.plot(
+                [middle],
+                [y + shift],
+                mark,
+                color=colour,
+                markersize=6 if n == 0 else 4,
+                label=name if y == 0 else None,
+            )
     _finish(ax, rows, own, 0.75)
-    _legend(ax, len(lines), asides, more=told.size - len(rows))
+    _legend(ax, len(lines), asides, more=summary.size - len(rows))
     return ax.figure  # type: ignore[return-value]
 
 
@@ -189,8 +195,16 @@ def _finish(ax: "Axes", rows: Sequence[Row], own: bool, room: float) -> None:
     for y, row in enumerate(rows):
         middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
         text = f"{middle:.3g}  ({row.low:.3g} to {row.high:.3g})"
-        ax.annotate(text, (1.0, y), (4, 0), xycoords=("axes fraction", "data"), va="center",
-                    textcoords="offset points", fontsize=7.5, color=PALE)  # fmt: skip
+        ax.annotate(
+            text,
+            (1.0, y),
+            (4, 0),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            textcoords="offset points",
+            fontsize=7.5,
+            color=PALE,
+        )
 
 
 def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
@@ -199,8 +213,14 @@ def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
     if lines > 1:
         figure: Any = ax.figure
         below = -0.28 / figure.get_figheight() - 0.02
-        ax.legend(loc="upper left", bbox_to_anchor=(0.0, below),
-                  ncols=min(4, lines), fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
+        ax.legend(
+            loc="upper left",
+            bbox_to_anchor=(0.0, below),
+            ncols=min(4, lines),
+            fontsize=8,
+            frameon=False,
+            labelcolor=INK,
+        )
     if text:
         ax.set_title(text, fontsize=8, color=PALE, loc="left", pad=4)
 
@@ -208,7 +228,7 @@ def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
 # --- components as densities ---------------------------------------------------------------------
 
 
-def _ridges(told: Summary, members: list[Table]) -> "Figure":
+def _ridges(summary: Summary, members: list[Table]) -> "Figure":
     """A panel a coordinate, a ridge a member: heights are scaled to one."""
     panels = [(table, n) for table in members for n in range(len(table.names))]
     shown = panels[:MOST_PANELS]
@@ -216,9 +236,11 @@ def _ridges(told: Summary, members: list[Table]) -> "Figure":
     wide = max(4.0, 3.0 * len(shown) + 1.0)
     figure, axes = _panels(len(shown), 1, (min(wide, 15.0), RIDGE * len(labels) + 1.6))
     for ax, (table, n) in zip(axes, shown, strict=True):
-        inner = {c.name: c for c in told.components if c.block == table.block}
-        _panel(ax, table, n, inner, told.level)
-    axes[0].set_yticks(range(len(labels)), [_labelled(told, shown[0][0], name) for name in labels])
+        inner = {c.name: c for c in summary.components if c.block == table.block}
+        _panel(ax, table, n, inner, summary.level)
+    axes[0].set_yticks(
+        range(len(labels)), [_labelled(summary, shown[0][0], name) for name in labels]
+    )
     left = [len(panels) - len(shown), len(shown[0][0].axes[0]) - len(labels)]
     parts = zip(left, ("more coordinates", "more members"), strict=True)
     if text := " and ".join(f"{count:,} {what}" for count, what in parts if count > 0):
@@ -226,8 +248,8 @@ def _ridges(told: Summary, members: list[Table]) -> "Figure":
     return figure
 
 
-def _labelled(told: Summary, table: Table, name: str) -> str:
-    weights = [c.weight for c in told.components if (c.block, c.name) == (table.block, name)]
+def _labelled(summary: Summary, table: Table, name: str) -> str:
+    weights = [c.weight for c in summary.components if (c.block, c.name) == (table.block, name)]
     share = f"  {weights[0]:.0%}" if weights and weights[0] is not None else ""
     return _short(name) + share
 
@@ -256,12 +278,12 @@ def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: fl
     ax.set_ylim(len(labels) - 0.75, -1.0)
     what = f"{table.quantity} of {table.names[n]}" if table.quantity else table.names[n]
     ax.set_xlabel(_short(f"{table.block}: {what}" if table.block else what), fontsize=9, color=INK)
-    _bare(ax)
+    _values_only(ax)
 
 
-def _mixture(told: Summary) -> "Figure":
+def _mixture(summary: Summary) -> "Figure":
     """A panel a coordinate: the density of the whole, and what each component has of it."""
-    tables = [table for table in told.tables if isinstance(table.law, MixedMarginal)]
+    tables = [table for table in summary.tables if isinstance(table.law, MixedMarginal)]
     panels = [(table, n) for table in tables for n in range(table.size)]
     shown = panels[:MOST_PANELS]
     across = min(3, len(shown))
@@ -277,10 +299,10 @@ def _mixture(told: Summary) -> "Figure":
         for k, own in enumerate((grown / step).T[:MOST_RIDGES]):
             ax.fill_between(middle, own, color=SITES[k % MOST_SITES], alpha=0.3, linewidth=0)
         ax.plot(middle, grown.sum(1) / step, color=WHOLE, linewidth=1.5)
-        (row,) = rows_of(table, told.level, n, n + 1)
+        (row,) = rows_of(table, summary.level, n, n + 1)
         ax.plot([row.low, row.high], [0, 0], color=WHOLE, linewidth=4, solid_capstyle="butt")
         ax.set_xlabel(_short(row.label), fontsize=9, color=INK)
-        _bare(ax)
+        _values_only(ax)
     for ax in axes[len(shown) :]:
         ax.remove()
     if (more := len(panels) - len(shown)) > 0:
@@ -296,7 +318,7 @@ def _panels(across: int, down: int, inches: tuple[float, float]) -> tuple[Any, A
     return figure, figure.subplots(down, across, squeeze=False).ravel()
 
 
-def _bare(ax: Any) -> None:
+def _values_only(ax: Any) -> None:
     """An axis of values alone."""
     ax.set_yticks([])
     ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE)

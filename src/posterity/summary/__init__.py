@@ -1,4 +1,4 @@
-"""What a posterior says, as data: rows by name, components, layers, and the influence of sites.
+"""Summaries of posteriors as data: rows by name, components, layers, and influences of sites.
 
 Nothing here needs JAX, but of what JAX holds.
 """
@@ -16,7 +16,7 @@ from posterity.families.marginals import Table
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
 from posterity.summary.components import Component, Layer, components_of, layers_of
-from posterity.summary.influence import SiteSummary, influences_of, sites_of
+from posterity.summary.influence import SiteSummary, cavity, influences_of, sites_of
 from posterity.summary.rows import Influence, Row, rows_of
 
 __all__ = [
@@ -38,7 +38,7 @@ LEVEL = Constraint(
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a posterior says, by name.
+    """The numbers of a posterior, by name.
 
     Attributes:
         family: the class of the posterior, or of a ledger's.
@@ -60,7 +60,7 @@ class Summary:
 
     @property
     def size(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return sum(table.size for table in self.tables)
 
     @property
@@ -77,8 +77,8 @@ class Summary:
             count -= table.size
 
 
-def summarise(posterior: Any, level: Any = 0.9) -> Summary:
-    """What a posterior, or a ledger's, says about each number that it is over.
+def summarise(posterior: object, level: Any = 0.9) -> Summary:
+    """The summary of a posterior, or of a ledger's: each number that it is over, by name.
 
     Means, standard deviations and equal-tailed intervals are those of exact marginal laws: normal,
     Student's t (means of a Normal-gamma or Normal-Wishart), inverse gamma (their variances), gamma,
@@ -138,4 +138,6 @@ def influences(ledger: Ledger, site: str) -> list[Influence]:
     >>> one.name, one.mean, one.without, one.by
     ('age', 0.75, 0.0, 1.5)
     """
-    return influences_of(ledger, site)
+    ledger.factor(site)
+    whole = ledger.total
+    return list(influences_of(whole, cavity(ledger, site), names_of(whole), None))

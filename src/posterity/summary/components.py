@@ -1,4 +1,4 @@
-"""What a posterior is made of: components with their weights, and layers of networks."""
+"""Components of a posterior with their weights, and layers of its networks."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ TOP = 10
 
 
 class Component(NamedTuple):
-    """One of what a posterior, or a block of it, is made of.
+    """A component of a posterior, or of a block of it.
 
     Attributes:
         block: path of the block, ``""`` without blocks.
@@ -103,7 +103,7 @@ def _under(path: str, inner: str) -> str:
     return "/".join(filter(None, (path, inner)))
 
 
-def _tops(members: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, float], ...]]:
+def _tops(members: Distribution, words: tuple[str, ...]) -> list[tuple[tuple[str, float], ...]]:
     """The most probable symbols of each member; nothing where members emit no symbols."""
     if not getattr(members, "emits_symbols", False):
         return []
@@ -119,7 +119,7 @@ def _tops(members: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, float],
 
 
 def layers_of(
-    law: Any, names: Names, level: float, path: str = "", block: str = "", member: str = ""
+    law: Distribution, names: Names, level: float, path: str = "", block: str = "", member: str = ""
 ) -> Iterator[Layer]:
     """The layers of every network in a posterior."""
     if law.network_layers is not None:

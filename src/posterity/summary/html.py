@@ -1,13 +1,15 @@
 """Small tables for notebooks; every name is escaped, and nothing fails."""
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from posterity.arrays.tree import leaves
 from posterity.families.description import MOST_READ, MOST_SOLVED
+from posterity.families.distribution import Distribution
+from posterity.ledger import Ledger
 from posterity.summary import summarise
 from posterity.summary.influence import EXACT, sites_of
 from posterity.text import clean
@@ -15,32 +17,32 @@ from posterity.text import clean
 MOST_ROWS = 12
 
 
-def of_law(law: Any) -> str:
+def of_law(law: Distribution) -> str:
     """A law: its line, its components and its first coordinates."""
-    return _guarded(law, repr(law), lambda: _law(law))
+    return _guarded(repr(law), lambda: _law(law))
 
 
-def of_ledger(ledger: Any) -> str:
+def of_ledger(ledger: Ledger) -> str:
     """A ledger: its line, who pulls where, and the posterior's first coordinates."""
-    return _guarded(ledger, repr(ledger), lambda: _ledger(ledger))
+    return _guarded(repr(ledger), lambda: _ledger(ledger))
 
 
 def of_run(run: Any) -> str:
     """A run: its line, and its posterior."""
-    return _guarded(run, repr(run), lambda: _law(run.posterior))
+    return _guarded(repr(run), lambda: _law(run.posterior))
 
 
 def of_fusion(fusion: Any) -> str:
     """A fusion: its line, which site's components went where, and what was found."""
-    return _guarded(fusion, repr(fusion), lambda: _fusion(fusion))
+    return _guarded(repr(fusion), lambda: _fusion(fusion))
 
 
-def of_line(value: Any) -> str:
-    """What has no table: its line."""
+def of_line(value: object) -> str:
+    """A value without a table: its line."""
     return _headline(clean(repr(value)))
 
 
-def _guarded(value: Any, line: str, body: Any) -> str:
+def _guarded(line: str, body: Callable[[], str]) -> str:
     """A notebook shows the line where there is no table to be had."""
     try:
         with np.errstate(all="ignore"):
@@ -69,45 +71,53 @@ def _number(value: float | None) -> str:
     return "-" if value is None or not np.isfinite(value) else f"{value:.4g}"
 
 
-def _cheap(law: Any) -> bool:
-    """Whether a table of it is made in no time."""
+def _cheap(law: Distribution) -> bool:
+    """True if its table is made in no time."""
     shapes = [np.shape(leaf) for leaf in leaves(law)]
     square = max((s[-1] for s in shapes if len(s) > 1 and s[-1] == s[-2]), default=0)
     size = sum(int(np.prod(shape, dtype=float)) for shape in shapes)
     return square <= MOST_SOLVED and size <= 100 * MOST_READ
 
 
-def _law(law: Any) -> str:
+def _law(law: Distribution) -> str:
     if not _cheap(law):
         return ""
-    told = summarise(law)
+    summary = summarise(law)
     parts = []
-    if told.components:
-        shown = told.components[:MOST_ROWS]
+    if summary.components:
+        shown = summary.components[:MOST_ROWS]
         rows = (
-            (_labelled(c), _number(c.weight), ", ".join(w for w, _ in c.top[:5])) for c in shown
+            (
+                f"{c.block}: {c.name}" if c.block else c.name,
+                _number(c.weight),
+                ", ".join(w for w, _ in c.top[:5]),
+            )
+            for c in shown
         )
-        parts.append(table((told.components[0].kind, "weight", "most probable"), rows,
-                           len(told.components) - len(shown)))  # fmt: skip
-    if told.size:
+        parts.append(
+            table(
+                (summary.components[0].kind, "weight", "most probable"),
+                rows,
+                len(summary.components) - len(shown),
+            )
+        )
+    if summary.size:
         rows = [
             (row.label, _number(row.mean), _number(row.sd), _number(row.low), _number(row.high))
-            for row in told.first(MOST_ROWS)
+            for row in summary.first(MOST_ROWS)
         ]
-        percent = f"{100 * told.level:g} % from"
-        parts.append(table(("", "mean", "sd", percent, "to"), rows, told.size - len(rows)))
-    if told.layers:
-        rows = ((str(one.number), one.kind, f"{one.weights:,}", _number(one.sd))
-                for one in told.layers)  # fmt: skip
+        percent = f"{100 * summary.level:g} % from"
+        parts.append(table(("", "mean", "sd", percent, "to"), rows, summary.size - len(rows)))
+    if summary.layers:
+        rows = (
+            (str(one.number), one.kind, f"{one.weights:,}", _number(one.sd))
+            for one in summary.layers
+        )
         parts.append(table(("layer", "", "weights", "sd"), rows))
     return "".join(parts)
 
 
-def _labelled(one: Any) -> str:
-    return f"{one.block}: {one.name}" if one.block else one.name
-
-
-def _ledger(ledger: Any) -> str:
+def _ledger(ledger: Ledger) -> str:
     if not _cheap(ledger.prior):
         return ""
     sites = list(sites_of(ledger)) if len(ledger.entries) <= EXACT else []
@@ -120,8 +130,8 @@ def _ledger(ledger: Any) -> str:
         )
         for one in sites[:MOST_ROWS]
     )
-    told = table(("site", "adds, nats", "pulls most", "by, sd"), rows, len(sites) - MOST_ROWS)
-    return (told if sites else "") + _law(ledger.total)
+    drawn = table(("site", "adds, nats", "pulls most", "by, sd"), rows, len(sites) - MOST_ROWS)
+    return (drawn if sites else "") + _law(ledger.total)
 
 
 def _fusion(fusion: Any) -> str:
@@ -130,6 +140,11 @@ def _fusion(fusion: Any) -> str:
         shown = list(plate.matching.items())[:MOST_ROWS]
         rows = ((site, " ".join(map(str, labels[:40]))) for site, labels in shown)
         header = f"{path}: site" if path else "site"
-        parts.append(table((header, "fused component of each local one"), rows,
-                           len(plate.matching) - len(shown)))  # fmt: skip
+        parts.append(
+            table(
+                (header, "fused component of each local one"),
+                rows,
+                len(plate.matching) - len(shown),
+            )
+        )
     return "".join(parts) + _law(fusion.posterior)

@@ -21,7 +21,7 @@ NEGLIGIBLE = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class SiteSummary:
-    """What one site of a ledger does to the posterior of all.
+    """The influence of one site of a ledger on the posterior of all.
 
     ``nats`` is ``KL(posterior ‖ posterior without the site)``: the information that the site adds
     to what the prior and all others say (lindley1956). None where that cannot be said: then
@@ -58,30 +58,21 @@ def cavity(ledger: Ledger, site: str) -> Any:
     return ledger.total - ledger.factor(site)
 
 
-def _site(ledger: Ledger, whole: Any, name: str, names: Names) -> SiteSummary:
+def _site(ledger: Ledger, whole: Distribution, name: str, names: Names) -> SiteSummary:
     left, alone = cavity(ledger, name), ledger.entries[name].independent
     if not np.all(left.is_proper()):
         why = f"without it {_improper(left, names)} no distribution: the others do not carry it"
         return SiteSummary(name, None, None, why, alone)
     with np.errstate(all="ignore"):
         nats = float(np.sum(whole.kl(left)))
-    found = max(_influences(whole, left, names, 1), key=lambda one: abs(one.by), default=None)
-    return SiteSummary(name, max(nats, 0.0) if np.isfinite(nats) else nats, found, "", alone)
+    most = max(influences_of(whole, left, names, 1), key=lambda one: abs(one.by), default=None)
+    return SiteSummary(name, max(nats, 0.0) if np.isfinite(nats) else nats, most, "", alone)
 
 
-def influences_of(ledger: Ledger, site: str) -> list[Influence]:
-    """Every number with a site and without it, in the order of the rows.
-
-    Raises:
-        LedgerError: if the ledger holds no factor of the site.
-    """
-    ledger.factor(site)
-    whole = ledger.total
-    return list(_influences(whole, cavity(ledger, site), names_of(whole), None))
-
-
-def _influences(whole: Any, left: Any, names: Names, most: int | None) -> Iterator[Influence]:
-    """Of each table those that are moved most, or all."""
+def influences_of(
+    whole: Distribution, left: Distribution, names: Names, most: int | None
+) -> Iterator[Influence]:
+    """Every number with a site and without it, or of each table the one that moved most."""
     pairs = zip(_all_tables(whole, names), _all_tables(left, names), strict=True)
     for mine, theirs in pairs:
         if mine.quantity == WEIGHT and most is not None:
@@ -99,12 +90,12 @@ def _influences(whole: Any, left: Any, names: Names, most: int | None) -> Iterat
             yield Influence(mine.block, member, mine.quantity, name, *values)
 
 
-def _all_tables(law: Any, names: Names) -> list[Table]:
+def _all_tables(law: Distribution, names: Names) -> list[Table]:
     """Tables, and one for each network."""
     return [*law.tables(names), *_networks(law, "")]
 
 
-def _networks(law: Any, block: str) -> Iterator[Table]:
+def _networks(law: Distribution, block: str) -> Iterator[Table]:
     layers, members = law.network_layers, law.exchangeable_members()
     if layers is not None:
         axes = tuple(map(numbered, law.batch_shape))
@@ -139,7 +130,7 @@ class _Weights(tuple[str, ...]):
 
 
 def _improper(law: Distribution, names: Names) -> str:
-    """Which parts are not distributions, in words with their verb."""
+    """The parts that are no distributions, in words with their verb."""
     parts, members = law.named_parts(), law.exchangeable_members()
     if members is None or len(parts) > 1:
         if not parts:

@@ -9,13 +9,13 @@ from posterity.families.marginals import Table
 
 
 def label_of(block: str, member: str, quantity: str, name: str) -> str:
-    """All that tells a number from others, in one line."""
+    """The label that tells a number from others, in one line."""
     inner = f"{quantity} of {name}" if quantity else name
     return ": ".join(part for part in (block, member, inner) if part) or "value"
 
 
 class Row(NamedTuple):
-    """What a posterior says of one number.
+    """The mean, deviation and interval of one number of a posterior.
 
     Attributes:
         block: path of the block of a product that it is in, ``""`` without blocks.
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
     @property
     def label(self) -> str:
-        """All that tells it from other rows, in one line."""
+        """The label that tells it from other rows, in one line."""
         return label_of(*self[:4])
 
 
@@ -67,7 +67,7 @@ class Influence(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As of :class:`Row`."""
+        """The label, as that of a :class:`Row`."""
         return label_of(*self[:4])
 
 

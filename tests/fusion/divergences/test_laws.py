@@ -12,8 +12,7 @@ from posterity import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
 from posterity.arrays.tree import map_leaves
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, jensen
-from posterity.fusion.divergences.names import divergence_of
+from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, divergence_of, jensen
 from tests.laws.table import TABLE, covariance
 
 FAMILIES = ["Beta", "Categorical", "Dirichlet", "Gamma", "DiagonalGaussian", "Gaussian"]

@@ -8,8 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from posterity.fusion.kl_fusion.projections import project_balls, project_simplex
-from posterity.fusion.kl_fusion.relaxation import relax, round_plan
+from posterity.fusion.kl_fusion.relaxation import (
+    project_balls,
+    project_simplex,
+    relax,
+    round_plan,
+)
 
 KINDS = ("uniform", "clustered", "heavy")
 LAMBDAS = (0.0, 0.01, 0.1, 1.0, 10.0, 1e3)

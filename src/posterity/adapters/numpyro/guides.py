@@ -4,24 +4,28 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.adapters.numpyro.laplace import at_mode
-from posterity.adapters.numpyro.sites import coordinates_of, library, supports_of
+from posterity.adapters.numpyro.models import joint, library, supports_of
 from posterity.arrays.namespace import namespace
+from posterity.arrays.search import newton, step_by_curvature
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.gaussian import Gaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
-from posterity.families.transformed import Supports, Transformed
+from posterity.families.transformed import Transformed
+from posterity.families.unconstrained import Supports
 
 ROUNDING = 1e-4
 """Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""
-
-
+STEPS = 50
+CONVERGED = 1e-4
+"""The distance from the mode, in standard deviations, at which Newton's method has reached it."""
 STARTS = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal")
 """Guides that can begin from a law."""
+GUIDES = (*STARTS, "AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", "AutoDelta")
 
 
 def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Transformed:
@@ -60,26 +64,33 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
         found = svi.run(jax.random.key(0), 2000, y)
         posterity.save(from_guide(guide, found.params), "guide.safetensors")
     """
-    _check_guide(guide, args or kwargs, (*_laws, "AutoDelta"))
+    _check_guide(guide, bool(args or kwargs), GUIDES)
     supports = supports_of(guide.prototype_trace)
     kind = type(guide).__name__
     try:
         if kind == "AutoDelta":
             start = {n: _wide(params[f"{n}_{guide.prefix}_loc"]) for n in supports.tree}
-            law, supports = at_mode(guide.model, start, args, kwargs)
-            return Transformed(law, supports).named(coordinates_of(supports))
+            law, supports = _at_mode(guide.model, start, args, kwargs)
+            return Transformed(law, supports).named(_coordinates(supports))
         if kind != "AutoNormal":
             supports = _in_order(guide, params, supports)
-        law, medians = _laws[kind](guide, params, supports), guide.median(params)
+        law, medians = _gaussian(guide, params, supports), guide.median(params)
     except KeyError as error:
         raise UsageError(
             found=f"no parameter {error} for {kind}",
             expected="the parameters of this guide",
             fix="Pass what SVI.get_params(state) gives.",
         ) from error
-    found = Transformed(law, supports)
-    _check_map(found, medians)
-    return found.named(coordinates_of(supports))
+    posterior = Transformed(law, supports)
+    bijection = posterior.supports
+    for name, own in bijection.forward(bijection.unravel(np.asarray(law.mean))).items():
+        if not np.allclose(own, _wide(medians[name]), rtol=ROUNDING, atol=ROUNDING):
+            raise UsageError(
+                found=f"a site {name!r} whose map onto its support is not the library's",
+                expected="the maps that NumPyro has by default: exp, logistic, stick-breaking",
+                fix="Take draws instead, with guide.sample_posterior.",
+            )
+    return posterior.named(_coordinates(supports))
 
 
 def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
@@ -104,7 +115,7 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
 
         state = svi.init(jax.random.key(0), y, init_params=to_params(law, guide))
     """
-    _check_guide(guide, None, STARTS)
+    _check_guide(guide, False, STARTS)
     kind = type(guide).__name__
     supports = supports_of(guide.prototype_trace)
     if not isinstance(law, Transformed) or law.supports.tree != supports.tree:
@@ -121,7 +132,10 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
             fix="Use AutoMultivariateNormal, or from_samples(..., family='diagonal').",
         )
     inner: Any = law.law
-    mean, places = _wide(inner.mean), _places(law)
+    mean = _wide(inner.mean)
+    sizes = [int(np.prod(own.free_shape, dtype=int)) for own in law.supports.tree.values()]
+    ranges = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    places = dict(zip(law.supports.tree, ranges, strict=True))
     if kind == "AutoNormal":
         parts = {"loc": mean, "scale": np.sqrt(_wide(inner.variance))}
         return {
@@ -132,25 +146,18 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
             for part, values in parts.items()
         }
     zeros = jnp.zeros(len(mean), "float32")
-    begun = {f"{guide.prefix}_loc": zeros, f"{guide.prefix}_scale": zeros + 1}
-    order = np.concatenate([places[n] for n in _in_order(guide, begun, supports).tree])
-    found = {"loc": mean[order]}
+    start_params = {f"{guide.prefix}_loc": zeros, f"{guide.prefix}_scale": zeros + 1}
+    order = np.concatenate([places[n] for n in _in_order(guide, start_params, supports).tree])
+    moments = {"loc": mean[order]}
     if full:
         variance = inner.covariance if isinstance(inner, Gaussian) else np.diag(inner.variance)
-        found["scale_tril"] = np.linalg.cholesky(_wide(variance)[np.ix_(order, order)])
+        moments["scale_tril"] = np.linalg.cholesky(_wide(variance)[np.ix_(order, order)])
     else:
-        found["scale"] = np.sqrt(_wide(inner.variance))[order]
-    return {f"{guide.prefix}_{part}": jnp.asarray(v, "float32") for part, v in found.items()}
+        moments["scale"] = np.sqrt(_wide(inner.variance))[order]
+    return {f"{guide.prefix}_{part}": jnp.asarray(v, "float32") for part, v in moments.items()}
 
 
-def _places(law: Transformed) -> dict[str, np.ndarray]:
-    """Where each site's unconstrained numbers lie."""
-    sizes = {n: int(np.prod(s.free_shape, dtype=int)) for n, s in law.supports.tree.items()}
-    ends = np.cumsum(list(sizes.values()))
-    return {n: np.arange(end - sizes[n], end) for n, end in zip(sizes, ends, strict=True)}
-
-
-def _check_guide(guide: Any, data: Any, known: Collection[str]) -> None:
+def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
     guides, kind = library().infer.autoguide, type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
     if not ours or kind.__name__ not in known:
@@ -174,53 +181,100 @@ def _check_guide(guide: Any, data: Any, known: Collection[str]) -> None:
         )
 
 
-def _of_sites(guide: Any, params: Mapping[str, Any], supports: Supports) -> DiagonalGaussian:
-    """AutoNormal has a place and a scale for each site."""
-    parts: dict[str, list[np.ndarray]] = {
-        part: [_wide(params[f"{name}_{guide.prefix}_{part}"]).ravel() for name in supports.tree]
-        for part in ("loc", "scale")
-    }
-    mean, scale = np.concatenate(parts["loc"]), np.concatenate(parts["scale"])
-    return DiagonalGaussian.from_standard(mean, scale**2)
-
-
-def _of_vector(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
-    """The other guides have one Gaussian of all unconstrained numbers."""
-    normal = guide.get_posterior(params)
+def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
+    """The law of the unconstrained numbers, by the guide's places and scales."""
+    if type(guide).__name__ == "AutoNormal":  # it has these for each site
+        mean, scale = (
+            np.concatenate(
+                [_wide(params[f"{name}_{guide.prefix}_{part}"]).ravel() for name in supports.tree]
+            )
+            for part in ("loc", "scale")
+        )
+        return DiagonalGaussian.from_standard(mean, scale**2)
+    params = {name: jnp.asarray(value) for name, value in params.items()}
+    with warnings.catch_warnings():  # where its Hessian is not positive a guide only warns
+        warnings.filterwarnings("ignore", message="Hessian of log posterior")
+        normal = guide.get_posterior(params)
     if hasattr(normal, "cov_factor"):
         parts = (_wide(part) for part in (normal.mean, normal.cov_factor, normal.cov_diag))
         return LowRankGaussian.from_standard(*parts)
     if not hasattr(normal, "scale_tril"):
         return DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
     root = _wide(normal.scale_tril)
-    return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
-
-
-def _laplace(guide: Any, params: Mapping[str, Any], supports: Supports) -> Gaussian:
-    """The guide's own Hessian, of float32: where it has none that is positive it only warns."""
-    params = {name: jnp.asarray(value) for name, value in params.items()}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Hessian of log posterior")
-        normal = guide.get_posterior(params)
-    root = _wide(normal.scale_tril)
     if not np.diag(root).all():
-        raise ParameterError(
-            found="a Hessian of the model's density that is not positive definite at the guide's "
-            "point",
-            expected="a mode with curvature in every direction",
-            fix="Fit the guide for longer; or take out of the model what the data say nothing "
-            "about.",
+        raise _no_mode(
+            "a Hessian of the model's density that is not positive definite at the guide's point"
         )
     return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
 
 
-_laws: dict[str, Callable[..., Any]] = {
-    "AutoNormal": _of_sites,
-    "AutoDiagonalNormal": _of_vector,
-    "AutoMultivariateNormal": _of_vector,
-    "AutoLowRankMultivariateNormal": _of_vector,
-    "AutoLaplaceApproximation": _laplace,
-}
+def _no_mode(found: str) -> ParameterError:
+    return ParameterError(
+        found=found,
+        expected="a mode with curvature in every direction",
+        fix="Fit the guide for longer; or take out of the model what the data say nothing about.",
+    )
+
+
+def _at_mode(
+    model: Callable[..., Any],
+    start: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> tuple[Gaussian, Supports]:
+    """The Gaussian of mode and curvature of the unconstrained numbers, and the sites' supports.
+
+    Newton's method with halved steps, in double precision.
+
+    Raises:
+        UsageError: for a model that does not run with these arguments.
+        ParameterError: where there is no mode with curvature in every direction near the start.
+    """
+    try:
+        target = joint(model, *args, **kwargs)
+    except UsageError as error:
+        if args or kwargs:
+            raise
+        raise UsageError(
+            found=f"an AutoDelta without its data ({error.found})",
+            expected="from_guide(guide, params, *args) with the arguments of the model: a point "
+            "alone says nothing of the spread around it",
+            fix="Pass them as SVI.run had them.",
+        ) from error
+    supports = Supports({name: target.supports.tree[name] for name in start})
+    inside = {  # simplices that float32 left a little off
+        name: value / value.sum(-1, keepdims=True) if supports.tree[name].axes == 1 else value
+        for name, value in start.items()
+    }
+    bijection = supports
+
+    def density(u: Any) -> Any:
+        parts = bijection.unravel(u)
+        return target.log_density(bijection.forward(parts)) + bijection.log_det(parts)
+
+    begin = bijection.ravel(bijection.inverse(inside))
+    with jax.enable_x64(True):
+        value = jax.jit(density)
+        derivatives = jax.jit(lambda at: (jax.grad(density)(at), -jax.hessian(density)(at)))
+
+        def curved(at: Any) -> tuple[np.ndarray, np.ndarray]:
+            slope, precision = map(np.asarray, derivatives(at))
+            return slope, (precision + precision.T) / 2
+
+        end = newton(
+            lambda at: float(value(at)),
+            lambda at: step_by_curvature(*curved(at)),
+            begin,
+            most=STEPS,
+        )
+        precision = curved(end.at)[1]
+    sizes = np.linalg.eigvalsh(np.nan_to_num(precision))
+    if not (end.distance <= CONVERGED and sizes.min() > 1e-10 * sizes.max()):
+        raise _no_mode(
+            "a density without a mode, or with one that is flat in some direction, near the point "
+            "of the guide"
+        )
+    return Gaussian.from_standard(end.at, np.linalg.inv(precision)), supports
 
 
 def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supports:
@@ -232,25 +286,24 @@ def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supp
         name: float(np.mean(support.inverse(namespace(values := _wide(medians[name])), values)))
         for name, support in supports.tree.items()
     }
-    return Supports.of(
+    return Supports(
         {name: supports.tree[name] for name in sorted(heights, key=heights.__getitem__)}
     )
 
 
-def _check_map(found: Transformed, medians: Mapping[str, Any]) -> None:
-    """Raise a UsageError unless our map takes the Gaussian's centre where the guide's does."""
-    bijection = found.bijection
-    law: Any = found.law
-    ours = bijection.forward(bijection.unravel(np.asarray(law.mean)))
-    for name, own in ours.items():
-        theirs = _wide(medians[name])
-        if not np.allclose(own, theirs, rtol=ROUNDING, atol=ROUNDING):
-            raise UsageError(
-                found=f"a site {name!r} whose map onto its support is not the library's",
-                expected="the maps that NumPyro has by default: exp, logistic, stick-breaking",
-                fix="Take draws instead, with guide.sample_posterior.",
-            )
-
-
-def _wide(values: Any) -> np.ndarray:
+def _wide(values: object) -> np.ndarray:
     return np.asarray(values, dtype=float)
+
+
+def _coordinates(supports: Supports) -> list[str]:
+    """A name for each unconstrained number, in their order: ``scale``, ``beta[0]``, ``m[1,2]``.
+
+    Those of a simplex are the breaks of a stick, one fewer than its entries, and those of a matrix
+    lie on one axis.
+    """
+    return [
+        name if not shape else f"{name}[{','.join(map(str, place))}]"
+        for name, support in supports.tree.items()
+        for shape in (support.free_shape,)
+        for place in np.ndindex(*shape)
+    ]

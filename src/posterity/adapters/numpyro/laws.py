@@ -5,12 +5,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.adapters.numpyro.sites import library
+from posterity.adapters.numpyro.models import library
+from posterity.arrays.typing import Real
 from posterity.errors import StructureError
 from posterity.families import (
     Beta,
     DiagonalGaussian,
     Dirichlet,
+    Distribution,
     Gamma,
     Gaussian,
     LowRankGaussian,
@@ -22,7 +24,7 @@ from posterity.families import (
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 
 
-def to_numpyro(law: Any) -> Any:
+def to_numpyro(law: Distribution) -> Any:
     """A law as a distribution of NumPyro, such as the prior of the next model.
 
     Args:
@@ -52,7 +54,16 @@ def to_numpyro(law: Any) -> Any:
     if isinstance(law, Plate) and law.weights is None:
         return to_numpyro(law.members).to_event(1)
     if isinstance(law, Transformed):
-        return dist.TransformedDistribution(to_numpyro(law.law), _map(law))
+        transforms, support = dist.transforms, law.supports.tree
+        kinds = {
+            RealNumbers: transforms.IdentityTransform,
+            PositiveNumbers: transforms.ExpTransform,
+            UnitInterval: transforms.SigmoidTransform,
+            Simplex: transforms.StickBreakingTransform,
+        }
+        if type(support) not in kinds or len(support.shape) != 1:
+            raise _unknown(law)
+        return dist.TransformedDistribution(to_numpyro(law.law), kinds[type(support)]())
     makers = {
         Gaussian: lambda q: dist.MultivariateNormal(
             _narrow(q.mean), scale_tril=_narrow(np.linalg.cholesky(np.asarray(q.covariance)))
@@ -72,21 +83,7 @@ def to_numpyro(law: Any) -> Any:
     return makers[type(law)](law)
 
 
-def _map(law: Transformed) -> Any:
-    """NumPyro's transform onto one array of one support."""
-    transforms, support = library().distributions.transforms, law.supports.tree
-    kinds = {
-        RealNumbers: transforms.IdentityTransform,
-        PositiveNumbers: transforms.ExpTransform,
-        UnitInterval: transforms.SigmoidTransform,
-        Simplex: transforms.StickBreakingTransform,
-    }
-    if type(support) not in kinds or len(support.shape) != 1:
-        raise _unknown(law)
-    return kinds[type(support)]()
-
-
-def _unknown(law: Any) -> StructureError:
+def _unknown(law: Distribution) -> StructureError:
     return StructureError(
         found=f"{law!r}",
         expected="a law of the table in docs/adapters/numpyro.md, on one array",
@@ -94,5 +91,5 @@ def _unknown(law: Any) -> StructureError:
     )
 
 
-def _narrow(values: Any) -> Any:
+def _narrow(values: Real) -> Any:
     return jnp.asarray(np.asarray(values), jnp.result_type(float))

@@ -1,4 +1,4 @@
-"""NumPyro models as targets of :func:`posterity.pursue`."""
+"""NumPyro models as targets of :func:`posterity.pursue`: latent sites, and the sets they lie in."""
 
 import dataclasses
 import math
@@ -10,15 +10,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.adapters.numpyro.sites import library, supports_of
+from posterity.adapters.shared import library as installed
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
-from posterity.families.supports import PositiveNumbers, Simplex, UnitInterval, map_supports
-from posterity.families.transformed import Supports
+from posterity.families.supports import (
+    Continuous,
+    PositiveDefiniteMatrices,
+    PositiveNumbers,
+    RealNumbers,
+    Simplex,
+    UnitInterval,
+    map_supports,
+)
+from posterity.families.unconstrained import Supports
 from posterity.pursuit.target import Target
+
+
+def library() -> Any:
+    """NumPyro, with what is used of it."""
+    modules = ("distributions", "infer.autoguide", "infer.util")
+    return installed(*(f"numpyro.{module}" for module in modules), extra="numpyro")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +46,9 @@ class Call:
     """Arguments that are no arrays, with their places among the leaves."""
 
     @classmethod
-    def of(cls, model: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Self, list[Any]]:
+    def of(
+        cls, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Self, list[Any]]:
         """The call, and the arrays among its arguments, of floating point in double precision."""
         leaves, structure = jax.tree.flatten((args, kwargs))
         others, arrays = [], []
@@ -54,7 +70,7 @@ class Call:
         return call, arrays
 
     def arguments(self, arrays: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """As the model takes them."""
+        """Positional and named arguments, as the model takes them."""
         left, others = iter(arrays), dict(self.others)
         count = self.structure.num_leaves
         leaves = [others[place] if place in others else next(left) for place in range(count)]
@@ -70,7 +86,7 @@ class Prior(Distribution):
 
     @classmethod
     def from_standard(cls, model: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
-        """Of a model and its arguments, as :func:`joint` takes them."""
+        """The prior of a model and its arguments, as :func:`joint` takes them."""
         target = joint(model, *args, **kwargs)
         return cls(target.arrays, target.call, target.supports)
 
@@ -90,7 +106,7 @@ class Prior(Distribution):
 
     @property
     def support(self) -> Any:
-        """Where each site lies, by name."""
+        """The support of each site, by name."""
         return self.supports.tree
 
     def is_proper(self) -> Bool[Real, ""]:
@@ -113,7 +129,16 @@ class Prior(Distribution):
         seen = lambda site: site["type"] == "sample" and site["is_observed"]
         unseeing = numpyro.handlers.block(self.call.model, hide_fn=seen)
         one = lambda event: numpyro.infer.util.log_density(unseeing, args, kwargs, event)[0]
-        return _each(one, z, self.event_shape)
+        shapes = self.event_shape
+        leading = np.broadcast_shapes(
+            *(np.shape(part)[: np.ndim(part) - len(shapes[name])] for name, part in z.items())
+        )
+        flat = {
+            name: jnp.broadcast_to(part, (*leading, *shapes[name])).reshape(-1, *shapes[name])
+            for name, part in z.items()
+        }
+        xp = namespace(*z.values())
+        return xp.np.asarray(jax.vmap(one)(flat)).reshape(leading)
 
 
 class Model(Target):
@@ -129,10 +154,10 @@ class Model(Target):
         return Prior(self.arrays, self.call, self.supports)
 
     def log_density(self, z: Any) -> Float[jax.Array, ""]:
-        """By NumPyro, of all sites and factors."""
+        """The density of all sites and factors, by NumPyro."""
         args, kwargs = self.call.arguments(self.arrays)
-        found = library().infer.util.log_density(self.call.model, args, kwargs, dict(z))[0]
-        return jnp.asarray(found)
+        result = library().infer.util.log_density(self.call.model, args, kwargs, dict(z))[0]
+        return jnp.asarray(result)
 
 
 def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
@@ -175,11 +200,6 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
             expected="a model that runs with these arguments, of proper laws",
             fix="Run it in numpyro.handlers.seed(model, jax.random.key(0)) by itself.",
         ) from error
-    _check_sites(trace)
-    return Model(arrays, call, supports_of(trace))
-
-
-def _check_sites(trace: Mapping[str, Any]) -> None:
     for name, site in trace.items():
         if site["type"] == "param":
             raise UsageError(
@@ -194,9 +214,67 @@ def _check_sites(trace: Mapping[str, Any]) -> None:
                 expected="plates of all records: the log density must not change between calls",
                 fix="Leave subsample_size out; for minibatches use posterity.pursuit.Joint.",
             )
+    return Model(arrays, call, supports_of(trace))
 
 
-def _inside(support: Any, values: Any) -> Any:
+def latent_sites(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are drawn and not observed."""
+    return {
+        name: site
+        for name, site in trace.items()
+        if site["type"] == "sample" and not site["is_observed"]
+    }
+
+
+def supports_of(trace: Mapping[str, Any]) -> Supports:
+    """Supports of the latent sites; a UsageError if there is none, or one of another kind."""
+    latent = latent_sites(trace)
+    if not latent:
+        raise UsageError(
+            found="a model without latent sites",
+            expected="one at least, whose posterior is sought",
+            fix="Pass the data as the model takes them, and let the rest be sampled.",
+        )
+    return Supports({name: support_of(name, site) for name, site in latent.items()})
+
+
+def support_of(name: str, site: Mapping[str, Any]) -> Continuous:
+    """The support of one site; a UsageError if it is of another kind."""
+    constraints = library().distributions.constraints
+    constraint, shape = site["fn"].support, tuple(np.shape(site["value"]))
+    while hasattr(constraint, "base_constraint"):
+        constraint = constraint.base_constraint
+
+    def same(known: Any) -> bool:
+        """NumPyro compares bounds; traced ones, which depend on other sites, are none of ours."""
+        try:
+            return bool(constraint == known)
+        except Exception:  # of arrays of bounds there is no one truth
+            return False
+
+    for known, kind in (
+        (constraints.real, RealNumbers),
+        (constraints.positive, PositiveNumbers),
+        (constraints.nonnegative, PositiveNumbers),
+        (constraints.unit_interval, UnitInterval),
+        (constraints.simplex, Simplex),
+        (constraints.positive_definite, PositiveDefiniteMatrices),
+    ):
+        if type(constraint) is type(known) or same(known):
+            return kind(shape)
+    if constraint.is_discrete:
+        fix = "Sum it out of the model: numpyro.distributions.MixtureSameFamily, or by hand."
+    else:
+        fix = "Write it as a function of sites that are: low + (high - low) * Beta(1, 1), say."
+    raise UsageError(
+        found=f"site {name!r} on {constraint!r}",
+        expected="real or positive numbers, those between zero and one, a simplex, or positive "
+        "definite matrices",
+        fix=fix,
+    )
+
+
+def _inside(support: Continuous, values: jax.Array) -> jax.Array:
     """Draws off the border, which floating point reaches and no bijection leads to."""
     limits = jnp.finfo(values.dtype)
     least, below_one = limits.tiny / limits.eps, 1 - limits.epsneg
@@ -208,16 +286,3 @@ def _inside(support: Any, values: Any) -> Any:
         values = jnp.maximum(values, least)
         return values / values.sum(-1, keepdims=True)
     return values
-
-
-def _each(function: Callable[[Any], Any], z: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """A function of one event, along the leading axes that events share."""
-    xp = namespace(*z.values())
-    leading = np.broadcast_shapes(
-        *(np.shape(part)[: np.ndim(part) - len(shapes[name])] for name, part in z.items())
-    )
-    flat = {
-        name: jnp.broadcast_to(part, (*leading, *shapes[name])).reshape(-1, *shapes[name])
-        for name, part in z.items()
-    }
-    return xp.np.asarray(jax.vmap(function)(flat)).reshape(leading)

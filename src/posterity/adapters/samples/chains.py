@@ -1,4 +1,4 @@
-"""What chains of draws are worth: effective sample sizes and R-hat, coordinate by coordinate.
+"""Effective sample sizes and R-hat of chains of draws, coordinate by coordinate.
 
 Source: vehtari2021.
 """
@@ -16,7 +16,7 @@ LEAST = 8
 """Draws of a chain below which nothing is said of its autocorrelation."""
 
 
-class Worth(NamedTuple):
+class Diagnostics(NamedTuple):
     """Effective sample size of the mean, R-hat, and chains of which a half stands still; (d,)."""
 
     size: Float[Array, " d"]
@@ -24,8 +24,8 @@ class Worth(NamedTuple):
     still: Int[Array, " d"]
 
 
-def worth(draws: Float[Array, "chains n d"]) -> Worth:
-    """Of each coordinate, from halves of chains.
+def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
+    """Effective sample size and R-hat of each coordinate, from halves of chains.
 
     R-hat is the larger of two: of the draws' normal scores by rank, which finds chains in other
     places, and of those of the distance from the median, which finds chains of other widths. Of
@@ -35,12 +35,12 @@ def worth(draws: Float[Array, "chains n d"]) -> Worth:
     chains, count, size = draws.shape
     if count < LEAST:
         full, none = np.full(size, float(chains * count)), np.zeros(size, dtype=int)
-        return Worth(full, np.full(size, np.nan), none)
+        return Diagnostics(full, np.full(size, np.nan), none)
     split = _split(draws)
     apart = np.abs(split - np.median(split, axis=(0, 1)))
     rhat = np.fmax(_rhat(_ranked(split)), _rhat(_ranked(apart)))
     still = (np.ptp(split, axis=1) == 0).reshape(2, chains, size).any(0).sum(0)
-    return Worth(_sizes(split), rhat, still)
+    return Diagnostics(_sizes(split), rhat, still)
 
 
 def _split(draws: Float[Array, "chains n d"]) -> Float[Array, "m half d"]:
@@ -66,9 +66,12 @@ def _rhat(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
 
 
 def _sizes(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
-    """By Geyer's initial monotone sequence."""
+    """Effective sample sizes by Geyer's initial monotone sequence."""
     half, draws = split.shape[1], split.shape[0] * split.shape[1]
-    covariances = _autocovariances(split - split.mean(1, keepdims=True))
+    padded = 1 << (2 * half - 1).bit_length()  # autocovariances by the fast Fourier transform
+    spectrum = np.fft.rfft(split - split.mean(1, keepdims=True), padded, axis=1)
+    power = spectrum.real**2 + spectrum.imag**2
+    covariances = np.fft.irfft(power, padded, axis=1)[:, :half] / half
     within = covariances[:, 0].mean(0) * half / (half - 1)
     total = within * (half - 1) / half + split.mean(1).var(0, ddof=1)
     varies = total > 0
@@ -93,15 +96,6 @@ def mean_and_error(series: Float[Array, "chains n"]) -> tuple[float, float]:
     size = float(sizes(series[..., None])[0])
     spread = float(series.std(ddof=1)) if series.size > 1 else np.inf
     return float(series.mean()), spread / max(size, 1.0) ** 0.5
-
-
-def _autocovariances(centred: Float[Array, "m n d"]) -> Float[Array, "m n d"]:
-    """By the fast Fourier transform, divided by ``n``."""
-    count = centred.shape[1]
-    padded = 1 << (2 * count - 1).bit_length()
-    spectrum = np.fft.rfft(centred, padded, axis=1)
-    power = spectrum.real**2 + spectrum.imag**2
-    return np.fft.irfft(power, padded, axis=1)[:, :count] / count
 
 
 def _times(correlations: Float[Array, "n d"]) -> Float[Array, " d"]:

@@ -1,43 +1,41 @@
-"""How well a law fits the draws that it was made of, and warnings with what to try."""
+"""Checks of how well a law fits its draws, and warnings with what to try."""
 
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
-from posterity.adapters.samples import reference
-from posterity.adapters.samples.chains import mean_and_error, sizes, worth
+from posterity.adapters.samples.chains import diagnose, mean_and_error, sizes
 from posterity.adapters.samples.laws import SINGULAR, Block, Standard, gaussian_density
 from posterity.arrays.typing import Float
 
 Array = np.ndarray
 MOST_ROWS = 2000
-"""Draws that references are learned on and judged by; of more, every so many-th."""
+"""Draws that densities are estimated from and judged by; of more, every so many-th."""
 LEAST_ROWS, MOST_CELLS = 300, 200_000
 """Draws that are left where there are many coordinates, and numbers in all."""
 MOST_COLUMNS = 300
 """Coordinates up to which whole covariances are looked at."""
-CHUNK = 64
-"""Coordinates that references are learned for at once."""
 DEPENDENT = ("gaussian", "low-rank", "mixture", "dirichlet")
 """Families whose coordinates are not independent."""
-HINTS = 4
-"""Axes of the largest variance along which modes are looked for."""
-USEFUL = 0.005
-"""Nats on the draws it was learned on, below which a coordinate's pair is noise."""
+HINTS, EXTREMES = 4, 8
+"""Axes of the largest variance, and of extreme kurtosis, along which modes are looked for."""
+NORMAL = 0.05
+"""Share of the standard normal in an estimated density, so that no draw is beyond all kernels."""
+DIP, PEAK = 0.8, 0.03
+"""Two modes have a valley between them, below this share of the lower peak; and that peak is above
+this share of the higher one."""
 FEW = 50
 """Effective draws below which moments are guesses."""
 DISAGREE = 1.1
-"""R-hat of chains that have not found the same."""
-NATS = 0.1
-"""Of the law from the draws, at least: a total variation of a fifth is then possible."""
-OWN_NATS = 0.05
-"""Of one coordinate."""
-SKEWED = 0.8
-"""Of a skewness, which then costs some 0.05 nats."""
+"""R-hat of chains that are not of one distribution."""
+NATS, OWN_NATS = 0.1, 0.05
+"""Of the law from the draws, at least, and of one coordinate: at a tenth of a nat a total variation
+of a fifth is possible."""
+SKEWED = 0.7
+"""Of a skewness, which then costs some 0.04 nats."""
 HEAVY = 4.0
 """Of a kurtosis in excess of three beside a square of the skewness: tails, and not sides."""
 ERRORS = 4.0
@@ -48,12 +46,13 @@ SAMPLING = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Coordinate:
-    """What is known of one coordinate.
+    """Checks of one coordinate.
 
     ``skewness`` and ``kurtosis`` (in excess of three) are those of its normal scores under the law,
     which for a Gaussian is the coordinate itself in standard units: zero if the law is right.
     Their errors are what they are off by then, given the effective sample sizes of cubes and fourth
-    powers. ``kl`` is in nats, and no more than the divergence of the marginals, but for its error.
+    powers. ``kl`` is what a density of kernels about half of each chain gains over the law on the
+    other half, in nats: no more than the divergence of the marginals, but for its error.
     """
 
     name: str
@@ -70,7 +69,7 @@ class Coordinate:
     kl: float
     kl_error: float
     modes: int
-    """Of the reference: 2 if there is a valley, and it is more than noise."""
+    """2 if the density of the draws has a valley, and ``kl`` is more than noise."""
     least: float
     """The smallest draw, of the unconstrained coordinate."""
     greatest: float
@@ -82,10 +81,10 @@ class Coordinate:
 class Checks:
     """A report by coordinate, and of the whole.
 
-    ``kl`` is what a more flexible density gains on draws that it was not learned on, in nats, and
-    so at most ``KL(posterior ‖ law)``, but for ``kl_error``; ``correlation`` is the part of it that
-    correlations make which the law leaves out. ``sampling`` is what to expect from the number of
-    effective draws alone: the number of parameters over twice that number.
+    ``kl`` is what the best of a few more flexible densities gains on draws that it was not learned
+    on, in nats, and so at most ``KL(posterior ‖ law)``, but for ``kl_error``; ``correlation`` is
+    the part of it that correlations make which the law leaves out. ``sampling`` is what to expect
+    from the number of effective draws alone: the number of parameters over twice that number.
     """
 
     coordinates: Mapping[str, Coordinate]
@@ -133,9 +132,9 @@ class Checks:
 def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Checks:
     """The report on a law of independent blocks; ``several`` says that it is a mixture."""
     scores = np.concatenate([own.fit.scores for own in blocks], axis=-1)
-    known = worth(scores)
+    chains = diagnose(scores)
     draws = scores.shape[0] * scores.shape[1]
-    gains, modes = _marginals(_thinned(scores))
+    thinned = scores[:, :: _step(scores.shape)]
     third, fourth = sizes(scores**3 - 3 * scores), sizes(scores**4 - 6 * scores**2)
     ends = np.concatenate([own.free.ends for own in blocks], axis=-1)
     labels = [label for own in blocks for label in own.labels]
@@ -145,94 +144,144 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
     for i, label in enumerate(labels):
         gap = scores[..., i] - scores[..., i].mean()
         variance = float((gap**2).mean())
-        kl, error = mean_and_error(gains[..., i])
+        gain, line = np.zeros(thinned.shape[:2]), thinned[..., i]
+        for learned, judged in _halves(line.shape[1]):
+            gain[:, judged] = _gain(line[:, learned].ravel(), line[:, judged])
+        kl, error = mean_and_error(gain)
         rows[label] = Coordinate(
             name=label,
             draws=draws,
-            effective=float(known.size[i]),
-            rhat=float(known.rhat[i]),
+            effective=float(chains.size[i]),
+            rhat=float(chains.rhat[i]),
             skewness=float((gap**3).mean() / variance**1.5),
             skewness_error=float((6 / third[i]) ** 0.5),
             kurtosis=float((gap**4).mean() / variance**2 - 3),
             kurtosis_error=float((24 / fourth[i]) ** 0.5),
             kl=kl,
             kl_error=error,
-            modes=int(modes[i]) if kl > 3 * error else 1,
+            modes=_modes(line.ravel()) if kl > 3 * error else 1,
             least=float(ends[0, i]),
             greatest=float(ends[1, i]),
-            still=int(known.still[i]),
+            still=int(chains.still[i]),
         )
-    whole = _whole(blocks)
+    joint, correlation, pull = _jointly(blocks)
     along = [name for name, own in rows.items() if own.modes > 1]
-    if whole.pull is not None and not along:
+    if pull is not None and not along:
         free_labels = [label for own in blocks for label in own.free_labels]
-        order = np.argsort(-abs(whole.pull))
-        biggest = abs(whole.pull[order[0]])
-        along = [free_labels[i] for i in order if abs(whole.pull[i]) > biggest / 2][:5]
+        order = np.argsort(-abs(pull))
+        along = [free_labels[i] for i in order if abs(pull[i]) > abs(pull[order[0]]) / 2][:5]
+    # A marginal is no farther from the law's than the whole is.
+    bounds = [*joint, *((own.kl, own.kl_error) for own in rows.values())]
+    kl, error = max(bounds, key=lambda bound: bound[0] - bound[1])
     # Geometric: one coordinate that mixes badly is not all.
     # At most the draws: means of chains that alternate are known better, covariances are not.
-    effective = float(np.exp(np.log(np.minimum(known.size, draws)).mean()))
-    parameters = sum(own.fit.parameters for own in blocks)
-    sampling = parameters / (2 * effective)
-    return Checks(
-        rows,
-        whole.kl,
-        whole.error,
-        whole.correlation,
-        sampling,
-        tuple(along),
-        several,
-        tuple(notes),
-    )
+    effective = float(np.exp(np.log(np.minimum(chains.size, draws)).mean()))
+    sampling = sum(own.fit.parameters for own in blocks) / (2 * effective)
+    return Checks(rows, kl, error, correlation, sampling, tuple(along), several, tuple(notes))
 
 
-def _thinned(values: Array) -> Array:
-    """Every so many-th draw of each chain, the fewer the more coordinates there are."""
-    return values[:, :: _step(values.shape)]
+# --- divergence and modes ------------------------------------------------------------------------
 
 
 def _step(shape: tuple[int, ...]) -> int:
+    """One draw in so many is looked at: the fewer draws, the more coordinates there are."""
     chains, count, size = shape
     rows = min(MOST_ROWS, max(LEAST_ROWS, MOST_CELLS // size))
     return max(1, -(-chains * count // rows))
 
 
-def _halves(values: Array) -> list[tuple[Array, Array, slice]]:
-    """To learn on (m, d), to judge on (chains, n, d), and where the latter lie: both ways round.
+def _halves(count: int) -> list[tuple[slice, slice]]:
+    """Halves of every chain in time, to learn on and to judge on, both ways round.
 
-    Halves in time, of every chain: chains that are stuck in modes of their own are in both.
+    Chains that are stuck in modes of their own are in both; chains of three draws have none.
     """
-    middle = values.shape[1] // 2
-    first, last = slice(0, middle), slice(middle, None)
-    rows = lambda part: values[:, part].reshape(-1, values.shape[-1])
-    if middle < 2:  # chains too short: half of them
-        return []
-    return [(rows(last), values[:, first], first), (rows(first), values[:, last], last)]
+    first, last = slice(0, count // 2), slice(count // 2, None)
+    return [(last, first), (first, last)] if count > 3 else []
 
 
-def _marginals(scores: Float[Array, "chains n d"]) -> tuple[Array, Array]:
-    """What two Gaussians gain over a standard normal, draw by draw, and their numbers of modes."""
-    gain, modes = np.zeros_like(scores), np.ones(scores.shape[-1])
-    for begin in range(0, scores.shape[-1], CHUNK):
-        own = (..., slice(begin, begin + CHUNK))
-        part = scores[own]
-        for learned, judged, where in _halves(part):
-            flat = judged.reshape(-1, part.shape[-1])
-            gain[:, where, own[1]] = reference.pairs(learned).gain(flat).reshape(judged.shape)
-        modes[own[1]] = reference.pairs(part.reshape(-1, part.shape[-1])).modes()
-    return gain, modes
+def _kernels(draws: Float[Array, " m"], at: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Logarithm of Gaussian kernels' density, times ``√2π``, by Scott's rule for their width."""
+    width = max(float(draws.std()), 0.1) * max(len(draws), 2) ** -0.2
+    heights = np.exp(-(((at[..., None] - draws) / width) ** 2) / 2).mean(-1)
+    return np.log(np.maximum(heights, np.finfo(float).tiny) / width)
 
 
-def _correlations(units: Float[Array, "chains n d"]) -> tuple[Array, Array, Array]:
-    """With eigenvalues and axes; none where draws are too few for them, or they are singular."""
+def _gain(draws: Float[Array, " m"], at: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Log density of kernels about some draws over that of the standard normal, in nats.
+
+    At draws that are apart from these its mean is at most their divergence from the normal.
+    """
+    return np.logaddexp(np.log(NORMAL), np.log1p(-NORMAL) + _kernels(draws, at) + at**2 / 2)
+
+
+def _modes(draws: Float[Array, " m"]) -> int:
+    """1, or 2 where the density has a valley between peaks."""
+    heights = np.exp(_kernels(draws, np.linspace(draws.min(), draws.max(), 200)))
+    before = np.maximum.accumulate(heights)
+    beside = np.minimum(before, np.maximum.accumulate(heights[::-1])[::-1])
+    return 2 if ((beside > PEAK * heights.max()) & (heights < DIP * beside)).any() else 1
+
+
+def _jointly(blocks: Sequence[Block]) -> tuple[list[tuple[float, float]], float, Array | None]:
+    """Bounds of the divergence of the whole law with their errors, and nats of correlations.
+
+    The bounds are what other densities gain over the law on draws they were not learned on: a
+    Gaussian with all correlations, and that one with kernels along one direction. The last is the
+    direction, in units of the free coordinates, if there are two modes along it.
+    """
+    units = np.concatenate([own.free.units for own in blocks], axis=-1)
+    density = sum((own.fit.log_density for own in blocks[1:]), start=blocks[0].fit.log_density)
+    parameters = sum(own.fit.parameters for own in blocks)
     size, draws = units.shape[-1], units.shape[0] * units.shape[1]
+    within, values, axes = np.eye(size), np.ones(size), np.eye(size)
     if size <= MOST_COLUMNS and draws > 3 * size:
         rows = units.reshape(-1, size)
-        within = rows.T @ rows / draws
-        values, axes = np.linalg.eigh(within)
-        if values[0] > SINGULAR * size:  # a diagonal law may well have singular ones
-            return within, values, axes
-    return np.eye(size), np.ones(size), np.eye(size)
+        spectrum = np.linalg.eigh(rows.T @ rows / draws)
+        if spectrum[0][0] > SINGULAR * size:  # a diagonal law may well have singular ones
+            within, (values, axes) = rows.T @ rows / draws, spectrum
+    correlated = np.count_nonzero(within) > size
+    log_scale = sum(float(np.log(own.free.scale).sum()) for own in blocks)
+    joined = Standard(np.zeros(size), np.ones(size), units)
+    base = gaussian_density(joined, within) - log_scale
+    whole = size * (size + 3) // 2 if correlated else 2 * size
+    bias = max(whole - parameters, 0) / (2 * float(np.median(sizes(units))))
+    start = (base - density)[:, :: _step(units.shape)] - bias
+    gaussian = mean_and_error(start)
+    correlation = _left_out(blocks, within, gaussian[0])
+    if size > MOST_COLUMNS:  # directions take the cube of it: coordinates alone are looked at
+        return [gaussian], correlation, None
+    white = units[:, :: _step(units.shape)]
+    white = white @ ((axes / np.sqrt(values)) @ axes.T) if correlated else white
+    gain, modes, pull = np.zeros_like(start), [], None
+    for learned, judged in _halves(white.shape[1]):
+        rows = white[:, learned].reshape(-1, size)
+        lines = _directions(rows, axes[:, ::-1][:, :HINTS])
+        # Half of these draws are for the kernels, and half to choose the direction by.
+        gains = [_gain(along[::2], along[1::2]).mean() for along in (rows @ lines).T]
+        pull = lines[:, int(np.argmax(gains))]
+        gain[:, judged] = _gain(rows @ pull, white[:, judged] @ pull)
+        modes.append(_modes((white[:, judged] @ pull).ravel()))
+    two, error = mean_and_error(start + gain)
+    if min(modes, default=1) < 2 or two <= 3 * error or two <= correlation + 0.02:
+        pull = None
+    else:
+        pull = (axes * np.sqrt(values)) @ (axes.T @ pull)
+    return [gaussian, (two, error)], correlation, pull
+
+
+def _directions(z: Float[Array, "n d"], hints: Float[Array, "d h"]) -> Float[Array, "d k"]:
+    """Unit vectors along which whitened draws may well have two modes, the hints among them.
+
+    Balanced modes have little kurtosis along the line between them, and heavy tails and rare modes
+    much: eigenvectors of ``E[|z|² z zᵀ]`` have the least and the most; and skewness has a line.
+    """
+    count, size = z.shape
+    radius = (z**2).sum(-1)
+    _, axes = np.linalg.eigh((z.T * radius) @ z / count)
+    extremes = [k // 2 if k % 2 == 0 else size - 1 - k // 2 for k in range(min(size, EXTREMES))]
+    skewed = z.T @ radius / count
+    skewed = skewed / (np.linalg.norm(skewed) + np.finfo(float).tiny)
+    return np.column_stack([axes[:, extremes], hints, skewed])
 
 
 def _left_out(blocks: Sequence[Block], within: Array, gain: float) -> float:
@@ -256,72 +305,12 @@ def _left_out(blocks: Sequence[Block], within: Array, gain: float) -> float:
     return max(lost - left / (2 * effective), 0.0)
 
 
-class _Whole(NamedTuple):
-    kl: float
-    error: float
-    correlation: float
-    pull: Float[Array, " d"] | None = None
-    """In units of the free coordinates, along two modes, where there are two."""
-
-
-def _whole(blocks: Sequence[Block]) -> _Whole:
-    """What the best of a few references gains over the law, on draws it was not learned on."""
-    units = np.concatenate([own.free.units for own in blocks], axis=-1)
-    density = sum((own.fit.log_density for own in blocks[1:]), start=blocks[0].fit.log_density)
-    parameters = sum(own.fit.parameters for own in blocks)
-    size = units.shape[-1]
-    within, values, axes = _correlations(units)
-    hints = axes[:, ::-1][:, :HINTS]  # modes far apart make a direction of much variance
-    white = _thinned(units)
-    if np.count_nonzero(within) > size:
-        white = white @ ((axes / np.sqrt(values)) @ axes.T)
-    log_scale = sum(float(np.log(own.free.scale).sum()) for own in blocks)
-    joined = Standard(np.zeros(size), np.ones(size), units)
-    base = gaussian_density(joined, within) - log_scale
-    whole = size * (size + 3) // 2 if np.count_nonzero(within) > size else 2 * size
-    bias = max(whole - parameters, 0) / (2 * float(np.median(sizes(units))))
-    start = (base - density)[:, :: _step(units.shape)] - bias
-    gaussian = mean_and_error(start)
-    correlation = _left_out(blocks, within, gaussian[0])
-    if size > MOST_COLUMNS:  # directions take the cube of it: coordinates alone are looked at
-        return _Whole(*gaussian, correlation)
-    each, direction = np.zeros_like(start), np.zeros_like(start)
-    for learned, judged, where in _halves(white):
-        flat, shape = judged.reshape(-1, size), judged.shape[:2]
-        lines = reference.directions(learned, hints)
-        along = reference.pairs(learned @ lines)
-        best = int(np.argmax(along.gain(learned @ lines).mean(0)))
-        direction[:, where] = along.gain(flat @ lines)[:, best].reshape(shape)
-        for begin in range(0, size, CHUNK):
-            own = slice(begin, begin + CHUNK)
-            pairs = reference.pairs(learned[:, own])
-            # A coordinate that gains nothing where the pair was learned is left as it is.
-            useful = pairs.gain(learned[:, own]).mean(0) > USEFUL
-            each[:, where] += (pairs.gain(flat[:, own]) * useful).sum(-1).reshape(shape)
-    two, two_error = mean_and_error(start + direction)
-    found = [gaussian, mean_and_error(start + each), (two, two_error)]
-    kl, error = max(found, key=lambda own: own[0] - own[1])
-    pull = None
-    if two > 3 * two_error and two > correlation + 0.02:
-        rows = white.reshape(-1, size)
-        lines = reference.directions(rows, hints)
-        along = reference.pairs(rows @ lines)
-        best = int(np.argmax(along.gain(rows @ lines).mean(0)))
-        if along.modes()[best] > 1:
-            pull = (axes * np.sqrt(values)) @ (axes.T @ lines[:, best])
-    return _Whole(kl, error, correlation, pull)
-
-
 # --- warnings ------------------------------------------------------------------------------------
 
 
-def warnings_of(checks: Checks, family: str | Mapping[str, str]) -> tuple[str, ...]:
-    """What is to be said against the draws and against the fit: sentences with what to try."""
-    return (*_of_draws(checks), *_of_fit(checks, family))
-
-
-def _of_draws(checks: Checks) -> Iterator[str]:
-    rows = checks.coordinates.values()
+def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
+    """Warnings of the draws and of the fit, each with what to try."""
+    rows = list(checks.coordinates.values())
     if apart := [own for own in rows if own.rhat > DISAGREE]:
         worst = max(apart, key=lambda own: own.rhat)
         yield (
@@ -346,9 +335,6 @@ def _of_draws(checks: Checks) -> Iterator[str]:
             f"More parameters than draws can tell: {checks.sampling:.1f} nats are lost by sampling "
             "alone. Draw more, or take family='low-rank' or 'diagonal'."
         )
-
-
-def _of_fit(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
     two = () if checks.multimodal_law else checks.bimodal
     if two:
         kind = f"{family} law" if isinstance(family, str) else "law of its kind"
@@ -356,10 +342,11 @@ def _of_fit(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
             f"Two modes, along {', '.join(two)}: one {kind} covers what lies between them. "
             "Try family='mixture'."
         )
-    rows = list(checks.coordinates.values())
     errors = max(ERRORS, float(norm.isf(1e-5 / max(len(rows), 1))))
     heavy = [
-        own for own in rows if own.kurtosis > HEAVY + 2 * own.skewness**2 and own.kl > OWN_NATS
+        own
+        for own in rows
+        if own.kurtosis > max(HEAVY + 2 * own.skewness**2, errors * own.kurtosis_error)
     ]
     skewed = [
         own
@@ -368,12 +355,22 @@ def _of_fit(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
         and own.modes == 1
         and own not in heavy
     ]
-    off = [own for own in rows if own.kl > max(OWN_NATS, errors * own.kl_error)]
     if skewed and not two:
         worst = max(skewed, key=lambda own: abs(own.skewness))
+        remedy = "Try family='mixture'."
+        if family in ("gaussian", "diagonal", "low-rank") and worst.least > 0:
+            where, support, other = (
+                ("between zero and one", "unit", "beta")
+                if worst.greatest < 1
+                else ("positive", "positive", "gamma")
+            )
+            remedy = (
+                f"All its draws are {where}: try support={{{worst.name!r}: {support!r}}} if it "
+                f"has to be, or family={other!r}."
+            )
         yield (
             f"Skewed: {worst.name} has skewness {worst.skewness:.2f} ± {worst.skewness_error:.2f}"
-            f"{_more(skewed)}. {_remedy(worst, family)}"
+            f"{_more(skewed)}. {remedy}"
         )
     if heavy and not two and not skewed:
         worst = max(heavy, key=lambda own: own.kurtosis)
@@ -387,30 +384,17 @@ def _of_fit(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
             f"Correlations are left out, of {lost:.2f} nats. Try family='gaussian' or 'low-rank' "
             "without independent=True."
         )
+    off = any(own.kl > max(OWN_NATS, errors * own.kl_error) for own in rows)
     whole = checks.kl > max(NATS, errors * checks.kl_error)
     if (whole or off) and not (two or skewed or heavy) and lost <= checks.kl / 2:
         worst = max(rows, key=lambda own: own.kl - own.kl_error)
         where = f", {worst.kl:.2f} ± {worst.kl_error:.2f} of them in {worst.name}" if off else ""
+        other = "more components" if checks.multimodal_law else "family='mixture'"
         yield (
-            f"The law is at least {max(checks.kl, worst.kl):.2f} ± {checks.kl_error:.2f} nats from "
-            f"the draws{where}. Try "
-            + ("more components." if checks.multimodal_law else "family='mixture'.")
+            f"The law is at least {checks.kl:.2f} ± {checks.kl_error:.2f} nats from the "
+            f"draws{where}. Try {other}."
         )
 
 
-def _remedy(own: Coordinate, family: str | Mapping[str, str]) -> str:
-    if family in ("gaussian", "diagonal", "low-rank") and own.least > 0:
-        if own.greatest < 1:
-            return (
-                f"All its draws are between zero and one: try support={{{own.name!r}: 'unit'}} if "
-                "it has to be, or family='beta'."
-            )
-        return (
-            f"All its draws are positive: try support={{{own.name!r}: 'positive'}} if it has to "
-            "be, or family='gamma'."
-        )
-    return "Try family='mixture'."
-
-
-def _more(rows: list[Coordinate]) -> str:
+def _more(rows: Sequence[Coordinate]) -> str:
     return f" (and of {len(rows) - 1} more)" if len(rows) > 1 else ""

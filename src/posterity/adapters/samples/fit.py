@@ -1,12 +1,13 @@
 """A law of the library through draws of a posterior, and what is wrong with it."""
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from posterity.adapters.samples.checks import Checks, check, warnings_of
-from posterity.adapters.samples.laws import FAMILY, Block, block
+from posterity.adapters.samples.checks import Checks, check, sentences
+from posterity.adapters.samples.laws import FAMILY, block
 from posterity.adapters.samples.sources import variables_of
 from posterity.adapters.samples.variables import EVENT, Variable, variable, with_supports
 from posterity.arguments import COUNT
@@ -16,6 +17,9 @@ from posterity.families.distribution import Distribution
 from posterity.families.names import some, unfit
 from posterity.families.product import Product
 from posterity.families.supports import RealNumbers
+
+OF_ONE = ("gamma", "beta")
+"""Families of one coordinate."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -30,12 +34,12 @@ class SampleFit:
     """As it was asked for."""
 
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the fit or the draws, and what to try: a sentence each."""
-        return warnings_of(self.checks, self.family)
+        """Sentences that say what is wrong with the fit or the draws, and what to try."""
+        return tuple(sentences(self.checks, self.family))
 
     @property
     def ok(self) -> bool:
-        """Whether there are no warnings."""
+        """True if there are no warnings."""
         return not self.warnings()
 
     def __repr__(self) -> str:
@@ -50,14 +54,14 @@ class SampleFit:
 
 def from_samples(
     draws: Any,
-    family: Any = "gaussian",
+    family: str | Mapping[str, str] = "gaussian",
     *,
-    support: Any = None,
+    support: object = None,
     names: Any = None,
-    chains: Any = None,
+    chains: int | str | None = None,
     independent: bool = False,
-    rank: Any = None,
-    components: Any = None,
+    rank: int | None = None,
+    components: int | None = None,
 ) -> SampleFit:
     """A posterior of the library through draws of one, with a report of how well it fits.
 
@@ -113,18 +117,39 @@ def from_samples(
     Source: vehtari2021, for effective sample sizes and R-hat.
     """
     COUNT.or_none().check(rank=rank, components=components)
-    found, notes = variables_of(draws, chains, names is not None)
-    names = _checked_names(names, found)
+    variables, notes = variables_of(draws, chains, names is not None)
+    if names is not None:
+        size = sum(len(own.labels) for own in variables)
+        listed = isinstance(names, Iterable) and not isinstance(names, str)
+        names = tuple(names) if listed else names
+        wrong = unfit(names) if listed else "no list of names"
+        if wrong or len(names) != size:
+            raise StructureError(
+                found=f"names={names!r}" + f" ({wrong})" * bool(wrong),
+                expected=f"{size} texts, one for each coordinate of the draws",
+                fix="Name coordinates in the order in which the draws have them.",
+            )
     by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
-    if by_name and names is not None and len(found) == 1 and not found[0].name:
-        values = found[0].values
-        found = [variable(name, values[..., i], "first") for i, name in enumerate(names)]
+    if by_name and names is not None and len(variables) == 1 and not variables[0].name:
+        values = variables[0].values
+        variables = [variable(name, values[..., i], "first") for i, name in enumerate(names)]
         names = None
-    found = with_supports(found, support)
-    families = _families(family, found, independent)
-    families, names = _apart(families, names)
+    variables = with_supports(variables, support)
+    families, names = _families(family, variables, independent, names)
     blocks = [block(own, word, names, rank, components) for own, word in families]
-    law = _joined(blocks, families)
+    law: Any = blocks[0].law
+    if len(blocks) > 1:
+        laws = {own[0].name: made.law for (own, _), made in zip(families, blocks, strict=True)}
+        odd = {n: law for n, law in laws.items() if not isinstance(law, ExponentialFamily)}
+        if odd:
+            raise StructureError(
+                found=f"independent laws that are no exponential families: {odd}",
+                expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each "
+                "variable, and no other support",
+                fix="Take 'gamma' in place of support='positive', 'beta' of 'unit', 'dirichlet' "
+                "of 'simplex'; or one joint law, without independent=True.",
+            )
+        law = Product(laws)
     several = any(word == "mixture" for _, word in families)
     fit = SampleFit(law, check(blocks, several, notes), family)
     if sentences := fit.warnings():
@@ -132,85 +157,56 @@ def from_samples(
     return fit
 
 
-def _checked_names(names: Any, found: Sequence[Variable]) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    size = sum(len(own.labels) for own in found)
-    listed = isinstance(names, Iterable) and not isinstance(names, str)
-    names = tuple(names) if listed else names
-    wrong = unfit(names) if listed else "no list of names"
-    if wrong or len(names) != size:
-        raise StructureError(
-            found=f"names={names!r}" + f" ({wrong})" * bool(wrong),
-            expected=f"{size} texts, one for each coordinate of the draws",
-            fix="Name coordinates in the order in which the draws have them.",
-        )
-    return names
-
-
 def _families(
-    family: Any, found: Sequence[Variable], independent: bool
-) -> list[tuple[list[Variable], str]]:
-    """Variables with the family that holds them; several where there is a law for each."""
-    if not isinstance(family, Mapping):
-        FAMILY.check(family=family)
-        if not independent:
-            return [(list(found), family)]
-        family = dict.fromkeys((own.name for own in found), family)
-    known = {own.name for own in found}
-    if set(family) != known or "" in known:
-        raise UsageError(
-            found=f"a family for each of {some(list(family))}",
-            expected=f"one for each variable: {some(sorted(known - {''}) or ['names='])}",
-            fix="Name all variables; those of an array by names=.",
-        )
-    FAMILY.check(**{f"family of {name}": word for name, word in family.items()})
-    return [([own], family[own.name]) for own in found]
-
-
-def _apart(
-    families: Sequence[tuple[list[Variable], str]], names: Sequence[str] | None
+    family: str | Mapping[str, str],
+    variables: Sequence[Variable],
+    independent: bool,
+    names: Sequence[str] | None,
 ) -> tuple[list[tuple[list[Variable], str]], Sequence[str] | None]:
-    """Each coordinate under a gamma or a beta as a variable of its own, by its label.
+    """Variables with the family that holds them, several where there is a law for each; and names.
 
-    Blocks of a product are told apart by name when sites are fused; members of a plate are
-    exchangeable, and would be matched by what they are like.
+    Each coordinate under a gamma or a beta is a variable of its own, by its label: blocks of a
+    product are told apart by name when sites are fused; members of a plate are exchangeable, and
+    would be matched by what they are like.
     """
-    found: list[tuple[list[Variable], str]] = []
+    known = {own.name for own in variables}
+    if not isinstance(family, Mapping) and not independent:
+        FAMILY.check(family=family)
+        families = [(list(variables), family)]
+    else:
+        by_name = dict.fromkeys([own.name for own in variables], family)
+        by_name = family if isinstance(family, Mapping) else by_name
+        if set(by_name) != known or "" in known:
+            raise UsageError(
+                found=f"a family for each of {some(list(by_name))}",
+                expected=f"one for each variable: {some(sorted(known - {''}) or ['names='])}",
+                fix="Name all variables; those of an array by names=.",
+            )
+        FAMILY.check(**{f"family of {name}": word for name, word in by_name.items()})
+        if names is not None:
+            left, names = iter(names), None
+            variables = [
+                dataclasses.replace(own, labels=tuple(itertools.islice(left, len(own.labels))))
+                for own in variables
+            ]
+        families = [([own], by_name[own.name]) for own in variables]
+    result: list[tuple[list[Variable], str]] = []
     for own, word in families:
-        if word not in ("gamma", "beta"):
-            found.append((own, word))
+        if word not in OF_ONE:
+            result.append((own, word))
             continue
         labels = names or [label for v in own for label in v.labels]
         columns = [v.flat[..., i] for v in own for i in range(v.flat.shape[-1])]
         if len(labels) == 1 and not names and not own[0].name:
             labels = [""]  # one number without a name
-        found += [
+        result += [
             ([Variable(label, column, (label or EVENT,), RealNumbers(()))], word)
             for label, column in zip(labels, columns, strict=True)
         ]
-    apart = len(found) > 1
-    if apart and (wrong := unfit([own[0].name for own, _ in found])):
+    if len(result) > 1 and (wrong := unfit([own[0].name for own, _ in result])):
         raise StructureError(
             found=f"variables of which {wrong}",
             expected="a name for each",
             fix="Rename one of them.",
         )
-    known = len(families) == 1 and families[0][1] in ("gamma", "beta")
-    return found, None if known else names
-
-
-def _joined(blocks: Sequence[Block], families: Sequence[tuple[list[Variable], str]]) -> Any:
-    if len(blocks) == 1:
-        return blocks[0].law
-    laws = {own[0].name: made.law for (own, _), made in zip(families, blocks, strict=True)}
-    odd = {n: law for n, law in laws.items() if not isinstance(law, ExponentialFamily)}
-    if odd:
-        raise StructureError(
-            found=f"independent laws that are no exponential families: {odd}",
-            expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each variable, "
-            "and no other support",
-            fix="Take 'gamma' in place of support='positive', 'beta' of 'unit', 'dirichlet' of "
-            "'simplex'; or one joint law, without independent=True.",
-        )
-    return Product(laws)
+    return result, None if family in OF_ONE else names

@@ -12,9 +12,9 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from posterity.adapters.checks import library
 from posterity.adapters.samples.chains import sizes
 from posterity.adapters.samples.variables import EVENT, Variable, on
+from posterity.adapters.shared import library
 from posterity.arguments import one_of
 from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, StructureError
@@ -104,21 +104,29 @@ def block(
         StructureError: for too few draws, and variables that the family cannot hold.
         ParameterError: for coordinates that do not vary, or follow from others.
     """
-    if family in OWN_SUPPORT:
+    bounded = family in OWN_SUPPORT
+    if bounded:
         variables = [on(own, OWN_SUPPORT[family]) for own in variables]
     u = np.concatenate([own.free for own in variables], axis=-1)
     free_labels = tuple(label for own in variables for label in own.free_labels)
-    labels = tuple(label for own in variables for label in own.labels)
-    if names is not None:
-        labels = tuple(names)
-        if len(free_labels) == len(labels):
-            free_labels = labels
-    _check_count(u, family, free_labels)
+    labels = tuple(names or (label for own in variables for label in own.labels))
+    if names is not None and len(free_labels) == len(labels):
+        free_labels = labels
+    count, size = u.shape[0] * u.shape[1], u.shape[2]
+    least = max(LEAST_DRAWS, size + 1 if family in ("gaussian", "mixture") else 0)
+    if count < least:
+        raise StructureError(
+            found=f"{count} draws of {size} coordinates ({', '.join(free_labels[:5])}"
+            f"{', ...' if size > 5 else ''})",
+            expected=f"at least {least} for family={family!r}",
+            fix="Draw more; or take family='diagonal' or 'low-rank', which need fewer.",
+        )
     free = standard(u, free_labels)
-    if family in OWN_SUPPORT:
-        law, fit = _bounded(variables, family, free, labels, names is not None)
-        return Block(family, law, fit, free, labels, free_labels)
-    if family == "gaussian":
+    if family == "dirichlet":
+        fit = _dirichlet(variables)
+    elif bounded:  # gammas and betas come one by one
+        fit = (_gamma if family == "gamma" else _beta)(variables[0])
+    elif family == "gaussian":
         fit = full(free, free_labels)
     elif family == "diagonal":
         fit = diagonal(free)
@@ -126,55 +134,39 @@ def block(
         fit = low_rank(free, rank)
     else:
         fit = mixture(free, free_labels, components)
-    law = fit.law
-    if not all(isinstance(own.support, RealNumbers) for own in variables):
-        supports = {own.name: own.support for own in variables}
-        law = transformed(law, supports if all(supports) else variables[0].support)
-    if names is not None or variables[0].name:
-        law = law.named(list(free_labels))
-    return Block(family, law, fit, free, free_labels, free_labels)
-
-
-def _check_count(u: Float[Array, "chains n d"], family: str, labels: Sequence[str]) -> None:
-    count, size = u.shape[0] * u.shape[1], u.shape[2]
-    least = max(LEAST_DRAWS, size + 1 if family in ("gaussian", "mixture") else 0)
-    if count < least:
-        raise StructureError(
-            found=f"{count} draws of {size} coordinates ({', '.join(labels[:5])}"
-            f"{', ...' if size > 5 else ''})",
-            expected=f"at least {least} for family={family!r}",
-            fix="Draw more; or take family='diagonal' or 'low-rank', which need fewer.",
-        )
+    law, named = fit.law, names is not None or bool(variables[0].name)
+    if isinstance(law, Plate):
+        law = law.named([f"{variables[0].name or EVENT}[{i}]" for i in range(law.size)])
+    elif bounded:
+        law = law.named(list(labels)) if named else law
+    else:
+        if not all(isinstance(own.support, RealNumbers) for own in variables):
+            supports: Any = {own.name: own.support for own in variables}
+            supports = supports if all(supports) else variables[0].support
+            law = (
+                Mixture(law.log_weights, Transformed.from_standard(law.components, supports))
+                if isinstance(law, Mixture)
+                else Transformed.from_standard(law, supports)
+            )
+        law, labels = law.named(list(free_labels)) if named else law, free_labels
+    return Block(family, law, fit, free, labels, free_labels)
 
 
 # --- families with a support of their own --------------------------------------------------------
 
 
-def _bounded(
-    variables: Sequence[Variable], family: str, free: Standard, labels: Sequence[str], given: bool
-) -> tuple[Any, Fit]:
-    named = given or bool(variables[0].name)
-    slopes = sum((own.log_slope for own in variables[1:]), start=variables[0].log_slope)
-    if family == "dirichlet":
-        law, density, scores, count = _dirichlet(variables, labels, named)
-        return law, Fit(law, density + slopes, scores, count)
-    z = np.concatenate([own.flat for own in variables], axis=-1)
-    law, density, scores = (_gamma if family == "gamma" else _beta)(z)
-    density = density + (slopes if family == "beta" else 0.0)
-    law = law[0]  # gammas and betas come one by one
-    return law.named(list(labels)) if named else law, Fit(law, density, scores, 2)
-
-
-def _gamma(z: Float[Array, "chains n d"]) -> tuple[Gamma, Array, Array]:
-    """By maximum likelihood; the density is that of ``log z``.
+def _gamma(own: Variable) -> Fit:
+    """Maximum likelihood; the density is that of ``log z``.
 
     With ``x`` the draw over the mean less one, all is said by ``log(1 + x) - x``, which keeps its
     digits where the mean is huge.
     """
+    z = own.flat
     mean = z.mean((0, 1))
     x = (z - mean) / mean
     x = x - x.mean((0, 1))
-    curve = _log_less(x, np.log(z / mean))
+    series = -(x**2) / 2 + x**3 / 3 - x**4 / 4
+    curve = np.where(abs(x) < 1e-3, series, np.log(z / mean) - x)
     gap = -curve.mean((0, 1))
     shape = np.where(
         gap < TIGHT, 1 / (2 * gap) + 1 / 6, solve_log_minus_digamma(np.maximum(gap, TIGHT))
@@ -188,23 +180,18 @@ def _gamma(z: Float[Array, "chains n d"]) -> tuple[Gamma, Array, Array]:
     known = scipy.stats.gamma(np.minimum(shape, 1e12))
     scores = normal_scores(known.cdf(shape * (1 + x)), known.sf(shape * (1 + x)))
     # A gamma of so large a shape is a Gaussian, of which cdf has no digits.
-    return law, density, np.where(shape > 1e8, x * np.sqrt(shape), scores)
+    return Fit(law[0], density, np.where(shape > 1e8, x * np.sqrt(shape), scores), 2)
 
 
-def _log_less(x: Array, logarithms: Array) -> Array:
-    """``log(1 + x) - x``, also for small ``x``."""
-    series = -(x**2) / 2 + x**3 / 3 - x**4 / 4
-    return np.where(abs(x) < 1e-3, series, logarithms - x)
-
-
-def _beta(z: Float[Array, "chains n d"]) -> tuple[Beta, Array, Array]:
+def _beta(own: Variable) -> Fit:
+    """Maximum likelihood; the density is that of log odds."""
+    z = own.flat
     statistics = np.stack([np.log(z).mean((0, 1)), np.log1p(-z).mean((0, 1))], axis=-1)
     ones = np.ones(z.shape[-1])
-    law = Beta.from_standard(ones, ones).with_mean_parameters(statistics)
-    law = _checked(law, z, "beta")
-    a, b = np.asarray(law.a), np.asarray(law.b)
-    known = scipy.stats.beta(a, b)
-    return law, scipy.stats.beta.logpdf(z, a, b).sum(-1), normal_scores(known.cdf(z), known.sf(z))
+    law = _checked(Beta.from_standard(ones, ones).with_mean_parameters(statistics), z, "beta")
+    known = scipy.stats.beta(np.asarray(law.a), np.asarray(law.b))
+    scores = normal_scores(known.cdf(z), known.sf(z))
+    return Fit(law[0], known.logpdf(z).sum(-1) + own.log_slope, scores, 2)
 
 
 def _checked(law: Any, z: Array, family: str) -> Any:
@@ -218,9 +205,8 @@ def _checked(law: Any, z: Array, family: str) -> Any:
     return law
 
 
-def _dirichlet(
-    variables: Sequence[Variable], labels: Sequence[str], named: bool
-) -> tuple[Any, Array, Array, int]:
+def _dirichlet(variables: Sequence[Variable]) -> Fit:
+    """Maximum likelihood; of a variable (m, K) a plate of one each."""
     if len(variables) > 1 or len(variables[0].shape) > 2:
         raise StructureError(
             found=f"variables {[own.name for own in variables][:5]} of shapes "
@@ -235,12 +221,9 @@ def _dirichlet(
     density, alpha = np.asarray(law.log_prob(z)), np.asarray(law.concentration)
     known = scipy.stats.beta(alpha, alpha.sum(-1, keepdims=True) - alpha)
     scores = normal_scores(known.cdf(z), known.sf(z)).reshape(*z.shape[:2], -1)
-    if z.ndim == 3:
-        law = law.named(list(labels)) if named else law
-    else:
+    if z.ndim == 4:
         density, law = density.sum(-1), Plate(law)
-        law = law.named([f"{variables[0].name or EVENT}[{i}]" for i in range(law.size)])
-    return law, density, scores, alpha.size
+    return Fit(law, density + variables[0].log_slope, scores, alpha.size)
 
 
 # --- Gaussians -----------------------------------------------------------------------------------
@@ -274,14 +257,14 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
 
 
 def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Float[Array, "d d"]:
-    """Of draws in standard units.
+    """Correlations of draws in standard units.
 
     Raises:
         ParameterError: where some coordinates follow from others, naming them.
     """
     rows = units.reshape(-1, units.shape[-1])
-    found = rows.T @ rows / len(rows)
-    values, axes = np.linalg.eigh(found)
+    result = rows.T @ rows / len(rows)
+    values, axes = np.linalg.eigh(result)
     if values[0] < SINGULAR * len(values):
         heavy = np.argsort(-abs(axes[:, 0]))
         chosen = [i for i in heavy if abs(axes[i, 0]) > 0.3 * abs(axes[heavy[0], 0])][:5]
@@ -290,7 +273,7 @@ def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Flo
             expected="coordinates that are free of each other: their covariance is singular",
             fix="Leave one of them out; or take family='diagonal', which has no covariance.",
         )
-    return found
+    return result
 
 
 def full(draws: Standard, labels: Sequence[str]) -> Fit:
@@ -414,10 +397,3 @@ def normal_scores(below: Float[Array, "..."], above: Float[Array, "..."]) -> Flo
     least = np.finfo(float).tiny
     low = scipy.stats.norm.ppf(np.clip(below, least, 0.5))
     return np.where(below < 0.5, low, scipy.stats.norm.isf(np.clip(above, least, 0.5)))
-
-
-def transformed(law: Any, supports: Any) -> Any:
-    """The law of events on these supports; components of a mixture one by one."""
-    if isinstance(law, Mixture):
-        return Mixture(law.log_weights, Transformed.from_standard(law.components, supports))
-    return Transformed.from_standard(law, supports)

@@ -1,12 +1,15 @@
-"""What draws come in: arrays, dictionaries, tables, and the results of samplers."""
+"""Read draws from arrays, dictionaries, tables, and the results of samplers."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posterity.adapters.samples.variables import Variable, numbers, on, variable
+from posterity.adapters.samples.variables import Chains, Variable, numbers, on, variable
 from posterity.errors import StructureError, UsageError
+
+if TYPE_CHECKING:
+    pass
 
 CHAIN = ("chain", ".chain", "chain__", "chain_id")
 """Columns of tables that say which chain a row is of."""
@@ -20,7 +23,7 @@ MANY = 3
 """Times as many coordinates as draws, from where the axes are more likely chains and draws."""
 
 
-def variables_of(draws: Any, chains: Any, named: bool) -> tuple[list[Variable], list[str]]:
+def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable], list[str]]:
     """The variables in whatever holds draws, and what is to be said of how they were read.
 
     ``named`` says that coordinates have names, as draws of chains would not.
@@ -44,48 +47,41 @@ def variables_of(draws: Any, chains: Any, named: bool) -> tuple[list[Variable], 
     if isinstance(draws, str | bytes) or draws is None:
         raise _unknown(draws)
     if isinstance(draws, Mapping) or _is_parts(draws):
-        found = [variable(name, values, chains) for name, values in _parts(draws, "")]
-        _check_alike(found)
+        variables = [variable(name, values, chains) for name, values in _parts(draws, "")]
+        shapes = {own.name: own.values.shape[:2] for own in variables}
+        if len(set(shapes.values())) > 1:
+            raise StructureError(
+                found=f"chains and draws {shapes}",
+                expected="as many of each variable",
+                fix="Pass draws of one run; say chains= if the first two axes are chains and "
+                "draws.",
+            )
     else:
-        found = [_array(numbers(draws, "draws"), chains)]
-    if chains is None and not named:
-        _check_upright(found)
-    return found, []
-
-
-def _check_upright(found: list[Variable]) -> None:
-    """Raise a StructureError where chains and draws were read as draws and coordinates.
-
-    Where the second axes differ, or one variable has none, the first axis is that of draws.
-    """
-    tops = {own.values.shape[1:3] for own in found}
-    top = tops.pop()
-    if tops or len(top) < 2 or len(found[0].values) > 1 or top[1] <= MANY * top[0]:
-        return
-    own = found[0]
-    raise StructureError(
-        found=f"draws{f' of {own.name!r}' * bool(own.name)} of shape {own.values.shape[1:]}",
-        expected="draws on the first axis, and not several times as many coordinates",
-        fix="Say chains='first' if the first two axes are chains and draws; or chains=1 if these "
-        "are few draws of many coordinates.",
-    )
-
-
-def _array(values: np.ndarray, chains: Any) -> Variable:
-    """(n,), (n, d), or with three axes (chains, n, d)."""
-    if chains is None and values.ndim == 3:
-        chains = "first"
-    found = variable("", values, chains)
-    if len(found.shape) > 1:
+        values = numbers(draws, "draws")
+        if chains is None and values.ndim == 3:  # (chains, n, d)
+            chains = "first"
+        one = variable("", values, chains)
+        if len(one.shape) > 1:
+            raise StructureError(
+                found=f"draws of shape {values.shape}" + f" with chains={chains!r}" * bool(chains),
+                expected="(n,), (n, d) or (chains, n, d)",
+                fix="Events of more axes go into a dictionary by name: {'m': draws}.",
+            )
+        variables = [one if one.shape else variable("", values[..., None], chains)]
+    # Where the second axes differ, or one variable has none, the first axis is that of draws.
+    tops, own = {own.values.shape[1:3] for own in variables}, variables[0]
+    count, size = own.values.shape[1], own.shape[0] if own.shape else 0
+    if (chains, named, len(tops), len(own.values)) == (None, False, 1, 1) and size > MANY * count:
         raise StructureError(
-            found=f"draws of shape {values.shape}" + (f" with chains={chains!r}" if chains else ""),
-            expected="(n,), (n, d) or (chains, n, d)",
-            fix="Events of more axes go into a dictionary by name: {'m': draws}.",
+            found=f"draws{f' of {own.name!r}' * bool(own.name)} of shape {own.values.shape[1:]}",
+            expected="draws on the first axis, and not several times as many coordinates",
+            fix="Say chains='first' if the first two axes are chains and draws; or chains=1 if "
+            "these are few draws of many coordinates.",
         )
-    return found if found.shape else variable("", values[..., None], chains)
+    return variables, []
 
 
-def _is_parts(draws: Any) -> bool:
+def _is_parts(draws: object) -> bool:
     """A tuple or list of arrays, as pytrees are; lists of numbers are arrays."""
     return (
         isinstance(draws, tuple | list)
@@ -115,26 +111,16 @@ def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
             fix="Name the variables.",
         )
     return [
-        found
+        result
         for name, part in parts
-        for found in _parts(part, f"{path}{SEPARATOR}{name}" if path else name)
+        for result in _parts(part, f"{path}{SEPARATOR}{name}" if path else name)
     ]
-
-
-def _check_alike(found: list[Variable]) -> None:
-    shapes = {v.name: v.values.shape[:2] for v in found}
-    if len(set(shapes.values())) > 1:
-        raise StructureError(
-            found=f"chains and draws {shapes}",
-            expected="as many of each variable",
-            fix="Pass draws of one run; say chains= if the first two axes are chains and draws.",
-        )
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _table(table: Any, chains: Any) -> list[Variable]:
+def _table(table: Any, chains: Chains) -> list[Variable]:
     """Columns are variables; sampler's own (``lp__``) stay behind, ``chain`` says which chain."""
     import pandas as pd
 
@@ -150,8 +136,17 @@ def _table(table: Any, chains: Any) -> list[Variable]:
             expected="a text for each column, no two alike",
             fix="Rename them; of an ArviZ InferenceData pass itself.",
         )
-    if chains is None:
-        table, chains = _by_chain(table)
+    column = next((name for name in CHAIN if name in table), None)
+    if chains is None and column is not None:  # then rows as they come or are numbered
+        counts = table[column].value_counts()
+        if counts.nunique() > 1:
+            raise StructureError(
+                found=f"chains of {sorted(counts.tolist())} rows",
+                expected="as many draws in each",
+                fix="Cut the longer ones, or drop the column that says which chain.",
+            )
+        order = [name for name in ORDER if name in table][:1]
+        table, chains = table.sort_values([column, *order], kind="stable"), len(counts)
     kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
     if not kept or not len(table):
         raise StructureError(
@@ -171,22 +166,6 @@ def _table(table: Any, chains: Any) -> list[Variable]:
     return [variable(name, of(name), chains) for name in kept]
 
 
-def _by_chain(table: Any) -> tuple[Any, int | None]:
-    """Rows sorted by chain, then as they come or are numbered."""
-    column = next((name for name in CHAIN if name in table), None)
-    if column is None:
-        return table, None
-    order = [name for name in ORDER if name in table][:1]
-    counts = table[column].value_counts()
-    if counts.nunique() > 1:
-        raise StructureError(
-            found=f"chains of {sorted(counts.tolist())} rows",
-            expected="as many draws in each",
-            fix="Cut the longer ones, or drop the column that says which chain.",
-        )
-    return table.sort_values([column, *order], kind="stable"), len(counts)
-
-
 # --- ArviZ and xarray ----------------------------------------------------------------------------
 
 
@@ -202,7 +181,7 @@ def _dataset(data: Any) -> list[Variable]:
                 expected="draws of a posterior",
                 fix="Pass the group that has them, as a Dataset.",
             ) from error
-    found = []
+    variables = []
     for name, array in group.data_vars.items():
         if not {"chain", "draw"} <= set(array.dims):
             raise StructureError(
@@ -215,10 +194,10 @@ def _dataset(data: Any) -> list[Variable]:
             array.coords[axis].values if axis in array.coords else range(array.sizes[axis])
             for axis in array.dims[2:]
         ]
-        found.append(variable(str(name), array.values, "first", words))
-    if not found:
+        variables.append(variable(str(name), array.values, "first", words))
+    if not variables:
         raise _unknown(data)
-    return found
+    return variables
 
 
 # --- NumPyro -------------------------------------------------------------------------------------
@@ -229,7 +208,7 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
 
     With them comes a note for each site whose support has no map of the library.
     """
-    from posterity.adapters.numpyro.sites import support_of
+    from posterity.adapters.numpyro.models import latent_sites, library, support_of
 
     if getattr(mcmc, "last_state", None) is None:
         raise UsageError(
@@ -238,13 +217,19 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
             fix="Call mcmc.run(key, ...) first.",
         )
     drawn = mcmc.get_samples(group_by_chain=True)
-    sites = _sites(mcmc)
-    if sites is None:
+    model = getattr(mcmc.sampler, "model", None)
+    if model is None:  # a sampler of a potential alone
         if not isinstance(drawn, dict):
             return [variable("", drawn, "first")], []
         return [variable(name, values, "first") for name, values in drawn.items()], []
-    found, notes = [], []
-    for name, site in sites.items():
+    import jax
+
+    handlers = library().handlers
+    seeded = handlers.seed(model, jax.random.key(0))
+    # What a run was made with it keeps for itself alone; ArviZ reads it there too.
+    trace = handlers.trace(seeded).get_trace(*mcmc._args, **mcmc._kwargs)
+    variables, notes = [], []
+    for name, site in latent_sites(trace).items():
         if name not in drawn:
             continue
         own = variable(name, drawn[name], "first")
@@ -254,27 +239,11 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
             if site["fn"].support.is_discrete:
                 raise
             notes.append(f"{error.found} is taken for any real number")
-        found.append(own)
-    return found, notes
+        variables.append(own)
+    return variables, notes
 
 
-def _sites(mcmc: Any) -> dict[str, Any] | None:
-    """Of the model, run once as it was run then; None of a sampler of a potential alone."""
-    model = getattr(mcmc.sampler, "model", None)
-    if model is None:
-        return None
-    import jax
-
-    from posterity.adapters.numpyro.sites import latent_sites, library
-
-    handlers = library().handlers
-    seeded = handlers.seed(model, jax.random.key(0))
-    # What a run was made with it keeps for itself alone; ArviZ reads it there too.
-    trace = handlers.trace(seeded).get_trace(*mcmc._args, **mcmc._kwargs)
-    return latent_sites(trace)
-
-
-def _unknown(draws: Any) -> UsageError:
+def _unknown(draws: object) -> UsageError:
     return UsageError(
         found=f"draws as {type(draws).__name__}",
         expected="an array, a dictionary of arrays, a DataFrame, an InferenceData or DataTree, an "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arguments import COUNT, one_of
+from posterity.arguments import COUNT, Constraint, one_of
 from posterity.arrays.namespace import namespace
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import some
@@ -19,9 +19,10 @@ from posterity.families.supports import (
     Simplex,
     UnitInterval,
 )
-from posterity.families.unconstrained import Bijection
+from posterity.families.unconstrained import Supports
 
 Array = np.ndarray
+Chains = int | str | None
 SUPPORTS: dict[str, type[Continuous]] = {
     "real": RealNumbers,
     "positive": PositiveNumbers,
@@ -30,8 +31,14 @@ SUPPORTS: dict[str, type[Continuous]] = {
     "positive-definite": PositiveDefiniteMatrices,
 }
 """What ``support=`` can say of a variable."""
-WORD = one_of(*SUPPORTS)
-PLACES = one_of("first", "second")
+WORD = Constraint(
+    f"{one_of(*SUPPORTS).expected}; intervals other than from zero to one have to be scaled first",
+    lambda word: word in SUPPORTS,
+)
+CHAINS = Constraint(
+    "None, a whole number, 'first' or 'second'",
+    lambda value: value in (None, "first", "second") or COUNT.allows(value),
+)
 EVENT = "z"
 """What coordinates of an array without names go by in reports."""
 
@@ -58,13 +65,13 @@ class Variable:
     @functools.cached_property
     def free(self) -> Array:
         """Without bounds, (chains, n, free d)."""
-        bijection = Bijection(self.support)
+        bijection = Supports(self.support)
         return bijection.ravel(bijection.inverse(self.values))
 
     @functools.cached_property
     def log_slope(self) -> Array:
         """``log |dz/du|`` of each draw, (chains, n)."""
-        bijection = Bijection(self.support)
+        bijection = Supports(self.support)
         return bijection.log_det(bijection.inverse(self.values))
 
     @property
@@ -85,38 +92,42 @@ def labels_of(name: str, shape: tuple[int, ...], coords: Sequence[Any] = ()) -> 
     )
 
 
-def variable(name: str, values: Any, chains: Any, coords: Sequence[Any] = ()) -> Variable:
-    """From draws as they come; its support is that of finite numbers until another is asked for."""
-    found = runs(numbers(values, name or "draws"), chains, name or "draws")
-    check_finite(found, name)
-    labels = labels_of(name or EVENT, found.shape[2:], coords)
-    return Variable(name, found, labels, RealNumbers(found.shape[2:]))
+def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = ()) -> Variable:
+    """A variable of draws as they come; on finite numbers until another support is asked for."""
+    draws = runs(numbers(values, name or "draws"), chains, name or "draws")
+    if not np.isfinite(draws).all():
+        wrong = ~np.isfinite(draws)
+        chain, draw, *place = (int(i) for i in np.argwhere(wrong)[0])
+        at = f"{name or EVENT}[{','.join(map(str, place))}]" if place else name or EVENT
+        raise ParameterError(
+            found=f"{int(wrong.sum())} draws of {name or EVENT!r} that are NaN or infinite, the "
+            f"first of {at!r} at chain {chain}, draw {draw}",
+            expected="finite numbers",
+            fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
+        )
+    labels = labels_of(name or EVENT, draws.shape[2:], coords)
+    return Variable(name, draws, labels, RealNumbers(draws.shape[2:]))
 
 
-def numbers(values: Any, name: str) -> Array:
-    """As float64; a StructureError of what are no real numbers."""
+def numbers(values: object, name: str) -> Array:
+    """Convert to float64; a StructureError of what are no real numbers."""
     try:
-        found = np.asarray(values)
-        wrong = "" if found.dtype.kind in "iuf" else f"values of type {found.dtype}"
+        result = np.asarray(values)
+        wrong = "" if result.dtype.kind in "iuf" else f"values of type {result.dtype}"
     except ValueError as error:  # ragged lists
-        found, wrong = np.zeros(0), f"{type(values).__name__} that is no array ({error})"
+        result, wrong = np.zeros(0), f"{type(values).__name__} that is no array ({error})"
     if wrong:
         raise StructureError(
             found=f"{wrong} as draws of {name!r}",
             expected="arrays of real numbers",
             fix="Leave the variable out; of complex numbers pass real and imaginary parts.",
         )
-    return found.astype(np.float64)
+    return result.astype(np.float64)
 
 
-def runs(values: Array, chains: Any, name: str) -> Array:
+def runs(values: Array, chains: Chains, name: str) -> Array:
     """(chains, n, *shape), by what ``chains`` says of the first axes."""
-    if not (chains is None or COUNT.allows(chains) or PLACES.allows(chains)):
-        raise UsageError(
-            found=f"chains={chains!r}",
-            expected="None, a whole number, 'first' or 'second'",
-            fix="Say where the chains lie: see from_samples.",
-        )
+    CHAINS.check(chains=chains)
     least = 2 if isinstance(chains, str) else 1
     if values.ndim < least or 0 in values.shape:
         raise StructureError(
@@ -139,20 +150,6 @@ def runs(values: Array, chains: Any, name: str) -> Array:
     return values.reshape(count, -1, *values.shape[1:])
 
 
-def check_finite(values: Array, name: str) -> None:
-    """Raise a ParameterError naming the variable and where it is not finite."""
-    if not np.isfinite(values).all():
-        bad = ~np.isfinite(values)
-        chain, draw, *place = (int(i) for i in np.argwhere(bad)[0])
-        at = f"{name or EVENT}[{','.join(map(str, place))}]" if place else name or EVENT
-        raise ParameterError(
-            found=f"{int(bad.sum())} draws of {name or EVENT!r} that are NaN or infinite, the "
-            f"first of {at!r} at chain {chain}, draw {draw}",
-            expected="finite numbers",
-            fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
-        )
-
-
 def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     """The same variables on the supports that are asked for, of all or by name."""
     if asked is None:
@@ -173,12 +170,7 @@ def on(own: Variable, support: Any) -> Variable:
     if isinstance(support, Continuous):
         support = type(support)
     if not isinstance(support, type):
-        if not WORD.allows(support):
-            raise UsageError(
-                found=f"support={support!r} for {own.name or EVENT!r}",
-                expected=f"{WORD.expected}",
-                fix="Intervals other than from zero to one have to be scaled to it first.",
-            )
+        WORD.check(**{f"support of {own.name or EVENT!r}": support})
         support = SUPPORTS[support]
     values, axes = own.values, support.axes
     wrong = axes > len(own.shape) or (axes == 1 and own.shape[-1] < 2)
@@ -189,7 +181,9 @@ def on(own: Variable, support: Any) -> Variable:
             fix="Mend support=.",
         )
     if support is Simplex:
-        values = _summing_to_one(values)
+        total = values.sum(-1, keepdims=True)  # more than float32 left off stays, and is refused
+        near = abs(total - 1) < 1e-4
+        values = np.where(near, values / np.where(total == 0, 1, total), values)
     if support is PositiveDefiniteMatrices:
         values = (values + np.swapaxes(values, -1, -2)) / 2
     made = support(own.shape)
@@ -203,9 +197,3 @@ def on(own: Variable, support: Any) -> Variable:
             fix="Mend support=, or leave out draws that lie on its border.",
         )
     return dataclasses.replace(own, values=values, support=made)
-
-
-def _summing_to_one(values: Array) -> Array:
-    """What float32 left a little off is put right; more stays, and is refused."""
-    total = values.sum(-1, keepdims=True)
-    return np.where(abs(total - 1) < 1e-4, values / np.where(total == 0, 1, total), values)

@@ -68,21 +68,21 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
     >>> roles_of(["", "Estimate", "Std. Error", "t value"])
     ({'name': 0, 'mean': 1, 'sd': 2}, ['t value'])
     """
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     unused, wrong = [], ""
     for place, name in enumerate(header):
         role = ROLES.get(_key(name))
         if role is None:
             unused.append(name)
-        elif role in found:
-            wrong = f"two columns of a parameter's {role}: {header[found[role]]!r} and {name!r}"
+        elif role in result:
+            wrong = f"two columns of a parameter's {role}: {header[result[role]]!r} and {name!r}"
         else:
-            found[role] = place
-    if "sd" in found and "variance" in found:
-        wrong = f"both {header[found['sd']]!r} and {header[found['variance']]!r}"
-    if "name" not in found or "mean" not in found:
+            result[role] = place
+    if "sd" in result and "variance" in result:
+        wrong = f"both {header[result['sd']]!r} and {header[result['variance']]!r}"
+    if "name" not in result or "mean" not in result:
         wrong = f"columns {some(list(header))}"
-    if ("lower" in found) != ("upper" in found):
+    if ("lower" in result) != ("upper" in result):
         wrong = "one limit of an interval without the other"
     if wrong:
         raise StructureError(
@@ -91,11 +91,11 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
             "'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
             fix="Name the columns so, and leave others of the same meaning out.",
         )
-    return found, unused
+    return result, unused
 
 
 class Moments(NamedTuple):
-    """What a table says: names, means (d,) and either deviations (d,) or a covariance (d, d).
+    """The contents of a table: names, means (d,) and either deviations (d,) or a covariance (d, d).
 
     ``unused`` are the headers of columns that say nothing of that.
     """
@@ -136,8 +136,8 @@ def read(
     >>> read(file).mean
     array([0.31])
     """
-    found = read_moments(path, covariance=covariance, decimal=decimal)
-    return law_of(found, path, family)
+    result = read_moments(path, covariance=covariance, decimal=decimal)
+    return law_of(result, path, family)
 
 
 def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
@@ -157,22 +157,36 @@ def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
 def read_moments(
     path: Name, *, covariance: Name | None = None, decimal: str | None = None
 ) -> Moments:
-    """What a table says, and what it has beside that. Errors as of :func:`read`."""
+    """Read the moments in a table and the headers beside them. Errors as of :func:`read`."""
     DECIMAL.check(decimal=decimal)
     path = Path(path)
-    found = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
+    result = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
     if covariance is None:
-        return found
-    if found.covariance is not None:
+        return result
+    if result.covariance is not None:
         raise UsageError(
             found=f"a covariance in {str(path)!r}, and another in {str(covariance)!r}",
             expected="one of them",
             fix="Leave one out.",
         )
-    matrix = _matrix(Path(covariance), found.names, decimal)
-    if found.sd is not None:
-        _check_sd(found, matrix, path)
-    return found._replace(sd=None, covariance=matrix)
+    cells = read_cells(Path(covariance), unnamed=True)
+    across, down = cells.header[1:], tuple(clean(row[0]) for row in cells.rows)
+    _check_names(Path(covariance), down, cells.lines)
+    columns = order(across, result.names, f"the columns of {str(covariance)!r}", "the means")
+    rows = order(down, result.names, f"the rows of {str(covariance)!r}", "the means")
+    matrix = cells.numbers(across, decimal)[np.ix_(rows, columns)]
+    if (
+        result.sd is not None
+    ):  # two tables that speak of one fit agree; rounded ones to three digits
+        wide = np.sqrt(np.maximum(np.diagonal(matrix), 0))
+        for name, one, other in zip(result.names, result.sd, wide, strict=True):
+            if not abs(one - other) <= 0.005 * max(abs(one), other):
+                raise StructureError(
+                    found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
+                    expected="tables of one fit",
+                    fix="Give the two that belong together, or leave the sd out.",
+                )
+    return result._replace(sd=None, covariance=matrix)
 
 
 def write(law: Any, path: Name, *, covariance: Name | None = None) -> None:
@@ -277,9 +291,9 @@ def _check_interval(
     drawn = cells.header[columns["lower"]].lower().startswith("q")
     for at, (name, line) in enumerate(zip(names, cells.lines, strict=True)):
         low, mean, high = (values[role][at] for role in ("lower", "mean", "upper"))
-        told = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}"
+        text = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}"
         if not low < mean < high:
-            raise table_error(path, told, "an estimate between its limits")
+            raise table_error(path, text, "an estimate between its limits")
         row = cells.rows[at]
         unit = min(last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
         slack = 0.0 if sd is None else 2 * unit
@@ -287,7 +301,7 @@ def _check_interval(
         if lopsided and not (drawn and sd is not None):
             raise table_error(
                 path,
-                told,
+                text,
                 "limits as far to either side, as of a Gaussian (of odds ratios take logarithms: "
                 "exponentiate = FALSE)" + ", or a column of standard errors" * (sd is None),
             )
@@ -298,33 +312,9 @@ def _check_interval(
         if not (wide and high - low - off <= 2 * _MOST * (sd[at] + half)):
             raise table_error(
                 path,
-                f"{told}, with sd {sd[at]:g}",
+                f"{text}, with sd {sd[at]:g}",
                 f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale with the "
                 "sd (a standard error of a log odds ratio is none of the odds ratio's)",
-            )
-
-
-def _matrix(path: Path, names: Sequence[str], decimal: str | None) -> np.ndarray:
-    """The covariance in the order of the names."""
-    cells = read_cells(path, unnamed=True)
-    across = cells.header[1:]
-    down = tuple(clean(row[0]) for row in cells.rows)
-    _check_names(path, down, cells.lines)
-    columns = order(across, names, f"the columns of {str(path)!r}", "the means")
-    rows = order(down, names, f"the rows of {str(path)!r}", "the means")
-    return cells.numbers(across, decimal)[np.ix_(rows, columns)]
-
-
-def _check_sd(found: Moments, matrix: np.ndarray, path: Path) -> None:
-    """Two tables that speak of one fit agree; rounded ones to three digits."""
-    variance = np.diagonal(matrix)
-    wide = np.sqrt(np.maximum(variance, 0))
-    for name, one, other in zip(found.names, found.sd, wide, strict=True):
-        if not abs(one - other) <= 0.005 * max(abs(one), other):
-            raise StructureError(
-                found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
-                expected="tables of one fit",
-                fix="Give the two that belong together, or leave the sd out.",
             )
 
 
@@ -335,10 +325,26 @@ def _json(path: Path) -> Moments:
     text = read_text(path)
     try:
         data = json.loads(text, object_pairs_hook=_once, parse_constant=_constant)
-        return _of_json(data)
+        if not isinstance(data, dict) or "mean" not in data:
+            raise ValueError("no object with a key 'mean'")
+        if unknown := sorted(data.keys() - {"names", "mean", "sd", "covariance", "family"}):
+            raise ValueError(f"keys {some(unknown)}")
+        if ("sd" in data) == ("covariance" in data):
+            raise ValueError("neither or both of 'sd' and 'covariance'")
+        by_name = isinstance(data["mean"], dict)
+        if by_name == ("names" in data):
+            raise ValueError("names of the means twice, or nowhere")
+        names = list(data["mean"] if by_name else data["names"])
+        mean, sd, covariance = _numbers(data["mean"], names, "mean"), None, None
+        if "sd" in data:
+            sd = _numbers(data["sd"], names, "sd")
+        else:
+            rows = _listed(data["covariance"], names, "covariance")
+            covariance = [_numbers(row, names, "covariance") for row in rows]
+        return Moments(tuple(names), mean, sd, covariance, data.get("family"))
     except json.JSONDecodeError as error:
-        told = f"{error.msg} in line {error.lineno}, column {error.colno}"
-        raise table_error(path, f"no JSON ({told})", "a JSON object") from error
+        place = f"{error.msg} in line {error.lineno}, column {error.colno}"
+        raise table_error(path, f"no JSON ({place})", "a JSON object") from error
     except (ValueError, RecursionError) as error:
         expected = 'an object of "mean" and "sd" by name, or of "names", "mean" and "covariance"'
         raise table_error(path, str(error)[:300], expected) from error
@@ -355,31 +361,10 @@ def _constant(word: str) -> float:
     raise ValueError(f"{word}, which is no finite number")
 
 
-def _of_json(data: Any) -> Moments:
-    if not isinstance(data, dict) or "mean" not in data:
-        raise ValueError("no object with a key 'mean'")
-    if unknown := sorted(data.keys() - {"names", "mean", "sd", "covariance", "family"}):
-        raise ValueError(f"keys {some(unknown)}")
-    if ("sd" in data) == ("covariance" in data):
-        raise ValueError("neither or both of 'sd' and 'covariance'")
-    by_name = isinstance(data["mean"], dict)
-    if by_name == ("names" in data):
-        raise ValueError("names of the means twice, or nowhere")
-    names = list(data["mean"] if by_name else data["names"])
-    mean = _numeric(_listed(data["mean"], names, "mean"), "mean")
-    if "sd" in data:
-        sd = _numeric(_listed(data["sd"], names, "sd"), "sd")
-        return Moments(tuple(names), mean, sd, family=data.get("family"))
-    rows = _listed(data["covariance"], names, "covariance")
-    matrix = [_numeric(_listed(row, names, "covariance"), "covariance") for row in rows]
-    return Moments(tuple(names), mean, None, matrix, data.get("family"))
-
-
-def _listed(values: Any, names: Sequence[str], what: str) -> list[Any]:
+def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:
     """In the order of the names, whether they are keys or not."""
     if isinstance(values, dict):
-        if values.keys() != set(names):
-            odd = sorted(values.keys() ^ set(names))
+        if odd := sorted(values.keys() ^ set(names)):
             raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")
         return [values[name] for name in names]
     if not isinstance(values, list) or len(values) != len(names):
@@ -387,8 +372,9 @@ def _listed(values: Any, names: Sequence[str], what: str) -> list[Any]:
     return values
 
 
-def _numeric(values: list[Any], what: str) -> list[float]:
-    for value in values:
+def _numbers(values: object, names: Sequence[str], what: str) -> list[float]:
+    listed = _listed(values, names, what)
+    for value in listed:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{what} {value!r}, which is no number")
-    return [float(value) for value in values]
+    return [float(value) for value in listed]

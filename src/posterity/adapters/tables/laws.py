@@ -1,10 +1,11 @@
 """Laws of named parameters from their means and standard deviations, and back."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posterity.arguments import one_of
 from posterity.errors import ParameterError, StructureError, UsageError
@@ -31,10 +32,10 @@ _EDGE = 1e-8
 
 def from_table(
     names: Any,
-    mean: Any,
-    sd: Any = None,
+    mean: ArrayLike | float,
+    sd: ArrayLike | float | None = None,
     *,
-    covariance: Any = None,
+    covariance: ArrayLike | None = None,
     family: str | None = None,
 ) -> ExponentialFamily:
     """The law of named parameters that has these moments.
@@ -72,10 +73,7 @@ def from_table(
     one_of(*FAMILIES).check(family=family)
     count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
     names = checked(names, count, "the parameters of a table")
-    shape = (len(names),)
-    mean = _finite(names, _array(mean, shape, "mean"), "mean")
-    if sd is not None:
-        sd = _positive(names, _finite(names, _array(sd, shape, "sd"), "sd"))
+    mean = _numbers(names, mean, 1, "mean")
     if sd is None:
         covariance = _covariance(names, covariance)
         if family != "gaussian":
@@ -85,8 +83,10 @@ def from_table(
                 fix="Leave the covariance or the family out; nothing is dropped unasked.",
             )
         return Gaussian.from_standard(mean, covariance).named(names)
+    sd = _positive(names, _numbers(names, sd, 1, "sd"))
     if family in ("gamma", "beta"):
-        return _by_parameter(family, names, mean, sd)
+        rows = zip(names, mean.tolist(), sd.tolist(), strict=True)
+        return Product({name: _of_moments(family, name, m, s) for name, m, s in rows})
     if family == "gaussian":
         return Gaussian.from_standard(mean, np.diag(sd**2)).named(names)
     return DiagonalGaussian.from_standard(mean, sd**2).named(names)
@@ -126,7 +126,27 @@ def to_ledger(
                 fix="Pass the prior (--prior FILE), or flat_prior=True (--flat-prior).",
             )
         return Ledger.of_site(site, prior=prior, posterior=law)
-    return Ledger(_flat(law) if prior is None else prior).update(site, law, independent=True)
+    if prior is None:
+        if not isinstance(law, DiagonalGaussian | Gaussian):
+            raise UsageError(
+                found=f"a flat prior of a {type(law).__name__}",
+                expected="a prior, which only Gaussians can do without",
+                fix="Pass the prior that all sites are to start from (--prior FILE).",
+            )
+        table = to_table(law)
+        sd = np.sqrt(np.diagonal(table["covariance"])) if "covariance" in table else table["sd"]
+        for name, mean, width in zip(table["names"], table["mean"], sd, strict=True):
+            if max(abs(mean), width) > _NEAR_FLAT * FLAT:
+                raise UsageError(
+                    found=f"parameter {name!r} of mean {mean:.4g} and sd {width:.4g}",
+                    expected=f"at most {_NEAR_FLAT * FLAT:g}, beside which N(0, {FLAT:g}²) is flat",
+                    fix="Change units, or pass a wider prior (--prior FILE).",
+                )
+        wide = np.full(len(table["names"]), FLAT**2)
+        spread = np.diag(wide) if isinstance(law, Gaussian) else wide
+        prior = type(law).from_standard(np.zeros(len(wide)), spread)
+        prior = prior.named(law.names) if law.names else prior
+    return Ledger(prior).update(site, law, independent=True)
 
 
 def to_table(law: Any) -> dict[str, Any]:
@@ -147,12 +167,24 @@ def to_table(law: Any) -> dict[str, Any]:
     {'family': 'diagonal', 'names': ['age'], 'mean': [0.31], 'sd': [0.05]}
     """
     law = law.posterior if isinstance(law, Ledger) else law
-    if getattr(law, "batch_shape", None) != ():
-        raise _no_table(law)
-    if isinstance(law, Product):
-        return _of_product(law)
-    if isinstance(law, Network) or not isinstance(law, DiagonalGaussian | Gaussian):
-        raise _no_table(law)
+    one = getattr(law, "batch_shape", None) == ()
+    blocks: Mapping[str, Any] = law.blocks if one and isinstance(law, Product) else {}
+    kinds = {type(block) for block in blocks.values()}
+    if kinds == {Gamma}:
+        mean = [float(block.mean) for block in blocks.values()]
+        sd = [float(block.shape) ** 0.5 / float(block.rate) for block in blocks.values()]
+        return _columns("gamma", list(blocks), mean, sd)
+    if kinds == {Beta}:
+        mean = [float(block.mean) for block in blocks.values()]
+        total = [float(block.a + block.b) for block in blocks.values()]
+        sd = [(m * (1 - m) / (t + 1)) ** 0.5 for m, t in zip(mean, total, strict=True)]
+        return _columns("beta", list(blocks), mean, sd)
+    if not one or isinstance(law, Network) or not isinstance(law, DiagonalGaussian | Gaussian):
+        raise StructureError(
+            found=f"a {type(law).__name__}",
+            expected="one Gaussian, or a product of gammas or betas",
+            fix="Look at it with posterity show; a block of a product is posterior.blocks[name].",
+        )
     names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
     if isinstance(law, DiagonalGaussian):
         return _columns("diagonal", names, law.mean, law.variance**0.5)
@@ -161,7 +193,14 @@ def to_table(law: Any) -> dict[str, Any]:
     return {"family": "gaussian", "names": names, "mean": mean, "covariance": covariance}
 
 
-def tidy(value: Any) -> float:
+def _columns(
+    family: str, names: list[str], mean: Iterable[float], sd: Iterable[float]
+) -> dict[str, Any]:
+    mean, sd = [tidy(value) for value in mean], [tidy(value) for value in sd]
+    return {"family": family, "names": names, "mean": mean, "sd": sd}
+
+
+def tidy(value: float) -> float:
     """The number of 14 digits beside which this one lies within rounding, or itself.
 
     What was read as 0.2, inverted and inverted again is 0.2 so, and nothing else is lost.
@@ -174,31 +213,27 @@ def tidy(value: Any) -> float:
 # --- moments -------------------------------------------------------------------------------------
 
 
-def _array(values: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """Numbers of this shape, which the names of the parameters say."""
-    size = shape[0]
+def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.ndarray:
+    """Finite numbers along as many axes, each as long as there are names."""
+    size, shape = len(names), (len(names),) * axes
     try:
-        found = np.asarray(values, dtype=float)
+        result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise ParameterError(
             found=f"{what} {str(values)[:80]}",
-            expected="numbers" + f", in {size} rows of {size}" * (len(shape) > 1),
+            expected="numbers" + f", in {size} rows of {size}" * (axes > 1),
             fix="Pass a number a parameter.",
         ) from error
-    if found.shape != shape:
+    if result.shape != shape:
         raise StructureError(
-            found=f"{what} of shape {found.shape} for {size} names",
+            found=f"{what} of shape {result.shape} for {size} names",
             expected=f"shape {shape}",
             fix="Pass a number a parameter.",
         )
-    return found
-
-
-def _finite(names: Sequence[str], values: np.ndarray, what: str) -> np.ndarray:
-    for name, value in zip(names, values, strict=True):
+    for name, value in zip(names, result, strict=True):
         if not np.isfinite(value).all():
             raise _unfit(name, f"{what} {value}", "a finite number")
-    return values
+    return result
 
 
 def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
@@ -208,10 +243,10 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
     return sd
 
 
-def _covariance(names: Sequence[str], covariance: Any) -> np.ndarray:
+def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     """Symmetric and positive definite, as its correlations are within rounding."""
     size = len(names)
-    matrix = _finite(names, _array(covariance, (size, size), "covariance"), "covariance")
+    matrix = _numbers(names, covariance, 2, "covariance")
     sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
     correlation = matrix / np.outer(sd, sd)
     skew = abs(correlation - correlation.T)
@@ -235,20 +270,12 @@ def _covariance(names: Sequence[str], covariance: Any) -> np.ndarray:
     return correlation * np.outer(sd, sd)
 
 
-def _by_parameter(family: str, names: Sequence[str], mean: np.ndarray, sd: np.ndarray) -> Product:
-    make = _gamma if family == "gamma" else _beta
-    rows = zip(names, mean.tolist(), sd.tolist(), strict=True)
-    return Product({name: make(name, m, s) for name, m, s in rows})
-
-
-def _gamma(name: str, mean: float, sd: float) -> Gamma:
-    if mean <= 0:
-        raise _unfit(name, f"mean {mean}", "a positive mean, as a gamma distribution has")
-    rate = mean / sd / sd
-    return Gamma.from_standard(mean * rate, rate)
-
-
-def _beta(name: str, mean: float, sd: float) -> Beta:
+def _of_moments(family: str, name: str, mean: float, sd: float) -> Gamma | Beta:
+    if family == "gamma":
+        if mean <= 0:
+            raise _unfit(name, f"mean {mean}", "a positive mean, as a gamma distribution has")
+        rate = mean / sd / sd
+        return Gamma.from_standard(mean * rate, rate)
     if not 0 < mean < 1 or sd**2 >= mean * (1 - mean):
         raise _unfit(
             name,
@@ -259,65 +286,7 @@ def _beta(name: str, mean: float, sd: float) -> Beta:
     return Beta.from_standard(mean * count, (1 - mean) * count)
 
 
-def _flat(law: ExponentialFamily) -> ExponentialFamily:
-    """So wide a Gaussian, the same for all sites, that it says nothing beside this one."""
-    if not isinstance(law, DiagonalGaussian | Gaussian):
-        raise UsageError(
-            found=f"a flat prior of a {type(law).__name__}",
-            expected="a prior, which only Gaussians can do without",
-            fix="Pass the prior that all sites are to start from (--prior FILE).",
-        )
-    table = to_table(law)
-    sd = np.sqrt(np.diagonal(table["covariance"])) if "covariance" in table else table["sd"]
-    for name, mean, width in zip(table["names"], table["mean"], sd, strict=True):
-        if max(abs(mean), width) > _NEAR_FLAT * FLAT:
-            raise UsageError(
-                found=f"parameter {name!r} of mean {mean:.4g} and sd {width:.4g}",
-                expected=f"at most {_NEAR_FLAT * FLAT:g}, beside which N(0, {FLAT:g}²) is flat",
-                fix="Change units, or pass a wider prior (--prior FILE).",
-            )
-    size = len(table["names"])
-    zero = np.zeros(size)
-    flat = (
-        Gaussian.from_standard(zero, np.eye(size) * FLAT**2)
-        if isinstance(law, Gaussian)
-        else DiagonalGaussian.from_standard(zero, np.full(size, FLAT**2))
-    )
-    return flat.named(law.names) if law.names else flat
-
-
-def _of_product(law: Product) -> dict[str, Any]:
-    kinds = {type(block) for block in law.blocks.values()}
-    if kinds not in ({Gamma}, {Beta}):
-        raise _no_table(law)
-    family = "gamma" if kinds == {Gamma} else "beta"
-    blocks: Mapping[str, Any] = law.blocks
-    mean = [float(block.mean) for block in blocks.values()]
-    if family == "gamma":
-        sd = [float(block.shape) ** 0.5 / float(block.rate) for block in blocks.values()]
-    else:
-        total = [float(block.a + block.b) for block in blocks.values()]
-        sd = [(m * (1 - m) / (t + 1)) ** 0.5 for m, t in zip(mean, total, strict=True)]
-    return _columns(family, list(blocks), mean, sd)
-
-
-def _columns(family: str, names: list[str], mean: Any, sd: Any) -> dict[str, Any]:
-    mean, sd = [tidy(value) for value in mean], [tidy(value) for value in sd]
-    return {"family": family, "names": names, "mean": mean, "sd": sd}
-
-
-# --- errors --------------------------------------------------------------------------------------
-
-
 def _unfit(name: str, found: str, expected: str) -> ParameterError:
     return ParameterError(
         found=f"{found} of parameter {name!r}", expected=expected, fix="Mend the table there."
-    )
-
-
-def _no_table(law: Any) -> StructureError:
-    return StructureError(
-        found=f"a {type(law).__name__}",
-        expected="one Gaussian, or a product of gammas or betas",
-        fix="Look at it with posterity show; a block of a product is posterior.blocks[name].",
     )

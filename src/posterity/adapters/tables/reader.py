@@ -82,8 +82,14 @@ class Cells(NamedTuple):
         """
         DECIMAL.check(decimal=decimal)
         texts = [self.column(name) for name in columns]
-        if decimal != COMMA and self.delimiter != ";" and (found := _plain_numbers(texts)):
-            return np.array(found).reshape(len(columns), len(self.rows)).T
+        if decimal != COMMA and self.delimiter != ";":  # as Python reads them, fast
+            plain = all(all(map(str.isascii, own)) and "_" not in "".join(own) for own in texts)
+            try:
+                values = np.array([list(map(float, cells)) for cells in texts])
+            except ValueError:
+                plain = False
+            if plain and np.isfinite(values).all():
+                return values.reshape(len(columns), len(self.rows)).T
         values = np.empty((len(self.rows), len(columns)))
         name = where = ""
         try:
@@ -97,8 +103,8 @@ class Cells(NamedTuple):
                         raise ValueError("no value")
                     values[row, place] = number(cell, mark)
         except AmbiguousNumber as error:
-            told = "one decimal mark: say --decimal . or --decimal ,"
-            raise table_error(self.path, f"{error}{where}", told) from error
+            text = "one decimal mark: say --decimal . or --decimal ,"
+            raise table_error(self.path, f"{error}{where}", text) from error
         except ValueError as error:
             raise table_error(
                 self.path, f"{error}{where}", expected.replace("{column}", name)
@@ -219,7 +225,11 @@ def _cells(path: Path, text: str, unnamed: bool) -> Cells:
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
         header = ("", *header)  # R's write.table names no column of row names
-    _check_header(header, lines[0], unnamed)
+    named = header[1:] if unnamed and header[0] == "" else header
+    if any(map(_is_number, named)):  # a first record taken for a header would be lost unseen
+        raise ValueError(f"a first line {some(header)} (line {lines[0]}) of numbers, no names")
+    if why := unfit(named):
+        raise ValueError(f"a first line {some(header)} (line {lines[0]}) of unfit names: {why}")
     for row, line in zip(rows[1:], lines[1:], strict=True):
         if len(row) != len(header):
             raise ValueError(
@@ -240,17 +250,8 @@ def _without_ends(rows: list[list[str]]) -> list[list[str]]:
     return rows
 
 
-def _check_header(header: tuple[str, ...], line: int, unnamed: bool) -> None:
-    """A first record taken for a header would be lost without a word."""
-    named = header[1:] if unnamed and header[0] == "" else header
-    if any(map(_is_number, named)):
-        raise ValueError(f"a first line {some(header)} (line {line}) of numbers, no names")
-    if why := unfit(named):
-        raise ValueError(f"a first line {some(header)} (line {line}) of unfit names: {why}")
-
-
 def _is_number(text: str) -> bool:
-    """Whether it is one as programs write them; not with underscores, as Python allows."""
+    """True of numbers as programs write them; not with underscores, as Python allows."""
     try:
         float(text)
     except ValueError:
@@ -262,7 +263,7 @@ def _is_number(text: str) -> bool:
 
 
 def is_missing(text: str) -> bool:
-    """Whether a cell says that there is no value."""
+    """True of a cell that says that there is no value."""
     return not text[:1].isdigit() and text.strip().lower() in MISSING  # most cells are numbers
 
 
@@ -309,20 +310,20 @@ def number(text: str, mark: str | None) -> float:
     >>> number("1.234,5", ","), number("−2.5e-3", None)
     (1234.5, -0.0025)
     """
-    digits, told = _digits(text), repr(text.strip()[:50])
+    digits, words = _digits(text), repr(text.strip()[:50])
     if not _NUMBER.fullmatch(digits):
-        raise ValueError(f"{told}, which is no number")
+        raise ValueError(f"{words}, which is no number")
     if mark is None and COMMA in digits:
-        raise AmbiguousNumber(f"{told}, of which the comma may part thousands or decimals,")
+        raise AmbiguousNumber(f"{words}, of which the comma may part thousands or decimals,")
     other = COMMA if mark != COMMA else POINT
     whole, _, rest = digits.partition(mark or POINT)
     grouped = re.fullmatch(rf"[+-]?\d{{1,3}}(\{other}\d{{3}})*", _before_e(whole))
     if other in rest or (other in digits and not grouped):
-        raise ValueError(f"{told}, which is no number with decimal {mark!r}")
-    found = float(digits.replace(other, "").replace(mark or POINT, POINT))
-    if not math.isfinite(found):
-        raise ValueError(f"{told}, which is beyond all numbers")
-    return found
+        raise ValueError(f"{words}, which is no number with decimal {mark!r}")
+    result = float(digits.replace(other, "").replace(mark or POINT, POINT))
+    if not math.isfinite(result):
+        raise ValueError(f"{words}, which is beyond all numbers")
+    return result
 
 
 def last_digit(text: str) -> float:
@@ -336,17 +337,6 @@ def last_digit(text: str) -> float:
     except InvalidOperation:
         return 0.0
     return 10.0**exponent if isinstance(exponent, int) else 0.0
-
-
-def _plain_numbers(texts: Sequence[list[str]]) -> list[list[float]] | None:
-    """As Python reads them, if all are finite numbers with a point; fast."""
-    try:
-        values = [list(map(float, cells)) for cells in texts]
-    except ValueError:
-        return None
-    finite = all(all(map(math.isfinite, column)) for column in values)
-    plain = all(all(map(str.isascii, cells)) and "_" not in "".join(cells) for cells in texts)
-    return values if finite and plain else None
 
 
 def _digits(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What fusion asks of any way to say how far apart two components are."""
+"""The interface of divergences other than the two directions of KL."""
 
 import abc
 from typing import Any
@@ -15,14 +15,11 @@ Array = np.ndarray
 
 
 class Discrepancy(abc.ABC):
-    """How far apart two members of a family are, and which member is in the middle of several.
+    """A divergence of two members of a family, with the barycentre of several.
 
-    KL's two directions, which fusion takes unless it is told otherwise, are none: what they have
+    KL's two directions, which fusion takes by default, are none: what they have
     beside, a Bregman geometry, is in :mod:`posterity.fusion.geometry`.
     """
-
-    unit = "nats"
-    """What :meth:`between` is measured in."""
 
     @property
     @abc.abstractmethod
@@ -39,12 +36,9 @@ class Discrepancy(abc.ABC):
 
     @abc.abstractmethod
     def _middle(
-        self,
-        members: ExponentialFamily,
-        labels: Int[Array, " n"],
-        weights: Float[Array, " n"],
+        self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]
     ) -> ExponentialFamily:
-        """As :meth:`barycenter`, of members about the origin."""
+        """The barycentres of members about the origin, as :meth:`barycenter` has them."""
 
     def check(self, member: ExponentialFamily) -> None:
         """Raise a StructureError for a family for which this is not defined."""
@@ -118,7 +112,7 @@ def shares(labels: Int[Array, " n"], weights: Float[Array, " n"]) -> Float[Array
 
 
 def sums(values: Any, labels: Int[Array, " n"]) -> Any:
-    """Of values (N, ...), what belongs to each label (G, ...), added up in no order of theirs."""
+    """Sums (G, ...) of the values (N, ...) of each label, whatever their order."""
     size = int(labels.max()) + 1
     total = canonical_sums(values.reshape(len(values), -1), labels, size)
     return total.reshape(size, *values.shape[1:])

@@ -157,24 +157,17 @@ class Jeffreys(Discrepancy):
             return c.kl(right) + left.kl(c)
 
         def descent(c: ExponentialFamily) -> Float[Array, "g dim"]:
-            return fisher_product(c, right) - (c.mean_parameters - left.mean_parameters)
+            # F (η_right - η_c) by central differences: the larger the divergence, the nearer.
+            eta, apart = c.natural_parameters, np.abs(c.kl(right) + right.kl(c))
+            step, way = (PROBE / (1 + apart))[:, None], right.natural_parameters - eta
+            ahead, behind = (
+                c.with_natural_parameters(eta + sign * step * way).mean_parameters
+                for sign in (1, -1)
+            )
+            return (ahead - behind) / (2 * step) - (c.mean_parameters - left.mean_parameters)
 
         middle = (right.natural_parameters + left.natural_parameters) / 2
         return least(members.with_natural_parameters(middle), objective, descent, rate=0.5)
-
-
-def fisher_product(member: ExponentialFamily, other: ExponentialFamily) -> Float[Array, "g dim"]:
-    """``F(η) (η' - η)``: how mean parameters change along the way to another member.
-
-    By central differences: the larger the divergence, the nearer they look.
-    """
-    eta = member.natural_parameters
-    way = other.natural_parameters - eta
-    step = (PROBE / (1 + np.abs(member.kl(other) + other.kl(member))))[:, None]
-    ahead, behind = (
-        member.with_natural_parameters(eta + sign * step * way).mean_parameters for sign in (1, -1)
-    )
-    return (ahead - behind) / (2 * step)
 
 
 def least(

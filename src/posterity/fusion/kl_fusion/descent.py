@@ -11,9 +11,7 @@ no permutation changes and no sum rounds. Equal contents are told apart by their
 the start; what is then still equal, without being interchangeable, does not come from data.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -59,15 +57,46 @@ def assign_descent(
         >>> [site.tolist() for site in found.assignments], round(found.objective, 6)
         ([[0, 1], [1]], 1.507107)
     """
-    order = _Order.of(costs, start)
-    descent = _Sites(order.apply(costs), regularization, order.translate(start))
-    trace = [descent.objective()]
+    stacked, pairs = np.concatenate(costs), list(zip(costs, start, strict=True))
+    uses = np.bincount(np.concatenate(start), minlength=stacked.shape[1])
+    begin = [cost[np.arange(len(cost)), at] for cost, at in pairs]
+    sites = _ranked(
+        [np.hstack([np.sort(c.ravel()), np.sort(own)]) for c, own in zip(costs, begin, strict=True)]
+    )
+    rows = [_ranked(_sorted(c, own[:, None])) for c, own in zip(costs, begin, strict=True)]
+    columns = np.array(_ranked(_sorted(stacked.T, uses[:, None])))
+    place = np.argsort(columns)
+    copies = [costs[site][rows[site]][:, columns] for site in sites]
+    chosen = [place[start[site][rows[site]]] for site in sites]
+    counts, trace = uses[columns], [binary_objective(copies, chosen, regularization)]
     for _ in range(max_sweeps):
-        changed = descent.sweep()
-        trace.append(descent.objective())
-        if not changed:
+        smallest, moved = SMALLEST_GAIN * abs(trace[-1]), False
+        for index, cost in enumerate(copies):
+            old = chosen[index]
+            counts[old] -= 1
+            price = cost + regularization * (np.sqrt(counts + 1.0) - np.sqrt(counts))
+            all_rows, new = scipy.optimize.linear_sum_assignment(price)
+            if price[all_rows, new].sum() < price[all_rows, old].sum() - smallest:
+                chosen[index], moved = new, True
+            counts[chosen[index]] += 1
+        trace.append(binary_objective(copies, chosen, regularization))
+        if not moved:
             break
-    return Descent(order.undo(descent.chosen), trace[-1], trace)
+    found = {
+        site: columns[at[np.argsort(rows[site])]] for site, at in zip(sites, chosen, strict=True)
+    }
+    return Descent([found[site] for site in range(len(costs))], trace[-1], trace)
+
+
+def _sorted(values: np.ndarray, tie: np.ndarray) -> np.ndarray:
+    """Every row sorted, then the row's tie breaker."""
+    return np.hstack([np.sort(values, axis=1), tie])
+
+
+def _ranked(keys: Iterable[np.ndarray]) -> list[int]:
+    """The order of keys by their bytes; adding 0.0 makes -0.0 and 0.0 the same."""
+    contents = [(key + 0.0).tobytes() for key in keys]
+    return sorted(range(len(contents)), key=contents.__getitem__)
 
 
 def binary_objective(
@@ -79,83 +108,3 @@ def binary_objective(
     chosen = [cost[np.arange(len(at)), at] for cost, at in zip(costs, assignments, strict=True)]
     counts = np.bincount(np.concatenate(assignments))
     return float(np.concatenate(chosen).sum() + regularization * np.sqrt(counts).sum())
-
-
-class _Sites:
-    """The state of the descent: each site's columns and how many sites use each column."""
-
-    def __init__(
-        self, costs: list[np.ndarray], regularization: float, chosen: list[np.ndarray]
-    ) -> None:
-        self.costs, self.regularization, self.chosen = costs, regularization, chosen
-        self.counts = np.bincount(np.concatenate(chosen), minlength=costs[0].shape[1])
-
-    def sweep(self) -> bool:
-        """Visits every site once; says whether any of them moved."""
-        smallest = SMALLEST_GAIN * abs(self.objective())
-        moved = [self._improve(j, smallest) for j in range(len(self.costs))]
-        return any(moved)
-
-    def _improve(self, j: int, smallest: float) -> bool:
-        old = self.chosen[j]
-        self.counts[old] -= 1
-        joining = np.sqrt(self.counts + 1.0) - np.sqrt(self.counts)
-        cost = self.costs[j] + self.regularization * joining
-        rows, new = scipy.optimize.linear_sum_assignment(cost)
-        if cost[rows, new].sum() >= cost[rows, old].sum() - smallest:
-            new = old
-        self.counts[new] += 1
-        self.chosen[j] = new
-        return new is not old
-
-    def objective(self) -> float:
-        return binary_objective(self.costs, self.chosen, self.regularization)
-
-
-class _Order(NamedTuple):
-    """Canonical orders: position in the canonical copy -> position in the input."""
-
-    sites: list[int]
-    rows: list[list[int]]
-    columns: list[int]
-
-    @classmethod
-    def of(cls, costs: Sequence[np.ndarray], start: Sequence[np.ndarray]) -> _Order:
-        stacked = np.concatenate(costs)
-        uses = np.bincount(np.concatenate(start), minlength=stacked.shape[1])
-        begin = [cost[np.arange(len(cost)), at] for cost, at in zip(costs, start, strict=True)]
-        pairs = list(zip(costs, begin, strict=True))
-        return cls(
-            sites=_ranked([_content(cost.ravel()) + _content(at) for cost, at in pairs]),
-            rows=[_ranked(_contents(cost, at[:, None])) for cost, at in pairs],
-            columns=_ranked(_contents(stacked.T, uses[:, None])),
-        )
-
-    def apply(self, costs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [costs[j][self.rows[j]][:, self.columns] for j in self.sites]
-
-    def translate(self, start: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Assignments of the input in terms of the canonical copy."""
-        position = np.argsort(self.columns)
-        return [position[start[j][self.rows[j]]] for j in self.sites]
-
-    def undo(self, chosen: list[np.ndarray]) -> list[np.ndarray]:
-        """Assignments of the canonical copy in terms of the input."""
-        columns, restored = np.asarray(self.columns), [np.empty(0, dtype=np.int64)] * len(chosen)
-        for j, at in zip(self.sites, chosen, strict=True):
-            restored[j] = columns[at[np.argsort(self.rows[j])]]
-        return restored
-
-
-def _content(values: np.ndarray) -> bytes:
-    """A key of the values, whatever their order; adding 0.0 makes -0.0 and 0.0 the same."""
-    return np.sort(values + 0.0).tobytes()
-
-
-def _contents(values: np.ndarray, tie: np.ndarray) -> list[bytes]:
-    """`_content` of every row, then the row's tie breaker."""
-    return [row.tobytes() for row in np.hstack([np.sort(values + 0.0, axis=1), tie + 0.0])]
-
-
-def _ranked(keys: list[bytes]) -> list[int]:
-    return sorted(range(len(keys)), key=keys.__getitem__)

@@ -19,8 +19,6 @@ All sites are stacked in one (rows, columns) matrix, rows = Σ_j L_j and columns
 dozen such matrices, never sites x components x globals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,7 +27,6 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.kl_fusion.projections import project_balls, project_simplex
 
 # Measured on random, clustered, heavy-tailed, tight and duplicated instances; the counts of
 # iterations are flat around these values, so none of them is an argument.
@@ -38,6 +35,7 @@ CHECK_EVERY = 20  # iterations between certificates, which cost about three iter
 LONGEST_RUN = 0.2  # restart at the latest after this share of all the iterations so far
 WEIGHT_SMOOTHING = 0.8  # share of the newly seen primal weight, on the log scale
 NEGLIGIBLE = 1e-7  # objectives below this many typical margins a row count as zero
+ROW_ERROR = 1e-13  # Newton's tolerance on the sum of a row
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,7 @@ def relax(
         >>> [plan.argmax(1).tolist() for plan in result.plans], result.converged
         ([[0, 1], [0]], True)
     """
-    program = _Program.of(costs, regularization)
+    program = _Program(costs, regularization)
     best, iterations = _solve(program, tolerance, max_iterations)
     return Relaxation(
         plans=np.split(best.plan, program.starts[1:]),
@@ -117,7 +115,6 @@ class _Point(NamedTuple):
     column: Float[np.ndarray, "sites columns"]
 
 
-@dataclass(frozen=True, eq=False)
 class _Program:
     """Equation (9) stacked over the sites, in units where typical costs are near one.
 
@@ -125,34 +122,18 @@ class _Program:
     cost is taken out (into `offset`): what is left is exact and free of large common terms.
     """
 
-    costs: Float[np.ndarray, "rows columns"]
-    regularization: float
-    sizes: Int[np.ndarray, " sites"]
-    starts: Int[np.ndarray, " sites"]
-    site: Int[np.ndarray, " rows"]
-    margin: float
-    scale: float
-    offset: float
-
-    @classmethod
-    def of(cls, sites: Sequence[np.ndarray], regularization: float) -> _Program:
+    def __init__(self, sites: Sequence[np.ndarray], regularization: float):
         stacked = np.concatenate(sites)
         least = stacked.min(axis=1, keepdims=True)
         reduced = stacked - least
         margin = _typical_margin(reduced)
         # A power of two: scaling rounds nothing.
-        scale = float(2.0 ** np.round(np.log2(margin + regularization or 1.0)))
-        sizes = np.array([len(cost) for cost in sites])
-        return cls(
-            costs=reduced / scale,
-            regularization=regularization / scale,
-            sizes=sizes,
-            starts=np.cumsum(sizes) - sizes,
-            site=np.repeat(np.arange(len(sites)), sizes),
-            margin=margin / scale,
-            scale=scale,
-            offset=float(least.sum()),
-        )
+        self.scale = float(2.0 ** np.round(np.log2(margin + regularization or 1.0)))
+        self.costs, self.margin = reduced / self.scale, margin / self.scale
+        self.regularization, self.offset = regularization / self.scale, float(least.sum())
+        self.sizes = np.array([len(cost) for cost in sites])
+        self.starts = np.cumsum(self.sizes) - self.sizes
+        self.site = np.repeat(np.arange(len(sites)), self.sizes)
 
     def site_sums(self, plan: np.ndarray) -> Float[np.ndarray, "sites columns"]:
         return np.add.reduceat(plan, self.starts, axis=0)
@@ -167,10 +148,6 @@ class _Program:
     def objective(self, plan: np.ndarray) -> float:
         norms = np.sqrt(np.einsum("rg,rg->g", plan, plan))
         return float(np.vdot(self.costs, plan) + self.regularization * norms.sum())
-
-    def bound(self, point: _Point) -> float:
-        """Σ_rows min_g (C + Y + V) − Σ V: the saddle function minimised over P."""
-        return float(self.prices(point).min(axis=1).sum() - point.column.sum())
 
     def feasible(self, plan: np.ndarray) -> Float[np.ndarray, "rows columns"]:
         """The plan scaled into the columns, the mass this frees spread over their slack.
@@ -205,7 +182,9 @@ class _Certificate:
     def offer(self, program: _Program, point: _Point) -> float:
         """Keeps what improves the certificate and returns the gap of this point alone."""
         plan = program.feasible(point.plan)
-        upper, lower = program.objective(plan), program.bound(point)
+        upper = program.objective(plan)
+        # Σ_rows min_g (C + Y + V) − Σ V: the saddle function minimised over P.
+        lower = float(program.prices(point).min(axis=1).sum() - point.column.sum())
         if upper < self.upper:
             self.plan, self.upper = plan, upper
         self.lower = max(self.lower, lower)
@@ -220,7 +199,7 @@ class _Certificate:
 
 
 class _Run:
-    """What restarts need: where a run began, the sum of its iterates, and its gaps."""
+    """A run between restarts: its start, the sum of its iterates, and its gaps."""
 
     def __init__(self, origin: _Point, gap: float) -> None:
         self.origin, self.gap, self.previous, self.length = origin, gap, np.inf, 0
@@ -231,9 +210,6 @@ class _Run:
         for total, x in zip(self.total, point, strict=True):
             total += x
 
-    def average(self) -> _Point:
-        return _Point(*(total / self.length for total in self.total))
-
     def ended(self, gap: float, iteration: int) -> bool:
         """Enough gained, or some gained and no longer gaining, or too long."""
         stalled = gap <= 0.8 * self.gap and gap > self.previous
@@ -242,31 +218,34 @@ class _Run:
 
 
 def _solve(program: _Program, tolerance: float, max_iterations: int) -> tuple[_Certificate, int]:
-    best, point = _Certificate(), _start(program)
-    weight, threshold = _initial_weight(program), np.zeros(len(program.costs))
-    run, iteration = _Run(point, np.inf), 0
+    best, (rows, columns), sites = _Certificate(), program.costs.shape, len(program.sizes)
+    # The uniform plan and no duals: the one start that knows no order.
+    plan = np.full((rows, columns), 1.0 / columns)
+    point = _Point(plan, np.zeros_like(plan), np.zeros((sites, columns)))
+    # The size of the duals: Y is near λ/√sites in a used column, V near a margin.
+    weight = program.regularization / np.sqrt(sites) + 0.5 * program.margin or 1.0
+    run, threshold, iteration = _Run(point, np.inf), np.zeros(rows), 0
     for iteration in range(1, max_iterations + 1):
         new, threshold = _step(program, point, weight, threshold)
         run.add(new)
         point = _Point(*(x + OVER_RELAXATION * (y - x) for x, y in zip(point, new, strict=True)))
         if iteration % CHECK_EVERY and iteration < max_iterations:
             continue
-        candidates = (new, run.average())
+        candidates = (new, _Point(*(total / run.length for total in run.total)))
         gaps = [best.offer(program, candidate) for candidate in candidates]
         if best.gap(program) <= tolerance:
             break
         if run.ended(min(gaps), iteration):
             point = candidates[int(np.argmin(gaps))]
-            weight = _next_weight(weight, run.origin, point)
+            # Towards the ratio of the distances that duals and plan travelled in the run.
+            pairs = zip(point, run.origin, strict=True)
+            travelled, group, column = (float(np.linalg.norm(x - y)) for x, y in pairs)
+            dual = np.hypot(group, column)
+            if min(travelled, dual) > 1e-10:
+                ratio = (dual / travelled) ** WEIGHT_SMOOTHING
+                weight = float(ratio * weight ** (1.0 - WEIGHT_SMOOTHING))
             run = _Run(point, min(gaps))
     return best, iteration
-
-
-def _start(program: _Program) -> _Point:
-    """The uniform plan and no duals: the one start that knows no order."""
-    rows, columns = program.costs.shape
-    plan = np.full((rows, columns), 1.0 / columns)
-    return _Point(plan, np.zeros_like(plan), np.zeros((len(program.sizes), columns)))
 
 
 def _step(
@@ -287,16 +266,32 @@ def _step(
     return _Point(plan, group, column), threshold
 
 
-def _initial_weight(program: _Program) -> float:
-    """The size of the duals: Y is near λ/√sites in a used column, V near a margin."""
-    weight = program.regularization / np.sqrt(len(program.sizes)) + 0.5 * program.margin
-    return weight or 1.0
+def project_simplex(
+    points: Float[np.ndarray, "rows columns"], threshold: Float[np.ndarray, " rows"]
+) -> tuple[Float[np.ndarray, "rows columns"], Float[np.ndarray, " rows"]]:
+    """Each row's closest point on the simplex, max(x − θ, 0), and the θ of each row.
+
+    Newton on Σ max(x − θ, 0) = 1, convex and piecewise linear in θ: it ends exactly after a few
+    passes from the θ of the step before, where a sort would look at everything.
+    """
+    ones = np.ones(points.shape[1])
+    projected = points
+    for _ in range(100):
+        projected = np.maximum(points - threshold[:, None], 0.0)
+        excess = projected @ ones - 1.0
+        if np.abs(excess).max() <= ROW_ERROR:
+            break
+        active = (projected > 0).astype(float) @ ones
+        threshold = threshold + excess / np.maximum(active, 1.0)
+        if not active.all():  # θ beyond the row: start left of the root
+            lost = active == 0
+            threshold[lost] = points[lost].max(axis=1) - 1.0
+    return projected, threshold
 
 
-def _next_weight(weight: float, origin: _Point, point: _Point) -> float:
-    """Moves towards the ratio of the distances that duals and plan travelled in the run."""
-    plan, group, column = (float(np.linalg.norm(x - y)) for x, y in zip(point, origin, strict=True))
-    dual = np.hypot(group, column)
-    if min(plan, dual) <= 1e-10:
-        return weight
-    return float((dual / plan) ** WEIGHT_SMOOTHING * weight ** (1.0 - WEIGHT_SMOOTHING))
+def project_balls(
+    points: Float[np.ndarray, "rows columns"], radius: float
+) -> Float[np.ndarray, "rows columns"]:
+    """Each column's closest point in the Euclidean ball of this radius."""
+    norms = np.sqrt(np.einsum("rg,rg->g", points, points))
+    return points * (radius / np.maximum(norms, max(radius, np.finfo(float).tiny)))

@@ -1,17 +1,26 @@
-"""``posterity import``: a table of means and standard deviations, as a file of a posterior."""
+"""``posterity import`` and ``export``: tables of means and standard deviations, and back."""
 
-from pathlib import Path
 from typing import Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import FILE, FLAG, TEXT, Option, Settings, verb, words
+from posterity.cli.options import (
+    FILE,
+    FLAG,
+    NAME,
+    Option,
+    Settings,
+    incomplete,
+    verb,
+    words,
+)
 from posterity.cli.report import Data, group, parameters
 from posterity.cli.schema import OUTPUT
-from posterity.errors import UsageError
+
+SUFFIXES = (".csv", ".json")
 
 
-def _report(data: Data) -> Any:
+def _import_report(data: Data) -> Any:
     headline = f"Read {len(data['parameters'])} parameters ({data['family']})."
     of = "" if data["site"] is None else f" of site {printable(data['site'])}"
     wrote = f"Wrote {data['kind']}{of} to {printable(data['output'])}"
@@ -27,7 +36,7 @@ def _report(data: Data) -> Any:
         "Of the posterior; diagonal, or gaussian with a covariance, if left out.",
     ),
     Option("decimal", words(".", ","), "The decimal mark, where the numbers do not say it."),
-    Option("site", TEXT, "Write a ledger, in which this site contributed."),
+    Option("site", NAME, "Write a ledger, in which this site contributed."),
     Option("prior.file", FILE, "What the site started from.", "--prior"),
     Option(
         "flat_prior",
@@ -38,7 +47,7 @@ def _report(data: Data) -> Any:
     OUTPUT,
     files="A .csv with a row a parameter (name, mean, sd, as regression tables have them), or a "
     ".json.",
-    report=_report,
+    report=_import_report,
     examples=[
         "posterity import coefficients.csv -o north.safetensors",
         "posterity import coefficients.csv --covariance vcov.csv -o north.safetensors",
@@ -56,44 +65,79 @@ def import_(settings: Settings) -> Data:
     from posterity.adapters.tables.files import law_of, read_moments
     from posterity.families import names
 
-    table, output = settings.single("table"), Path(settings.need("output.file"))
+    table, output = settings.single("table"), settings.output
     covariance, prior = settings.path("covariance"), settings.path("prior.file")
     site, flat_prior = settings["site"], bool(settings["flat_prior"])
-    files.check_outputs([output], [path for path in (table, covariance, prior) if path])
+    files.check_outputs([output], [table, covariance, prior])
     if site is None and (prior is not None or flat_prior):
-        raise UsageError(
-            found=f"{'--prior' if prior else '--flat-prior'} without --site",
-            expected="the name of the site whose contribution is told from the prior",
-            fix="Add --site NAME, or leave it out.",
-        )
-    if site == "":
-        raise UsageError(found="--site ''", expected="a name", fix="Name the site.")
+        raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
     law = law_of(moments, table, settings["family"])
-    told = to_table(law)
+    rows = to_table(law)
     record = {"table": table.name}
     result: Any = law
     if site is not None:
         before = None
         if prior is not None:
-            before, found = files.read_prior(prior)
+            before, about = files.read_prior(prior)
             before = names.in_order(before, names.names_of(law), f"the prior {str(prior)!r}", site)
-            record["prior"] = found.digest
+            record["prior"] = about.digest
         result = to_ledger(law, site, prior=before, flat_prior=flat_prior)
         record |= {"flat prior": "true"} if flat_prior else {}
     written = files.write(result, output, "import", record)
-    matrix = told.get("covariance", [])
-    sd = told.get("sd") or [row[place] ** 0.5 for place, row in enumerate(matrix)]
+    sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
     unused = [name for name in moments.unused if name]
     return {
         "output": written.path,
         "kind": written.kind,
         "digest": written.digest,
-        "family": told["family"],
+        "family": rows["family"],
         "site": site,
         "parameters": [
             {"name": n, "mean": m, "sd": s}
-            for n, m, s in zip(told["names"], told["mean"], sd, strict=True)
+            for n, m, s in zip(rows["names"], rows["mean"], sd, strict=True)
         ],
         "notes": [f"columns that were not used: {', '.join(unused)}"] if unused else [],
+    }
+
+
+def _export_report(data: Data) -> str:
+    lines = [f"Wrote {data['parameters']} parameters to {printable(data['output'])}"]
+    if data["covariance"] is not None:
+        lines.append(f"Wrote their covariance to {printable(data['covariance'])}")
+    return "\n".join(lines)
+
+
+@verb(
+    Option("posterior", FILE, "The posterior, in place of the argument."),
+    Option("covariance", FILE, "Where to write the covariance beside a .csv."),
+    OUTPUT,
+    files="A posterior, or a ledger of one.",
+    report=_export_report,
+    examples=[
+        "posterity export both.safetensors -o table.csv",
+        "posterity export both.safetensors -o table.csv --covariance covariance.csv",
+        "posterity export both.safetensors -o table.json",
+    ],
+)
+def export(settings: Settings) -> Data:
+    """Write a posterior's means and standard deviations as a table, which `import` reads again."""
+    from posterity.adapters.tables import to_table, write
+
+    path, output = settings.single("posterior"), settings.output
+    covariance = settings.path("covariance")
+    files.check_outputs([output, covariance], [path])
+    files.check_ending(output, SUFFIXES)
+    law, _ = files.read(path)
+    table = to_table(law)
+    write(law, output, covariance=covariance)
+    dropped = "covariance" in table and covariance is None and output.suffix.lower() == ".csv"
+    return {
+        "output": str(output),
+        "covariance": None if covariance is None else str(covariance),
+        "family": table["family"],
+        "parameters": len(table["names"]),
+        "notes": ["correlations are not in the table: give --covariance FILE, or write a .json"]
+        if dropped and len(table["names"]) > 1
+        else [],
     }
