@@ -27,8 +27,7 @@ from posterity.families import (
     at_rest,
 )
 from posterity.ledger import Ledger
-from posterity.models.emissions import check_emissions, statistics, symbols
-from posterity.models.hidden_markov import counted, padded
+from posterity.models.hidden_markov import check_emissions, counted, padded
 from posterity.models.records import Records
 
 Array = np.ndarray
@@ -155,7 +154,7 @@ def fit_sticky(
 
 
 def _check_fits(x: Array, emission: ExponentialFamily) -> None:
-    wanted = 2 if symbols(emission) else 3
+    wanted = 2 if emission.emits_symbols else 3
     size = emission.own_size
     fits = x.ndim == wanted and (x.shape[2] == size if wanted == 3 else x.max() < size)
     if not fits:
@@ -292,7 +291,7 @@ def _start(problem: Problem, rng: np.random.Generator) -> HiddenMarkov:
         starts[path[0]] += 1
         np.add.at(moves, (path[:-1], path[1:]), 1.0)
     return HiddenMarkov(
-        emissions=Plate(statistics(problem.prior.emissions.members, flat, onehot)),  # pyright: ignore
+        emissions=Plate(problem.prior.emissions.members.observed(flat, onehot)),  # pyright: ignore
         initial=Dirichlet(starts),
         transitions=Plate(Dirichlet(moves)),
     )

@@ -176,8 +176,8 @@ def test_a_guide_is_the_law_that_it_draws_from(kind: str, tmp_path: Any) -> None
     drawn = guide.sample_posterior(jax.random.key(2), params, sample_shape=(4000,))
     event = {name: np.asarray(drawn[name], float) for name in q.event_shape}
     event["mix"] /= event["mix"].sum(-1, keepdims=True)  # to the last digit, after float32
-    u = q.bijection.inverse(event)
-    flat = q.bijection.ravel(u)
+    u = q.supports.inverse(event)
+    flat = q.supports.ravel(u)
     law: Any = q.law
     covariance = np.diag(law.variance) if kind in list(GUIDES)[:2] else law.covariance
     mean, deviation = np.asarray(law.mean), np.sqrt(np.diag(covariance))
@@ -207,9 +207,9 @@ def test_a_guides_density(kind: str) -> None:
     theirs, values = traced(params, jax.random.key(3))
     event = {name: np.asarray(values[name], float) for name in q.event_shape}
     event["mix"] /= event["mix"].sum()
-    u = q.bijection.inverse(event)
+    u = q.supports.inverse(event)
     latent = values.get("_auto_latent")
-    assert latent is None or np.allclose(q.bijection.ravel(u), latent, atol=1e-3)
+    assert latent is None or np.allclose(q.supports.ravel(u), latent, atol=1e-3)
     assert np.isclose(float(q.log_prob(event)), float(theirs), atol=2e-2), "float32 of the guide"
 
 

@@ -13,7 +13,6 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Dirichlet, HiddenMarkov, NormalWishart, Plate, Product, stack
 from posterity.fusion.diff import diff
 from posterity.models import HiddenMarkovModel, Records, label, padded
-from posterity.models.emissions import statistics
 from tests.hidden_chains import MEANS, draw
 from tests.laws.table import identical
 
@@ -27,7 +26,7 @@ def known(held: list[int], seed: int, length: int = 200, **prior: float) -> Ledg
     moves, start = np.zeros((size, size)), np.eye(size)[z[0]]
     np.add.at(moves, (z[:-1], z[1:]), 1.0)
     learnt = HiddenMarkov(
-        emissions=Plate(statistics(stack([ONE] * size), x, np.eye(size)[z])),
+        emissions=Plate(stack([ONE] * size).observed(x, np.eye(size)[z])),
         initial=Dirichlet(start),
         transitions=Plate(Dirichlet(moves)),
     )

@@ -9,8 +9,7 @@ import scipy.integrate
 import scipy.special
 
 from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian
-from posterity.inference.quadrature import expectation_nodes
-from posterity.models.cubature import normal_nodes
+from posterity.models.cubature import expectation_nodes, normal_nodes
 
 NODES = 128
 

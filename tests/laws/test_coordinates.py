@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posterity.families import Beta, Gamma, Plate
 from tests.laws.table import (
     NAMES,
     TABLE,
@@ -113,3 +114,10 @@ def test_jax_leaves_stay_jax_and_numpy_leaves_numpy(name: str) -> None:
         (p,) = some(name)
         assert identical(jax.tree.map(np.asarray, to_jax(p)), p)
         assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(to_jax(p)))
+
+
+def test_every_stick_of_a_plate_is_free_to_vary() -> None:
+    rates = Gamma.from_standard(shape=np.full(3, 2.0), rate=np.ones(3))
+    sticks = Beta.from_standard(a=np.ones(3), b=np.full(3, 2.0))
+    assert Plate(rates).degrees_of_variation == 3
+    assert Plate(rates, sticks).degrees_of_variation == 6

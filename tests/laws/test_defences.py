@@ -88,7 +88,7 @@ def event(law: Any) -> Any:
         bijection = unconstrained(law)
     except UsageError:
         return jax.tree.map(np.asarray, jax.jit(law.sample)(jax.random.key(0)))
-    zeros = map_supports(lambda own: np.zeros(own.free_shape), bijection.support)
+    zeros = map_supports(lambda own: np.zeros(own.free_shape), bijection.tree)
     return jax.tree.map(np.asarray, bijection.forward(zeros))
 
 

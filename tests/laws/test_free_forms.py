@@ -83,9 +83,12 @@ def test_nodes_have_the_moments_of_the_law(name: str) -> None:
     form = law.free_form()
     with jax.enable_x64(True):
         own = form.parameters(law)
-        draws = jax.jit(jax.vmap(lambda noise: form.draw(own, noise)))
-        z = draws(jnp.asarray(nodes_of(form, 128)))
-        wanted = form.draw(own, jnp.zeros(form.noise_size)), form.deviation(own)
+
+        def found(own: Any, nodes: Any) -> Any:
+            draws = jax.vmap(lambda noise: form.draw(own, noise))(nodes)
+            return draws, form.draw(own, jnp.zeros(form.noise_size)), form.deviation(own)
+
+        z, *wanted = jax.jit(found)(own, nodes_of(form, 128))
     rows = zip(*map(jax.tree.leaves, (z, *wanted)), strict=True)
     for values, mean, deviation in ([np.asarray(leaf) for leaf in row] for row in rows):
         np.testing.assert_allclose(values.mean(0), mean, rtol=1e-9, atol=1e-9)

@@ -36,7 +36,7 @@ from posterity.families.supports import (
     UnitInterval,
     map_supports,
 )
-from posterity.families.unconstrained import Bijection, unconstrained
+from posterity.families.unconstrained import Supports, unconstrained
 from tests.laws.table import EPS, TABLE, cast, dear_ones_slow, laws, members, some, to_jax
 
 
@@ -54,14 +54,14 @@ FAR = 20.0
 """How far from zero real numbers may be, and all is still sound."""
 
 
-def reals(bijection: Bijection, rng: np.random.Generator, lead: tuple, scale: float) -> Any:
+def reals(bijection: Supports, rng: np.random.Generator, lead: tuple, scale: float) -> Any:
     """Uniform on ``[-scale, scale]``; a few are at the ends."""
 
     def one(support: Any) -> np.ndarray:
         drawn = rng.uniform(-scale, scale, (*lead, *support.free_shape))
         return np.where(rng.random(drawn.shape) < 0.2, scale * np.sign(drawn), drawn)
 
-    return map_supports(one, bijection.support)
+    return map_supports(one, bijection.tree)
 
 
 def inside(support: Any, z: Any) -> bool:
@@ -108,8 +108,8 @@ def test_there_and_back(name: str, data: st.DataObject, seed: int) -> None:
     for scale, tolerance in ((3.0, 1e-11), (FAR, 1e-6)):
         u = reals(bijection, np.random.default_rng(seed), (2,), scale)
         z = bijection.forward(u)
-        assert inside(bijection.support, z)
-        assert largest_gap(bijection.support, u, bijection.inverse(z)) < tolerance
+        assert inside(bijection.tree, z)
+        assert largest_gap(bijection.tree, u, bijection.inverse(z)) < tolerance
 
 
 @rows
@@ -123,7 +123,7 @@ def test_events_are_inside_in_single_precision(name: str, data: st.DataObject, s
     assert {leaf.dtype for leaf in jax.tree.leaves(z)} == {np.dtype(np.float32)}
     assert bijection.log_det(u).dtype == np.float32 and np.isfinite(bijection.log_det(u)).all()
     if name not in MATRICES:  # correlations of 1 - 1e-9 do not exist in float32
-        assert inside(bijection.support, z)
+        assert inside(bijection.tree, z)
 
 
 def chart(support: Any, z: Any) -> np.ndarray:
@@ -150,15 +150,13 @@ def test_the_log_determinant_is_the_jacobians(name: str, data: st.DataObject, se
     bijection, step = unconstrained(law), 1e-4
     u = reals(bijection, np.random.default_rng(seed), (), 2.0)
     sizes: list[int] = []
-    map_supports(lambda own, part: sizes.append(part.size), bijection.support, u)
+    map_supports(lambda own, part: sizes.append(part.size), bijection.tree, u)
     pieces = iter(np.split(step * np.eye(sum(sizes)), np.cumsum(sizes)[:-1], axis=1))
-    steps = map_supports(
-        lambda _, part: next(pieces).reshape(-1, *part.shape), bijection.support, u
-    )
+    steps = map_supports(lambda _, part: next(pieces).reshape(-1, *part.shape), bijection.tree, u)
 
     def moved(sign: int) -> np.ndarray:
-        there = map_supports(lambda _, part, by: part + sign * by, bijection.support, u, steps)
-        return chart(bijection.support, bijection.forward(there))
+        there = map_supports(lambda _, part, by: part + sign * by, bijection.tree, u, steps)
+        return chart(bijection.tree, bijection.forward(there))
 
     jacobian = (moved(1) - moved(-1)) / (2 * step)
     assert jacobian.shape == (sum(sizes), sum(sizes))  # as many numbers as vary
@@ -230,10 +228,10 @@ def test_densities_on_the_plane_integrate_to_one(name: str) -> None:
     bijection = unconstrained(law)
     plane = np.stack(np.meshgrid(COARSE, COARSE, indexing="ij"), -1)
     shapes: list[tuple] = []
-    map_supports(lambda own: shapes.append(own.free_shape), bijection.support)
+    map_supports(lambda own: shapes.append(own.free_shape), bijection.tree)
     pieces = iter(np.split(plane, np.cumsum([math.prod(s) for s in shapes])[:-1], axis=-1))
     u = map_supports(
-        lambda own: next(pieces).reshape(*plane.shape[:-1], *own.free_shape), bijection.support
+        lambda own: next(pieces).reshape(*plane.shape[:-1], *own.free_shape), bijection.tree
     )
     values = np.exp(log_density(law, u))
     integral = np.trapezoid(np.trapezoid(values, COARSE, axis=1), COARSE)

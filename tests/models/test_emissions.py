@@ -12,8 +12,7 @@ from posterity.errors import StructureError
 from posterity.families import Dirichlet, Gamma, HiddenMarkov, Plate
 from posterity.families.emitting import Emitting
 from posterity.models import Records, label, padded
-from posterity.models.emissions import check_emissions, symbols
-from posterity.models.hidden_markov import counted
+from posterity.models.hidden_markov import check_emissions, counted
 
 
 class PoissonRate(Gamma, Emitting):
@@ -63,6 +62,6 @@ def test_counts_are_what_it_adds() -> None:
 
 def test_what_does_not_say_what_it_emits_is_refused() -> None:
     check_emissions(RATES)
-    assert not symbols(RATES) and symbols(Dirichlet.from_standard([1.0, 1.0]))
+    assert not RATES.emits_symbols and Dirichlet.emits_symbols
     with pytest.raises(StructureError, match="Emitting"):
         check_emissions(Gamma.from_standard(1.0, 1.0))

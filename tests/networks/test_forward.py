@@ -11,7 +11,7 @@ import pytest
 import scipy.signal
 
 from posterity.families.layers import ACTIVATIONS
-from posterity.models.forward import FUNCTIONS, activations, outputs, preactivation
+from posterity.models.forward import FUNCTIONS, apply, outputs, preactivation
 from posterity.networks import Conv, Dense, Layers
 from posterity.networks.bound import noisy_outputs
 
@@ -23,7 +23,7 @@ def test_a_perceptron_by_hand() -> None:
     z, x = RNG.normal(size=layers.size), RNG.normal(size=(5, 4))
     (first, second) = layers.unravel(z)
     hidden = np.tanh(x @ first["kernel"] + first["bias"])
-    found = activations(layers, z, x)
+    found = apply(layers, layers.unravel(z), x)
     np.testing.assert_allclose(found[0], hidden, rtol=1e-5, atol=1e-6)
     expected = hidden @ second["kernel"] + second["bias"]
     np.testing.assert_allclose(found[1], expected, rtol=1e-5, atol=1e-6)
@@ -82,7 +82,7 @@ def test_pooling_drops_what_is_left_over(pooling: str) -> None:
     conv = Conv((1, 1), 1, 1, "identity", bias=False, pool=2, pooling=pooling)
     layers = Layers((conv,), (5, 4, 1))
     x = RNG.normal(size=(3, 5, 4, 1)).astype(np.float32)
-    (found,) = activations(layers, np.ones(1), x)
+    (found,) = apply(layers, layers.unravel(np.ones(1)), x)
     windows = x[:, :4, :, 0].reshape(3, 2, 2, 2, 2).transpose(0, 1, 3, 2, 4).reshape(3, 2, 2, 4)
     expected = windows.max(-1) if pooling == "max" else windows.mean(-1)
     np.testing.assert_allclose(np.asarray(found)[..., 0], expected, rtol=1e-6)

@@ -23,7 +23,7 @@ def content_hashes(rows: Float[np.ndarray, "n dim"]) -> np.ndarray:
 def canonical_order(
     rows: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, " n"]:
-    """By label, then by what a row holds: the same rows in the same order, however they came."""
+    """The order by label, then by content: that of the same rows is always the same."""
     bits = np.uint64(int(labels.max(initial=0)).bit_length())
     keys = content_hashes(rows) >> bits
     if bits:

@@ -60,15 +60,15 @@ def condensed(terms: np.ndarray) -> np.ndarray:
     """
     if not np.abs(terms).max(initial=0.0) <= LARGE:
         return terms
-    rest, found = np.array(terms), []
+    rest, result = np.array(terms), []
     while (largest := np.abs(rest).max(0)).any():
         exponents = np.frexp(largest)[1] + len(terms).bit_length() + 1
         unit = np.ldexp(1.0, exponents)
         high = unit + rest
         high -= unit
         rest -= high
-        found.append(high.sum(0))
-    return np.array(found) if found else rest[:1]
+        result.append(high.sum(0))
+    return np.array(result) if result else rest[:1]
 
 
 def _swept(layers: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _unsettled(layers: np.ndarray) -> np.ndarray:
-    """Where a layer is not the sum of itself and all below, rounded to nearest."""
+    """The columns in which a layer is not the sum of itself and all below, rounded."""
     top, low = layers[:-1], layers[1:]
     wrong = (top + low != top).any(0)
     if len(layers) > 2 and layers[2].any():
@@ -122,7 +122,7 @@ def _by_whole_numbers(terms: np.ndarray) -> np.ndarray:
 
 
 def _whole(number: float) -> int:
-    """As a multiple of the smallest float64."""
+    """A number as a multiple of the smallest float64."""
     numerator, denominator = number.as_integer_ratio()
     return (numerator << SUBNORMAL) // denominator
 
@@ -146,9 +146,9 @@ def _replaced(layers: np.ndarray, where: np.ndarray, others: np.ndarray) -> np.n
     return out
 
 
-def _beyond(found: str) -> ParameterError:
+def _beyond(result: str) -> ParameterError:
     return ParameterError(
-        found=found,
+        found=result,
         expected="finite natural parameters, and sums up to 1.8e308 in size",
         fix="Scale the data, or check that the fits which made them converged.",
     )

@@ -1,6 +1,6 @@
 """The array functions that families are written in: what they are, and NumPy's."""
 
-import abc
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -8,67 +8,96 @@ from typing import Any
 import numpy as np
 import scipy
 
-from posterity.arrays.typing import Bool, Real
+from posterity.arrays.typing import Bool, PyTree, Real
 
 
-class Namespace(abc.ABC):
-    """The handful of array functions that the families need.
+class Namespace:
+    """The handful of array functions that the families need: here by NumPy and SciPy.
 
     ``np`` has NumPy's functions, ``special`` SciPy's special ones.
     """
 
-    np: Any
+    np: Any = np
 
     @property
-    @abc.abstractmethod
     def special(self) -> Any:
         """Special functions by SciPy's names."""
+        return scipy.special  # which SciPy loads when it is first asked for
 
-    @abc.abstractmethod
     def digamma(self, x: Real) -> Real:
         """Derivative of ``log Γ``, for positive ``x``."""
+        return scipy.special.psi(x)
 
-    @abc.abstractmethod
     def trigamma(self, x: Real) -> Real:
-        """Second derivative of ``log Γ``, for positive ``x``."""
+        """Second derivative of ``log Γ``, for positive ``x``; SciPy's takes ten times as long."""
+        x = np.asarray(x)
+        wide = np.where(x > 0, x, np.nan).astype(np.float64)
+        with np.errstate(over="ignore", divide="ignore"):
+            y = wide + SHIFT
+            inverse = 1 / (y * y)
+            total = inverse * TRIGAMMA[-1]
+            for coefficient in TRIGAMMA[-2::-1]:
+                total += coefficient
+                total *= inverse
+            return ((1 + 1 / (2 * y) + total) / y + _lifted(wide)).astype(x.dtype)
 
-    @abc.abstractmethod
     def cholesky(self, matrices: Real) -> Real:
         """Lower Cholesky factors; NaN, never an exception, where there is none."""
+        try:
+            return np.linalg.cholesky(matrices)
+        except np.linalg.LinAlgError:
+            factors = np.full_like(np.asarray(matrices), np.nan)
+            for index in np.ndindex(factors.shape[:-2]):
+                with contextlib.suppress(np.linalg.LinAlgError):
+                    factors[index] = np.linalg.cholesky(matrices[index])
+            return factors
 
-    @abc.abstractmethod
     def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
         """``matrices⁻¹ vectors`` for stacked matrices (..., d, d) and vectors (..., d)."""
+        try:
+            return np.linalg.solve(matrices, vectors[..., None])[..., 0]
+        except np.linalg.LinAlgError:  # one singular matrix fails the whole batch
+            regular = (np.linalg.matrix_rank(matrices) == matrices.shape[-1])[..., None, None]
+            safe = np.where(regular, matrices, np.nan)
+            return np.linalg.solve(safe, vectors[..., None])[..., 0]
 
-    @abc.abstractmethod
     def solve_positive(self, matrices: Real, vectors: Real) -> Real:
-        """As ``solve_vectors``, for positive definite matrices."""
+        """``matrices⁻¹ vectors`` for positive definite matrices."""
+        return self.solve_vectors(matrices, vectors)
 
-    @abc.abstractmethod
     def inverse_positive(self, matrices: Real) -> Real:
         """Inverses of positive definite matrices, symmetric to the last bit."""
+        inverse = np.linalg.inv(matrices)
+        return (inverse + np.swapaxes(inverse, -1, -2)) / 2
 
-    @abc.abstractmethod
     def solve_lower(self, factors: Real, columns: Real) -> Real:
         """``factors⁻¹ columns`` for lower triangular (..., d, d) and columns (..., d, k)."""
+        return np.linalg.solve(factors, columns)
 
-    @abc.abstractmethod
-    def iterate(self, step: Callable[[Any], Any], state: Any, times: int) -> Any:
+    def iterate(self, step: Callable[[Any], Any], state: PyTree, times: int) -> Any:
         """Apply ``step`` to ``state`` again and again; compiled once, not unrolled, by JAX."""
+        for _ in range(times):
+            state = step(state)
+        return state
 
-    @abc.abstractmethod
     def repeat(
-        self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any
+        self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: PyTree
     ) -> Any:
         """Apply ``step`` to ``state`` while it is ``unfinished``; compiled once by JAX."""
+        while unfinished(state):
+            state = step(state)
+        return state
 
-    @abc.abstractmethod
-    def choose(self, condition: Bool[Real, "*g"], yes: Any, no: Any) -> Any:
+    def choose(self, condition: Bool[Real, "*g"], yes: PyTree, no: PyTree) -> Any:
         """The arrays of ``yes`` where the condition holds, else those of ``no``.
 
         Both are tuples of arrays, nested ones too, or over JAX any trees. NumPy's arrays (G, ...)
         may have more axes than the condition (G,).
         """
+        if isinstance(yes, tuple):
+            return tuple(self.choose(condition, *pair) for pair in zip(yes, no, strict=True))
+        axes = (1,) * (np.ndim(yes) - np.ndim(condition))
+        return np.where(np.reshape(condition, np.shape(condition) + axes), yes, no)
 
     def logsumexp(self, x: Real, axis: int = -1) -> Real:
         """``log(sum(exp(x)))`` along ``axis``, without overflow."""
@@ -96,62 +125,6 @@ class Namespace(abc.ABC):
         return a[..., None] - self.np.arange(dimension, dtype=a.dtype) / 2
 
 
-class _NumPy(Namespace):
-    np = np
-
-    @property
-    def special(self) -> Any:
-        return scipy.special  # which SciPy loads when it is first asked for
-
-    def digamma(self, x: Real) -> Real:
-        return scipy.special.psi(x)
-
-    def trigamma(self, x: Real) -> Real:
-        return _trigamma(x)
-
-    def cholesky(self, matrices: Real) -> Real:
-        try:
-            return np.linalg.cholesky(matrices)
-        except np.linalg.LinAlgError:
-            return _cholesky_or_nan(np.asarray(matrices))
-
-    def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
-        try:
-            return np.linalg.solve(matrices, vectors[..., None])[..., 0]
-        except np.linalg.LinAlgError:  # one singular matrix fails the whole batch
-            regular = (np.linalg.matrix_rank(matrices) == matrices.shape[-1])[..., None, None]
-            safe = np.where(regular, matrices, np.nan)
-            return np.linalg.solve(safe, vectors[..., None])[..., 0]
-
-    def solve_positive(self, matrices: Real, vectors: Real) -> Real:
-        return self.solve_vectors(matrices, vectors)
-
-    def inverse_positive(self, matrices: Real) -> Real:
-        inverse = np.linalg.inv(matrices)
-        return (inverse + np.swapaxes(inverse, -1, -2)) / 2
-
-    def solve_lower(self, factors: Real, columns: Real) -> Real:
-        return np.linalg.solve(factors, columns)
-
-    def iterate(self, step: Callable[[Any], Any], state: Any, times: int) -> Any:
-        for _ in range(times):
-            state = step(state)
-        return state
-
-    def repeat(
-        self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any
-    ) -> Any:
-        while unfinished(state):
-            state = step(state)
-        return state
-
-    def choose(self, condition: Bool[Real, "*g"], yes: Any, no: Any) -> Any:
-        if isinstance(yes, tuple):
-            return tuple(self.choose(condition, *pair) for pair in zip(yes, no, strict=True))
-        axes = (1,) * (np.ndim(yes) - np.ndim(condition))
-        return np.where(np.reshape(condition, np.shape(condition) + axes), yes, no)
-
-
 TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 """Of its asymptotic series in odd powers (abramowitz1964, 6.4.12)."""
 SHIFT = 9
@@ -159,20 +132,6 @@ SHIFT = 9
 FEW = 2**9
 """Arguments up to which all steps of the recurrence are taken at once."""
 _STEPS = np.arange(SHIFT, dtype=np.float64)
-
-
-def _trigamma(x: Real) -> Real:
-    """``ψ'(x)`` for positive ``x``, NaN elsewhere; SciPy's takes ten times as long."""
-    x = np.asarray(x)
-    wide = np.where(x > 0, x, np.nan).astype(np.float64)
-    with np.errstate(over="ignore", divide="ignore"):
-        y = wide + SHIFT
-        inverse = 1 / (y * y)
-        total = inverse * TRIGAMMA[-1]
-        for coefficient in TRIGAMMA[-2::-1]:
-            total += coefficient
-            total *= inverse
-        return ((1 + 1 / (2 * y) + total) / y + _lifted(wide)).astype(x.dtype)
 
 
 def _lifted(x: Real) -> Real:
@@ -188,15 +147,5 @@ def _lifted(x: Real) -> Real:
     return total
 
 
-def _cholesky_or_nan(matrices: np.ndarray) -> np.ndarray:
-    factors = np.full_like(matrices, np.nan)
-    for index in np.ndindex(matrices.shape[:-2]):
-        try:
-            factors[index] = np.linalg.cholesky(matrices[index])
-        except np.linalg.LinAlgError:
-            continue
-    return factors
-
-
-NUMPY: Namespace = _NumPy()
+NUMPY = Namespace()
 """Functions of NumPy and SciPy, in the precision of the arguments."""

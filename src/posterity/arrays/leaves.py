@@ -1,4 +1,4 @@
-"""What an array of parameters is: floating-point numbers that nobody can write to."""
+"""Arrays of parameters: floating-point numbers that are not writable."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.namespace import is_jax
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import ArrayLike, Real
 from posterity.errors import ParameterError
 
 
-def as_leaf(value: Any) -> Real:
+def as_leaf(value: object) -> Real:
     """``value`` as a floating-point array of one's own: JAX's stay, all else becomes NumPy's.
 
     float32 and float64 keep their precision; whole numbers and float16 become float64 (JAX's, the
@@ -46,7 +46,7 @@ def as_leaves(values: Mapping[str, Any]) -> dict[str, Real]:
     return {n: leaf if is_jax(leaf) else jnp.asarray(leaf, one.dtype) for n, leaf in made.items()}
 
 
-def frozen(array: Any) -> Any:
+def frozen(array: ArrayLike) -> Any:
     """The same array, NumPy's no longer writable; only for arrays that nobody else holds."""
     if isinstance(array, np.ndarray):
         array.flags.writeable = False
@@ -62,7 +62,7 @@ def _of_bytes(array: np.ndarray) -> bool:
     return isinstance(memory, bytes)
 
 
-def _widened(value: Any) -> Any:
+def _widened(value: object) -> Any:
     import jax.numpy as jnp
 
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
@@ -70,9 +70,9 @@ def _widened(value: Any) -> Any:
     return value.astype(float)  # float32 or float64, as JAX is set
 
 
-def _unreal(found: str) -> ParameterError:
+def _unreal(result: str) -> ParameterError:
     return ParameterError(
-        found=found,
+        found=result,
         expected="real numbers, as many in every row",
         fix="Convert them to an array of floating point first.",
     )

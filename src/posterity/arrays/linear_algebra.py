@@ -49,7 +49,7 @@ def unhalf_vectorize(vector: Real, dimension: int) -> Real:
 
 
 class _Halves(NamedTuple):
-    """Where a flat matrix has its upper triangle, where that has each entry, and the scales."""
+    """Places of the upper triangle in a flat matrix, of each entry in that, and scales."""
 
     entries: np.ndarray
     places: np.ndarray

@@ -31,7 +31,7 @@ def jax_module() -> Any:
     return module if hasattr(module, "Array") else None
 
 
-def is_jax(value: Any) -> bool:
+def is_jax(value: object) -> bool:
     """Whether ``value`` is an array of JAX, traced or not."""
     if type(value) is np.ndarray:  # the usual case, asked for at every leaf
         return False
@@ -39,7 +39,7 @@ def is_jax(value: Any) -> bool:
     return jax is not None and isinstance(value, jax.Array)
 
 
-def is_traced(value: Any) -> bool:
+def is_traced(value: object) -> bool:
     """Whether ``value`` stands for numbers that are not known yet."""
     return is_jax(value) and isinstance(value, jax_module().core.Tracer)
 

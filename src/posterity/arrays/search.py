@@ -14,7 +14,7 @@ import scipy
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Bool, Float, Int, Real
+from posterity.arrays.typing import Bool, Float, Int, Number, PyTree, Real
 
 ARMIJO = 1e-4
 """The share of the decrease promised by the slope which a step must keep."""
@@ -70,8 +70,8 @@ class Search(NamedTuple):
 
 def judged(
     best: Point,
-    found: Point,
-    rate: Any,
+    result: Point,
+    rate: Number,
     *,
     scale: Float[Real, ""] | float = 1.0,
     close: float = CLOSE,
@@ -81,21 +81,21 @@ def judged(
     ``scale`` is what squared lengths are multiplied by to be in units of the value. A point is
     better by Armijo's rule; or, where rounding hides the decrease, by a slope that is flatter.
     """
-    np_ = namespace(found.value).np
+    np_ = namespace(result.value).np
     promised = rate * scale * best.squared
-    falls = found.value <= best.value - ARMIJO * promised
-    level = found.value <= best.value + best.rounding
-    taken = found.finite & (falls | (level & (found.squared < FLATTER * best.squared)))
-    shorter = np_.where(found.finite, 0.5, 0.1)
+    falls = result.value <= best.value - ARMIJO * promised
+    level = result.value <= best.value + best.rounding
+    taken = result.finite & (falls | (level & (result.squared < FLATTER * best.squared)))
+    shorter = np_.where(result.finite, 0.5, 0.1)
     following = np_.where(taken, np_.minimum(1.0, 2 * rate), shorter * rate)
     hidden = ~taken & (promised <= best.rounding)
-    settled = taken & (scale * found.squared <= 2 * close)
+    settled = taken & (scale * result.squared <= 2 * close)
     return Verdict(taken, following, hidden | settled | (following < SHORTEST))
 
 
 def search(
     look: Callable[[Any], Point],
-    start: Any,
+    start: PyTree,
     *,
     most: int,
     move: Callable[[Any, Any, Any], Any] | None = None,
@@ -115,13 +115,13 @@ def search(
 
     def turn(state: Search) -> Search:
         best = state.best
-        found = look(step(best.at, best.direction, state.rate))
-        verdict = judged(best, found, state.rate, close=close)
+        result = look(step(best.at, best.direction, state.rate))
+        verdict = judged(best, result, state.rate, close=close)
         return Search(
-            Point(*xp.choose(verdict.taken & ~state.done, tuple(found), tuple(best))),
+            Point(*xp.choose(verdict.taken & ~state.done, tuple(result), tuple(best))),
             verdict.rate,
             state.looks + 1,
-            state.done | verdict.ended | (verdict.taken & settled(found)),
+            state.done | verdict.ended | (verdict.taken & settled(result)),
         )
 
     def settled(point: Point) -> Any:
@@ -134,12 +134,12 @@ def search(
     return xp.repeat(lambda state: (state.looks < most) & ~state.done.all(), turn, begin)
 
 
-def _straight(at: Any, direction: Any, rate: Any) -> Any:
+def _straight(at: PyTree, direction: PyTree, rate: Number) -> Any:
     return at + rate[..., None] * direction
 
 
 class Mode(NamedTuple):
-    """Where Newton's method ended."""
+    """The end of Newton's method."""
 
     at: Float[np.ndarray, " d"]
     """After the last step, whose length is ``distance``."""
@@ -225,10 +225,10 @@ def lbfgs(
     """
     pairs: list[_Pair] = []
 
-    def move(at: Any, direction: Any, rate: Any) -> Any:
+    def move(at: PyTree, direction: PyTree, rate: Number) -> Any:
         return at[0] + rate * direction[0], (at[0], *direction[1:])
 
-    def look(at: Any) -> Point:
+    def look(at: PyTree) -> Point:
         z, before = at
         value, slope = value_and_slope(z)
         finite = bool(np.isfinite(value) and np.isfinite(slope).all())

@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.leaves import frozen
-from posterity.arrays.tree import Node, field_names
+from posterity.arrays.tree import Node, field_names, is_branch
+from posterity.arrays.typing import PyTree
 
 CHUNK = 2**18
 """Numbers of one leaf that are looked at or added up at a time: memory stays that of so many."""
 
 
-def columns(like: Any, trees: Sequence[Any]) -> list[Sequence[Any]]:
+def columns(like: PyTree, trees: Sequence[Any]) -> list[Sequence[Any]]:
     """For each leaf of ``like``, in the order of fields and keys, the leaf of each tree.
 
     Raises:
         ValueError: if a tree differs from ``like`` in types or names; shapes are not compared.
     """
-    if not _branches(like):
+    if not is_branch(like):
         return [trees]
     if not {type(like)}.issuperset(map(type, trees)) or not _named_alike(like, trees):
         raise ValueError(f"a tree that is not like {like!r}")
@@ -32,7 +33,7 @@ def columns(like: Any, trees: Sequence[Any]) -> list[Sequence[Any]]:
     return list(itertools.chain.from_iterable(parts))
 
 
-def rows(like: Any, leaves: Iterable[Iterable[Any]]) -> list[Any]:
+def rows(like: PyTree, leaves: Iterable[Iterable[Any]]) -> list[Any]:
     """The inverse of :func:`columns`: trees like ``like`` around these leaves, unchecked."""
     return list(_rows(like, iter(leaves)))
 
@@ -45,20 +46,20 @@ def blocks(column: Sequence[Any]) -> Iterator[tuple[Sequence[Any], np.ndarray]]:
         yield part, np.array(part) if step > 1 else np.asarray(part[0])[None]
 
 
-def stacked(like: Any, trees: Sequence[Any]) -> Any:
+def stacked(like: PyTree, trees: Sequence[Any]) -> Any:
     """One tree whose leaves hold those of all trees; ValueError if they differ in structure."""
     return rows(like, [[frozen(np.array(column))] for column in columns(like, trees)])[0]
 
 
-def unstacked(tree: Any) -> list[Any]:
+def unstacked(tree: PyTree) -> list[Any]:
     """The trees that were stacked; their leaves are views."""
     return rows(tree, [_split(leaf) for (leaf,) in columns(tree, [tree])])
 
 
-def _rows(like: Any, leaves: Iterator[Iterable[Any]]) -> Iterable[Any]:
+def _rows(like: PyTree, leaves: Iterator[Iterable[Any]]) -> Iterable[Any]:
     if like is None:
         return itertools.repeat(None)
-    if not _branches(like):
+    if not is_branch(like):
         return next(leaves)
     parts = [_rows(child, leaves) for child in _getter(like)(like)]
     together = zip(*parts, strict=False)  # what is None has no end
@@ -74,18 +75,14 @@ def _split(leaf: np.ndarray) -> list[np.ndarray]:
     return list(leaf) if leaf.ndim > 1 else [leaf[index, ...] for index in range(len(leaf))]
 
 
-def _branches(tree: Any) -> bool:
-    return tree is None or isinstance(tree, Node | dict | list | tuple)
-
-
-def _named_alike(like: Any, trees: Sequence[Any]) -> bool:
-    """Of trees of one type; that of a node says its names."""
+def _named_alike(like: PyTree, trees: Sequence[Any]) -> bool:
+    """Whether trees of one type have the same names; the type of a node says its own."""
     if isinstance(like, dict):
         return all(tree.keys() == like.keys() for tree in trees)
     return not isinstance(like, list | tuple) or all(len(tree) == len(like) for tree in trees)
 
 
-def _getter(like: Any) -> Callable[[Any], Sequence[Any]]:
+def _getter(like: PyTree) -> Callable[[Any], Sequence[Any]]:
     """Gives the children of a tree in the order of those of ``like``."""
     if isinstance(like, dict):
         return lambda tree: [tree[name] for name in like]

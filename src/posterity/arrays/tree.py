@@ -17,6 +17,7 @@ import numpy as np
 
 from posterity.arrays.leaves import frozen
 from posterity.arrays.namespace import jax_module
+from posterity.arrays.typing import PyTree
 
 STATIC = "static"
 LABEL = "_names"
@@ -44,7 +45,7 @@ class Node:
         _register(cls)
 
     @classmethod
-    def of_children(cls, children: Any, kept: tuple[Any, ...] = ()) -> Self:
+    def of_children(cls, children: PyTree, kept: tuple[Any, ...] = ()) -> Self:
         """Around these values of the fields, in order; those of static ones are ``kept``."""
         node = object.__new__(cls)
         node.__dict__.update(zip(field_names(cls), children, strict=True))
@@ -78,27 +79,27 @@ class Node:
         return f"{type(self).__name__}({', '.join(f'{n}={_outline(v)}' for n, v in _items(self))})"
 
 
-def leaves(tree: Any) -> list[Any]:
+def leaves(tree: PyTree) -> list[Any]:
     """All that is neither a node nor a container, in the order of fields and sorted keys."""
     if isinstance(tree, Node):
         return [leaf for child in tree.children() for leaf in leaves(child)]
-    if not _branches(tree):
+    if not is_branch(tree):
         return [tree]
     return [leaf for _, child in _items(tree) for leaf in leaves(child)]
 
 
 def leaves_with_path(
-    tree: Any, path: tuple[str, ...] = ()
+    tree: PyTree, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Leaves, each with the names of the fields and keys that lead to it."""
-    if not _branches(tree):
+    if not is_branch(tree):
         yield path, tree
         return
     for name, child in _items(tree):
         yield from leaves_with_path(child, (*path, name))
 
 
-def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def map_leaves(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:
     """The same tree with ``function`` of the corresponding leaves; its arrays are frozen."""
     if isinstance(tree, Node):
         rows = zip(tree.children(), *(other.children() for other in others), strict=True)
@@ -119,15 +120,15 @@ def labelled(node: Any, names: tuple[str, ...]) -> Any:
     return node
 
 
-def structure(tree: Any) -> Any:
+def structure(tree: PyTree) -> Any:
     """Types, names and shapes: what two trees of equal structure share."""
-    if not _branches(tree):
+    if not is_branch(tree):
         return np.shape(tree)
     kept = tree.kept() if isinstance(tree, Node) else ()
     return (type(tree), *kept, *((name, structure(child)) for name, child in _items(tree)))
 
 
-def identical(left: Any, right: Any) -> bool:
+def identical(left: PyTree, right: PyTree) -> bool:
     """Equal in types, shapes and numbers; what is NaN equals nothing."""
     if structure(left) != structure(right):
         return False
@@ -135,11 +136,12 @@ def identical(left: Any, right: Any) -> bool:
     return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
-def _branches(tree: Any) -> bool:
+def is_branch(tree: PyTree) -> bool:
+    """Whether a tree has parts: a node, a container, or None."""
     return tree is None or isinstance(tree, Node | dict | list | tuple)
 
 
-def _items(tree: Any) -> list[tuple[str, Any]]:
+def _items(tree: PyTree) -> list[tuple[str, Any]]:
     if isinstance(tree, Node):
         return list(zip(field_names(type(tree)), tree.children(), strict=True))
     if isinstance(tree, dict):
@@ -147,7 +149,7 @@ def _items(tree: Any) -> list[tuple[str, Any]]:
     return [] if tree is None else [(str(index), child) for index, child in enumerate(tree)]
 
 
-def _outline(value: Any) -> str:
+def _outline(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name}: {_outline(child)}" for name, child in value.items()) + "}"
     return repr(value) if value is None or isinstance(value, Node) else f"{np.shape(value)}"
@@ -212,12 +214,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         if name != "jax":
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
-        for finder in others:
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                spec.loader = spec.loader and _Loader(spec.loader)
-                return spec
-        return None
+        result = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in result if spec is not None), None)
+        if spec is not None:
+            spec.loader = spec.loader and _Loader(spec.loader)
+        return spec
 
 
 class _Loader(importlib.abc.Loader):

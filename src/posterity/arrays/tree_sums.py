@@ -8,6 +8,7 @@ import numpy as np
 from posterity.arrays.exact_sums import FEW, condensed, exact_sum
 from posterity.arrays.stacks import blocks, columns, rows
 from posterity.arrays.tree import Node, leaves
+from posterity.arrays.typing import PyTree
 
 
 class TreeSum(Node):
@@ -41,7 +42,7 @@ class TreeSum(Node):
 
     @property
     def nbytes(self) -> int:
-        """What it takes to send the sum, in bytes."""
+        """The size of the sum in a message, in bytes."""
         return sum(leaf.nbytes for leaf in leaves(self))
 
     def changed(self, add: Sequence[Any] = (), take: Sequence[Any] = ()) -> Self:
@@ -55,7 +56,7 @@ class TreeSum(Node):
 # --- trees as rows of numbers --------------------------------------------------------------------
 
 
-def _flat(like: Any, trees: Sequence[Any]) -> np.ndarray:
+def _flat(like: PyTree, trees: Sequence[Any]) -> np.ndarray:
     """A row a tree, its leaves side by side; of many trees fewer rows with the same sums."""
     parts = [_rows(column) for column in columns(like, trees)]
     flat = np.zeros((max(map(len, parts)), sum(part.shape[1] for part in parts)))
@@ -73,7 +74,7 @@ def _rows(column: Sequence[Any]) -> np.ndarray:
     return together.reshape(len(together), -1)
 
 
-def _trees(like: Any, flat: np.ndarray) -> tuple[Any, ...]:
+def _trees(like: PyTree, flat: np.ndarray) -> tuple[Any, ...]:
     """The trees like ``like`` of which these are the rows."""
     columns_of, start = [], 0
     for (leaf,) in columns(like, [like]):

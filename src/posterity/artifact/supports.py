@@ -5,7 +5,7 @@ from typing import Any
 from posterity.artifact.registry import check_names, enrol, unfit
 from posterity.errors import ArtifactError
 from posterity.families import supports
-from posterity.families.transformed import Supports
+from posterity.families.unconstrained import Supports
 
 KINDS = {
     kind.__name__: kind
@@ -32,7 +32,7 @@ def _encoded(tree: Any) -> Any:
 def _build(fields: dict[str, Any]) -> Supports:
     check_names("Supports", fields, ["tree"])
     try:
-        return Supports.of(_decoded(fields["tree"]))
+        return Supports(_decoded(fields["tree"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise unfit(Supports, str(error)) from error
 

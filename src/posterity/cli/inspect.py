@@ -139,7 +139,7 @@ def _outline(value: Any) -> Any:
 
     from posterity.families import Distribution
     from posterity.families.layers import Layers
-    from posterity.families.transformed import Supports
+    from posterity.families.unconstrained import Supports
 
     if value is None or isinstance(value, Mapping):
         return value and {name: _outline(child) for name, child in value.items()}

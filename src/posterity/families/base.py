@@ -7,18 +7,24 @@ that does not depend on ``z``.
 
 import abc
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import compiled
 from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Bool, Float, Real
+from posterity.arrays.typing import Bool, Flat, Float, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.batches import broadcasts
 from posterity.families.names import alike, names_of, with_names
-from posterity.families.supports import PositiveDefiniteMatrices
+from posterity.families.supports import (
+    PositiveDefiniteMatrices,
+    PositiveNumbers,
+    RealNumbers,
+    listed,
+)
+from posterity.families.unconstrained import Supports
 from posterity.families.vector_space import VectorSpace
 
 
@@ -61,20 +67,20 @@ class ExponentialFamily(VectorSpace):
 
     @property
     @abc.abstractmethod
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``mu = grad A(eta) = E[s(z)]``, flat."""
 
     @abc.abstractmethod
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """The member that has these mean parameters: the inverse map, ``grad A*``."""
 
     @abc.abstractmethod
-    def sufficient_statistics(self, z: Any) -> Float[Real, "*shape dim"]:
+    def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
         """``s(z)``, flat."""
 
-    @abc.abstractmethod
     def log_base_measure(self) -> float:
-        """``log h``, in nats."""
+        """``log h``, in nats; zero unless a family says otherwise."""
+        return 0.0
 
     # --- what a family may know beside -------------------------------------------------------
 
@@ -86,7 +92,7 @@ class ExponentialFamily(VectorSpace):
         """The same made of other :meth:`parts`."""
         return parts[0]  # type: ignore[return-value]
 
-    def split_event(self, z: Any) -> Sequence[Any]:
+    def split_event(self, z: PyTree) -> Sequence[Any]:
         """The event of each part."""
         return (z,)
 
@@ -96,8 +102,8 @@ class ExponentialFamily(VectorSpace):
 
     @property
     def free_size(self) -> int:
-        """How many numbers a member's :meth:`free_parameters` are."""
-        return sum(math.prod(shape) for _, _, _, shape in self._free_coordinates())
+        """The number of a member's :meth:`free_parameters`."""
+        return self._parameter_supports()[0].size
 
     def free_parameters(self) -> Float[Real, "*batch free"]:
         """The textbook parameters as numbers without bounds, flat.
@@ -105,41 +111,29 @@ class ExponentialFamily(VectorSpace):
         What is positive is a logarithm; positive definite matrices are as in
         :class:`posterity.families.supports.PositiveDefiniteMatrices`.
         """
-        values, rows = self.standard_parameters(), []
-        for name, matrices, least, _ in self._free_coordinates():
-            value = values[name]
-            if matrices is not None:
-                value = matrices.inverse(namespace(value), value)
-            elif least > -math.inf:
-                value = namespace(value).np.log(value - least)
-            rows.append(value.reshape((*self.batch_shape, -1)))
-        return namespace(*rows).np.concatenate(rows, -1)
+        (supports, least), values = self._parameter_supports(), self.standard_parameters()
+        above = {name: values[name] - bound for name, bound in least.items()}
+        return supports.ravel(supports.inverse(above))
 
     def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
         """The members like this one that have these :meth:`free_parameters`."""
-        values, start, xp = {}, 0, namespace(free)
-        for name, matrices, least, shape in self._free_coordinates():
-            own = free[..., start : start + math.prod(shape)]
-            own = own.reshape((*free.shape[:-1], *shape))
-            start += math.prod(shape)
-            if matrices is not None:
-                own = matrices.forward(xp, own)
-            elif least > -math.inf:
-                own = xp.np.exp(own) + least
-            values[name] = own
-        return type(self).from_standard(**values)
+        supports, least = self._parameter_supports()
+        above = supports.forward(supports.unravel(free))
+        return type(self).from_standard(**{name: above[name] + least[name] for name in least})
 
-    def _free_coordinates(self) -> Iterator[tuple[str, Any, float, tuple[int, ...]]]:
-        """Of each textbook parameter: its name, support or least value, and free shape."""
-        size = self.own_size
+    def _parameter_supports(self) -> tuple[Supports, dict[str, float]]:
+        """The supports of the textbook parameters, less the least value of each."""
+        supports, least, size = {}, {}, self.own_size
         for name, coordinate in type(self).standard.items():
-            shape, above = coordinate.shape(size), coordinate.domain.above
-            matrices = PositiveDefiniteMatrices(shape) if coordinate.axes == 2 else None
-            least = -math.inf if matrices else float(above(size) if callable(above) else above)
-            yield name, matrices, least, shape if matrices is None else matrices.free_shape
+            shape, bound = coordinate.shape(size), coordinate.domain.above
+            bound = bound(size) if callable(bound) else bound
+            kind = PositiveNumbers if bound > -math.inf else RealNumbers
+            supports[name] = (PositiveDefiniteMatrices if coordinate.axes == 2 else kind)(shape)
+            least[name] = float(bound) if bound > -math.inf else 0.0
+        return Supports(supports), least
 
     def free_form(self) -> Any:
-        """As :meth:`Distribution.free_form`, where draws can be differentiated."""
+        """The general form, where draws can be differentiated."""
         from posterity.families.free_forms import StandardForm
 
         return StandardForm.like(self) if self.reparameterized else None
@@ -147,10 +141,12 @@ class ExponentialFamily(VectorSpace):
     @property
     def degrees_of_variation(self) -> int:
         """Coordinates in which an event is free to vary: its numbers, less what constrains them."""
-        return _numbers(self.event_shape)
+        support = self._support_or_none()
+        free = [getattr(own, "free_shape", own.shape) for own in listed(support)]
+        return sum(map(math.prod, listed(self.event_shape) if support is None else free))
 
     def observations(self) -> Float[Real, "*batch"] | None:
-        """How many observations the location is known from; None where parameters do not say.
+        """The number of observations that the location is known from; None if it is not known.
 
         One observation then has this many times the variance that the location has.
         """
@@ -160,30 +156,26 @@ class ExponentialFamily(VectorSpace):
     """Whether the log normalizer of a law is the same wherever the law is moved to."""
 
     def location(self) -> Any:
-        """Where :meth:`translate` would move it from, (..., d); None where nothing moves."""
+        """The point (..., d) that :meth:`translate` moves; None for families without one."""
         return None
 
-    def translate(self, offset: Any) -> Self:
+    def translate(self, offset: PyTree) -> Self:
         """The law of the event moved by ``offset``, shaped as :meth:`location`; None moves nothing.
 
         Raises:
             StructureError: if the offset has other axes, or the family no location.
         """
-        if offset is None:
-            return self
-        if self.location() is None:
-            raise StructureError(
-                found=f"an offset for a {type(self).__name__}",
-                expected="None: it has no location",
-                fix="Translate only what has a location().",
-            )
-        return with_names(self._translate(offset), names_of(self))
+        return self if offset is None else with_names(self._translate(offset), names_of(self))
 
-    def _translate(self, offset: Any) -> Self:
-        """As :meth:`translate`; families with a location write it."""
-        raise TypeError(f"{type(self).__name__} has a location but no _translate")
+    def _translate(self, offset: PyTree) -> Self:
+        """The formula of :meth:`translate`, which families with a location write."""
+        raise StructureError(
+            found=f"an offset for a {type(self).__name__}",
+            expected="None: it has no location",
+            fix="Translate only what has a location().",
+        )
 
-    def _own_offset(self, offset: Any) -> Real:
+    def _own_offset(self, offset: PyTree) -> Real:
         """An offset for each of a member's own coordinates, in the member's precision."""
         if not hasattr(offset, "shape"):
             offset = np.asarray(offset, self.xp.np.result_type(*leaves(self)))
@@ -201,11 +193,11 @@ class ExponentialFamily(VectorSpace):
         """The line to integrate along, to where the density is ``drop`` nats below its peak.
 
         None for a batch, and for what is not over one number: sums over few nodes do not serve.
+        Families that have one write ``_line``, for one member.
         """
         return None if self.batch_shape else self._line(drop)
 
     def _line(self, drop: float) -> Line | None:
-        """As :meth:`line`, for one member."""
         del drop
         return None
 
@@ -247,7 +239,7 @@ class ExponentialFamily(VectorSpace):
             proper = proper & inside
         return proper
 
-    def _log_prob(self, z: Any) -> Float[Real, "..."]:
+    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
         inner = (self.natural_parameters * self.sufficient_statistics(z)).sum(-1)
         return inner + self.log_base_measure() - self.log_normalizer()
 
@@ -279,35 +271,44 @@ class ExponentialFamily(VectorSpace):
         """``hessian A(eta) = Cov[s(z)]``, in flat coordinates."""
         import jax
 
-        from posterity.families.curvature import hessians
-
         vector = self.natural_parameters
         one = self[(0,) * len(self.batch_shape)] if self.batch_shape else self
         flat = vector.reshape(-1, vector.shape[-1])
         with jax.enable_x64(flat.dtype == np.float64):
-            found = hessians(one, flat).reshape(*vector.shape, vector.shape[-1])
-        return np.asarray(found) if self.xp.np is np else found
+            each = _hessians(one, jax.numpy.asarray(flat))
+        each = each.reshape(*vector.shape, vector.shape[-1])
+        return np.asarray(each) if self.xp.np is np else each
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """``stepᵀ F step``, in nats, summed over a batch: twice the KL of a small step."""
         import jax
 
-        from posterity.families import curvature
-
+        along = step.natural_parameters
         with jax.enable_x64(self.natural_parameters.dtype == np.float64):
-            return curvature.squared_length(self, step.natural_parameters)
+            return _squared_length(self, jax.numpy.asarray(along))
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """``F(η)⁻¹ v``: a gradient in ``η`` becomes the natural gradient, the one in ``μ``."""
         return self.xp.solve_vectors(self.fisher_information(), vector)
 
 
-def _numbers(shape: Any) -> int:
-    """How many numbers an event has."""
-    if isinstance(shape, dict):
-        return sum(map(_numbers, shape.values()))
-    if shape is not None and any(not isinstance(size, int) for size in shape):
-        return sum(map(_numbers, shape))
-    return 0 if shape is None else math.prod(shape)
+@compiled()
+def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[Real, "n dim dim"]:
+    """Second derivatives of the log normalizer at flat natural parameters, of members like one.
+
+    One after the other: a Hessian of many dimensions is large.
+    """
+    import jax
+
+    normalizer = lambda eta: like.with_natural_parameters(eta).log_normalizer()
+    return jax.lax.map(jax.hessian(normalizer), vectors)
+
+
+@compiled()
+def _squared_length(q: ExponentialFamily, along: Flat) -> Float[Real, ""]:
+    """``alongᵀ F(q) along``, summed over a batch, by one derivative of the mean parameters."""
+    import jax
+
+    means = lambda eta: q.with_natural_parameters(eta).mean_parameters
+    _, moved = jax.jvp(means, (jax.numpy.asarray(q.natural_parameters),), (along,))
+    return (along * moved).sum()

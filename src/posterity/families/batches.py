@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves, map_leaves
-from posterity.arrays.typing import Int, Real
+from posterity.arrays.typing import ArrayLike, Index, Int, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import Distribution
 from posterity.families.names import names_of
@@ -74,7 +74,7 @@ def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Re
 
 
 def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
-    def kind(member: Any) -> Any:
+    def kind(member: Distribution) -> Any:
         shape = member.batch_shape if batch else None
         return member.outline(), shape, names_of(member)
 
@@ -86,7 +86,7 @@ def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
         )
 
 
-def _rests(leaf: Any) -> bool:
+def _rests(leaf: ArrayLike) -> bool:
     """Whether an array is NumPy's, of float64, and without a signed zero."""
     if type(leaf) is not np.ndarray or leaf.dtype != np.float64:
         return False
@@ -95,13 +95,13 @@ def _rests(leaf: Any) -> bool:
     return not np.any((leaf == 0) & np.signbit(leaf))
 
 
-def _rested(leaf: Any) -> np.ndarray:
+def _rested(leaf: ArrayLike) -> np.ndarray:
     # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
     return np.asarray(np.asarray(leaf, dtype=np.float64) + 0.0)
 
 
 def broadcasts(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
-    """Whether two batch shapes do."""
+    """Whether two batch shapes broadcast."""
     try:
         np.broadcast_shapes(mine, theirs)
     except ValueError:
@@ -109,7 +109,7 @@ def broadcasts(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
     return True
 
 
-def batch_index(index: Any, batch: tuple[int, ...]) -> tuple[Any, ...]:
+def batch_index(index: Index, batch: tuple[int, ...]) -> tuple[Any, ...]:
     """``index`` as a tuple that stays within the axes of the batch."""
     index = index if isinstance(index, tuple) else (index,)
     used = sum(0 if i is None or i is ... else _axes(i) for i in index)
@@ -120,8 +120,8 @@ def batch_index(index: Any, batch: tuple[int, ...]) -> tuple[Any, ...]:
     return index if at is None else (*index[:at], *rest, *index[at + 1 :])
 
 
-def _axes(index: Any) -> int:
-    """How many axes one index takes: a mask as many as it has."""
+def _axes(index: Index) -> int:
+    """The number of axes that one index takes: a mask as many as it has."""
     if isinstance(index, slice):
         return 1
     kind = index.dtype if hasattr(index, "dtype") else np.asarray(index).dtype

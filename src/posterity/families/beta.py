@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Float, Int, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTree, Real
 from posterity.families.base import Line
 from posterity.families.batches import place
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
-from posterity.families.marginals import BetaMarginal, KnownMoments, Marginal, same_shape
+from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
 from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import UnitInterval
 
@@ -36,14 +36,10 @@ class Beta(MixingWeights):
     shows_prior: ClassVar[bool] = True
 
     @classmethod
-    def from_standard(cls, a: Any, b: Any) -> Self:
+    def from_standard(cls, a: ArrayLike, b: ArrayLike) -> Self:
         """From the two concentrations."""
         known = cls._checked(a=a, b=b)
         return cls._of(a_minus_one=known["a"] - 1, b_minus_one=known["b"] - 1)._held()
-
-    def standard_parameters(self) -> dict[str, Real]:
-        """``a`` and ``b``."""
-        return {"a": self.a, "b": self.b}
 
     @property
     def a(self) -> Float[Real, "*batch"]:
@@ -61,11 +57,6 @@ class Beta(MixingWeights):
         return self.a / (self.a + self.b)
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
-        """``()``."""
-        return ()
-
-    @property
     def support(self) -> UnitInterval:
         """Numbers between zero and one."""
         return UnitInterval()
@@ -80,7 +71,7 @@ class Beta(MixingWeights):
         peak = -a * np_.log1p(b / a) - b * np_.log1p(a / b)
         centre, scale = np_.log(a) - np_.log(b), 1 / np_.sqrt(1 + a / (1 + a / b))
 
-        def at(offset: Any) -> tuple[Any, Any, Any]:
+        def at(offset: PyTree) -> tuple[Any, Any, Any]:
             x = centre + offset
             statistics = -np_.stack([np_.logaddexp(0.0, -x), np_.logaddexp(0.0, x)], axis=-1)
             limits = np_.finfo(x.dtype)  # where z rounds to 0 or 1, take its neighbour inside
@@ -91,7 +82,7 @@ class Beta(MixingWeights):
 
     def marginals(self) -> list[Marginal]:
         """Beta."""
-        return [BetaMarginal(*same_shape(self.a, self.b)).expanded()]
+        return [Closed(BETA, same_shape(self.a, self.b)).expanded()]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log B(a, b)``."""
@@ -99,7 +90,7 @@ class Beta(MixingWeights):
         return gammaln(self.a) + gammaln(self.b) - gammaln(self.a + self.b)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``ψ(a) - ψ(a + b)`` and ``ψ(b) - ψ(a + b)``."""
         digamma = self.xp.digamma
         total = digamma(self.a + self.b)
@@ -114,16 +105,14 @@ class Beta(MixingWeights):
         rows = [[trigamma(self.a) + shared, shared], [shared, trigamma(self.b) + shared]]
         return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
-        """As the Dirichlet's, in two dimensions."""
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
+        """The Dirichlet's formula, in two dimensions."""
         np_, trigamma = self.xp.np, self.xp.trigamma
         diagonal = np_.stack([trigamma(self.a), trigamma(self.b)], axis=-1)
         return solve_diagonal_minus_constant(diagonal, trigamma(self.a + self.b), vector)
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
-        """By the Dirichlet's Newton iteration, in two dimensions."""
+    def with_mean_parameters(self, vector: Flat) -> Self:
+        """The Dirichlet's Newton iteration, in two dimensions."""
         self._check_length(vector)
         natural = invert_mean_log(vector) - 1
         return self._of(a_minus_one=natural[..., 0], b_minus_one=natural[..., 1])
@@ -132,10 +121,6 @@ class Beta(MixingWeights):
         """``(log z, log(1 - z))``."""
         xp = namespace(z).np
         return self.flatten(a_minus_one=xp.log(z), b_minus_one=xp.log1p(-z))
-
-    def log_base_measure(self) -> float:
-        """Zero."""
-        return 0.0
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """The share of one gamma variate in two."""
@@ -171,7 +156,7 @@ class Beta(MixingWeights):
         before = lambda left: np.concatenate([ones, np.cumprod(left, axis=-1)[..., :-1]], axis=-1)
         first = a / (a + b) * before(b / (a + b))
         second = a * (a + 1) / square * before(b * (b + 1) / square)
-        return KnownMoments(mean, np.sqrt(np.maximum(second - first**2, 0.0)))
+        return known_moments(mean, np.sqrt(np.maximum(second - first**2, 0.0)))
 
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
         """``a - 1``: the first parameter is one in any prior."""
@@ -201,7 +186,7 @@ class Beta(MixingWeights):
         """Later sticks are others then, so their counts are summed anew."""
         return self.of_counts(place(np.asarray(self.a_minus_one), labels, size, -1))
 
-    def among(self, rows: Any) -> Self | None:
+    def among(self, rows: ArrayLike) -> Self | None:
         """None: which stick came first decides."""
         del rows
         return None

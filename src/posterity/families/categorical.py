@@ -1,15 +1,15 @@
 """Categorical."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Float, Int, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
-from posterity.families.marginals import KnownMoments, Marginal, numbered
+from posterity.families.marginals import Marginal, known_moments, numbered
 from posterity.families.supports import Labels
 
 
@@ -30,15 +30,11 @@ class Categorical(ExponentialFamily):
     reparameterized: ClassVar[bool] = False
 
     @classmethod
-    def from_standard(cls, probabilities: Any) -> Self:
+    def from_standard(cls, probabilities: ArrayLike) -> Self:
         """From probabilities (..., K), all positive; a common factor of theirs does not matter."""
         known = cls._checked(probabilities=probabilities)["probabilities"]
         log = namespace(known).np.log
         return cls._of(log_odds=log(known[..., :-1]) - log(known[..., -1:]))._held()
-
-    def standard_parameters(self) -> dict[str, Real]:
-        """``probabilities``."""
-        return {"probabilities": self.probabilities}
 
     @property
     def probabilities(self) -> Float[Real, "*batch labels"]:
@@ -50,11 +46,6 @@ class Categorical(ExponentialFamily):
         """Their logarithms."""
         logits = self._logits()
         return logits - self.xp.logsumexp(logits)[..., None]
-
-    @property
-    def event_shape(self) -> tuple[int, ...]:
-        """``()``."""
-        return ()
 
     @property
     def support(self) -> Labels:
@@ -70,20 +61,20 @@ class Categorical(ExponentialFamily):
         return names if len(names) == size else numbered(size)
 
     def marginals(self) -> list[Marginal]:
-        """Of the indicator of each label, whose quantiles say nothing."""
+        """Moments of the indicator of each label, whose quantiles say nothing."""
         p = np.asarray(self.probabilities, float)
-        return [KnownMoments(p, np.sqrt(p * (1 - p)))]
+        return [known_moments(p, np.sqrt(p * (1 - p)))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log(1 + Σ exp(log odds))``."""
         return self.xp.logsumexp(self._logits())
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """The probabilities, without the last."""
         return self.probabilities[..., :-1]
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """From the probabilities without the last."""
         self._check_length(vector)
         last = 1 - vector.sum(-1, keepdims=True)
@@ -94,10 +85,6 @@ class Categorical(ExponentialFamily):
         xp = namespace(z, self.log_odds).np
         labels = xp.arange(self.log_odds.shape[-1])
         return (xp.asarray(z)[..., None] == labels).astype(self.log_odds.dtype)
-
-    def log_base_measure(self) -> float:
-        """Zero, against counting measure."""
-        return 0.0
 
     def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
         if axis == len(self.batch_shape):

@@ -1,16 +1,16 @@
-"""What families built out of families share: they add up over their parts."""
+"""Families built out of families: what they are asked adds up over their parts."""
 
-import abc
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.arrays.typing import Bool, Flat, Float, KeyArray, PyTree, Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import Coordinates
+from posterity.families.distribution import Distribution
 from posterity.families.supports import map_supports
 
 
@@ -25,24 +25,26 @@ class Composite(ExponentialFamily):
     composed: ClassVar[bool] = True
     standard: ClassVar[Coordinates] = {}
 
+    standard_parameters = Distribution.standard_parameters
+
     def __post_init__(self) -> None:
         """Parts have checked themselves."""
 
-    @abc.abstractmethod
-    def parts(self) -> Sequence[ExponentialFamily]:
-        """The independent parts."""
+    @property
+    def event_shape(self) -> Any:
+        """The parts', with axes for the members of a part's own batch."""
 
-    @abc.abstractmethod
-    def rebuild(self, parts: Sequence[ExponentialFamily]) -> Self:
-        """The same composite made of other parts."""
+        def copied(part: ExponentialFamily) -> Any:
+            inner = self._inner(part)
+            return map_supports(lambda shape: (*inner, *shape), part.event_shape)
 
-    @abc.abstractmethod
-    def split_event(self, z: Any) -> Sequence[Any]:
-        """The event of each part."""
+        return self.join_event([copied(part) for part in self.parts()])
 
-    @abc.abstractmethod
-    def join_event(self, events: Sequence[Any]) -> Any:
-        """One event from the events of the parts."""
+    @property
+    def degrees_of_variation(self) -> int:
+        """Those of all members of all parts."""
+        parts = self.parts()
+        return sum(math.prod(self._inner(part)) * part.degrees_of_variation for part in parts)
 
     @property
     def reparameterized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -62,27 +64,27 @@ class Composite(ExponentialFamily):
     @property
     def dimension(self) -> int:
         """That of all members of all parts."""
-        return sum(int(np.prod(self._inner(part))) * part.dimension for part in self.parts())
+        return sum(math.prod(self._inner(part)) * part.dimension for part in self.parts())
 
     @property
-    def natural_parameters(self) -> Float[Real, "*batch dim"]:
+    def natural_parameters(self) -> Flat:
         """Those of the parts, one after the other."""
         return self._line_up([part.natural_parameters for part in self.parts()])
 
-    def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_natural_parameters(self, vector: Flat) -> Self:
         """Cut the flat vector into the parts'."""
-        pairs = zip(self.parts(), self._cut(vector), strict=True)
-        return self.rebuild([part.with_natural_parameters(piece) for part, piece in pairs])
+        self._check_length(vector)
+        return self._of_pieces("natural", vector)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """Those of the parts, one after the other."""
         return self._line_up([part.mean_parameters for part in self.parts()])
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Cut the flat vector into the parts'."""
-        pairs = zip(self.parts(), self._cut(vector), strict=True)
-        return self.rebuild([part.with_mean_parameters(piece) for part, piece in pairs])
+        self._check_length(vector)
+        return self._of_pieces("mean", vector)
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """Block-diagonal: parts are independent, and so are the members of a part's own batch."""
@@ -107,14 +109,14 @@ class Composite(ExponentialFamily):
                 total = total + part[index].squared_length(along[index])
         return total
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Part by part: the Fisher information of independent parts is block-diagonal."""
-        pairs = zip(self.parts(), self._cut(vector), strict=True)
+        self._check_length(vector)
+        pieces = self._cut(vector, [part.dimension for part in self.parts()])
+        pairs = zip(self.parts(), pieces, strict=True)
         return self._line_up([part.inverse_fisher_product(piece) for part, piece in pairs])
 
-    def sufficient_statistics(self, z: Any) -> Float[Real, "*shape dim"]:
+    def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
         """Those of the parts, one after the other."""
         flat = []
         for part, event in zip(self.parts(), self.split_event(z), strict=True):
@@ -135,13 +137,13 @@ class Composite(ExponentialFamily):
         pairs = zip(self.parts(), other.parts(), strict=True)
         return self._total([mine._kl(theirs) for mine, theirs in pairs])
 
-    def _log_prob(self, z: Any) -> Float[Real, "..."]:
+    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
         pairs = zip(self.parts(), self.split_event(z), strict=True)
         return self._total([part._log_prob(event) for part, event in pairs])
 
     def log_base_measure(self) -> float:
         """The sum over parts."""
-        copies = ((int(np.prod(self._inner(part))), part) for part in self.parts())
+        copies = ((math.prod(self._inner(part)), part) for part in self.parts())
         return float(sum(n * part.log_base_measure() for n, part in copies))
 
     def is_proper(self) -> Bool[Real, "*batch"]:
@@ -172,7 +174,7 @@ class Composite(ExponentialFamily):
 
     @property
     def free_size(self) -> int:
-        """Of all parts, those of plates counted each."""
+        """The number for all parts, the members of plates counted each."""
         return sum(math.prod(self._inner(part)) * part.free_size for part in self.parts())
 
     def free_parameters(self) -> Float[Real, "*batch free"]:
@@ -181,14 +183,7 @@ class Composite(ExponentialFamily):
 
     def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
         """Part by part."""
-        made, start = [], 0
-        for part in self.parts():
-            inner = self._inner(part)
-            end = start + math.prod(inner) * part.free_size
-            own = free[..., start:end].reshape(*free.shape[:-1], *inner, part.free_size)
-            made.append(part.with_free_parameters(own))
-            start = end
-        return self.rebuild(made)
+        return self._of_pieces("free", free)
 
     def _inner(self, part: ExponentialFamily) -> tuple[int, ...]:
         """The axes of a part's batch that the composite's lacks."""
@@ -199,16 +194,22 @@ class Composite(ExponentialFamily):
         flat = [vector.reshape(*vector.shape[:own], -1) for vector in vectors]
         return namespace(*flat).np.concatenate(flat, axis=-1)
 
-    def _cut(self, vector: Real) -> list[Real]:
-        self._check_length(vector)
+    def _cut(self, vector: Real, sizes: Sequence[int]) -> list[Real]:
+        """The piece of a flat vector for each part, shaped as the part's own batch."""
         start, pieces = 0, []
-        for part in self.parts():
+        for part, size in zip(self.parts(), sizes, strict=True):
             inner = self._inner(part)
-            length = int(np.prod(inner)) * part.dimension
-            piece = vector[..., start : start + length]
-            pieces.append(piece.reshape(*vector.shape[:-1], *inner, part.dimension))
-            start += length
+            end = start + math.prod(inner) * size
+            pieces.append(vector[..., start:end].reshape(*vector.shape[:-1], *inner, size))
+            start = end
         return pieces
+
+    def _of_pieces(self, kind: Literal["natural", "mean", "free"], vector: Real) -> Self:
+        """Parts made from flat parameters, each from its own piece."""
+        parts = self.parts()
+        sizes = [part.free_size if kind == "free" else part.dimension for part in parts]
+        pairs = zip(parts, self._cut(vector, sizes), strict=True)
+        return self.rebuild([getattr(p, f"with_{kind}_parameters")(piece) for p, piece in pairs])
 
     def _total(self, terms: list[Real]) -> Real:
         """The sum of the parts' terms, those of a part's own batch added up."""

@@ -1,4 +1,4 @@
-"""What a parameter is: the shape of its own axes, and the domain that its values lie in."""
+"""Kinds of parameters: the shape of their own axes, and the domain that values lie in."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

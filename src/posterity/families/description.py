@@ -4,13 +4,13 @@ Numbers are said where they are known and cheap: of one member, in up to 64 dime
 matrix would have to be inverted. Else it is the family with its dimensions and batch.
 """
 
-import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
-from posterity.arrays.tree import LABEL, map_leaves
+from posterity.arrays.tree import LABEL
+from posterity.arrays.typing import PyTree
 from posterity.families.names import names_of, with_names
 from posterity.text import MOST, SHOWN, cut, listed, short_name
 
@@ -20,7 +20,7 @@ MOST_READ = 10_000
 """Numbers of a law up to which all are looked at."""
 
 
-def described(law: Any) -> str:
+def described(law: PyTree) -> str:
     """One line below 200 characters on a law; never an error."""
     for numbers in (True, False):
         try:
@@ -36,7 +36,7 @@ def described(law: Any) -> str:
         return cut(f"{type(law).__name__}({_shapes(law)})")
 
 
-def family_of(law: Any) -> str:
+def family_of(law: PyTree) -> str:
     """A law without its numbers; never an error."""
     try:
         return law._described(numbers=False)
@@ -51,27 +51,29 @@ def posterior_line(prior: Any, sites: Collection[str], total: Callable[[], Any])
     return described(with_names(total(), names_of(prior)))
 
 
-def leaf(law: Any, numbers: bool) -> str:
+def leaf(law: PyTree, numbers: bool) -> str:
     """A law without parts: its dimensions, its batch and its first numbers."""
-    own = [f"d={law.named_size}"] if _has_size(law) else []
+    kinds = getattr(law, "coordinates", None)  # one number has no axis
+    sized = kinds is None or any(coordinate.axes for coordinate in kinds.values())
+    own = [f"d={law.named_size}"] if sized and law.named_size is not None else []
     own += batch(law)
     if numbers and not law.batch_shape:
         own += _numbers(law)
     return called(law, own)
 
 
-def called(law: Any, own: list[str]) -> str:
+def called(law: PyTree, own: list[str]) -> str:
     """The name of a law's class, with what there is to say of it in parentheses."""
     return f"{type(law).__name__}({', '.join(own)})" if own else type(law).__name__
 
 
-def batch(law: Any) -> list[str]:
+def batch(law: PyTree) -> list[str]:
     """The batch shape, if there is one."""
     return [f"batch={tuple(law.batch_shape)}"] if law.batch_shape else []
 
 
-def copies(law: Any, members: Any) -> str:
-    """How many members of which family, without their own batch."""
+def copies(law: PyTree, members: PyTree) -> str:
+    """The number of members and their family, without their own batch."""
     names = law.__dict__.get(LABEL, ())
     kind = members[(0,) * len(members.batch_shape)]._described(numbers=False)
     return f"{law.size} x {kind}" + (f" {listed(names)}" if names else "")
@@ -83,41 +85,7 @@ def few(values: np.ndarray) -> str:
     return " ".join(f"{value:.2g}" for value in values[:SHOWN]) + more
 
 
-def known(law: Any) -> Any:
-    """The law with leaves of NumPy; an error for tracers, which stand for no numbers."""
-    return map_leaves(np.asarray, law)
-
-
-def supports(tree: Any) -> str:
-    """A tree of supports by the names of their classes."""
-    if isinstance(tree, Mapping):
-        return "{" + ", ".join(f"{short_name(k)}: {supports(v)}" for k, v in tree.items()) + "}"
-    if isinstance(tree, tuple):
-        return "(" + ", ".join(map(supports, tree)) + ")"
-    return type(tree).__name__
-
-
-def first_moments(law: Any) -> tuple[Any, Any, int] | None:
-    """First means and standard deviations, and how many there are; None where that is dear."""
-    total = sum(math.prod(np.shape(leaf)) for leaf in law.children())
-    if total > MOST_READ or (law.named_size or 1) > MOST_SOLVED:
-        return None
-    numbers = known(law)
-    if not np.all(numbers.is_proper()):
-        return np.full(1, np.nan), np.full(1, np.nan), 1
-    found = numbers.marginals()[0]
-    return found.mean, found.sd, len(found.mean)
-
-
-def _has_size(law: Any) -> bool:
-    """Whether a member has an axis, which one number has not."""
-    kinds = getattr(law, "coordinates", None)
-    return law.named_size is not None and (
-        kinds is None or any(coordinate.axes for coordinate in kinds.values())
-    )
-
-
-def _numbers(law: Any) -> list[str]:
+def _numbers(law: PyTree) -> list[str]:
     """Means and standard deviations of the first few coordinates, if they are cheap."""
     moments = law._first_moments()
     if moments is None:
@@ -127,16 +95,16 @@ def _numbers(law: Any) -> list[str]:
         return ["improper"] if np.isnan(sd[:SHOWN]).any() else []
     names = law.__dict__.get(LABEL, ())
     labels = law.labels(names) if names else ()
-    told = [f"{m:.3g} ± {s:.2g}" for m, s in zip(mean[:SHOWN], sd[:SHOWN], strict=True)]
-    told = [f"{short_name(n)}={line}" for n, line in zip(labels, told, strict=False)] or told
-    return [*told, f"{size - SHOWN} more"] if size > SHOWN else told
+    shown = [f"{m:.3g} ± {s:.2g}" for m, s in zip(mean[:SHOWN], sd[:SHOWN], strict=True)]
+    shown = [f"{short_name(n)}={line}" for n, line in zip(labels, shown, strict=False)] or shown
+    return [*shown, f"{size - SHOWN} more"] if size > SHOWN else shown
 
 
-def _shapes(law: Any) -> str:
-    """What there is, of what is no whole law."""
-    found = (
+def _shapes(law: PyTree) -> str:
+    """The fields of an incomplete law with their types and shapes."""
+    result = (
         f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
         for name, value in law.__dict__.items()
         if name != LABEL
     )
-    return ", ".join(found) or "nothing"
+    return ", ".join(result) or "nothing"

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
 from posterity.families.gaussian_moments import Moments
@@ -32,17 +32,13 @@ class DiagonalGaussian(AnyGaussian):
     diagonal: ClassVar[bool] = True
 
     @classmethod
-    def from_standard(cls, mean: Any, variance: Any) -> Self:
+    def from_standard(cls, mean: ArrayLike, variance: ArrayLike) -> Self:
         """From the mean and the variance, both (..., d)."""
         return cls._from_moments(**cls._checked(mean=mean, variance=variance))._held()
 
     @classmethod
     def _from_moments(cls, mean: Real, variance: Real) -> Self:
         return cls._of(precision_mean=mean / variance, precision=1 / variance)
-
-    def standard_parameters(self) -> dict[str, Real]:
-        """``mean`` and ``variance``."""
-        return {"mean": self.mean, "variance": self.variance}
 
     @property
     def mean(self) -> Float[Real, "*batch d"]:
@@ -81,14 +77,12 @@ class DiagonalGaussian(AnyGaussian):
         return (self.precision_mean * self.mean - log(self.precision)).sum(-1) / 2
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[z]`` and ``-E[z²]/2``."""
         mean = self.mean
         return self.flatten(precision_mean=mean, precision=-(self.variance + mean**2) / 2)
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The derivative of ``η`` along ``μ``, in closed form."""
         parts, mean = self.unflatten(vector), self.mean
         step = parts["precision_mean"]
@@ -96,7 +90,7 @@ class DiagonalGaussian(AnyGaussian):
         moved = precision * mean + self.precision * step
         return self.flatten(precision_mean=moved, precision=precision)
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Moment matching."""
         self._check_length(vector)
         parts = self.unflatten(vector)
@@ -188,7 +182,7 @@ class DiagonalGaussian(AnyGaussian):
         slope = slopes.mean(0) * self.xp.np.sqrt(self.precision)
         return self.at_mean(slope, -(slopes * noise).mean(0) * self.precision)
 
-    def retract(self, direction: Self, rate: Any) -> Self:
+    def retract(self, direction: Self, rate: Number) -> Self:
         """The length of ``D`` is that of its largest entry relative to ``Λ``."""
         np_, mean = self.xp.np, self.mean
         slope = direction.precision_mean - direction.precision * mean

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import Namespace, compiled, namespace
-from posterity.arrays.typing import Float, Int, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.emitting import EmittingSymbols
-from posterity.families.marginals import BetaMarginal, Marginal
+from posterity.families.marginals import BETA, Closed, Marginal
 from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import Simplex
 
@@ -29,14 +29,10 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     shows_prior: ClassVar[bool] = False
 
     @classmethod
-    def from_standard(cls, concentration: Any) -> Self:
+    def from_standard(cls, concentration: ArrayLike) -> Self:
         """From the concentrations (..., K)."""
         known = cls._checked(concentration=concentration)
         return cls._of(concentration_minus_one=known["concentration"] - 1)._held()
-
-    def standard_parameters(self) -> dict[str, Real]:
-        """``concentration``."""
-        return {"concentration": self.concentration}
 
     @property
     def concentration(self) -> Float[Real, "*batch k"]:
@@ -49,19 +45,9 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return self.concentration / self.concentration.sum(-1, keepdims=True)
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
-        """``(K,)``."""
-        return (self.own_size,)
-
-    @property
     def support(self) -> Simplex:
         """Probabilities: positive numbers that sum to one."""
-        return Simplex(self.event_shape)
-
-    @property
-    def degrees_of_variation(self) -> int:
-        """``K - 1``: probabilities sum to one."""
-        return self.own_size - 1
+        return Simplex((self.own_size,))
 
     quantities: ClassVar[tuple[str, ...]] = ("probability",)
 
@@ -73,7 +59,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         first = np.concatenate([zero, np.cumsum(alpha, -1)[..., :-1]], -1)
         back = np.cumsum(alpha[..., ::-1], -1)[..., ::-1]
         later = np.concatenate([back[..., 1:], zero], -1)
-        return [BetaMarginal(alpha, first + later)]
+        return [Closed(BETA, (alpha, first + later))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``Σ log Γ(α_k) - log Γ(Σ α_k)``."""
@@ -81,7 +67,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return gammaln(alpha).sum(-1) - gammaln(alpha.sum(-1))
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[log z_k] = ψ(α_k) - ψ(Σ α)``."""
         digamma, alpha = self.xp.digamma, self.concentration
         return digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
@@ -92,27 +78,21 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         own, shared = self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1))
         return own[..., None] * identity.astype(alpha.dtype) - shared[..., None, None]
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
-        """By Sherman and Morrison: the information is diagonal minus a constant."""
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
+        """Sherman and Morrison's formula: the information is diagonal minus a constant."""
         alpha = self.concentration
         return solve_diagonal_minus_constant(
             self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1)), vector
         )
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
-        """By Newton's method (minka2000)."""
+    def with_mean_parameters(self, vector: Flat) -> Self:
+        """Newton's method (minka2000)."""
         self._check_length(vector)
         return self._of(concentration_minus_one=invert_mean_log(vector) - 1)
 
     def sufficient_statistics(self, z: Float[Real, "*shape k"]) -> Float[Real, "*shape dim"]:
         """``log z``."""
         return namespace(z).np.log(z)
-
-    def log_base_measure(self) -> float:
-        """Zero, against the Lebesgue measure of the first ``K - 1`` coordinates."""
-        return 0.0
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape k"]:
         """Draws by JAX's log-space gamma sampler."""
@@ -165,7 +145,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         """Each count in its new place."""
         return self.relabel(labels, size, (len(self.batch_shape),))
 
-    def among(self, rows: Any) -> Self:
+    def among(self, rows: ArrayLike) -> Self:
         """Dirichlet again, with the same concentrations."""
         return type(self)(np.asarray(self.concentration_minus_one)[..., rows])
 

@@ -1,21 +1,22 @@
-"""What every law offers: an exponential family, what is built from several, and mixtures."""
+"""The interface of every law: exponential families, what is built from several, and mixtures."""
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import is_jax, namespace
-from posterity.arrays.tree import LABEL, Node, leaves
-from posterity.arrays.typing import Bool, Float, Int, KeyArray, Real
+from posterity.arrays.tree import LABEL, Node, leaves, map_leaves
+from posterity.arrays.typing import Bool, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import description, numeric
 from posterity.families.layers import Layers
 from posterity.families.marginals import Marginal, Names, Table, numbered, scattered, unknown
-from posterity.families.names import named, names_of, not_reordered
-from posterity.families.supports import Continuous
+from posterity.families.names import checked_tree, names_of, not_reordered, with_names
+from posterity.families.supports import Continuous, map_supports
 from posterity.notebook import html
 
 
@@ -50,9 +51,9 @@ class Distribution(Node, abc.ABC):
     def from_standard(cls, *args: Any, **kwargs: Any) -> Self:
         """From the parameters that textbooks use."""
 
-    @abc.abstractmethod
     def standard_parameters(self) -> dict[str, Any]:
         """The parameters that textbooks use, by the names that ``from_standard`` takes."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     @abc.abstractmethod
@@ -60,13 +61,13 @@ class Distribution(Node, abc.ABC):
         """The axes before those of one member."""
 
     @property
-    @abc.abstractmethod
     def event_shape(self) -> Any:
         """The shape of one event: a tuple, or a tree of tuples."""
+        return map_supports(lambda support: support.shape, self.support)
 
     @property
     def support(self) -> Any:
-        """Where one event lies: a tree of :class:`Support`, shaped as ``event_shape``.
+        """The set of possible events: a tree of :class:`Support`, shaped as ``event_shape``.
 
         Raises:
             UsageError: of a family whose author does not say.
@@ -78,7 +79,7 @@ class Distribution(Node, abc.ABC):
         )
 
     def free_form(self) -> Any:
-        """How members like this one are moved by numbers without bounds.
+        """The form by which a search moves members like this one, in numbers without bounds.
 
         A :class:`posterity.families.free_forms.FreeForm`; None for a law that has none.
         """
@@ -100,9 +101,16 @@ class Distribution(Node, abc.ABC):
         """The law with its parts in a line of any length; with ``numbers`` also the first ones."""
         return description.leaf(self, numbers)
 
-    def _first_moments(self) -> tuple[Any, Any, int] | None:
-        """The first means and standard deviations of many; None where they are dear to find."""
-        return description.first_moments(self)
+    def _first_moments(self) -> tuple[Real, Real, int] | None:
+        """First means and standard deviations, and how many there are; None where that is dear."""
+        total = sum(math.prod(np.shape(leaf)) for leaf in self.children())
+        if total > description.MOST_READ or (self.named_size or 1) > description.MOST_SOLVED:
+            return None
+        numbers = map_leaves(np.asarray, self)  # an error for tracers, which stand for no numbers
+        if not np.all(numbers.is_proper()):
+            return np.full(1, np.nan), np.full(1, np.nan), 1
+        law = numbers.marginals()[0]
+        return law.mean, law.sd, len(law.mean)
 
     # --- what it says of the numbers that it is over ------------------------------------------
 
@@ -141,7 +149,7 @@ class Distribution(Node, abc.ABC):
         return [numeric.from_draws(self)]
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """What the coordinates of :meth:`marginals` are called, given the names that there are."""
+        """Labels of the coordinates of :meth:`marginals`, given the names that there are."""
         return names or (("",) if self.event_shape == () else numbered(self.named_size or 1))
 
     def tables(self, names: Names | None = None) -> tuple[Table, ...]:
@@ -160,11 +168,11 @@ class Distribution(Node, abc.ABC):
         known = {**(names or {}), **names_of(self)}
         batch = tuple(map(numbered, self.batch_shape))
         with np.errstate(all="ignore"):
-            found = self._tables(known, "", "")
-        return tuple(dataclasses.replace(t, axes=(*batch, *t.axes)) for t in found)
+            result = self._tables(known, "", "")
+        return tuple(dataclasses.replace(t, axes=(*batch, *t.axes)) for t in result)
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """As :meth:`tables`, at a path of names and in a block, without axes of the batch."""
+        """The tables at a path of names and in a block, without axes of the batch."""
         labels, proper = self.labels(names.get(path, ())), np.asarray(self.is_proper())
         some: Any = self
         if proper.all():
@@ -201,7 +209,7 @@ class Distribution(Node, abc.ABC):
 
     @property
     def event_size(self) -> int:
-        """How many coordinates an event has, those of the members of a plate counted each."""
+        """The number of coordinates of an event, those of the members of a plate counted each."""
         return self.named_size or 1
 
     @property
@@ -223,7 +231,7 @@ class Distribution(Node, abc.ABC):
 
     @property
     def named_size(self) -> int | None:
-        """How many coordinates of its own go by names; None where only those of its parts do."""
+        """The number of its own coordinates that have names; None if only those of its parts do."""
         return None
 
     def named_parts(self) -> dict[str, Any]:
@@ -263,7 +271,7 @@ class Distribution(Node, abc.ABC):
         Raises:
             StructureError: if they are not distinct texts, or not as many as coordinates.
         """
-        return named(self, names)
+        return with_names(self, names_of(self) | checked_tree(self, names))
 
     @abc.abstractmethod
     def is_proper(self) -> Bool[Real, "*batch"]:
@@ -286,56 +294,51 @@ class Distribution(Node, abc.ABC):
             fix="Give its class the method moment_matched.",
         )
 
-    def log_prob(self, z: Any) -> Float[Real, "..."]:
+    def log_prob(self, z: PyTree) -> Float[Real, "..."]:
         """Log density at ``z``, of shape ``shape + batch + event``, in nats.
 
         Raises:
             StructureError: if ``z`` has other axes than an event.
         """
-        return self._log_prob(check_event(self, z))
+        return self._log_prob(fitted(self.event_shape, z, self))
 
     @abc.abstractmethod
-    def _log_prob(self, z: Any) -> Float[Real, "..."]:
-        """As :meth:`log_prob`, for events of the right shape."""
+    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
+        """The log density, for events of the right shape."""
 
 
-def check_event(law: Distribution, z: Any) -> Any:
-    """``z`` as arrays; a StructureError unless its last axes are those of an event."""
-    found, fits = fitted(law.event_shape, z)
+def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
+    """A tree of numbers as arrays, each of whose last axes are as in the tree ``shape``.
+
+    Raises:
+        StructureError: unless they are, and the axes before them broadcast with the batch of a law.
+    """
+    leading = [() if law is None else law.batch_shape]
+
+    def one(shape: PyTree, part: PyTree) -> Any:
+        if shape is None:
+            return None
+        if isinstance(shape, dict) and isinstance(part, Mapping) and set(part) == set(shape):
+            return {name: one(shape[name], part[name]) for name in shape}
+        if not isinstance(shape, dict) and all(isinstance(axis, int) for axis in shape):
+            array = part if hasattr(part, "shape") else namespace(part).np.asarray(part)
+            own, number = len(array.shape) - len(shape), is_jax(array) or array.dtype.kind in "biuf"
+            if number and own >= 0 and array.shape[own:] == shape:
+                leading.append(array.shape[:own])
+                return array
+        elif isinstance(part, tuple | list) and isinstance(shape, tuple):
+            return tuple(one(*pair) for pair in zip(shape, part, strict=True))
+        raise ValueError("another shape")
+
     try:
-        together = fits and np.broadcast_shapes(law.batch_shape, *fits)
+        event = one(shape, z)
+        np.broadcast_shapes(*leading)
     except ValueError:
-        together = None
-    if together is None:
+        shapes = [np.shape(leaf) for leaf in leaves(z)]
         raise StructureError(
-            found=f"values of shapes {[np.shape(leaf) for leaf in leaves(z)]} for {law!r}",
-            expected=f"events of shape {law.event_shape}, with leading axes that fit the batch "
-            f"shape {law.batch_shape}",
-            fix="Put the axes of one event last.",
-        )
-    return found
-
-
-def fitted(shape: Any, z: Any) -> tuple[Any, list[tuple[int, ...]] | None]:
-    """The event as arrays, and the axes before the event's own; None where it does not fit."""
-    if shape is None:
-        return None, []
-    if isinstance(shape, dict):
-        if not isinstance(z, Mapping) or set(z) != set(shape):
-            return z, None
-        pairs = {name: fitted(shape[name], z[name]) for name in shape}
-        return {name: found for name, (found, _) in pairs.items()}, _joined(pairs.values())
-    if any(not isinstance(axis, int) for axis in shape):
-        if not isinstance(z, tuple | list) or len(z) != len(shape):
-            return z, None
-        parts = [fitted(own, part) for own, part in zip(shape, z, strict=True)]
-        return tuple(found for found, _ in parts), _joined(parts)
-    array = z if hasattr(z, "shape") else namespace(z).np.asarray(z)
-    axes, number = len(array.shape) - len(shape), is_jax(array) or array.dtype.kind in "biuf"
-    fits = number and axes >= 0 and array.shape[axes:] == shape
-    return array, [array.shape[:axes]] if fits else None
-
-
-def _joined(parts: Any) -> list[tuple[int, ...]] | None:
-    batches = [batch for _, batch in parts]
-    return None if any(b is None for b in batches) else [axes for b in batches for axes in b]
+            found=f"values of shapes {shapes}" + ("" if law is None else f" for {law!r}"),
+            expected=f"events of shape {shape}, with leading axes that broadcast"
+            + ("" if law is None else f" with the batch shape {law.batch_shape}"),
+            fix="Put the axes of one event last; name parts as events do.",
+        ) from None
+    return event

@@ -7,13 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from posterity.arrays.typing import KeyArray, PyTree
+
 REST = 8
 """The part of the draws, as a divisor, that rounds after the first try again at once."""
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
 @functools.partial(jax.jit, static_argnums=2)
-def log_gamma(key: Any, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def log_gamma(key: KeyArray, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Logarithms of Gamma(a, 1) draws of ``shape``, with which ``a`` broadcasts.
 
     JAX draws element by element, in a loop for each; here all draws are proposed at once, and the
@@ -32,7 +34,7 @@ def log_gamma(key: Any, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     accepted |= ~jnp.isfinite(raised)  # no further proposal would be better
     width = max(1, size // REST)
 
-    def again(state: Any) -> Any:
+    def again(state: PyTree) -> Any:
         number, drawn, accepted = state
         those = jnp.nonzero(~accepted, size=width, fill_value=size)[0]
         own = raised[jnp.minimum(those, size - 1)]
@@ -48,7 +50,9 @@ def log_gamma(key: Any, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 @log_gamma.defjvp
-def _derivative(key: Any, shape: Any, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+def _derivative(
+    key: KeyArray, shape: PyTree, primals: PyTree, tangents: PyTree
+) -> tuple[jax.Array, jax.Array]:
     (a,), (moved,) = primals, tangents
     drawn = log_gamma(key, a, shape)
     value = jnp.maximum(jnp.exp(drawn), jnp.finfo(drawn.dtype).tiny)
@@ -57,7 +61,7 @@ def _derivative(key: Any, shape: Any, primals: Any, tangents: Any) -> tuple[jax.
     return drawn, slope / value * moved
 
 
-def _proposed(key: Any, a: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _proposed(key: KeyArray, a: jax.Array) -> tuple[jax.Array, jax.Array]:
     """One proposal for each shape ``a`` of one or more, and whether it is accepted."""
     normal, uniform = jax.random.split(key)
     x = jax.random.normal(normal, a.shape, a.dtype)

@@ -25,7 +25,7 @@ class Emitting(ExponentialFamily):
 
     @abc.abstractmethod
     def observed(self, x: Real, weights: Float[Real, "n k"]) -> Self:
-        """What records, each weighted for each member, add to the members: a factor (K,)."""
+        """The factor (K,) that records, each weighted for each member, add to the members."""
 
 
 class EmittingSymbols(Emitting):
@@ -36,7 +36,7 @@ class EmittingSymbols(Emitting):
     @property
     @abc.abstractmethod
     def concentration(self) -> Float[Real, "*batch symbols"]:
-        """Of each symbol: what the prior gives to it, and how often it was seen."""
+        """The prior's count of each symbol, and how often it was seen."""
 
     @abc.abstractmethod
     def widened(self, labels: Int[Any, " symbols"], size: int, unseen: float) -> Self:

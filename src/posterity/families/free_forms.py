@@ -20,7 +20,8 @@ from jaxtyping import Float
 
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.namespace import namespace
-from posterity.errors import StructureError
+from posterity.arrays.typing import PyTree, Real
+from posterity.families.distribution import Distribution
 
 LOG_2PI = math.log(2 * math.pi)
 SCATTER = 0.1
@@ -28,7 +29,7 @@ SCATTER = 0.1
 
 
 class FreeForm(abc.ABC):
-    """How members of one family are moved; hashable, and without arrays."""
+    """The rules by which members of one family are moved; hashable, and without arrays."""
 
     smooth: bool = True
     """Whether draws are smooth functions of standard normal noise, and members can be placed about
@@ -45,50 +46,43 @@ class FreeForm(abc.ABC):
         """Numbers that move one member."""
 
     @abc.abstractmethod
-    def parameters(self, law: Any) -> Any:
+    def parameters(self, law: Distribution) -> Any:
         """The parameters of a member."""
 
     @abc.abstractmethod
-    def law(self, parameters: Any, like: Any) -> Any:
+    def law(self, parameters: PyTree, like: Distribution) -> Any:
         """The member, or the batch (K,) of them, of the same kind as the law ``like``; NumPy's."""
 
     @abc.abstractmethod
-    def draw(self, parameters: Any, noise: Any) -> Any:
+    def draw(self, parameters: PyTree, noise: Real) -> Any:
         """The event that noise (noise_size,), or a key, becomes."""
 
     @abc.abstractmethod
-    def log_prob(self, parameters: Any, z: Any) -> Float[jax.Array, ""]:
+    def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
         """Log density of one event, in nats."""
 
     @abc.abstractmethod
-    def entropy(self, parameters: Any) -> Float[jax.Array, ""]:
+    def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         """Differential entropy, in nats."""
 
     @abc.abstractmethod
-    def move(self, parameters: Any, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """The parameters moved; not at all by zero."""
 
-    def place(self, z: Any, deviation: Any, root: np.ndarray | None = None) -> Any:
+    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
         """Parameters about an event, with standard deviations shaped as it; if draws are smooth.
 
         Where the family has correlations, they are those of ``root @ root.T`` (d, d), if given.
         """
-        raise self._not_smooth()
+        raise NotImplementedError("only of smooth forms")
 
-    def deviation(self, parameters: Any) -> Any:
+    def deviation(self, parameters: PyTree) -> Any:
         """Standard deviations of the coordinates, shaped as an event; if draws are smooth."""
-        raise self._not_smooth()
+        raise NotImplementedError("only of smooth forms")
 
-    def narrowest(self, parameters: Any, unit: Float[np.ndarray, " d"]) -> float:
+    def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least deviation in any direction, in units of the coordinates; if smooth."""
-        raise self._not_smooth()
-
-    def _not_smooth(self) -> StructureError:
-        return StructureError(
-            found=f"{type(self).__name__}, whose draws are no smooth functions of normal noise",
-            expected="a form whose members can be placed about an event",
-            fix="Ask for `smooth` first.",
-        )
+        raise NotImplementedError("only of smooth forms")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,26 +95,26 @@ class _Gaussian(FreeForm):
     def noise_size(self) -> int:
         return self.size
 
-    def draw(self, parameters: Any, noise: Any) -> Any:
+    def draw(self, parameters: PyTree, noise: Real) -> Any:
         return parameters[0] + self._scattered(parameters, noise)
 
-    def log_prob(self, parameters: Any, z: Any) -> Float[jax.Array, ""]:
+    def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
         squared = self._squared(parameters, z - parameters[0])
         return -squared / 2 - self._log_volume(parameters) - self.size * LOG_2PI / 2
 
-    def entropy(self, parameters: Any) -> Float[jax.Array, ""]:
+    def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         return self._log_volume(parameters) + self.size * (1 + LOG_2PI) / 2
 
     @abc.abstractmethod
-    def _scattered(self, parameters: Any, noise: Any) -> Any:
+    def _scattered(self, parameters: PyTree, noise: Real) -> Any:
         """``root @ noise`` (d,)."""
 
     @abc.abstractmethod
-    def _squared(self, parameters: Any, away: Any) -> Any:
+    def _squared(self, parameters: PyTree, away: Real) -> Any:
         """The squared length of a difference (d,) from the mean, in standard deviations."""
 
     @abc.abstractmethod
-    def _log_volume(self, parameters: Any) -> Any:
+    def _log_volume(self, parameters: PyTree) -> Any:
         """Half the log determinant of the covariance."""
 
 
@@ -132,42 +126,42 @@ class DiagonalForm(_Gaussian):
         """``2 d``."""
         return 2 * self.size
 
-    def parameters(self, law: Any) -> Any:
+    def parameters(self, law: Distribution) -> Any:
         """From the moments."""
         mean, variance = law.moments
         return np.asarray(mean), np.log(np.asarray(variance)) / 2
 
-    def law(self, parameters: Any, like: Any) -> Any:
+    def law(self, parameters: PyTree, like: Distribution) -> Any:
         """From the moments; a network's weights know their layers."""
         mean, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
         return like.with_moments(like.moments._replace(mean=mean, spread=np.exp(2 * log_deviation)))
 
-    def move(self, parameters: Any, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """Means by standard deviations, which are multiplied."""
         mean, log_deviation = parameters
         moved, wider = jnp.split(v, 2)
         return mean + jnp.exp(log_deviation) * moved, log_deviation + wider
 
-    def place(self, z: Any, deviation: Any, root: np.ndarray | None = None) -> Any:
+    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
         """There, without correlations."""
         del root
         return z, np.log(deviation)
 
-    def deviation(self, parameters: Any) -> Any:
+    def deviation(self, parameters: PyTree) -> Any:
         """The parameters, but for the logarithm."""
         return namespace(parameters[1]).np.exp(parameters[1])
 
-    def narrowest(self, parameters: Any, unit: Float[np.ndarray, " d"]) -> float:
+    def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """Along a coordinate."""
         return float((np.exp(np.asarray(parameters[1])) / unit).min())
 
-    def _scattered(self, parameters: Any, noise: Any) -> Any:
+    def _scattered(self, parameters: PyTree, noise: Real) -> Any:
         return jnp.exp(parameters[1]) * noise
 
-    def _squared(self, parameters: Any, away: Any) -> Any:
+    def _squared(self, parameters: PyTree, away: Real) -> Any:
         return ((away * jnp.exp(-parameters[1])) ** 2).sum()
 
-    def _log_volume(self, parameters: Any) -> Any:
+    def _log_volume(self, parameters: PyTree) -> Any:
         return parameters[1].sum()
 
 
@@ -179,16 +173,16 @@ class FullForm(_Gaussian):
         """``d + d(d + 1)/2``."""
         return self.size + triangle(self.size)
 
-    def parameters(self, law: Any) -> Any:
+    def parameters(self, law: Distribution) -> Any:
         """From the moments."""
         return np.asarray(law.mean), np.linalg.cholesky(np.asarray(law.covariance))
 
-    def law(self, parameters: Any, like: Any) -> Any:
+    def law(self, parameters: PyTree, like: Distribution) -> Any:
         """From the moments."""
         mean, factor = (np.asarray(leaf, np.float64) for leaf in parameters)
         return like.with_moments(like.moments._replace(mean=mean, spread=factor @ factor.mT))
 
-    def move(self, parameters: Any, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """``m + S a`` and ``S T``, of a triangle ``T`` whose diagonal is an exponential."""
         mean, factor = parameters
         below = tuple(index.astype(np.int32) for index in np.tril_indices(self.size, -1))
@@ -196,29 +190,29 @@ class FullForm(_Gaussian):
         unit = unit.at[below].set(v[2 * self.size :])
         return mean + factor @ v[: self.size], factor @ unit
 
-    def place(self, z: Any, deviation: Any, root: np.ndarray | None = None) -> Any:
+    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
         """There."""
         if root is None:
             return z, np.diag(deviation)
         upper = np.asarray(np.linalg.qr(root.T, mode="r"))
         return z, (upper * np.sign(np.diagonal(upper))[:, None]).T
 
-    def deviation(self, parameters: Any) -> Any:
+    def deviation(self, parameters: PyTree) -> Any:
         """Lengths of rows."""
         return namespace(parameters[1]).np.sqrt((parameters[1] ** 2).sum(-1))
 
-    def narrowest(self, parameters: Any, unit: Float[np.ndarray, " d"]) -> float:
+    def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least singular value."""
         scaled = np.asarray(parameters[1]) / unit[:, None]
         return float(np.linalg.svd(scaled, compute_uv=False).min())
 
-    def _scattered(self, parameters: Any, noise: Any) -> Any:
+    def _scattered(self, parameters: PyTree, noise: Real) -> Any:
         return parameters[1] @ noise
 
-    def _squared(self, parameters: Any, away: Any) -> Any:
+    def _squared(self, parameters: PyTree, away: Real) -> Any:
         return (jax.scipy.linalg.solve_triangular(parameters[1], away, lower=True) ** 2).sum()
 
-    def _log_volume(self, parameters: Any) -> Any:
+    def _log_volume(self, parameters: PyTree) -> Any:
         return jnp.log(jnp.diagonal(parameters[1])).sum()
 
 
@@ -238,19 +232,19 @@ class LowRankForm(_Gaussian):
         """``2 d + d r``."""
         return (2 + self.rank) * self.size
 
-    def parameters(self, law: Any) -> Any:
+    def parameters(self, law: Distribution) -> Any:
         """The same; columns that are zero are scattered a little."""
         mean, factor, variance = (np.asarray(leaf) for leaf in law.children())
         if not np.any(factor):
             return self.place(mean, np.sqrt(variance))
         return mean, factor, np.log(variance) / 2
 
-    def law(self, parameters: Any, like: Any) -> Any:
+    def law(self, parameters: PyTree, like: Distribution) -> Any:
         """The same."""
         mean, factor, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
         return type(like).from_standard(mean, factor, np.exp(2 * log_deviation))
 
-    def move(self, parameters: Any, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """Means and columns by standard deviations; ``s`` is multiplied."""
         mean, factor, log_deviation = parameters
         unit = self.deviation(parameters)
@@ -258,27 +252,27 @@ class LowRankForm(_Gaussian):
         turned = turned.reshape(self.size, self.rank)
         return mean + unit * moved, factor + unit[:, None] * turned, log_deviation + wider
 
-    def place(self, z: Any, deviation: Any, root: np.ndarray | None = None) -> Any:
+    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
         """There, with columns that are scattered a little."""
         del root
         scatter = np.random.default_rng(0).standard_normal((self.size, self.rank))
         return z, SCATTER * deviation[:, None] * scatter, np.log(deviation)
 
-    def deviation(self, parameters: Any) -> Any:
-        """Of both parts."""
+    def deviation(self, parameters: PyTree) -> Any:
+        """The root of both parts' variances together."""
         _, factor, log_deviation = parameters
         np_ = namespace(factor).np
         return np_.sqrt((factor**2).sum(-1) + np_.exp(2 * log_deviation))
 
-    def narrowest(self, parameters: Any, unit: Float[np.ndarray, " d"]) -> float:
-        """Of what is beside the columns, which have no part in most directions."""
+    def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
+        """The least without the columns, which have no part in most directions."""
         return float((np.exp(np.asarray(parameters[2])) / unit).min())
 
-    def _scattered(self, parameters: Any, noise: Any) -> Any:
+    def _scattered(self, parameters: PyTree, noise: Real) -> Any:
         _, factor, log_deviation = parameters
         return factor @ noise[: self.rank] + jnp.exp(log_deviation) * noise[self.rank :]
 
-    def _squared(self, parameters: Any, away: Any) -> Any:
+    def _squared(self, parameters: PyTree, away: Real) -> Any:
         inner, scaled = self._woodbury(parameters)
         standardised = away * jnp.exp(-parameters[2])
         along = jax.scipy.linalg.cho_solve((inner, True), scaled.T @ standardised)
@@ -286,11 +280,11 @@ class LowRankForm(_Gaussian):
         rest = standardised - scaled @ along
         return (rest**2).sum() + (along**2).sum()
 
-    def _log_volume(self, parameters: Any) -> Any:
+    def _log_volume(self, parameters: PyTree) -> Any:
         inner, _ = self._woodbury(parameters)
         return jnp.log(jnp.diagonal(inner)).sum() + parameters[2].sum()
 
-    def _woodbury(self, parameters: Any) -> tuple[Any, Any]:
+    def _woodbury(self, parameters: PyTree) -> tuple[Any, Any]:
         """A root of ``I + Wᵀ W`` (r, r), and the columns ``W`` (d, r) in units of ``s``."""
         _, factor, log_deviation = parameters
         scaled = factor * jnp.exp(-log_deviation)[:, None]
@@ -311,27 +305,27 @@ class ProductForm(FreeForm):
 
     @property
     def noise_size(self) -> int:
-        """Of all blocks."""
+        """The sum over blocks."""
         return sum(part.noise_size for part in self.parts)
 
     @property
     def moves(self) -> int:
-        """Of all blocks."""
+        """The sum over blocks."""
         return sum(part.moves for part in self.parts)
 
-    def parameters(self, law: Any) -> Any:
+    def parameters(self, law: Distribution) -> Any:
         """Block by block, as all else."""
         return tuple(part.parameters(law.blocks[name]) for name, part in self._blocks())
 
-    def law(self, parameters: Any, like: Any) -> Any:
+    def law(self, parameters: PyTree, like: Distribution) -> Any:
         """Block by block."""
         rows = zip(self._blocks(), parameters, strict=True)
         return type(like)({name: part.law(own, like.blocks[name]) for (name, part), own in rows})
 
-    def draw(self, parameters: Any, noise: Any) -> Any:
+    def draw(self, parameters: PyTree, noise: Real) -> Any:
         """Block by block."""
         if self.smooth:
-            noises = self._split(noise, [part.noise_size for part in self.parts])
+            noises = _split(noise, [part.noise_size for part in self.parts])
         else:
             keys = zip(self.parts, jax.random.split(noise, len(self.parts)), strict=True)
             normal = lambda part, key: jax.random.normal(key, (part.noise_size,))
@@ -339,47 +333,45 @@ class ProductForm(FreeForm):
         rows = zip(self._blocks(), parameters, noises, strict=True)
         return {name: part.draw(own, some) for (name, part), own, some in rows}
 
-    def log_prob(self, parameters: Any, z: Any) -> Float[jax.Array, ""]:
+    def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
         """The sum over blocks."""
         rows = zip(self._blocks(), parameters, strict=True)
         return sum((part.log_prob(own, z[name]) for (name, part), own in rows), jnp.zeros(()))
 
-    def entropy(self, parameters: Any) -> Float[jax.Array, ""]:
+    def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         """The sum over blocks."""
         rows = zip(self.parts, parameters, strict=True)
         return sum((part.entropy(own) for part, own in rows), jnp.zeros(()))
 
-    def move(self, parameters: Any, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """Block by block."""
-        moves = self._split(v, [part.moves for part in self.parts])
+        moves = _split(v, [part.moves for part in self.parts])
         rows = zip(self.parts, parameters, moves, strict=True)
         return tuple(part.move(own, some) for part, own, some in rows)
 
-    def place(self, z: Any, deviation: Any, root: np.ndarray | None = None) -> Any:
+    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
         """Block by block, without correlations."""
         del root
         return tuple(part.place(z[name], deviation[name]) for name, part in self._blocks())
 
-    def deviation(self, parameters: Any) -> Any:
+    def deviation(self, parameters: PyTree) -> Any:
         """Block by block."""
         rows = zip(self._blocks(), parameters, strict=True)
         return {name: part.deviation(own) for (name, part), own in rows}
 
-    def narrowest(self, parameters: Any, unit: Float[np.ndarray, " d"]) -> float:
-        """Of all blocks; ``unit`` is flat, in the order of sorted names."""
+    def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
+        """The least of all blocks; ``unit`` is flat, in the order of sorted names."""
         rows = sorted(zip(self._blocks(), parameters, strict=True), key=lambda row: row[0][0])
-        sizes = [part.deviation(own).size for (_, part), own in rows]
-        units = self._split(unit, sizes)
-        return min(
-            part.narrowest(own, some) for ((_, part), own), some in zip(rows, units, strict=True)
-        )
+        units = _split(unit, [part.deviation(own).size for (_, part), own in rows])
+        every = zip(rows, units, strict=True)
+        return min(part.narrowest(own, some) for ((_, part), own), some in every)
 
     def _blocks(self) -> Iterator[tuple[str, FreeForm]]:
         return zip(self.names, self.parts, strict=True)
 
-    @staticmethod
-    def _split(array: Any, sizes: list[int]) -> list[Any]:
-        return namespace(array).np.split(array, np.cumsum(sizes)[:-1].tolist())
+
+def _split(array: Real, sizes: list[int]) -> list[Real]:
+    return namespace(array).np.split(array, np.cumsum(sizes)[:-1].tolist())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -392,7 +384,7 @@ class StandardForm(FreeForm):
     smooth = False
 
     @classmethod
-    def like(cls, law: Any) -> "StandardForm":
+    def like(cls, law: Distribution) -> "StandardForm":
         """For members like this one."""
         leaves, structure = jax.tree.flatten(law)
         return cls(structure, tuple(np.shape(leaf) for leaf in leaves))
@@ -407,31 +399,31 @@ class StandardForm(FreeForm):
         """All free parameters."""
         return self._template().free_size
 
-    def parameters(self, law: Any) -> Any:
+    def parameters(self, law: Distribution) -> Any:
         """Free parameters, flat."""
         return np.asarray(law.free_parameters())
 
-    def law(self, parameters: Any, like: Any) -> Any:
+    def law(self, parameters: PyTree, like: Distribution) -> Any:
         """From textbook parameters."""
         return like.with_free_parameters(np.asarray(parameters, np.float64))
 
-    def draw(self, parameters: Any, noise: Any) -> Any:
-        """By the family."""
+    def draw(self, parameters: PyTree, noise: Real) -> Any:
+        """The family's own."""
         return self._member(parameters).sample(noise)
 
-    def log_prob(self, parameters: Any, z: Any) -> Float[jax.Array, ""]:
-        """By the family."""
+    def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
+        """The family's own."""
         return self._member(parameters).log_prob(z)
 
-    def entropy(self, parameters: Any) -> Float[jax.Array, ""]:
-        """By the family."""
+    def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
+        """The family's own."""
         return self._member(parameters).entropy()
 
-    def move(self, parameters: Any, v: Float[jax.Array, " moves"]) -> Any:
-        """By addition."""
+    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
+        """Plain addition."""
         return parameters + v
 
-    def _member(self, parameters: Any) -> Any:
+    def _member(self, parameters: PyTree) -> Any:
         return self._template().with_free_parameters(parameters)
 
     def _template(self) -> Any:

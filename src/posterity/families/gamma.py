@@ -3,10 +3,10 @@
 from typing import Any, ClassVar, Self
 
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
-from posterity.families.marginals import GammaMarginal, Marginal, same_shape
+from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
 
 
@@ -29,17 +29,13 @@ class Gamma(ExponentialFamily):
     standard: ClassVar[Coordinates] = {"shape": scalar(POSITIVE), "rate": scalar(POSITIVE)}
 
     @classmethod
-    def from_standard(cls, shape: Any, rate: Any) -> Self:
+    def from_standard(cls, shape: ArrayLike, rate: ArrayLike) -> Self:
         """From the shape and the rate (the inverse of the scale)."""
         return cls._from_shape(**cls._checked(shape=shape, rate=rate))._held()
 
     @classmethod
     def _from_shape(cls, shape: Real, rate: Real) -> Self:
         return cls._of(shape_minus_one=shape - 1, rate=rate)
-
-    def standard_parameters(self) -> dict[str, Real]:
-        """``shape`` and ``rate``."""
-        return {"shape": self.shape, "rate": self.rate}
 
     @property
     def shape(self) -> Float[Real, "*batch"]:
@@ -52,11 +48,6 @@ class Gamma(ExponentialFamily):
         return self.shape / self.rate
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
-        """``()``."""
-        return ()
-
-    @property
     def support(self) -> PositiveNumbers:
         """Positive numbers."""
         return PositiveNumbers()
@@ -66,7 +57,7 @@ class Gamma(ExponentialFamily):
         np_, a, b = self.xp.np, self.shape, self.rate
         depth = drop / a
 
-        def at(y: Any) -> tuple[Any, Any, Any]:
+        def at(y: Real) -> tuple[Any, Any, Any]:
             x = y + np_.log(a) - np_.log(b)
             z = np_.maximum(np_.exp(x), np_.finfo(x.dtype).tiny)
             return z, np_.stack([x, -z], axis=-1), a * (y - np_.expm1(y))
@@ -75,14 +66,14 @@ class Gamma(ExponentialFamily):
 
     def marginals(self) -> list[Marginal]:
         """Gamma."""
-        return [GammaMarginal(*same_shape(self.shape, self.rate)).expanded()]
+        return [Closed(GAMMA, same_shape(self.shape, self.rate)).expanded()]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log Γ(a) - a log b``."""
         return self.xp.special.gammaln(self.shape) - self.shape * self.xp.np.log(self.rate)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[log z] = ψ(a) - log b`` and ``-E[z]``."""
         log_mean = self.xp.digamma(self.shape) - self.xp.np.log(self.rate)
         return self.flatten(shape_minus_one=log_mean, rate=-self.mean)
@@ -93,10 +84,8 @@ class Gamma(ExponentialFamily):
         rows = [[self.xp.trigamma(self.shape), cross], [cross, self.mean / self.rate]]
         return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
-        """By the inverse of a 2 x 2 matrix, of determinant ``(a ψ'(a) - 1)/b²``."""
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
+        """The inverse of a 2 x 2 matrix, of determinant ``(a ψ'(a) - 1)/b²``."""
         trigamma, (first, second) = self.xp.trigamma(self.shape), (vector[..., 0], vector[..., 1])
         excess = self.shape * trigamma - 1
         return self.flatten(
@@ -104,7 +93,7 @@ class Gamma(ExponentialFamily):
             rate=self.rate * (first + self.rate * trigamma * second) / excess,
         )
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Solve ``log a - ψ(a) = log E[z] - E[log z]``, then ``b = a / E[z]``."""
         self._check_length(vector)
         mean = -vector[..., 1]
@@ -115,10 +104,6 @@ class Gamma(ExponentialFamily):
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
         """``(log z, -z)``."""
         return self.flatten(shape_minus_one=namespace(z).np.log(z), rate=-z)
-
-    def log_base_measure(self) -> float:
-        """Zero."""
-        return 0.0
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """Draws by JAX's rejection sampler."""

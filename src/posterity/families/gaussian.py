@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, PyTree, Real
 from posterity.families.base import Line
 from posterity.families.coordinates import (
     POSITIVE_DEFINITE,
@@ -26,7 +26,7 @@ DEVIATIONS = 2.0
 
 
 class AnyGaussian(HasGaussianMoments):
-    """What Gaussians share, whatever the shape of their covariance.
+    """Gaussians of any shape of covariance.
 
     Gradients and curvatures of a log likelihood are natural gradients here (opper2009): the
     methods below are what estimators and safeguarded steps need of a Gaussian.
@@ -50,14 +50,9 @@ class AnyGaussian(HasGaussianMoments):
         """The variance of each coordinate."""
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
-        """``(d,)``."""
-        return (self.own_size,)
-
-    @property
     def support(self) -> RealNumbers:
         """All vectors."""
-        return RealNumbers(self.event_shape)
+        return RealNumbers((self.own_size,))
 
     def log_base_measure(self) -> float:
         """``-d/2 log 2π``."""
@@ -67,7 +62,7 @@ class AnyGaussian(HasGaussianMoments):
         """The mean."""
         return self.mean
 
-    def _translate(self, offset: Any) -> Self:
+    def _translate(self, offset: PyTree) -> Self:
         moved = self.precision_mean + self.times_precision(self._own_offset(offset))
         return type(self)(moved, self.precision, *self.kept())
 
@@ -79,7 +74,7 @@ class AnyGaussian(HasGaussianMoments):
         deviation, mean = 1 / np_.sqrt(self.precision.reshape(())), self.mean[0]
         end = np.sqrt(2 * drop) * deviation
 
-        def at(offset: Any) -> tuple[Any, Any, Any]:
+        def at(offset: PyTree) -> tuple[Any, Any, Any]:
             z = (mean + offset)[:, None]
             return z, self.sufficient_statistics(z), -((offset / deviation) ** 2) / 2
 
@@ -131,7 +126,7 @@ class AnyGaussian(HasGaussianMoments):
         """
 
     @abc.abstractmethod
-    def retract(self, direction: Self, rate: Any) -> Self:
+    def retract(self, direction: Self, rate: Number) -> Self:
         """A natural-gradient step that cannot leave the Gaussians (lin2020, section 4).
 
         With the direction ``(h, D)`` of ``(Λ m, Λ)``, the mean moves by ``ρ Λ⁻¹ (h - D m)``, as
@@ -145,7 +140,7 @@ class AnyGaussian(HasGaussianMoments):
         """
 
 
-def trusted_rate(rate: Any, relative: Real) -> Real:
+def trusted_rate(rate: Number, relative: Real) -> Real:
     """The rate, lowered where the precision would change by more than itself."""
     return rate / namespace(relative).np.maximum(1.0, rate * relative)
 
@@ -171,7 +166,7 @@ class Gaussian(AnyGaussian):
     diagonal: ClassVar[bool] = False
 
     @classmethod
-    def from_standard(cls, mean: Any, covariance: Any) -> Self:
+    def from_standard(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
         """From the mean (..., d) and the covariance (..., d, d)."""
         return cls._from_moments(**cls._checked(mean=mean, covariance=covariance))._held()
 
@@ -179,10 +174,6 @@ class Gaussian(AnyGaussian):
     def _from_moments(cls, mean: Real, covariance: Real) -> Self:
         precision = namespace(covariance).inverse_positive(covariance)
         return cls._of(precision_mean=(precision @ mean[..., None])[..., 0], precision=precision)
-
-    def standard_parameters(self) -> dict[str, Real]:
-        """``mean`` and ``covariance``."""
-        return {"mean": self.mean, "covariance": self.covariance}
 
     @property
     def mean(self) -> Float[Real, "*batch d"]:
@@ -220,14 +211,12 @@ class Gaussian(AnyGaussian):
         return ((self.precision_mean * self.mean).sum(-1) - logdet) / 2
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[z]`` and ``-E[z zᵀ]/2``."""
         mean = self.mean
         return self.flatten(precision_mean=mean, precision=-(self.covariance + outer(mean)) / 2)
 
-    def inverse_fisher_product(
-        self, vector: Float[Real, "*batch dim"]
-    ) -> Float[Real, "*batch dim"]:
+    def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The derivative of ``η`` along ``μ``, in closed form."""
         parts, mean = self.unflatten(vector), self.mean
         step = parts["precision_mean"]
@@ -237,7 +226,7 @@ class Gaussian(AnyGaussian):
         moved = precision @ mean[..., None] + self.precision @ step[..., None]
         return self.flatten(precision_mean=moved[..., 0], precision=precision)
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Moment matching."""
         self._check_length(vector)
         parts = self.unflatten(vector)
@@ -342,7 +331,7 @@ class Gaussian(AnyGaussian):
         """``Xᵀ W X``."""
         return (x.T * weights) @ x
 
-    def retract(self, direction: Self, rate: Any) -> Self:
+    def retract(self, direction: Self, rate: Number) -> Self:
         """The length of ``D`` is taken relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""
         np_, mean = self.xp.np, self.mean
         slope = direction.precision_mean - direction.precision @ mean

@@ -33,7 +33,7 @@ class HasGaussianMoments(ExponentialFamily):
 
     @property
     def beside_moments(self) -> tuple[Real, ...]:
-        """What else tells a member, each (...) or (..., d): ``κ`` and ``ν``, or nothing."""
+        """The other parameters of a member, each (...) or (..., d): ``κ`` and ``ν``, or none."""
         return ()
 
     @abc.abstractmethod

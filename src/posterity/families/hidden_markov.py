@@ -43,10 +43,7 @@ class HiddenMarkov(Tied):
     ):
         """From a mapping with the three blocks, or keyword arguments."""
         super().__init__(blocks or {}, **named)
-        self._check_blocks()
-
-    def _check_blocks(self) -> None:
-        own = self.blocks
+        own: Any = self.blocks
         if tuple(own) != BLOCKS or not (
             isinstance(own["emissions"], Plate)
             and isinstance(own["transitions"], Plate)
@@ -93,8 +90,10 @@ class HiddenMarkov(Tied):
         Raises:
             ParameterError: for concentrations that are not positive, or ``stay`` below zero.
         """
-        found = np.array([concentration, stay, initial], float)
-        if not (np.isfinite(found).all() and (found >= 0).all() and found[0] > 0 and found[2] > 0):
+        result = np.array([concentration, stay, initial], float)
+        if not (
+            np.isfinite(result).all() and (result >= 0).all() and result[0] > 0 and result[2] > 0
+        ):
             raise ParameterError(
                 found=f"concentration={concentration}, stay={stay}, initial={initial}",
                 expected="finite positive concentrations, stay at least zero",
@@ -106,7 +105,7 @@ class HiddenMarkov(Tied):
                 expected="at least one state, and the emission of one",
                 fix="Give the prior of one state, which all share.",
             )
-        return cls.exchangeable(emission, found, int(states))
+        return cls.exchangeable(emission, result, int(states))
 
     @property
     def states(self) -> int:
@@ -139,8 +138,8 @@ class HiddenMarkov(Tied):
 
         Every step is reached by the start or by one transition, so it is the sum of a column.
         """
-        found = self._visits() - (0.0 if prior is None else prior._visits())
-        return np.maximum(found, 0.0)  # below zero is rounding, or a site that took data back
+        result = self._visits() - (0.0 if prior is None else prior._visits())
+        return np.maximum(result, 0.0)  # below zero is rounding, or a site that took data back
 
     def _visits(self) -> Float[np.ndarray, "*batch k"]:
         rows: Any = self.blocks["transitions"].members  # pyright: ignore

@@ -1,4 +1,4 @@
-"""What a feed-forward network is, as data: its layers, their sizes, and where each weight lies.
+"""Feed-forward networks as data: their layers, sizes, and the place of each weight.
 
 Weights of a network lie in one flat vector: layer after layer, each layer's bias before its kernel,
 as JAX orders ``[{"bias": ..., "kernel": ...}, ...]``. Kernels are shaped ``(inputs, outputs)`` and
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Float, Real
+from posterity.arrays.typing import Float, PyTree, Real
 from posterity.errors import StructureError, UsageError
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "identity"]
@@ -26,7 +26,7 @@ Pooling = Literal["max", "mean"]
 
 
 class Place(NamedTuple):
-    """Where an array of weights lies in the flat vector, and its shape there."""
+    """The place of an array of weights in the flat vector, and its shape."""
 
     start: int
     shape: tuple[int, ...]
@@ -103,7 +103,7 @@ class Conv:
         return (*sides, self.outputs)
 
     def patches(self, x: Float[Real, "n h w c"]) -> Float[Real, "n i j p"]:
-        """What a window sees at each position, in the order of the kernel's own axes.
+        """The inputs of a window at each position, in the order of the kernel's own axes.
 
         A convolution is then a product of matrices, which XLA computes on a CPU several times
         faster than a convolution within a loop.
@@ -128,7 +128,7 @@ class Conv:
         return total // 2, total - total // 2
 
     def pooled(self, x: Float[Real, "n h w c"]) -> Float[Real, "n ..."]:
-        """What comes out of the pooling."""
+        """The image after pooling."""
         if self.pool == 1:
             return x
         side, (n, height, width, channels) = self.pool, x.shape
@@ -201,13 +201,13 @@ class Layers:
     @functools.cached_property
     def images(self) -> tuple[tuple[int, ...], ...]:
         """The shape of what comes into each layer, and of what comes out of the last."""
-        found = [self.image]
+        result = [self.image]
         for index, layer in enumerate(self.layers):
             try:
-                found.append(layer.image(found[-1]))
+                result.append(layer.image(result[-1]))
             except StructureError as error:
                 raise error.at(f"layer {index}") from None
-        return tuple(found)
+        return tuple(result)
 
     @property
     def summary(self) -> str:
@@ -216,12 +216,12 @@ class Layers:
         >>> Layers.dense(784, 150, 10).summary
         '784-150 relu-10'
         """
-        found = ["x".join(map(str, self.image))]
+        result = ["x".join(map(str, self.image))]
         for layer in self.layers:
             window = f"{'x'.join(map(str, layer.window))} conv " if isinstance(layer, Conv) else ""
             shape = layer.activation if layer.activation != "identity" else ""
-            found.append(f"{window}{layer.outputs} {shape}".strip())
-        return "-".join(found)
+            result.append(f"{window}{layer.outputs} {shape}".strip())
+        return "-".join(result)
 
     @property
     def inputs(self) -> int:
@@ -246,15 +246,15 @@ class Layers:
                 expected=f"one for each of {len(self) - 1} hidden layers",
                 fix="Leave the last layer out: its outputs are what they are.",
             )
-        found, units, image = [], self.layers[0].inputs, self.image
+        result, units, image = [], self.layers[0].inputs, self.image
         for layer, width in zip(self.layers, (*widths, self.layers[-1].outputs), strict=True):
             inputs = math.prod(image) if isinstance(layer, Dense) else units
-            found.append(dataclasses.replace(layer, inputs=inputs, outputs=int(width)))
-            image, units = found[-1].image(image), int(width)
-        return type(self)(tuple(found), self.image)
+            result.append(dataclasses.replace(layer, inputs=inputs, outputs=int(width)))
+            image, units = result[-1].image(image), int(width)
+        return type(self)(tuple(result), self.image)
 
     def difference(self, like: Self) -> tuple[str, str] | None:
-        """What is other here than in ``like``, and what it is there; None but for widths."""
+        """The first difference from ``like``, here and there; None if only widths differ."""
         if len(self) != len(like):
             return f"{len(self)} layers", f"{len(like)}"
         if self.image != like.image:
@@ -269,7 +269,7 @@ class Layers:
     @functools.cached_property
     def places(self) -> tuple[dict[str, Place], ...]:
         """For each layer, where its ``kernel`` and its ``bias`` lie in the flat vector."""
-        found, start = [], 0
+        result, start = [], 0
         for layer in self.layers:
             own = {}
             if layer.bias:
@@ -277,15 +277,15 @@ class Layers:
                 start = own["bias"].stop
             own["kernel"] = Place(start, layer.kernel)
             start = own["kernel"].stop
-            found.append(own)
-        return tuple(found)
+            result.append(own)
+        return tuple(result)
 
     @property
     def size(self) -> int:
         """Number of weights ``p``, biases among them."""
         return self.places[-1]["kernel"].stop
 
-    def unravel(self, z: Any) -> list[dict[str, Any]]:
+    def unravel(self, z: PyTree) -> list[dict[str, Any]]:
         """The arrays of each layer from flat weights (..., p)."""
         batch = z.shape[:-1]
         cut = lambda at: z[..., at.start : at.stop].reshape(*batch, *at.shape)
@@ -296,10 +296,10 @@ class Layers:
         pieces = []
         for index, (own, places) in enumerate(zip(arrays, self.places, strict=True)):
             for name, place in places.items():
-                found = np.shape(own[name]) if name in own else None
-                if found != place.shape:
+                result = np.shape(own[name]) if name in own else None
+                if result != place.shape:
                     raise StructureError(
-                        found=f"a {name} of shape {found} in layer {index}",
+                        found=f"a {name} of shape {result} in layer {index}",
                         expected=f"shape {place.shape}",
                         fix="Shape it as this module says.",
                     )

@@ -7,7 +7,7 @@ import numpy as np
 from posterity.arrays.leaves import as_leaves
 from posterity.arrays.namespace import Namespace, is_traced, namespace
 from posterity.arrays.tree import map_leaves
-from posterity.arrays.typing import Bool, Float, Int, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Bool, Float, Index, Int, KeyArray, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.batches import batch_index
 from posterity.families.distribution import Distribution
@@ -51,7 +51,7 @@ class LowRankGaussian(Distribution):
             object.__setattr__(self, name, leaf)
 
     @classmethod
-    def from_standard(cls, mean: Any, factor: Any, variance: Any) -> Self:
+    def from_standard(cls, mean: ArrayLike, factor: ArrayLike, variance: ArrayLike) -> Self:
         """From the mean and the variances (..., d) and the factor (..., d, r).
 
         Raises:
@@ -67,10 +67,6 @@ class LowRankGaussian(Distribution):
                 fix="Check the fit that it came from, and its units.",
             )
         return law
-
-    def standard_parameters(self) -> dict[str, Any]:
-        """``mean``, ``factor`` and ``variance``."""
-        return {"mean": self.mean, "factor": self.factor, "variance": self.variance}
 
     @property
     def xp(self) -> Namespace:
@@ -94,14 +90,9 @@ class LowRankGaussian(Distribution):
         return np.shape(self.mean)[:-1]
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
-        """``(d,)``."""
-        return np.shape(self.mean)[-1:]
-
-    @property
     def support(self) -> RealNumbers:
         """All vectors."""
-        return RealNumbers(self.event_shape)
+        return RealNumbers(np.shape(self.mean)[-1:])
 
     @property
     def covariance(self) -> Float[Real, "*batch d d"]:
@@ -120,13 +111,13 @@ class LowRankGaussian(Distribution):
         at = (..., places)
         return type(self)(self.mean[at], self.factor[(*at, slice(None))], self.variance[at])
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
         index = batch_index(index, self.batch_shape)
         return map_leaves(lambda leaf: leaf[index], self)
 
     def outline(self) -> Any:
-        """What two members must share to be stacked."""
+        """The properties that two members must share to be stacked."""
         return (type(self), *self.event_shape, self.rank)
 
     def is_proper(self) -> Bool[Real, "*batch"]:

@@ -7,12 +7,12 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import special
 
-from posterity.arrays.typing import Bool, Float
+from posterity.arrays.typing import ArrayLike, Bool, Float, Index
 
 Array = np.ndarray
 Names = Mapping[str, tuple[str, ...]]
@@ -45,22 +45,23 @@ class Marginal(abc.ABC):
 
     @abc.abstractmethod
     def quantile(self, p: float) -> Float[Array, "..."]:
-        """What the number is below with probability ``p``."""
+        """The value that the number is below with probability ``p``."""
 
     @abc.abstractmethod
-    def cdf(self, x: Any) -> Float[Array, "..."]:
+    def cdf(self, x: ArrayLike) -> Float[Array, "..."]:
         """The probability to be at most ``x``."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of all parameters."""
+        """The axes of all parameters."""
         return np.shape(next(iter(self.__dict__.values())))
 
     def mapped(self, function: Callable[[Array], Array]) -> Self:
         """With a function of arrays that moves or picks entries."""
-        return type(self)(*(function(value) for value in self.__dict__.values()))
+        arrays = {n: v for n, v in self.__dict__.items() if isinstance(v, np.ndarray | np.generic)}
+        return dataclasses.replace(self, **{n: function(np.asarray(v)) for n, v in arrays.items()})
 
-    def picked(self, index: Any) -> Self:
+    def picked(self, index: Index) -> Self:
         """Some entries, by NumPy's rules."""
         return self.mapped(lambda array: array[index])
 
@@ -72,7 +73,7 @@ class Marginal(abc.ABC):
         """With one more axis, of length one, at the end."""
         return self.reshaped((*self.shape, 1))
 
-    def mapped_normal(self, image: "type[Normal]") -> "Marginal":
+    def mapped_normal(self, image: "Image") -> "Marginal":
         """The law of an increasing map of a normal number; nothing is known of other laws."""
         del image
         return unknown(self.shape)
@@ -92,249 +93,197 @@ class Marginal(abc.ABC):
         return np.where(np.isfinite(sd), sd, apart)
 
 
-def same_shape(*parameters: Any) -> list[Array]:
-    """As float64, each at its full shape."""
-    return [np.array(a) for a in np.broadcast_arrays(*(np.asarray(p, float) for p in parameters))]
+def same_shape(*parameters: ArrayLike) -> tuple[Array, ...]:
+    """Parameters as float64, each at its full shape."""
+    arrays = np.broadcast_arrays(*(np.asarray(p, float) for p in parameters))
+    return tuple(np.array(array) for array in arrays)
+
+
+class Image(NamedTuple):
+    """An increasing map of normal numbers ``u``, its inverse, and the moments of what it gives."""
+
+    outward: Callable[[Array], Array]
+    inward: Callable[[Array], Array]
+    mean: Callable[[Array, Array], Array]
+    """Given mean and standard deviation of ``u``."""
+    sd: Callable[[Array, Array], Array]
+
+
+def _logistic_mean(loc: Array, scale: Array) -> Array:
+    """To some ten digits, of scales below ten."""
+    return _expected(special.expit, loc, scale)
+
+
+def _logistic_sd(loc: Array, scale: Array) -> Array:
+    mean = _logistic_mean(loc, scale)
+    return np.sqrt(_expected(lambda u: (special.expit(u) - mean) ** 2, loc, scale))
+
+
+def _expected(function: Callable[[Array], Array], loc: Array, scale: Array) -> Array:
+    """The mean of a function of ``N(loc, scale²)``, by the trapezoid rule."""
+    at = np.linspace(-REACH, REACH, NODES)
+    weight = np.exp(-(at**2) / 2)
+    total = np.zeros(np.shape(loc))
+    for x, w in zip(at, weight / weight.sum(), strict=True):
+        total = total + w * function(loc + scale * x)
+    return total
+
+
+IDENTITY = Image(lambda u: u, lambda x: x, lambda loc, scale: loc, lambda loc, scale: scale)
+EXPONENTIAL = Image(
+    np.exp,
+    lambda x: np.log(np.maximum(x, 0.0)),
+    lambda loc, scale: np.exp(loc + scale**2 / 2),
+    lambda loc, scale: np.exp(loc + scale**2 / 2) * np.sqrt(np.expm1(scale**2)),
+)
+"""Log-normal laws."""
+LOGISTIC = Image(
+    special.expit, lambda x: special.logit(np.clip(x, 0.0, 1.0)), _logistic_mean, _logistic_sd
+)
+"""Laws of probabilities whose logits are normal."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Normal(Marginal):
-    """``N(loc, scale²)``, and of a number whose increasing map is that."""
+    """The image of ``N(loc, scale²)`` under an increasing map."""
 
     loc: Array
     scale: Array
+    image: Image = IDENTITY
 
-    @staticmethod
-    def outward(u: Array) -> Array:
-        """The number of a normal ``u``."""
-        return u
-
-    @staticmethod
-    def inward(x: Array) -> Array:
-        """The normal ``u`` of a number."""
-        return x
-
-    def mapped_normal(self, image: "type[Normal]") -> "Normal":
+    def mapped_normal(self, image: Image) -> "Normal":
         """The law of the number whose normal ``u`` this is."""
-        return image(self.loc, self.scale)
+        return dataclasses.replace(self, image=image)
 
     @property
     def mean(self) -> Array:
-        """``loc``."""
-        return self.loc
+        """The moment that the map has."""
+        with np.errstate(over="ignore"):
+            return self.image.mean(self.loc, self.scale)
 
     @property
     def sd(self) -> Array:
-        """``scale``."""
-        return self.scale
+        """The moment that the map has."""
+        with np.errstate(over="ignore"):
+            return self.image.sd(self.loc, self.scale)
 
     def quantile(self, p: float) -> Array:
         """Exact."""
         with np.errstate(over="ignore"):
-            return self.outward(self.loc + self.scale * special.ndtri(p))
+            return self.image.outward(self.loc + self.scale * special.ndtri(p))
 
-    def cdf(self, x: Any) -> Array:
+    def cdf(self, x: ArrayLike) -> Array:
         """Exact."""
         with np.errstate(divide="ignore"):
-            return special.ndtr((self.inward(np.asarray(x)) - self.loc) / self.scale)
+            return special.ndtr((self.image.inward(np.asarray(x)) - self.loc) / self.scale)
+
+
+class Formulas(NamedTuple):
+    """Mean, standard deviation, quantile and distribution function, given the parameters."""
+
+    mean: Callable[..., Array]
+    sd: Callable[..., Array]
+    quantile: Callable[..., Array]
+    """Its first argument is the probability."""
+    cdf: Callable[..., Array]
+    """Its first argument is the number."""
+
+
+def _student_sd(loc: Array, scale: Array, df: Array) -> Array:
+    ratio = df / np.where(df > 2, df - 2, 1)
+    return np.where(df > 2, scale * np.sqrt(ratio), np.inf)
+
+
+def _inverse_gamma_mean(a: Array, b: Array) -> Array:
+    return np.where(a > 1, b / np.where(a > 1, a - 1, 1), np.inf)
+
+
+def _inverse_gamma_sd(a: Array, b: Array) -> Array:
+    spread = _inverse_gamma_mean(a, b) / np.sqrt(np.where(a > 2, a - 2, 1))
+    return np.where(a > 2, spread, np.inf)
+
+
+def _beta_quantile(p: float, a: Array, b: Array) -> Array:
+    inside = special.betaincinv(a, np.where(b > 0, b, 1.0), p)
+    return np.where(b > 0, inside, np.where(np.isnan(b), np.nan, 1.0))
+
+
+def _beta_cdf(x: ArrayLike, a: Array, b: Array) -> Array:
+    x = np.clip(x, 0.0, 1.0)
+    return np.where(b > 0, special.betainc(a, np.where(b > 0, b, 1.0), x), x >= 1)
+
+
+GAMMA = Formulas(
+    lambda a, rate: a / rate,
+    lambda a, rate: np.sqrt(a) / rate,
+    lambda p, a, rate: special.gammaincinv(a, p) / rate,
+    lambda x, a, rate: special.gammainc(a, np.maximum(x, 0.0) * rate),
+)
+"""``Gamma(a, rate)``."""
+INVERSE_GAMMA = Formulas(
+    _inverse_gamma_mean,
+    _inverse_gamma_sd,
+    lambda p, a, b: b / special.gammainccinv(a, p),
+    lambda x, a, b: special.gammaincc(a, b / np.maximum(x, 0.0)),
+)
+"""``1 / Gamma(a, rate b)``: a variance whose precision is Gamma; no mean at ``a`` of one."""
+BETA = Formulas(
+    lambda a, b: a / (a + b),
+    lambda a, b: np.sqrt(a * b / (a + b + 1)) / (a + b),
+    _beta_quantile,
+    _beta_cdf,
+)
+"""``Beta(a, b)``; with ``b`` of zero, one for certain."""
+STUDENT_T = Formulas(
+    lambda loc, scale, df: np.where(df > 1, loc, np.nan),
+    _student_sd,
+    lambda p, loc, scale, df: loc + scale * special.stdtrit(df, p),
+    lambda x, loc, scale, df: special.stdtr(df, (np.asarray(x) - loc) / scale),
+)
+"""Student's t with location, scale and ``df`` degrees of freedom; infinite deviation up to two."""
+MOMENTS = Formulas(
+    lambda mean, sd: mean,
+    lambda mean, sd: sd,
+    lambda p, mean, sd: np.full(mean.shape, np.nan),
+    lambda x, mean, sd: np.full(np.broadcast_shapes(mean.shape, np.shape(x)), np.nan),
+)
+"""Only mean and standard deviation are known, or make sense, as of a label's indicator."""
 
 
 @dataclasses.dataclass(frozen=True)
-class StudentT(Marginal):
-    """Student's t with location, scale and ``df`` degrees of freedom."""
+class Closed(Marginal):
+    """Laws whose moments and quantiles are closed formulas of their parameters."""
 
-    loc: Array
-    scale: Array
-    df: Array
+    formulas: Formulas
+    parameters: tuple[Array, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The axes of all parameters."""
+        return np.shape(self.parameters[0])
+
+    def mapped(self, function: Callable[[Array], Array]) -> "Closed":
+        """With a function of arrays that moves or picks entries."""
+        return Closed(self.formulas, tuple(map(function, self.parameters)))
 
     @property
     def mean(self) -> Array:
-        """``loc``, where there is a mean."""
-        return np.where(self.df > 1, self.loc, np.nan)
+        """The formula's value."""
+        return self.formulas.mean(*self.parameters)
 
     @property
     def sd(self) -> Array:
-        """Infinite at two degrees of freedom and below."""
-        ratio = self.df / np.where(self.df > 2, self.df - 2, 1)
-        return np.where(self.df > 2, self.scale * np.sqrt(ratio), np.inf)
+        """The formula's value."""
+        return self.formulas.sd(*self.parameters)
 
     def quantile(self, p: float) -> Array:
-        """Exact."""
-        return self.loc + self.scale * special.stdtrit(self.df, p)
+        """The formula's value."""
+        return self.formulas.quantile(p, *self.parameters)
 
-    def cdf(self, x: Any) -> Array:
-        """Exact."""
-        return special.stdtr(self.df, (x - self.loc) / self.scale)
-
-
-@dataclasses.dataclass(frozen=True)
-class GammaMarginal(Marginal):
-    """``Gamma(a, rate)``."""
-
-    a: Array
-    rate: Array
-
-    @property
-    def mean(self) -> Array:
-        """``a / rate``."""
-        return self.a / self.rate
-
-    @property
-    def sd(self) -> Array:
-        """``√a / rate``."""
-        return np.sqrt(self.a) / self.rate
-
-    def quantile(self, p: float) -> Array:
-        """Exact."""
-        return special.gammaincinv(self.a, p) / self.rate
-
-    def cdf(self, x: Any) -> Array:
-        """Exact."""
-        return special.gammainc(self.a, np.maximum(x, 0.0) * self.rate)
-
-
-@dataclasses.dataclass(frozen=True)
-class InverseGammaMarginal(Marginal):
-    """``1 / Gamma(a, rate b)``: a variance whose precision is Gamma."""
-
-    a: Array
-    b: Array
-
-    @property
-    def mean(self) -> Array:
-        """``b / (a - 1)``; infinite at ``a`` of one and below."""
-        return np.where(self.a > 1, self.b / np.where(self.a > 1, self.a - 1, 1), np.inf)
-
-    @property
-    def sd(self) -> Array:
-        """Infinite at ``a`` of two and below."""
-        return np.where(
-            self.a > 2, self.mean / np.sqrt(np.where(self.a > 2, self.a - 2, 1)), np.inf
-        )
-
-    def quantile(self, p: float) -> Array:
-        """Exact."""
-        return self.b / special.gammainccinv(self.a, p)
-
-    def cdf(self, x: Any) -> Array:
-        """Exact."""
+    def cdf(self, x: ArrayLike) -> Array:
+        """The formula's value."""
         with np.errstate(divide="ignore"):
-            return special.gammaincc(self.a, self.b / np.maximum(x, 0.0))
-
-
-@dataclasses.dataclass(frozen=True)
-class BetaMarginal(Marginal):
-    """``Beta(a, b)``; with ``b`` of zero, one for certain."""
-
-    a: Array
-    b: Array
-
-    @property
-    def mean(self) -> Array:
-        """``a / (a + b)``."""
-        return self.a / (self.a + self.b)
-
-    @property
-    def sd(self) -> Array:
-        """``√(a b / (a + b + 1)) / (a + b)``."""
-        total = self.a + self.b
-        return np.sqrt(self.a * self.b / (total + 1)) / total
-
-    def quantile(self, p: float) -> Array:
-        """Exact."""
-        found = special.betaincinv(self.a, np.where(self.b > 0, self.b, 1.0), p)
-        return np.where(self.b > 0, found, np.where(np.isnan(self.b), np.nan, 1.0))
-
-    def cdf(self, x: Any) -> Array:
-        """Exact."""
-        x = np.clip(x, 0.0, 1.0)
-        found = special.betainc(self.a, np.where(self.b > 0, self.b, 1.0), x)
-        return np.where(self.b > 0, found, x >= 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class KnownMoments(Marginal):
-    """Only mean and standard deviation are known, or make sense, as of a label's indicator."""
-
-    loc: Array
-    scale: Array
-
-    @property
-    def mean(self) -> Array:
-        """``loc``."""
-        return self.loc
-
-    @property
-    def sd(self) -> Array:
-        """``scale``."""
-        return self.scale
-
-    def quantile(self, p: float) -> Array:
-        """NaN."""
-        return np.full(self.shape, np.nan)
-
-    def cdf(self, x: Any) -> Array:
-        """NaN."""
-        return np.full(np.broadcast_shapes(self.shape, np.shape(x)), np.nan)
-
-
-class LogNormal(Normal):
-    """``exp(u)`` of a normal ``u``: a log-normal law."""
-
-    @staticmethod
-    def outward(u: Array) -> Array:
-        """``exp(u)``."""
-        return np.exp(u)
-
-    @staticmethod
-    def inward(x: Array) -> Array:
-        """``log(x)``."""
-        return np.log(np.maximum(x, 0.0))
-
-    @property
-    def mean(self) -> Array:
-        """``exp(loc + scale²/2)``."""
-        with np.errstate(over="ignore"):
-            return np.exp(self.loc + self.scale**2 / 2)
-
-    @property
-    def sd(self) -> Array:
-        """``mean √(exp(scale²) - 1)``."""
-        with np.errstate(over="ignore"):
-            return self.mean * np.sqrt(np.expm1(self.scale**2))
-
-
-class LogisticNormal(Normal):
-    """``1 / (1 + exp(-u))`` of a normal ``u``; moments by the trapezoid rule."""
-
-    @staticmethod
-    def outward(u: Array) -> Array:
-        """``1 / (1 + exp(-u))``."""
-        return special.expit(u)
-
-    @staticmethod
-    def inward(x: Array) -> Array:
-        """``log(x / (1 - x))``."""
-        return special.logit(np.clip(x, 0.0, 1.0))
-
-    @property
-    def mean(self) -> Array:
-        """To some ten digits, of scales below ten."""
-        return self._expected(lambda z: z)
-
-    @property
-    def sd(self) -> Array:
-        """About the mean."""
-        mean = self.mean
-        return np.sqrt(self._expected(lambda z: (z - mean) ** 2))
-
-    def _expected(self, function: Callable[[Array], Array]) -> Array:
-        at = np.linspace(-REACH, REACH, NODES)
-        weight = np.exp(-(at**2) / 2)
-        total = np.zeros(self.shape)
-        for x, w in zip(at, weight / weight.sum(), strict=True):
-            total = total + w * function(self.outward(self.loc + self.scale * x))
-        return total
+            return self.formulas.cdf(x, *self.parameters)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -370,23 +319,23 @@ class WishartEntry(Marginal):
         cdf = lambda x: self._averaged(x, others)
         return np.where(diagonal, exact, bisected(cdf, p, self.mean - reach, self.mean + reach))
 
-    def cdf(self, x: Any) -> Array:
-        """By quadrature over the quantiles of ``B``."""
+    def cdf(self, x: ArrayLike) -> Array:
+        """A quadrature over the quantiles of ``B``."""
         return self._averaged(x, self._others())
 
     def _others(self) -> list[tuple[Array, float]]:
         """Quantiles of ``B / 2`` and their weights; few degrees of freedom serve many entries."""
         degrees, which = np.unique(self.nu, return_inverse=True)
         nodes, weights = special.roots_legendre(CHI_SQUARED_NODES)
-        found = (special.gammaincinv(degrees / 2, (node + 1) / 2) for node in nodes)
-        pairs = zip(found, weights / 2, strict=True)
+        quantiles = (special.gammaincinv(degrees / 2, (node + 1) / 2) for node in nodes)
+        pairs = zip(quantiles, weights / 2, strict=True)
         return [(own[which].reshape(self.shape), float(weight)) for own, weight in pairs]
 
-    def _averaged(self, x: Any, others: list[tuple[Array, float]]) -> Array:
+    def _averaged(self, x: ArrayLike, others: list[tuple[Array, float]]) -> Array:
         total = np.zeros(np.broadcast_shapes(self.shape, np.shape(x)))
         with np.errstate(divide="ignore", invalid="ignore"):
             for other, weight in others:
-                mine = (x / self.s + (1 - self.rho) * other) / (1 + self.rho)
+                mine = (np.asarray(x) / self.s + (1 - self.rho) * other) / (1 + self.rho)
                 total = total + weight * special.gammainc(self.nu / 2, np.maximum(mine, 0.0))
         return total
 
@@ -403,14 +352,13 @@ class MixedMarginal(Marginal):
         """The parts', without their first axis."""
         return self.parts.shape[1:]
 
-    def mapped_normal(self, image: "type[Normal]") -> "MixedMarginal":
+    def mapped_normal(self, image: Image) -> "MixedMarginal":
         """Part by part."""
         return MixedMarginal(self.weights, self.parts.mapped_normal(image))
 
     def mapped(self, function: Callable[[Array], Array]) -> "MixedMarginal":
-        """Of each part."""
-        one = lambda array: np.stack([function(part) for part in array])
-        return MixedMarginal(self.weights, self.parts.mapped(one))
+        """With the function of each part."""
+        return MixedMarginal(self.weights, self.parts.mapped(along_first(function)))
 
     @property
     def mean(self) -> Array:
@@ -432,7 +380,7 @@ class MixedMarginal(Marginal):
         ends = self.parts.quantile(p)
         return bisected(self.cdf, p, ends.min(0), ends.max(0))
 
-    def cdf(self, x: Any) -> Array:
+    def cdf(self, x: ArrayLike) -> Array:
         """The average."""
         return self._average(self.parts.cdf(x))
 
@@ -449,8 +397,8 @@ class Sampled(Marginal):
         return self.draws.shape[1:]
 
     def mapped(self, function: Callable[[Array], Array]) -> "Sampled":
-        """Of each draw."""
-        return Sampled(np.stack([function(draw) for draw in self.draws]))
+        """With the function of each draw."""
+        return Sampled(along_first(function)(self.draws))
 
     @property
     def mean(self) -> Array:
@@ -459,14 +407,14 @@ class Sampled(Marginal):
 
     @property
     def sd(self) -> Array:
-        """Of the draws."""
+        """The draws' standard deviation."""
         return self.draws.std(0)
 
     def quantile(self, p: float) -> Array:
-        """Of the draws."""
+        """The draws' quantile."""
         return np.quantile(self.draws, p, axis=0)
 
-    def cdf(self, x: Any) -> Array:
+    def cdf(self, x: ArrayLike) -> Array:
         """The share of draws up to there."""
         return (self.draws <= x).mean(0)
 
@@ -481,9 +429,19 @@ def bisected(cdf: Callable[[Any], Array], p: float, low: Array, high: Array) -> 
     return np.where(unknown, np.nan, low + (high - low) / 2)
 
 
-def unknown(shape: tuple[int, ...]) -> KnownMoments:
+def along_first(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A function of arrays for each entry along the first axis of an array."""
+    return lambda array: np.stack([function(row) for row in array])
+
+
+def known_moments(mean: Array, sd: Array) -> Closed:
+    """Marginals of which nothing is known but mean and standard deviation."""
+    return Closed(MOMENTS, (mean, sd))
+
+
+def unknown(shape: tuple[int, ...]) -> Closed:
     """Marginals of which nothing is known, as those of improper laws: all is NaN."""
-    return KnownMoments(np.full(shape, np.nan), np.full(shape, np.nan))
+    return known_moments(np.full(shape, np.nan), np.full(shape, np.nan))
 
 
 def scattered(law: Marginal, mask: Bool[Array, "..."]) -> Marginal:
@@ -518,7 +476,7 @@ class Table:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """The number of entries."""
         return math.prod(map(len, self.axes)) * len(self.names)
 
     def labels(self, index: int) -> tuple[str, str]:

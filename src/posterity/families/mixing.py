@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int, Real
+from posterity.arrays.typing import ArrayLike, Float, Int, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
-from posterity.families.marginals import KnownMoments, Marginal
+from posterity.families.marginals import Marginal, known_moments
 
 
 class MixingWeights(ExponentialFamily):
@@ -34,7 +34,7 @@ class MixingWeights(ExponentialFamily):
     def weight_marginals(self) -> Marginal:
         """Marginal laws (*batch, K) of the weights of proper members; here their means alone."""
         mean = np.asarray(self.mean_weights(), float)
-        return KnownMoments(mean, np.full(mean.shape, np.nan))
+        return known_moments(mean, np.full(mean.shape, np.nan))
 
     @abc.abstractmethod
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
@@ -47,7 +47,7 @@ class MixingWeights(ExponentialFamily):
     @classmethod
     @abc.abstractmethod
     def of_counts(cls, counts: Float[np.ndarray, "*batch k"]) -> Self:
-        """What these counts add to the natural parameters of a prior; linear in the counts."""
+        """The factor that these counts add to a prior; linear in the counts."""
 
     @classmethod
     @abc.abstractmethod
@@ -67,7 +67,7 @@ class MixingWeights(ExponentialFamily):
         """The same counts under other labels, -1 for those left out; of factors, that is counts."""
 
     @abc.abstractmethod
-    def among(self, rows: Any) -> Self | None:
+    def among(self, rows: ArrayLike) -> Self | None:
         """The law of the shares of some components among each other; None where it has no name."""
 
 

@@ -8,14 +8,14 @@ import numpy as np
 from posterity.arguments import one_of
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
-from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Bool, Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
 from posterity.families.description import called, copies, few
 from posterity.families.distribution import Distribution, Members
 from posterity.families.marginals import Marginal, MixedMarginal, Names, Table
 from posterity.families.names import alike, joined, names_of, with_names
+from posterity.families.supports import map_supports
 
 COLLAPSE = one_of("moments", "heaviest")
 
@@ -61,7 +61,7 @@ class Mixture(Distribution):
             )
 
     @classmethod
-    def from_standard(cls, weights: Any, components: Distribution) -> Self:
+    def from_standard(cls, weights: ArrayLike, components: Distribution) -> Self:
         """From weights, all positive, which are normalised, and components."""
         known = checked({"weights": vector(POSITIVE)}, {"weights": weights}, cls.__name__)
         weights = known["weights"]
@@ -124,19 +124,19 @@ class Mixture(Distribution):
         return [dataclasses.replace(t, law=MixedMarginal(weights, t.law)) for t in inner]
 
     def _described(self, numbers: bool) -> str:
-        told = [copies(self, self.components)]
+        shown = [copies(self, self.components)]
         if numbers:
             log_weights = np.asarray(self.log_weights)
             weights = np.exp(log_weights - log_weights.max())
-            told.append(f"weights {few(weights / weights.sum())}")
-        return called(self, told)
+            shown.append(f"weights {few(weights / weights.sum())}")
+        return called(self, shown)
 
     def is_proper(self) -> Bool[Real, ""]:
         """Whether the log weights are finite and all components are distributions."""
         finite = namespace(self.log_weights).np.isfinite(self.log_weights).all()
         return finite & self.components.is_proper().all()
 
-    def _log_prob(self, z: Any) -> Float[Real, "..."]:
+    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
         joint = self._joint(z)
         return namespace(joint).logsumexp(joint)
 
@@ -162,7 +162,7 @@ class Mixture(Distribution):
             return self.components[int(weights.argmax())]
         return with_names(self.components.moment_matched(weights), names_of(self.components))
 
-    def responsibilities(self, z: Any) -> Float[Real, "*shape k"]:
+    def responsibilities(self, z: PyTree) -> Float[Real, "*shape k"]:
         """Posterior probability of each component given ``z``."""
         joint = self._joint(z)
         xp = namespace(joint)
@@ -188,22 +188,13 @@ class Mixture(Distribution):
         z = self.sample(key, (num_samples,))
         return _estimate(self.log_prob(z) - other.log_prob(z))
 
-    def _joint(self, z: Any) -> Real:
+    def _joint(self, z: PyTree) -> Real:
         """``log w_k q_k(z)``, of shape ``shape + (K,)``."""
-        spread = _spread(z, self.event_shape)
+        # Events get an axis of one before their own, for the components to lie along.
+        spread = lambda own, part: namespace(part).np.expand_dims(part, part.ndim - len(own))
         total = namespace(self.log_weights).logsumexp(self.log_weights)
-        return self.components.log_prob(spread) + (self.log_weights - total)
-
-
-def _spread(z: Any, shape: Any) -> Any:
-    """Events with an axis of one before their own, for the components to lie along."""
-    if shape is None:
-        return None
-    if isinstance(shape, dict):
-        return {name: _spread(z[name], own) for name, own in shape.items()}
-    if any(not isinstance(axis, int) for axis in shape):
-        return tuple(_spread(part, own) for part, own in zip(z, shape, strict=True))
-    return namespace(*leaves(z)).np.expand_dims(z, z.ndim - len(shape))
+        each = self.components.log_prob(map_supports(spread, self.event_shape, z))
+        return each + (self.log_weights - total)
 
 
 def _estimate(values: Real) -> Estimate:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from posterity.arrays.tree import LABEL, field_names, labelled
+from posterity.arrays.typing import ArrayLike, PyTree
 from posterity.errors import StructureError
 
 Law = TypeVar("Law", bound=Any)
@@ -26,7 +27,7 @@ MOST_NAMES = 10
 """Names that an error repeats."""
 
 
-def parts_of(law: Any) -> dict[str, Any]:
+def parts_of(law: PyTree) -> dict[str, Any]:
     """The parts of a law whose coordinates have names of their own: see ``named_parts``."""
     return law.named_parts()
 
@@ -37,7 +38,7 @@ def joined(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-def names_of(law: Any, path: str = "") -> dict[str, tuple[str, ...]]:
+def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
     """All names in a law, by path; empty if it has none.
 
     >>> from posterity.families import Gamma, Gaussian, Product
@@ -45,10 +46,10 @@ def names_of(law: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     >>> names_of(Product(effect=effect.named(["age", "dose"]), noise=Gamma(1.0, 1.0)))
     {'effect': ('age', 'dose')}
     """
-    found = {path: own} if (own := law.__dict__.get(LABEL, ())) else {}
+    result = {path: own} if (own := law.__dict__.get(LABEL, ())) else {}
     for name, part in parts_of(law).items():
-        found |= names_of(part, joined(path, name))
-    return found
+        result |= names_of(part, joined(path, name))
+    return result
 
 
 def with_names(law: Law, names: Names, path: str = "") -> Law:
@@ -62,14 +63,9 @@ def with_names(law: Law, names: Names, path: str = "") -> Law:
     return labelled(_copied(changed), names.get(path, ()))
 
 
-def named(law: Law, names: Any) -> Law:
-    """As :meth:`~posterity.families.distribution.Distribution.named`."""
-    return with_names(law, names_of(law) | _checked_tree(law, names, ""))
-
-
-def _checked_tree(law: Any, names: Any, path: str) -> dict[str, tuple[str, ...]]:
+def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     """Names by path, from a list, or a tree of dictionaries by part or by path."""
-    found, parts = {}, parts_of(law)
+    result, parts = {}, parts_of(law)
     if not isinstance(names, Mapping) and law.named_size is None and len(parts) == 1:
         names = {next(iter(parts)): names}  # as a mixture's are those of its components
     if not isinstance(names, Mapping):
@@ -80,7 +76,7 @@ def _checked_tree(law: Any, names: Any, path: str) -> dict[str, tuple[str, ...]]
             (key, "", "") if key in parts or not isinstance(key, str) else key.partition("/")
         )
         if key == "":
-            found[path] = checked(own, law.named_size, law)
+            result[path] = checked(own, law.named_size, law)
             continue
         if head not in parts:
             raise StructureError(
@@ -89,8 +85,8 @@ def _checked_tree(law: Any, names: Any, path: str) -> dict[str, tuple[str, ...]]
                 fix="Name parts that the law has.",
             )
         inner = joined(path, head)
-        found |= _checked_tree(parts[head], {rest: own} if rest else own, inner)
-    return found
+        result |= checked_tree(parts[head], {rest: own} if rest else own, inner)
+    return result
 
 
 def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
@@ -127,8 +123,8 @@ def unfit(names: Any) -> str:
     return f"{some(twice)} come twice" if twice else ""
 
 
-def checked(names: Any, size: int | None, law: Any) -> tuple[str, ...]:
-    """As many distinct texts as the law has coordinates.
+def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
+    """The names, as many distinct texts as the law has coordinates.
 
     Raises:
         StructureError: if they are not.
@@ -158,7 +154,7 @@ def checked(names: Any, size: int | None, law: Any) -> tuple[str, ...]:
 
 
 def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> list[int]:
-    """Where among the ``names``, found at a ``place``, those that are ``wanted`` stand.
+    """Positions of the ``wanted`` names among the ``names`` of a ``place``.
 
     Raises:
         StructureError: if they are other names; it says which are missing and which unknown.
@@ -168,8 +164,8 @@ def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> l
     known = set(wanted)
     unknown = [name for name in names if name not in known]
     if missing or unknown:
-        told = ((missing, "missing"), (unknown, "unknown"))
-        wrong = ", ".join(f"{some(these)} {how}" for these, how in told if these)
+        shown = ((missing, "missing"), (unknown, "unknown"))
+        wrong = ", ".join(f"{some(these)} {how}" for these, how in shown if these)
         raise StructureError(
             found=f"names that do not fit at {place}: {wrong}",
             expected=f"those of {of}, in any order: {some(wanted)}",
@@ -205,7 +201,7 @@ def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> La
     return labelled(_copied(moved), asked)
 
 
-def not_reordered(law: Any, places: Any) -> StructureError:
+def not_reordered(law: PyTree, places: ArrayLike) -> StructureError:
     """For a law whose coordinates cannot change places."""
     return StructureError(
         found=f"coordinates of {law!r} in another order ({list(map(int, places))})",

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from posterity.arrays.tree import static
-from posterity.arrays.typing import Int, Real
+from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError
 from posterity.families.batches import place
 from posterity.families.description import batch, called
@@ -41,14 +41,10 @@ class Network(DiagonalGaussian):
             )
 
     @classmethod
-    def from_standard(cls, mean: Any, variance: Any, layers: Layers) -> Self:
+    def from_standard(cls, mean: ArrayLike, variance: ArrayLike, layers: Layers) -> Self:
         """From the mean and the variance, both (..., p), of flat weights."""
         parts = DiagonalGaussian.from_standard(mean, variance)
         return cls(parts.precision_mean, parts.precision, layers)
-
-    def standard_parameters(self) -> dict[str, Any]:
-        """``mean``, ``variance`` and ``layers``."""
-        return {**super().standard_parameters(), "layers": self.layers}
 
     @property
     def named_size(self) -> None:
@@ -72,7 +68,7 @@ class Network(DiagonalGaussian):
         return called(self, [self.layers.summary, *batch(self)])
 
     @classmethod
-    def prior(cls, layers: Layers, variance: Any = 1.0) -> Self:
+    def prior(cls, layers: Layers, variance: ArrayLike = 1.0) -> Self:
         """Weights of mean zero and of one variance, or of one for each layer."""
         each = np.broadcast_to(np.asarray(variance, float), len(layers))
         sizes = [sum(at.stop - at.start for at in own.values()) for own in layers.places]
@@ -94,10 +90,10 @@ class Network(DiagonalGaussian):
         A unit takes along its bias, the weights that come in and those that go out. Weights of
         units that nobody becomes are zero, which adds nothing.
         """
-        found = self
+        result = self
         for axis in axes:
-            found = found._relabel_units(np.asarray(labels), size, int(axis))
-        return found
+            result = result._relabel_units(np.asarray(labels), size, int(axis))
+        return result
 
     def _relabel_units(self, labels: np.ndarray, size: int, layer: int) -> Self:
         widths = self.layers.widths

@@ -1,32 +1,31 @@
 """Normal-Gamma: the Normal-Wishart of a Gaussian with diagonal covariance."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
     Coordinates,
     vector,
 )
-from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.gaussian_moments import HasGaussianMoments, Moments
 from posterity.families.marginals import (
-    InverseGammaMarginal,
+    INVERSE_GAMMA,
+    STUDENT_T,
+    Closed,
     Marginal,
-    StudentT,
     same_shape,
 )
-from posterity.families.normal_wishart import NormalWishart
+from posterity.families.normal_wishart import NormalPrecision, NormalWishart
 from posterity.families.supports import PositiveNumbers, RealNumbers
 
 
-class NormalGamma(HasGaussianMoments, Emitting):
+class NormalGamma(NormalPrecision):
     """``d`` independent one-dimensional Normal-Wisharts; an event is the pair ``(μ, λ)``.
 
     For each coordinate ``N(μ | m, 1/(κ λ)) Gamma(λ | ν/2, rate s/2)``, ``s`` the inverse
@@ -44,7 +43,6 @@ class NormalGamma(HasGaussianMoments, Emitting):
     precision_mean: Float[Real, "*batch d"]
     scatter: Float[Real, "*batch d"]
 
-    normalizer_stays: ClassVar[bool] = True
     coordinates: ClassVar[Coordinates] = {
         "mean_precision": vector(POSITIVE),
         "degrees": vector(ABOVE_MINUS_ONE),
@@ -60,7 +58,11 @@ class NormalGamma(HasGaussianMoments, Emitting):
 
     @classmethod
     def from_standard(
-        cls, mean: Any, mean_precision: Any, inverse_scale: Any, degrees_of_freedom: Any
+        cls,
+        mean: ArrayLike,
+        mean_precision: ArrayLike,
+        inverse_scale: ArrayLike,
+        degrees_of_freedom: ArrayLike,
     ) -> Self:
         """From ``m``, ``κ``, ``s`` and ``ν``, each (..., d)."""
         known = cls._checked(
@@ -69,37 +71,24 @@ class NormalGamma(HasGaussianMoments, Emitting):
             inverse_scale=inverse_scale,
             degrees_of_freedom=degrees_of_freedom,
         )
-        mean, kappa = known["mean"], known["mean_precision"]
-        return cls._of(
-            mean_precision=kappa,
-            degrees=known["degrees_of_freedom"] - 1,
-            precision_mean=kappa * mean,
-            scatter=known["inverse_scale"] + kappa * mean**2,
-        )._held()
+        return cls._about_mean(**known)._held()
 
-    def standard_parameters(self) -> dict[str, Real]:
-        """``mean``, ``mean_precision``, ``inverse_scale`` and ``degrees_of_freedom``."""
-        return {
-            "mean": self.mean,
-            "mean_precision": self.mean_precision,
-            "inverse_scale": self.inverse_scale,
-            "degrees_of_freedom": self.degrees_of_freedom,
-        }
+    @staticmethod
+    def _along(numbers: Real) -> Real:
+        return numbers
 
-    @property
-    def mean(self) -> Float[Real, "*batch d"]:
-        """``m = E[μ]``."""
-        return self.precision_mean / self.mean_precision
+    @staticmethod
+    def _over(numbers: Real) -> Real:
+        return numbers
 
-    @property
-    def degrees_of_freedom(self) -> Float[Real, "*batch d"]:
-        """``ν``."""
-        return self.degrees + 1
+    @staticmethod
+    def _square(mean: Real) -> Real:
+        return mean**2
 
-    @property
-    def inverse_scale(self) -> Float[Real, "*batch d"]:
-        """``s``: the scatter about the mean."""
-        return self.scatter - self.mean_precision * self.mean**2
+    @staticmethod
+    def _size(mean: Real) -> int:
+        del mean
+        return 1
 
     @property
     def coordinatewise(self) -> NormalWishart:
@@ -110,11 +99,6 @@ class NormalGamma(HasGaussianMoments, Emitting):
             precision_mean=self.precision_mean[..., None],
             scatter=self.scatter[..., None, None],
         )
-
-    @property
-    def event_shape(self) -> tuple[Any, ...]:
-        """``((d,), (d,))``."""
-        return ((self.own_size,), (self.own_size,))
 
     @property
     def support(self) -> tuple[RealNumbers, PositiveNumbers]:
@@ -130,14 +114,16 @@ class NormalGamma(HasGaussianMoments, Emitting):
         return self.coordinatewise.log_normalizer().sum(-1)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[-λμ²/2], E[log λ]/2, E[λμ], -E[λ]/2``, each for all coordinates."""
         return _coordinates_last(self.coordinatewise.mean_parameters)
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Coordinate by coordinate."""
         self._check_length(vector)
-        one = self.coordinatewise.with_mean_parameters(_statistics_last(vector))
+        grid = vector.reshape(*vector.shape[:-1], 4, vector.shape[-1] // 4)
+        grid = namespace(vector).np.swapaxes(grid, -1, -2)
+        one = self.coordinatewise.with_mean_parameters(grid)
         return type(self)._of(
             mean_precision=one.mean_precision,
             degrees=one.degrees,
@@ -177,14 +163,6 @@ class NormalGamma(HasGaussianMoments, Emitting):
         """Log density of a new observation: a product of Student's t."""
         return self.coordinatewise.predictive_log_prob(as_leaf(x)[..., None]).sum(-1)
 
-    def _translate(self, offset: Any) -> Self:
-        kappa, mean = self.mean_precision, self.mean + self._own_offset(offset)
-        return type(self)(kappa, self.degrees, kappa * mean, self.inverse_scale + kappa * mean**2)
-
-    def location(self) -> Float[Real, "*batch d"]:
-        """Where ``translate`` would move it from: ``m``."""
-        return self.mean
-
     def sample(
         self, key: KeyArray, shape: tuple[int, ...] = ()
     ) -> tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]:
@@ -194,41 +172,13 @@ class NormalGamma(HasGaussianMoments, Emitting):
 
     # --- as about a Gaussian, and as what is observed ---------------------------------------------
 
-    @property
-    def moments(self) -> Moments:
-        """Means ``m`` and variances ``s/ν``, whatever ``κ`` is."""
-        return Moments(self.mean, self.inverse_scale / self.degrees_of_freedom)
-
-    @property
-    def beside_moments(self) -> tuple[Real, ...]:
-        """``κ`` and ``ν``."""
-        return self.mean_precision, self.degrees_of_freedom
-
-    def with_moments(self, moments: Moments, beside: tuple[Real, ...] = ()) -> Self:
-        """``m``, ``s``, ``κ`` and ``ν`` of them."""
-        (mean, spread), (kappa, nu) = moments, beside
-        return self._with(
-            mean_precision=kappa,
-            degrees=nu - 1,
-            precision_mean=kappa * mean,
-            scatter=spread * nu + kappa * mean**2,
-        )
-
-    quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
-
     def marginals(self) -> list[Marginal]:
         """Student's t of the mean, inverse gamma of the variance."""
         mean, kappa, s, nu = same_shape(
             self.mean, self.mean_precision, self.inverse_scale, self.degrees_of_freedom
         )
         scale = np.sqrt(s / (kappa * nu))
-        return [StudentT(mean, scale, nu), InverseGammaMarginal(nu / 2, s / 2)]
-
-    def expected_moments(self) -> tuple[Real, Real] | None:
-        """Of what is observed: variances ``s/(ν - 2)``, NaN without so many degrees of freedom."""
-        left = np.asarray(self.degrees_of_freedom, float) - 2
-        variance = np.asarray(self.inverse_scale) / np.where(left > 0, left, np.nan)
-        return np.asarray(self.mean, float), variance
+        return [Closed(STUDENT_T, (mean, scale, nu)), Closed(INVERSE_GAMMA, (nu / 2, s / 2))]
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """Means and sums of squares of so many records; about the prior's mean."""
@@ -277,9 +227,3 @@ def _coordinates_last(statistics: Real) -> Real:
     """(..., d, 4) to (..., 4 d), the coordinates running fastest."""
     swapped = namespace(statistics).np.swapaxes(statistics, -1, -2)
     return swapped.reshape(*swapped.shape[:-2], 4 * swapped.shape[-1])
-
-
-def _statistics_last(vector: Real) -> Real:
-    """The inverse of :func:`_coordinates_last`."""
-    grid = vector.reshape(*vector.shape[:-1], 4, vector.shape[-1] // 4)
-    return namespace(vector).np.swapaxes(grid, -1, -2)

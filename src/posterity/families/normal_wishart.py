@@ -1,12 +1,13 @@
 """Normal-Wishart and its diagonal twin: posteriors of a Gaussian's mean and precision."""
 
-from typing import Any, ClassVar, Self
+import abc
+from typing import ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.linear_algebra import outer, quadratic, symmetric, triangle
+from posterity.arrays.linear_algebra import outer, quadratic, symmetric
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
@@ -21,16 +22,108 @@ from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.gaussian_moments import HasGaussianMoments, Moments
 from posterity.families.marginals import (
-    InverseGammaMarginal,
+    INVERSE_GAMMA,
+    STUDENT_T,
+    Closed,
     Marginal,
-    StudentT,
     same_shape,
 )
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import MORE_THAN_SIZE, Wishart, bartlett_root
 
 
-class NormalWishart(HasGaussianMoments, Emitting):
+class NormalPrecision(HasGaussianMoments, Emitting):
+    """Posteriors of a Gaussian's mean and precision, of which ``κ`` and ``ν`` count observations.
+
+    Members differ in whether precisions are matrices or numbers, one a coordinate.
+    """
+
+    mean_precision: Float[Real, "..."]
+    degrees: Float[Real, "..."]
+    precision_mean: Float[Real, "..."]
+    scatter: Float[Real, "..."]
+
+    normalizer_stays: ClassVar[bool] = True
+    quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
+
+    @staticmethod
+    @abc.abstractmethod
+    def _along(numbers: Real) -> Real:
+        """A number a member with axes of one, so that it multiplies the mean."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def _over(numbers: Real) -> Real:
+        """A number a member with axes of one, so that it multiplies the scatter."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def _square(mean: Real) -> Real:
+        """``m mᵀ``, in the shape of the scatter."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def _size(mean: Real) -> int:
+        """The rows of a precision."""
+
+    @classmethod
+    def _about_mean(
+        cls, mean: Real, mean_precision: Real, inverse_scale: Real, degrees_of_freedom: Real
+    ) -> Self:
+        return cls._of(
+            mean_precision=mean_precision,
+            degrees=degrees_of_freedom - cls._size(mean),
+            precision_mean=cls._along(mean_precision) * mean,
+            scatter=inverse_scale + cls._over(mean_precision) * cls._square(mean),
+        )
+
+    @property
+    def mean(self) -> Float[Real, "*batch d"]:
+        """``m = E[μ]``."""
+        return self.precision_mean / self._along(self.mean_precision)
+
+    @property
+    def degrees_of_freedom(self) -> Float[Real, "..."]:
+        """``ν``."""
+        return self.degrees + self._size(self.precision_mean)
+
+    @property
+    def inverse_scale(self) -> Float[Real, "..."]:
+        """``S⁻¹``: the scatter about the mean."""
+        return self.scatter - self._over(self.mean_precision) * self._square(self.mean)
+
+    def _translate(self, offset: ArrayLike) -> Self:
+        kappa, mean = self.mean_precision, self.mean + self._own_offset(offset)
+        scatter = self.inverse_scale + self._over(kappa) * self._square(mean)
+        return type(self)(kappa, self.degrees, self._along(kappa) * mean, scatter)
+
+    def location(self) -> Float[Real, "*batch d"]:
+        """The mean ``m``."""
+        return self.mean
+
+    @property
+    def moments(self) -> Moments:
+        """Mean ``m`` and covariance ``(ν S)⁻¹``, or variances, whatever ``κ`` is."""
+        return Moments(self.mean, self.inverse_scale / self._over(self.degrees_of_freedom))
+
+    @property
+    def beside_moments(self) -> tuple[Real, ...]:
+        """``κ`` and ``ν``."""
+        return self.mean_precision, self.degrees_of_freedom
+
+    def with_moments(self, moments: Moments, beside: tuple[Real, ...] = ()) -> Self:
+        """``m``, ``S``, ``κ`` and ``ν`` of them."""
+        (mean, spread), (kappa, nu) = moments, beside
+        return self._about_mean(mean, kappa, spread * self._over(nu), nu)
+
+    def expected_moments(self) -> tuple[Real, Real] | None:
+        """Moments of a record: ``S⁻¹/(ν - d - 1)``, NaN without so many degrees of freedom."""
+        left = np.asarray(self.degrees_of_freedom, float) - self._size(self.mean) - 1
+        left = self._over(np.where(left > 0, left, np.nan))
+        return np.asarray(self.mean, float), np.asarray(self.inverse_scale, float) / left
+
+
+class NormalWishart(NormalPrecision):
     """``N(μ | m, (κ Λ)⁻¹) W(Λ | S, ν)``; an event is the pair ``(μ, Λ)``.
 
     Natural parameters: ``mean_precision`` ``κ``, ``degrees`` ``ν - d``, ``precision_mean``
@@ -51,7 +144,6 @@ class NormalWishart(HasGaussianMoments, Emitting):
     precision_mean: Float[Real, "*batch d"]
     scatter: Float[Real, "*batch d d"]
 
-    normalizer_stays: ClassVar[bool] = True
     coordinates: ClassVar[Coordinates] = {
         "mean_precision": scalar(POSITIVE),
         "degrees": scalar(ABOVE_MINUS_ONE),
@@ -67,7 +159,11 @@ class NormalWishart(HasGaussianMoments, Emitting):
 
     @classmethod
     def from_standard(
-        cls, mean: Any, mean_precision: Any, scale: Any, degrees_of_freedom: Any
+        cls,
+        mean: ArrayLike,
+        mean_precision: ArrayLike,
+        scale: ArrayLike,
+        degrees_of_freedom: ArrayLike,
     ) -> Self:
         """From ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
         known = cls._checked(
@@ -81,9 +177,13 @@ class NormalWishart(HasGaussianMoments, Emitting):
 
     @classmethod
     def from_inverse_scale(
-        cls, mean: Any, mean_precision: Any, inverse_scale: Any, degrees_of_freedom: Any
+        cls,
+        mean: ArrayLike,
+        mean_precision: ArrayLike,
+        inverse_scale: ArrayLike,
+        degrees_of_freedom: ArrayLike,
     ) -> Self:
-        """As :meth:`from_standard`, from ``S⁻¹``, so that nothing is inverted."""
+        """From ``S⁻¹`` in place of ``S``, so that nothing is inverted."""
         kinds = {name: kind for name, kind in cls.standard.items() if name != "scale"}
         values = {
             "mean": mean,
@@ -95,41 +195,21 @@ class NormalWishart(HasGaussianMoments, Emitting):
             **checked({**kinds, "inverse_scale": cls.standard["scale"]}, values, cls.__name__)
         )._held()
 
-    @classmethod
-    def _about_mean(
-        cls, mean: Real, mean_precision: Real, inverse_scale: Real, degrees_of_freedom: Real
-    ) -> Self:
-        kappa = mean_precision
-        return cls._of(
-            mean_precision=kappa,
-            degrees=degrees_of_freedom - mean.shape[-1],
-            precision_mean=kappa[..., None] * mean,
-            scatter=inverse_scale + kappa[..., None, None] * outer(mean),
-        )
+    @staticmethod
+    def _along(numbers: Real) -> Real:
+        return numbers[..., None]
 
-    def standard_parameters(self) -> dict[str, Real]:
-        """``mean``, ``mean_precision``, ``scale`` and ``degrees_of_freedom``."""
-        return {
-            "mean": self.mean,
-            "mean_precision": self.mean_precision,
-            "scale": self.wishart.scale,
-            "degrees_of_freedom": self.degrees_of_freedom,
-        }
+    @staticmethod
+    def _over(numbers: Real) -> Real:
+        return numbers[..., None, None]
 
-    @property
-    def mean(self) -> Float[Real, "*batch d"]:
-        """``m = E[μ]``."""
-        return self.precision_mean / self.mean_precision[..., None]
+    @staticmethod
+    def _square(mean: Real) -> Real:
+        return outer(mean)
 
-    @property
-    def degrees_of_freedom(self) -> Float[Real, "*batch"]:
-        """``ν``."""
-        return self.degrees + self.own_size
-
-    @property
-    def inverse_scale(self) -> Float[Real, "*batch d d"]:
-        """``S⁻¹``: the scatter about the mean."""
-        return self.scatter - self.mean_precision[..., None, None] * outer(self.mean)
+    @staticmethod
+    def _size(mean: Real) -> int:
+        return mean.shape[-1]
 
     @property
     def wishart(self) -> Wishart:
@@ -137,9 +217,9 @@ class NormalWishart(HasGaussianMoments, Emitting):
         return Wishart._of(degrees=self.degrees - 1, inverse_scale=self.inverse_scale)
 
     @property
-    def event_shape(self) -> tuple[Any, ...]:
-        """``((d,), (d, d))``."""
-        return ((self.own_size,), (self.own_size, self.own_size))
+    def scale(self) -> Float[Real, "*batch d d"]:
+        """``S``."""
+        return self.wishart.scale
 
     @property
     def support(self) -> tuple[RealNumbers, PositiveDefiniteMatrices]:
@@ -148,11 +228,6 @@ class NormalWishart(HasGaussianMoments, Emitting):
             RealNumbers((self.own_size,)),
             PositiveDefiniteMatrices((self.own_size, self.own_size)),
         )
-
-    @property
-    def degrees_of_variation(self) -> int:
-        """``d + d (d + 1) / 2``: precisions are symmetric."""
-        return self.own_size + triangle(self.own_size)
 
     def observations(self) -> Float[Real, "*batch"]:
         """``κ``."""
@@ -164,7 +239,7 @@ class NormalWishart(HasGaussianMoments, Emitting):
         return self.wishart.log_normalizer() - self.own_size / 2 * log(self.mean_precision)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[-μᵀΛμ/2], E[log|Λ|]/2, E[Λμ], -E[Λ]/2``."""
         wishart, mean = self.wishart, self.mean
         precision = wishart.mean
@@ -175,7 +250,7 @@ class NormalWishart(HasGaussianMoments, Emitting):
             scatter=-precision / 2,
         )
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Precision first, as for the Wishart; then ``m`` and ``κ``."""
         self._check_length(vector)
         parts = self.unflatten(vector)
@@ -260,15 +335,6 @@ class NormalWishart(HasGaussianMoments, Emitting):
             - (t + d) / 2 * xp.np.log1p(squared / t)
         )
 
-    def _translate(self, offset: Any) -> Self:
-        kappa, mean = self.mean_precision, self.mean + self._own_offset(offset)
-        scatter = self.inverse_scale + kappa[..., None, None] * outer(mean)
-        return type(self)(kappa, self.degrees, kappa[..., None] * mean, scatter)
-
-    def location(self) -> Float[Real, "*batch d"]:
-        """Where ``translate`` would move it from: ``m``."""
-        return self.mean
-
     def sample(
         self, key: KeyArray, shape: tuple[int, ...] = ()
     ) -> tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]:
@@ -286,28 +352,6 @@ class NormalWishart(HasGaussianMoments, Emitting):
 
     # --- as about a Gaussian, and as what is observed ---------------------------------------------
 
-    @property
-    def moments(self) -> Moments:
-        """``N(m, (ν S)⁻¹)``, whatever ``κ`` is."""
-        return Moments(self.mean, self.inverse_scale / self.degrees_of_freedom[..., None, None])
-
-    @property
-    def beside_moments(self) -> tuple[Real, ...]:
-        """``κ`` and ``ν``."""
-        return self.mean_precision, self.degrees_of_freedom
-
-    def with_moments(self, moments: Moments, beside: tuple[Real, ...] = ()) -> Self:
-        """``m``, ``S``, ``κ`` and ``ν`` of them."""
-        (mean, spread), (kappa, nu) = moments, beside
-        return self._with(
-            mean_precision=kappa,
-            degrees=nu - mean.shape[-1],
-            precision_mean=kappa[..., None] * mean,
-            scatter=spread * nu[..., None, None] + kappa[..., None, None] * outer(mean),
-        )
-
-    quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
-
     def marginals(self) -> list[Marginal]:
         """Student's t of the mean, and inverse gamma of each variance."""
         scatter = np.diagonal(self.inverse_scale, axis1=-2, axis2=-1)
@@ -315,13 +359,7 @@ class NormalWishart(HasGaussianMoments, Emitting):
         kappa = np.asarray(self.mean_precision, float)[..., None]
         mean, s, kappa, nu = same_shape(self.mean, scatter, kappa, degrees)
         scale = np.sqrt(s / (kappa * nu))
-        return [StudentT(mean, scale, nu), InverseGammaMarginal(nu / 2, s / 2)]
-
-    def expected_moments(self) -> tuple[Real, Real] | None:
-        """Of what is observed: ``S⁻¹/(ν - d - 1)``, NaN without so many degrees of freedom."""
-        left = np.asarray(self.degrees_of_freedom, float) - self.own_size - 1
-        left = np.where(left > 0, left, np.nan)[..., None, None]
-        return np.asarray(self.mean, float), np.asarray(self.inverse_scale, float) / left
+        return [Closed(STUDENT_T, (mean, scale, nu)), Closed(INVERSE_GAMMA, (nu / 2, s / 2))]
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """Means and scatter matrices of so many records; about the prior's mean."""

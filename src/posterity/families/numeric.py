@@ -2,13 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Float
-from posterity.families.marginals import Marginal, Sampled, bisected
+from posterity.arrays.typing import ArrayLike, Float, PyTree
+from posterity.families.marginals import Marginal, Sampled, along_first, bisected
 from posterity.families.supports import Continuous
 
 Array = np.ndarray
@@ -43,30 +42,27 @@ class Quadrature(Marginal):
 
     @property
     def mean(self) -> Array:
-        """By the same rule."""
+        """The mean by Simpson's rule."""
         return self.expected
 
     @property
     def sd(self) -> Array:
-        """By the same rule."""
+        """The standard deviation by Simpson's rule."""
         return self.deviation
 
     def mapped(self, function: Callable[[Array], Array]) -> "Quadrature":
         """Node by node."""
-        one = [function(a) for a in (self.low, self.high, self.expected, self.deviation)]
-        nodes = lambda array: np.stack([function(row) for row in array])
-        low, high, mean, sd = one
-        return Quadrature(
-            low, high, mean, sd, nodes(self.cumulative), nodes(self.density), self.support
-        )
+        ends = (function(a) for a in (self.low, self.high, self.expected, self.deviation))
+        nodes = map(along_first(function), (self.cumulative, self.density))
+        return Quadrature(*ends, *nodes, self.support)
 
     def quantile(self, p: float) -> Array:
-        """By bisection of the cubics."""
+        """Bisection of the cubics."""
         t = bisected(self._at, p, self.low, self.high)
         return self.support.forward(namespace(t), np.sinh(t))
 
-    def cdf(self, x: Any) -> Array:
-        """By the cubics."""
+    def cdf(self, x: ArrayLike) -> Array:
+        """The cubics' value."""
         x = np.asarray(x, float)
         with np.errstate(all="ignore"):
             t = np.arcsinh(self.support.inverse(namespace(x), x))
@@ -91,7 +87,7 @@ class Quadrature(Marginal):
         )
 
 
-def by_quadrature(law: Any) -> Quadrature:
+def by_quadrature(law: PyTree) -> Quadrature:
     """The marginal (*batch) of proper laws over one number, from ``log_prob`` and ``support``.
 
     The density, seen along the unbounded number, must have one peak.
@@ -131,7 +127,7 @@ def by_quadrature(law: Any) -> Quadrature:
     return Quadrature(low, high, mean, sd, cumulative, slope, support)
 
 
-def from_draws(law: Any) -> Sampled:
+def from_draws(law: PyTree) -> Sampled:
     """The marginals (*batch, n) of all numbers of an event, from draws of proper members."""
     import jax
 

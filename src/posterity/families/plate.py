@@ -1,21 +1,24 @@
 """Plate: exchangeable copies of one family, the marker that labels mean nothing."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int, Real
+from posterity.arrays.namespace import is_jax
+from posterity.arrays.tree import map_leaves
+from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
-from posterity.families.description import batch, called, copies, few, known
+from posterity.families.description import batch, called, copies, few
 from posterity.families.dirichlet import Dirichlet
 from posterity.families.distribution import Members
 from posterity.families.marginals import WEIGHT, Marginal, Names, Table, numbered, unknown
 from posterity.families.mixing import MixingWeights
 from posterity.families.names import joined, names_of, not_reordered, with_names
+from posterity.families.supports import map_supports
 
 
 class Plate(Composite):
@@ -61,10 +64,6 @@ class Plate(Composite):
         """From the members and their weights."""
         return cls(members, weights)
 
-    def standard_parameters(self) -> dict[str, Any]:
-        """``members`` and ``weights``."""
-        return {"members": self.members, "weights": self.weights}
-
     @property
     def size(self) -> int:
         """``K``."""
@@ -75,21 +74,6 @@ class Plate(Composite):
         """The members', without ``K``."""
         return self.members.batch_shape[:-1]
 
-    @property
-    def event_shape(self) -> tuple[Any, Any]:
-        """The members', with an axis for ``K``, and the weights'."""
-        weights = None if self.weights is None else self._with_copies(self.weights)
-        return (self._with_copies(self.members), weights)
-
-    @property
-    def degrees_of_variation(self) -> int:
-        """The members', ``K`` times, and the weights'."""
-        weights = 0 if self.weights is None else self.weights.degrees_of_variation
-        return self.size * self.members.degrees_of_variation + weights
-
-    def _with_copies(self, part: ExponentialFamily) -> Any:
-        return _prefixed(part.event_shape, self._inner(part))
-
     def outline(self, *, plates: bool = True) -> Any:
         """The members' and the weights', and ``K`` unless it is left open."""
         weights = None
@@ -98,13 +82,17 @@ class Plate(Composite):
         size = self.size if plates else None
         return (type(self), size, self.members.outline(plates=plates), weights)
 
-    def location(self) -> Any:
+    def location(self) -> PyTree:
         """The middle of the members' locations."""
-        return _averaged(self.members.location(), len(self.batch_shape))
+        axis = len(self.batch_shape)
+        return map_supports(lambda place: place.mean(axis), self.members.location())
 
-    def _translate(self, offset: Any) -> Self:
+    def _translate(self, offset: PyTree) -> Self:
         """All members are moved by one offset."""
-        return type(self)(self.members.translate(_for_each(offset)), self.weights)
+        # A number is no offset, which the members will say.
+        one = lambda own: np.expand_dims(own, -2) if np.ndim(own) else own
+        each = map_supports(lambda own: own[..., None, :] if is_jax(own) else one(own), offset)
+        return type(self)(self.members.translate(each), self.weights)
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
         """A factor whose entries ``k`` along ``axes`` are called ``labels[k]`` instead.
@@ -152,21 +140,21 @@ class Plate(Composite):
         """The members' with an axis for them, and the weights'."""
         labels = names.get(path) or numbered(self.size)
         inner = self.members._tables(names, joined(path, "members"), block)
-        found = [dataclasses.replace(table, axes=(labels, *table.axes)) for table in inner]
+        result = [dataclasses.replace(table, axes=(labels, *table.axes)) for table in inner]
         if self.weights is not None:
-            found.append(Table(block, WEIGHT, (), labels, self._weight_marginals(self.weights)))
-        return found
+            result.append(Table(block, WEIGHT, (), labels, self._weight_marginals(self.weights)))
+        return result
 
     def _described(self, numbers: bool) -> str:
-        told = [copies(self, self.members), *batch(self)]
+        shown = [copies(self, self.members), *batch(self)]
         if self.weights is not None:
             kind = f"{type(self.weights).__name__} weights"
             if numbers and not self.weights.batch_shape[:-1]:
-                mean = np.asarray(known(self.weights).mean_weights())
+                mean = np.asarray(map_leaves(np.asarray, self.weights).mean_weights())
                 finite = np.isfinite(mean).all()
                 kind = f"{kind} {few(mean)}" if finite else f"improper {kind}"
-            told.append(kind)
-        return called(self, told)
+            shown.append(kind)
+        return called(self, shown)
 
     def parts(self) -> Sequence[ExponentialFamily]:
         """The members and, if there are any, the weights."""
@@ -194,29 +182,3 @@ class Plate(Composite):
         """Log density, in nats, of new observations under the mixture of the members."""
         members = self.members.predictive_log_prob(x[:, None, :])  # pyright: ignore
         return self.xp.logsumexp(members + self.xp.np.log(self.mean_weights()))
-
-
-def _prefixed(shape: Any, copies: tuple[int, ...]) -> Any:
-    """The shape of one event with leading axes, throughout a tree of shapes."""
-    if shape is None:
-        return None
-    if isinstance(shape, dict):
-        return {name: _prefixed(own, copies) for name, own in shape.items()}
-    if all(isinstance(axis, int) for axis in shape):
-        return (*copies, *shape)
-    return tuple(_prefixed(own, copies) for own in shape)
-
-
-def _averaged(place: Any, axis: int) -> Any:
-    if isinstance(place, dict):
-        return {name: _averaged(own, axis) for name, own in place.items()}
-    return None if place is None else place.mean(axis)
-
-
-def _for_each(offset: Any) -> Any:
-    """An offset for all members alike."""
-    if isinstance(offset, Mapping):
-        return {name: _for_each(own) for name, own in offset.items()}
-    if offset is None or not np.ndim(offset):
-        return offset  # a number is no offset, which the members will say
-    return (offset if hasattr(offset, "shape") else np.asarray(offset, float))[..., None, :]

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int, Real
+from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
@@ -50,7 +50,7 @@ class Product(Composite):
             )
 
     @classmethod
-    def of_children(cls, children: Any, kept: tuple[Any, ...] = ()) -> Self:
+    def of_children(cls, children: PyTree, kept: tuple[Any, ...] = ()) -> Self:
         """Around these blocks, unchecked."""
         (own,) = children
         return super().of_children([MappingProxyType(own) if type(own) is dict else own], kept)
@@ -83,16 +83,6 @@ class Product(Composite):
         """That of every block."""
         return next(iter(self.blocks.values())).batch_shape
 
-    @property
-    def event_shape(self) -> dict[str, Any]:
-        """The blocks', by name."""
-        return {name: block.event_shape for name, block in self.blocks.items()}
-
-    @property
-    def degrees_of_variation(self) -> int:
-        """The blocks' together."""
-        return sum(block.degrees_of_variation for block in self.blocks.values())
-
     def observations(self) -> Float[Real, "*batch"] | None:
         """The fewest that any block with a location is known from; None if one does not say."""
         located = [b.observations() for b in self.blocks.values() if b.location() is not None]
@@ -110,7 +100,9 @@ class Product(Composite):
         places = {name: block.location() for name, block in self.blocks.items()}
         return None if all(place is None for place in places.values()) else places
 
-    def _translate(self, offset: Mapping[str, Any]) -> Self:
+    def _translate(self, offset: PyTree) -> Self:
+        if self.location() is None:
+            return super()._translate(offset)
         if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
             raise StructureError(
                 found=f"offsets {offset}",
@@ -167,11 +159,11 @@ class Product(Composite):
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
         """Block by block."""
-        found: list[Table] = []
+        result: list[Table] = []
         for name, part in self.blocks.items():
             inner = f"{block}/{name}" if block else name
-            found += part._tables(names, joined(path, name), inner)
-        return found
+            result += part._tables(names, joined(path, name), inner)
+        return result
 
     def _described(self, numbers: bool) -> str:
         blocks = self.blocks.items()
@@ -190,9 +182,9 @@ class Product(Composite):
         return type(self)(dict(zip(self.blocks, parts, strict=True)))
 
     def split_event(self, z: Mapping[str, Any]) -> Sequence[Any]:
-        """By name."""
+        """The entries of the dictionary."""
         return [z[name] for name in self.blocks]
 
     def join_event(self, events: Sequence[Any]) -> dict[str, Any]:
-        """By name."""
+        """A dictionary of the events."""
         return dict(zip(self.blocks, events, strict=True))

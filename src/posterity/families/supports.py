@@ -1,4 +1,4 @@
-"""Where events lie, and smooth one-to-one maps of real arrays onto it.
+"""Sets of possible events, and smooth one-to-one maps of real arrays onto them.
 
 A law says its support as a tree shaped as an event (see ``Distribution.support``): arrays of
 numbers, or of vectors and matrices on the last axes. A user's own support is one more class here.
@@ -10,14 +10,15 @@ import abc
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.namespace import Namespace
-from posterity.arrays.typing import Bool, Float, Real
-from posterity.families.marginals import LogisticNormal, LogNormal, Normal
+from posterity.arrays.typing import Bool, DTypeLike, Float, PyTree, Real
+from posterity.families.marginals import EXPONENTIAL, IDENTITY, LOGISTIC, Image
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Support(abc.ABC):
 
     @property
     def outer(self) -> tuple[int, ...]:
-        """How many elements there are, along axes before an element's own."""
+        """The axes before an element's own."""
         return self.shape[: len(self.shape) - self.axes]
 
     @abc.abstractmethod
@@ -52,8 +53,8 @@ class Continuous(Support):
     determinant of the Jacobian, against the base measure that densities have there.
     """
 
-    normal_image: ClassVar[type[Normal] | None] = None
-    """The marginal law of what a normal number is mapped onto, where numbers are mapped singly."""
+    normal_image: ClassVar[Image | None] = None
+    """The map of a normal number, where numbers are mapped singly."""
 
     @property
     def free(self) -> tuple[int, ...]:
@@ -82,7 +83,7 @@ class RealNumbers(Continuous):
     """Any number; the map is the identity."""
 
     name: ClassVar[str] = "finite numbers"
-    normal_image: ClassVar[type[Normal] | None] = Normal
+    normal_image: ClassVar[Image | None] = IDENTITY
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         """Whether each is finite."""
@@ -109,7 +110,7 @@ class PositiveNumbers(Continuous):
     """
 
     name: ClassVar[str] = "positive numbers"
-    normal_image: ClassVar[type[Normal] | None] = LogNormal
+    normal_image: ClassVar[Image | None] = EXPONENTIAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         """Whether each is finite and positive."""
@@ -136,7 +137,7 @@ class UnitInterval(Continuous):
     """
 
     name: ClassVar[str] = "numbers between zero and one"
-    normal_image: ClassVar[type[Normal] | None] = LogisticNormal
+    normal_image: ClassVar[Image | None] = LOGISTIC
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         """Whether each is between zero and one, and neither."""
@@ -202,7 +203,7 @@ class Simplex(Continuous):
         logits = u - self._centre(u.dtype)
         return _log_logistic(xp, logits), _log_logistic(xp, -logits)
 
-    def _centre(self, dtype: Any) -> np.ndarray:
+    def _centre(self, dtype: DTypeLike) -> np.ndarray:
         return np.log(_countdown(self.shape[-1] - 1)).astype(dtype)
 
 
@@ -236,29 +237,22 @@ class PositiveDefiniteMatrices(Continuous):
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
         """``E N Nᵀ E``."""
         size, np_ = self.shape[-1], xp.np
-        factor = np_.exp(u[..., :size])[..., :, None] * self._unit(xp, u)
+        ends = np_.zeros_like(u[..., :1]), np_.ones_like(u[..., :1])
+        unit = np_.concatenate([u[..., size:], *ends], axis=-1)[..., _places(size)[-1]]
+        factor = np_.exp(u[..., :size])[..., :, None] * unit
         return factor @ np_.swapaxes(factor, -1, -2)
 
     def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
-        """By Cholesky."""
-        factor, places = xp.cholesky(z), _places(self.shape[-1])
+        """Entries of the Cholesky factor."""
+        factor, (rows, columns, _) = xp.cholesky(z), _places(self.shape[-1])
         diagonal = xp.np.diagonal(factor, axis1=-2, axis2=-1)
-        unit = factor / diagonal[..., :, None]
-        below = unit[..., places.rows, places.columns]
+        below = (factor / diagonal[..., :, None])[..., rows, columns]
         return xp.np.concatenate([xp.np.log(diagonal), below], axis=-1)
 
     def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
         """``d log 2 + (d + 1) Σ u_i``."""
         size = self.shape[-1]
         return (size + 1) * u[..., :size].sum(-1) + size * math.log(2)
-
-    def _unit(self, xp: Namespace, u: Real) -> Real:
-        """``N``."""
-        size, places = self.shape[-1], _places(self.shape[-1])
-        padded = xp.np.concatenate(
-            [u[..., size:], xp.np.zeros_like(u[..., :1]), xp.np.ones_like(u[..., :1])], axis=-1
-        )
-        return padded[..., places.entries]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,8 +267,12 @@ class Labels(Support):
         return (z >= 0) & (z < self.count) & (z == xp.np.floor(z))
 
 
-def map_supports(function: Any, tree: Any, *others: Any) -> Any:
-    """The same tree with ``function`` of each support and of what lies there in other trees."""
+def map_supports(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:
+    """The same tree with ``function`` of each leaf and of what lies there in other trees.
+
+    Leaves are supports, shapes, or arrays; branches are dictionaries, and tuples of other things
+    than numbers. Where the tree is None, so is the result.
+    """
     if tree is None:
         return None
     if isinstance(tree, dict):
@@ -282,12 +280,19 @@ def map_supports(function: Any, tree: Any, *others: Any) -> Any:
             name: map_supports(function, tree[name], *(other[name] for other in others))
             for name in tree
         }
-    if isinstance(tree, tuple):
+    if isinstance(tree, tuple) and not all(isinstance(axis, int) for axis in tree):
         return tuple(map_supports(function, *row) for row in zip(tree, *others, strict=True))
     return function(tree, *others)
 
 
-def _smallest(xp: Namespace, dtype: Any) -> Any:
+def listed(tree: PyTree) -> list[Any]:
+    """The leaves of such a tree, in their order."""
+    result: list[Any] = []
+    map_supports(result.append, tree)
+    return result
+
+
+def _smallest(xp: Namespace, dtype: DTypeLike) -> Any:
     """A positive number (1e-31 in float32, 1e-292 in float64) whose inverse is far from overflow.
 
     Logarithms of smaller ones, as densities take them, have gradients that overflow on the way.
@@ -307,18 +312,14 @@ def _countdown(count: int) -> np.ndarray:
     return np.arange(count, 0, -1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Places:
-    rows: np.ndarray
-    columns: np.ndarray
-    entries: np.ndarray
-    """Of a matrix, where each entry is among those below the diagonal, then zero, then one."""
-
-
 @functools.cache
-def _places(size: int) -> _Places:
-    rows, columns = (found.astype(np.int32) for found in np.tril_indices(size, -1))
+def _places(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows and columns below the diagonal of a matrix, and where each entry is among these.
+
+    On the diagonal is one, above it zero: they come after the entries below.
+    """
+    rows, columns = (index.astype(np.int32) for index in np.tril_indices(size, -1))
     entries = np.full((size, size), len(rows), np.int32)
     entries[rows, columns] = np.arange(len(rows))
     np.fill_diagonal(entries, len(rows) + 1)
-    return _Places(rows, columns, entries)
+    return rows, columns, entries

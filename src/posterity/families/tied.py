@@ -1,8 +1,10 @@
 """Products whose blocks share labels that mean nothing: what is relabelled together."""
 
 import abc
+import functools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -33,12 +35,12 @@ class Tied(Product):
     @classmethod
     @abc.abstractmethod
     def shared_labels(cls) -> Mapping[str, tuple[int, ...]]:
-        """By block, the axes along which the labels go; counted after those of the batch."""
+        """The axes along which the labels go, by block; counted after those of the batch."""
 
     @property
     @abc.abstractmethod
     def labels(self) -> int:
-        """How many labels there are."""
+        """The number of labels."""
 
     @abc.abstractmethod
     def as_plate(self, prior: Self | None = None) -> Plate:
@@ -49,7 +51,7 @@ class Tied(Product):
 
     @abc.abstractmethod
     def contribution(self, prior: Self | None) -> Self:
-        """What it adds to a prior, as a factor; all its concentrations where that is not known."""
+        """The factor that it adds to a prior; all its concentrations where that is not known."""
 
     @abc.abstractmethod
     def with_members(self, members: ExponentialFamily) -> Self:
@@ -57,7 +59,7 @@ class Tied(Product):
 
     @abc.abstractmethod
     def spread(self) -> Float[np.ndarray, " s"]:
-        """Of a prior: concentrations over all labels together, which their number does not change.
+        """A prior's concentrations over all labels together, which their number does not change.
 
         NaN is what so few labels do not tell.
 
@@ -96,23 +98,17 @@ class Tied(Product):
         blocks, labels = dict(self.blocks), np.asarray(labels)
         for axis in axes:
             for name, own in self.shared_labels().items():
-                for place in own if axis == batch else [0]:
-                    move = _added if axis == batch else _moved
-                    blocks[name] = move(blocks[name], labels, size, axis + place)
+                if axis < batch:
+                    blocks[name] = blocks[name].relabel(labels, size, (axis,))
+                for place in own if axis == batch else ():
+                    blocks[name] = _added(blocks[name], labels, size, axis + place)
         return self.rebuild([blocks[name] for name in self.blocks])
 
 
-def _moved(block: Any, labels: np.ndarray, size: int, axis: int) -> Any:
-    return block.relabel(labels, size, (axis,))
-
-
-def _added(block: Any, labels: np.ndarray, size: int, axis: int) -> Any:
+def _added(block: ExponentialFamily, labels: np.ndarray, size: int, axis: int) -> ExponentialFamily:
     """One axis relabelled; entries of one label are added."""
-    moved = (_moved(block, some, size, axis) for some in _apart(labels))
-    found = next(moved)
-    for more in moved:
-        found = found + more
-    return found
+    moved = (block.relabel(some, size, (axis,)) for some in _apart(labels))
+    return functools.reduce(operator.add, moved)
 
 
 def _apart(labels: np.ndarray) -> Iterator[np.ndarray]:

@@ -1,49 +1,28 @@
 """Laws of bounded events: a law of real vectors, seen through a smooth one-to-one map."""
 
-import dataclasses
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import LABEL, labelled, static
-from posterity.arrays.typing import Bool, Float, Int, KeyArray, Real
+from posterity.arrays.typing import Bool, Float, Index, Int, KeyArray, PyTree, Real
 from posterity.errors import StructureError
-from posterity.families.description import called, supports
+from posterity.families.description import called
 from posterity.families.distribution import Distribution
-from posterity.families.event_tables import event_tables
-from posterity.families.marginals import Marginal, Names, Table
+from posterity.families.marginals import Marginal, Names, Sampled, Table, numbered, unknown
 from posterity.families.names import not_reordered, with_names
-from posterity.families.supports import Continuous, Support, map_supports
-from posterity.families.unconstrained import Bijection, unconstrained
-
-
-@dataclasses.dataclass(frozen=True)
-class Supports:
-    """A tree of supports that can be hashed and compared: what is static in a :class:`Transformed`.
-
-    ``parts`` are a support, a tuple of trees, or pairs of name and tree.
-    """
-
-    parts: Any
-    names: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(cls, tree: Any) -> "Supports":
-        """From a tree of dictionaries, tuples and supports."""
-        if isinstance(tree, dict):
-            return cls(tuple(cls.of(part) for part in tree.values()), tuple(tree))
-        if isinstance(tree, tuple):
-            return cls(tuple(cls.of(part) for part in tree))
-        return cls(tree)
-
-    @property
-    def tree(self) -> Any:
-        """The tree it was made of."""
-        if isinstance(self.parts, Support) or self.parts is None:
-            return self.parts
-        trees = tuple(part.tree for part in self.parts)
-        return trees if self.names is None else dict(zip(self.names, trees, strict=True))
+from posterity.families.numeric import DRAWS
+from posterity.families.supports import (
+    Continuous,
+    PositiveDefiniteMatrices,
+    listed,
+    map_supports,
+)
+from posterity.families.unconstrained import Supports, unconstrained
+from posterity.text import short_name
 
 
 class Transformed(Distribution):
@@ -70,7 +49,7 @@ class Transformed(Distribution):
 
     def __post_init__(self) -> None:
         fits = isinstance(self.law, Distribution) and isinstance(self.supports, Supports)
-        size = Bijection(self.supports.tree).size if fits else None
+        size = self.supports.size if fits else None
         if not fits or self.law.event_shape != (size,):
             raise StructureError(
                 found=f"a law {self.law!r}",
@@ -81,7 +60,7 @@ class Transformed(Distribution):
     @classmethod
     def from_standard(cls, law: Distribution, supports: Any) -> Self:
         """From the law of ``u`` and a tree of supports, as ``Distribution.support`` is."""
-        return cls(law, supports if isinstance(supports, Supports) else Supports.of(supports))
+        return cls(law, supports if isinstance(supports, Supports) else Supports(supports))
 
     @classmethod
     def onto(cls, like: Distribution, law: Distribution) -> Self:
@@ -91,11 +70,7 @@ class Transformed(Distribution):
             UsageError: if that law has no continuous support.
             StructureError: if the law is of another number of coordinates.
         """
-        return cls.from_standard(law, unconstrained(like).support)
-
-    def standard_parameters(self) -> dict[str, Any]:
-        """``law`` and ``supports``."""
-        return {"law": self.law, "supports": self.supports}
+        return cls(law, unconstrained(like))
 
     def _take_names(self) -> None:
         """Give the law of ``u`` the names that this one was given."""
@@ -112,23 +87,13 @@ class Transformed(Distribution):
         return (with_names(law, {}) if isinstance(law, Distribution) and law.names else law,)
 
     @property
-    def bijection(self) -> Bijection:
-        """The map ``f``."""
-        return Bijection(self.supports.tree)
-
-    @property
     def batch_shape(self) -> tuple[int, ...]:
         """That of the law of ``u``."""
         return self.law.batch_shape
 
     @property
-    def event_shape(self) -> Any:
-        """The shape of ``z``."""
-        return map_supports(lambda support: support.shape, self.supports.tree)
-
-    @property
     def support(self) -> Any:
-        """Where ``z`` lies."""
+        """The set of possible ``z``."""
         return self.supports.tree
 
     @property
@@ -142,18 +107,19 @@ class Transformed(Distribution):
         Raises:
             StructureError: if entries are torn apart, or what is mapped together changes places.
         """
-        tree = _moved(self.supports.tree, np.asarray(places))
-        if tree is _TORN:
-            raise not_reordered(self, places)
-        return type(self)(self.law.reordered(places), Supports.of(tree))
+        try:
+            tree = _moved(self.supports.tree, np.asarray(places))
+        except _Torn:
+            raise not_reordered(self, places) from None
+        return type(self)(self.law.reordered(places), Supports(tree))
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
         made = type(self).of_children([self.law[index]], self.kept())
         return labelled(made, self.__dict__.get(LABEL, ()))
 
     def outline(self) -> Any:
-        """What two members must share to be stacked."""
+        """The properties that two members must share to be stacked."""
         return (type(self), self.supports, self.law.outline())
 
     def is_proper(self) -> Bool[Real, "*batch"]:
@@ -161,79 +127,153 @@ class Transformed(Distribution):
         return self.law.is_proper()
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
-        """As the law of ``u``, whose divergences are those of ``z``."""
+        """The moment-matched law of ``u``, whose divergences are those of ``z``."""
         return type(self)(self.law.moment_matched(weights), self.supports)
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """Part by part of the event."""
-        return list(event_tables(self, names.get(path, ()), block))
+        """Part by part of the event.
+
+        Quantiles of numbers are those of the law of real vectors, mapped. What is mapped together,
+        such as probabilities and covariances, is drawn 4,096 times, always with the same seed.
+        """
+        every, proper = names.get(path, ()), bool(np.all(self.is_proper()))
+        numbers = (
+            self.law.marginals()[0] if proper else unknown((*self.batch_shape, self.supports.size))
+        )
+        paths, draws = list(_paths(self.supports.tree, "")), None
+        tables, start = [], 0
+        for index, support in enumerate(listed(self.supports.tree)):
+            place, where = paths[index], slice(start, start + math.prod(support.free_shape))
+            own, start = every[where], where.stop
+            if support.normal_image is not None:
+                place, own = _named_within(place, own) if own else _numbered(place, support)
+                law = numbers.mapped_normal(support.normal_image).picked((..., where))
+            else:
+                draws = self._event_draws(proper) if draws is None else draws
+                values = _entries(support, listed(draws)[index], len(self.batch_shape))
+                own = _entry_names(support, values.shape[-1])
+                law = Sampled(values) if proper else unknown(values.shape[1:])
+            tables.append(Table("/".join(filter(None, (block, place))), "", (), own, law))
+        return tables
+
+    def _event_draws(self, proper: bool) -> Any:
+        """Draws of the event; of an improper law only their shapes mean something."""
+        blank = np.zeros((1, *self.batch_shape, *self.law.event_shape))
+        flat = self.law.numpy_draws(np.random.default_rng(0), DRAWS) if proper else blank
+        return self.supports.forward(self.supports.unravel(flat))
 
     def marginals(self) -> list[Marginal]:
-        """Of each part of the event."""
+        """The marginals of each part of the event."""
         return [table.law for table in self._tables({}, "", "")]
 
     def _described(self, numbers: bool) -> str:
-        return called(self, [f"{self.law._described(numbers)} onto {supports(self.supports.tree)}"])
+        return called(self, [f"{self.law._described(numbers)} onto {_outline(self.supports.tree)}"])
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """``f`` of draws of ``u``."""
-        bijection = self.bijection
-        return bijection.forward(bijection.unravel(self.law.sample(key, shape)))
+        return self.supports.forward(self.supports.unravel(self.law.sample(key, shape)))
 
-    def _log_prob(self, z: Any) -> Float[Real, "..."]:
+    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
         """``log q(u) - log |det dz/du|``; minus infinity outside of the support."""
-        bijection = self.bijection
-        inside: Any = np.asarray(True)
+        supports, inside = self.supports, np.asarray(True)
 
-        def one(support: Any, part: Any) -> Any:
+        def one(support: Continuous, part: Real) -> Real:
+            """The part, and where it is outside of its support some element of that."""
             nonlocal inside
             xp = namespace(part)
             holds = support.holds(xp, part)
             axes = tuple(range(-len(support.outer), 0))
             inside = inside & (holds.all(axes) if axes else holds)
-            return xp.np.where(
-                holds.reshape((*holds.shape, *(1,) * support.axes)), part, _inner(support, part)
-            )
+            element = support.forward(xp, xp.np.zeros(support.free_shape, part.dtype))
+            return xp.np.where(holds.reshape((*holds.shape, *(1,) * support.axes)), part, element)
 
-        u = bijection.inverse(map_supports(one, self.supports.tree, z))
-        found = self.law.log_prob(bijection.ravel(u)) - bijection.log_det(u)
-        return namespace(found).np.where(inside, found, -np.inf)
-
-
-_TORN = object()
+        u = supports.inverse(map_supports(one, supports.tree, z))
+        density = self.law.log_prob(supports.ravel(u)) - supports.log_det(u)
+        return namespace(density).np.where(inside, density, -np.inf)
 
 
-def _size(tree: Any) -> int:
-    return Bijection(tree).size if tree is not None else 0
+class _Torn(ValueError):
+    """Numbers that must stay together would be torn apart."""
 
 
-def _moved(tree: Any, places: Int[np.ndarray, " d"]) -> Any:
-    """The tree of which the numbers lie at these places of the old one's, or ``_TORN``."""
+def _moved(tree: PyTree, places: Int[np.ndarray, " d"]) -> Any:
+    """The tree of which the numbers lie at these places of the old one's; an error if torn."""
     if not isinstance(tree, dict | tuple):
         one_by_one = isinstance(tree, Continuous) and not tree.axes and len(tree.shape) <= 1
-        return tree if one_by_one or np.array_equal(places, np.arange(len(places))) else _TORN
+        if one_by_one or np.array_equal(places, np.arange(len(places))):
+            return tree
+        raise _Torn
     items = dict(tree) if isinstance(tree, dict) else dict(enumerate(tree))
-    sizes = {name: _size(part) for name, part in items.items()}
+    sizes = {name: Supports(part).size for name, part in items.items()}
     starts = dict(zip(sizes, np.cumsum([0, *sizes.values()])[:-1], strict=True))
-    found: dict[Any, Any] = {}
+    moved: dict[Any, Any] = {}
     begin = 0
     while begin < len(places):
         name = next(n for n in items if 0 <= places[begin] - starts[n] < sizes[n])
         inner = places[begin : begin + sizes[name]] - starts[name]
-        if name in found or inner.min() < 0 or inner.max() >= sizes[name]:
-            return _TORN
-        found[name] = _moved(items[name], inner)
-        if found[name] is _TORN:
-            return _TORN
+        if name in moved or inner.min() < 0 or inner.max() >= sizes[name]:
+            raise _Torn
+        moved[name] = _moved(items[name], inner)
         begin += sizes[name]
-    found |= {name: part for name, part in items.items() if name not in found}
+    moved |= {name: part for name, part in items.items() if name not in moved}
     if isinstance(tree, dict):
-        return found
-    numbered = [name for name in found if sizes[name]]
-    return tuple(found[i] for i in range(len(tree))) if numbered == sorted(numbered) else _TORN
+        return moved
+    numbered = [name for name in moved if sizes[name]]
+    if numbered != sorted(numbered):
+        raise _Torn
+    return tuple(moved[i] for i in range(len(tree)))
 
 
-def _inner(support: Any, part: Any) -> Any:
-    """Some element of the support, to stand where there is none."""
-    xp = namespace(part)
-    return support.forward(xp, xp.np.zeros(support.free_shape, part.dtype))
+# --- tables of events ----------------------------------------------------------------------------
+
+
+def _outline(tree: PyTree) -> str:
+    """A tree of supports by the names of their classes."""
+    if isinstance(tree, Mapping):
+        return "{" + ", ".join(f"{short_name(k)}: {_outline(v)}" for k, v in tree.items()) + "}"
+    if isinstance(tree, tuple):
+        return "(" + ", ".join(map(_outline, tree)) + ")"
+    return type(tree).__name__
+
+
+def _paths(tree: PyTree, path: str) -> Iterator[str]:
+    """The paths of supports, in the order in which their numbers lie."""
+    if isinstance(tree, dict | tuple):
+        for name, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _paths(part, f"{path}/{name}" if path else str(name))
+    elif tree is not None:
+        yield path
+
+
+def _named_within(path: str, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Names that begin with their part's, ``sigma`` or ``beta[0]``, already say where they are."""
+    head, _, last = path.rpartition("/")
+    within = last and all(name == last or name.startswith(f"{last}[") for name in names)
+    return (head if within else path), names
+
+
+def _numbered(path: str, support: Continuous) -> tuple[str, tuple[str, ...]]:
+    """A number goes by its part's name, several by their places in it."""
+    if not support.shape:
+        head, _, last = path.rpartition("/")
+        return head, (last or "0",)
+    index = np.ndindex(*support.shape)
+    return path, tuple(str(i[0]) if len(i) == 1 else str(i) for i in index)
+
+
+def _entries(support: Continuous, values: Real, batch: int) -> np.ndarray:
+    """All numbers of one part on the last axis, of symmetric matrices each once."""
+    values = np.asarray(values, float)
+    if isinstance(support, PositiveDefiniteMatrices):
+        values = values[(..., *np.triu_indices(support.shape[-1]))]
+    return values.reshape((*values.shape[: 1 + batch], -1))
+
+
+def _entry_names(support: Continuous, count: int) -> tuple[str, ...]:
+    if isinstance(support, PositiveDefiniteMatrices):
+        inner = [f"({i}, {j})" for i, j in zip(*np.triu_indices(support.shape[-1]), strict=True)]
+    else:
+        inner = [str(i) for i in range(support.shape[-1])] if support.axes else [""]
+    outer = [", ".join(map(str, index)) for index in np.ndindex(*support.outer)]
+    names = tuple(" ".join(filter(None, (o, i))) or "0" for o in outer for i in inner)
+    return names if len(names) == count else numbered(count)

@@ -6,51 +6,60 @@ event's times the Jacobian's determinant.
 """
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 
 from posterity.arrays.namespace import is_traced, namespace
-from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Float, Real
+from posterity.arrays.typing import Float, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.distribution import Distribution, fitted
-from posterity.families.supports import Continuous, Support, map_supports
+from posterity.families.supports import Continuous, Support, listed, map_supports
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Bijection:
-    """A smooth one-to-one map of real arrays ``u`` onto a support; made by :func:`unconstrained`.
+class Supports:
+    """A tree of supports, and the smooth one-to-one map of real arrays ``u`` onto it.
 
     ``u`` is a tree like an event's, of arrays without bounds. Each may have leading axes, of
     chains or draws, before those of ``free_shape``; they broadcast. Written for NumPy and JAX
-    alike; under JAX it can be compiled, differentiated and vectorised.
+    alike; under JAX it can be compiled, differentiated and vectorised. Equal to another one of
+    equal supports under the same names in the same order, and hashable.
 
     Source: stan2024, section "Constraint Transforms".
     """
 
-    support: Any
-    """A tree of :class:`posterity.families.supports.Support`."""
+    tree: Any
+    """Dictionaries and tuples of :class:`posterity.families.supports.Support`."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Supports) and _frozen(self.tree) == _frozen(other.tree)
+
+    def __hash__(self) -> int:
+        return hash(_frozen(self.tree))
+
+    @property
+    def shape(self) -> Any:
+        """The shapes of an event."""
+        return map_supports(lambda support: support.shape, self.tree)
 
     @property
     def free_shape(self) -> Any:
         """The shapes of ``u``: a tree of tuples, as ``event_shape`` is one of events."""
-        return map_supports(lambda support: support.free_shape, self.support)
+        return map_supports(lambda support: support.free_shape, self.tree)
 
-    def forward(self, u: Any) -> Any:
+    def forward(self, u: PyTree) -> Any:
         """The event ``z`` of ``u``.
 
         Raises:
             StructureError: if ``u`` has other parts or axes than ``free_shape``.
         """
-        return map_supports(
-            lambda support, part: support.forward(namespace(part), part),
-            self.support,
-            self._checked(u),
-        )
+        one = lambda support, part: support.forward(namespace(part), part)
+        return map_supports(one, self.tree, self._checked(u))
 
-    def inverse(self, z: Any) -> Any:
+    def inverse(self, z: PyTree) -> Any:
         """The ``u`` of an event.
 
         Raises:
@@ -58,14 +67,11 @@ class Bijection:
             ParameterError: if an event is outside the support; of traced arrays, which nobody knows
                 yet, it is NaN or an infinity there.
         """
-        shape = map_supports(lambda support: support.shape, self.support)
-        z = _arrays(z, shape, "events")
-        map_supports(_check_inside, self.support, z)
-        return map_supports(
-            lambda support, part: support.inverse(namespace(part), part), self.support, z
-        )
+        z = _floating(fitted(self.shape, z))
+        map_supports(_check_inside, self.tree, z)
+        return map_supports(lambda own, part: own.inverse(namespace(part), part), self.tree, z)
 
-    def log_det(self, u: Any) -> Float[Real, "..."]:
+    def log_det(self, u: PyTree) -> Float[Real, "..."]:
         """``log |det dz/du|`` in nats, one number for each event.
 
         It is against the base measure that ``log_prob`` has, so that ``law.log_prob(forward(u)) +
@@ -74,31 +80,23 @@ class Bijection:
         Raises:
             StructureError: as of :meth:`forward`.
         """
-        total: list[Real] = []
-
-        def one(support: Continuous, part: Real) -> None:
+        terms: list[Real] = []
+        for support, part in zip(listed(self.tree), listed(self._checked(u)), strict=True):
             slope, axes = support.log_slope(namespace(part), part), len(support.outer)
-            total.append(slope.sum(tuple(range(-axes, 0))) if axes else slope)
-
-        map_supports(one, self.support, self._checked(u))
-        return sum(total[1:], start=total[0])
+            terms.append(slope.sum(tuple(range(-axes, 0))) if axes else slope)
+        return sum(terms[1:], start=terms[0])
 
     @property
     def size(self) -> int:
         """Numbers of one ``u``."""
-        return sum(math.prod(shape) for shape in _shapes(self.free_shape))
+        return sum(map(math.prod, listed(self.free_shape)))
 
-    def ravel(self, u: Any) -> Float[Real, "... size"]:
+    def ravel(self, u: PyTree) -> Float[Real, "... size"]:
         """All numbers of ``u`` on one axis, after the leading axes that its parts share."""
-        parts: list[Real] = []
-
-        def one(support: Continuous, part: Real) -> None:
-            shape = np.shape(part)
-            leading = shape[: len(shape) - len(support.free_shape)]
-            parts.append(part.reshape(*leading, math.prod(support.free_shape)))
-
-        map_supports(one, self.support, self._checked(u))
-        return namespace(*parts).np.concatenate(parts, axis=-1)
+        flat: list[Real] = []
+        for shape, part in zip(listed(self.free_shape), listed(self._checked(u)), strict=True):
+            flat.append(part.reshape(*part.shape[: part.ndim - len(shape)], math.prod(shape)))
+        return namespace(*flat).np.concatenate(flat, axis=-1)
 
     def unravel(self, flat: Float[Real, "... size"]) -> Any:
         """The ``u`` of so many numbers: the inverse of :meth:`ravel`."""
@@ -108,20 +106,16 @@ class Bijection:
                 expected=f"{self.size} numbers on its last axis",
                 fix="Take it from ravel().",
             )
-        taken = [0]
+        ends = np.cumsum([0, *map(math.prod, listed(self.free_shape))]).tolist()
+        pieces = (flat[..., start:end] for start, end in itertools.pairwise(ends))
+        one = lambda shape: next(pieces).reshape((*flat.shape[:-1], *shape))
+        return map_supports(one, self.free_shape)
 
-        def one(support: Continuous) -> Real:
-            begin = taken[0]
-            taken[0] = begin + math.prod(support.free_shape)
-            return flat[..., begin : taken[0]].reshape((*flat.shape[:-1], *support.free_shape))
-
-        return map_supports(one, self.support)
-
-    def _checked(self, u: Any) -> Any:
-        return _arrays(u, self.free_shape, "real arrays")
+    def _checked(self, u: PyTree) -> Any:
+        return _floating(fitted(self.free_shape, u))
 
 
-def unconstrained(law: Distribution) -> Bijection:
+def unconstrained(law: Distribution) -> Supports:
     """The map of real arrays onto the events of a law, so that nothing bounds a gradient step.
 
     Numbers are as they are; positive ones are exponentials, those between zero and one logistic
@@ -143,55 +137,28 @@ def unconstrained(law: Distribution) -> Bijection:
     >>> float(z), float(noise.log_prob(z) + map_.log_det(np.array(0.0)))
     (1.0, -1.0)
     """
-    support = law.support
-    map_supports(lambda own: _check_continuous(own, law), support)
-    return Bijection(support)
+    for support in listed(law.support):
+        if not isinstance(support, Continuous):
+            raise UsageError(
+                found=f"{support.name} among the events of {law!r}, which have no gradient",
+                expected="a law over numbers",
+                fix="Sum the labels out of the likelihood and leave them out of the prior, or use "
+                "an estimator without gradients: posterity.inference.Enumeration or Reinforce.",
+            )
+    return Supports(law.support)
 
 
-def _shapes(tree: Any) -> list[tuple[int, ...]]:
-    """The shapes in a tree of them."""
-    if isinstance(tree, dict):
-        return [shape for part in tree.values() for shape in _shapes(part)]
-    if any(not isinstance(axis, int) for axis in tree or ()):
-        return [shape for part in tree for shape in _shapes(part)]
-    return [] if tree is None else [tree]
-
-
-def _check_continuous(support: Support, law: Distribution) -> None:
-    if not isinstance(support, Continuous):
-        raise UsageError(
-            found=f"{support.name} among the events of {law!r}, which have no gradient",
-            expected="a law over numbers",
-            fix="Sum the labels out of the likelihood and leave them out of the prior, or use an "
-            "estimator without gradients: posterity.inference.Enumeration or Reinforce.",
-        )
-
-
-def _arrays(values: Any, shape: Any, what: str) -> Any:
-    """The values as arrays of floating point; a StructureError unless they are of this shape."""
-    found, batches = fitted(shape, values)
-    try:
-        together = None if batches is None else np.broadcast_shapes(*batches)
-    except ValueError:
-        together = None
-    if together is None:
-        raise StructureError(
-            found=f"{what} of shapes {[np.shape(leaf) for leaf in leaves(values)]}",
-            expected=f"the shapes {shape}, after leading axes that broadcast",
-            fix="Put the axes of one event last; name parts as events do.",
-        )
-    return _floating(found)
-
-
-def _floating(tree: Any) -> Any:
+def _floating(tree: PyTree) -> Any:
     """Whole numbers as floating point; all else as it is."""
+    floats = lambda part: namespace(part).np.issubdtype(part.dtype, np.floating)
+    return map_supports(lambda part: part if floats(part) else part.astype(float), tree)
+
+
+def _frozen(tree: PyTree) -> Any:
+    """A tree of supports as what can be hashed."""
     if isinstance(tree, dict):
-        return {name: _floating(part) for name, part in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_floating(part) for part in tree)
-    if tree is None or namespace(tree).np.issubdtype(tree.dtype, np.floating):
-        return tree
-    return tree.astype(float)
+        return tuple((name, _frozen(part)) for name, part in tree.items())
+    return tuple(map(_frozen, tree)) if isinstance(tree, tuple) else tree
 
 
 def _check_inside(support: Support, part: Real) -> None:

@@ -6,15 +6,15 @@ element of the same space that need not be a distribution.
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from posterity.arrays.leaves import as_leaf, as_leaves, frozen
 from posterity.arrays.namespace import Namespace, is_traced, namespace
-from posterity.arrays.tree import LABEL, Node, labelled, leaves, map_leaves
-from posterity.arrays.typing import Float, Int, Real
+from posterity.arrays.tree import LABEL, Node, labelled, leaves, map_leaves, static_names
+from posterity.arrays.typing import ArrayLike, Flat, Index, Int, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.batches import batch_index, broadcasts, place
 from posterity.families.coordinates import (
@@ -57,7 +57,7 @@ class VectorSpace(Distribution):
         return cls.of_children([frozen(parts[name]) for name in cls.coordinates])
 
     def _with(self, **parts: Real) -> Self:
-        """As :meth:`_of`, a member like this one."""
+        """A member like this one from fresh arrays, as :meth:`_of`."""
         return type(self).of_children([frozen(parts[n]) for n in self.coordinates], self.kept())
 
     @classmethod
@@ -75,6 +75,11 @@ class VectorSpace(Distribution):
                 fix="Change units or, where it has a location, move the origin nearer.",
             )
         return self
+
+    def standard_parameters(self) -> dict[str, Any]:
+        """The parameters that ``standard`` lists, and what is static."""
+        names = (*self.standard, *static_names(type(self)))
+        return {name: getattr(self, name) for name in names}
 
     # --- shapes ------------------------------------------------------------------------------
 
@@ -113,7 +118,7 @@ class VectorSpace(Distribution):
         return sum(coordinate.length(self.own_size) for coordinate in self.coordinates.values())
 
     def outline(self, *, plates: bool = True) -> Any:
-        """What two members must share to be added, the batch aside; comparable by ``==``.
+        """The properties that two members must share to be added, the batch aside.
 
         With ``plates=False`` the number of members of a plate is left open.
         """
@@ -127,7 +132,7 @@ class VectorSpace(Distribution):
             return namespace(*(self.__dict__[name] for name in self.coordinates))
         return namespace(*leaves(self))
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
         index = batch_index(index, self.batch_shape)
         return map_leaves(lambda leaf: leaf[index], self)
@@ -155,13 +160,13 @@ class VectorSpace(Distribution):
         """The factor that changes nothing."""
         return map_leaves(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
 
-    def _zip(self, operation: Any, other: Any) -> Any:
+    def _zip(self, operation: Callable[..., Any], other: object) -> Any:
         if type(self) is not type(other):
             return NotImplemented
         self._check_alike(other)
         return map_leaves(operation, *alike(self, other))
 
-    def _check_alike(self, other: Any) -> None:
+    def _check_alike(self, other: object) -> None:
         """Batches broadcast, own axes never."""
         if type(self) is type(other):
             mine, theirs = self.batch_shape, other.batch_shape
@@ -173,7 +178,7 @@ class VectorSpace(Distribution):
             fix="Compare and add members of one model only.",
         )
 
-    def _scale(self, operation: Any, scalar: Any) -> Any:
+    def _scale(self, operation: Callable[..., Any], scalar: ArrayLike) -> Any:
         if isinstance(scalar, Node):
             return NotImplemented
         # An array of scalars goes along the batch, never along a member's own axes.
@@ -221,17 +226,17 @@ class VectorSpace(Distribution):
         return self._with(**parts)
 
     @property
-    def natural_parameters(self) -> Float[Real, "*batch dim"]:
+    def natural_parameters(self) -> Flat:
         """``eta``, flat."""
         return self.flatten(**{name: getattr(self, name) for name in self.coordinates})
 
-    def with_natural_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_natural_parameters(self, vector: Flat) -> Self:
         """A member of the same family from a flat vector: inverse of ``natural_parameters``."""
         self._check_length(vector)
         made = self._with(**self.unflatten(as_leaf(vector)))
         return labelled(made, self.__dict__.get(LABEL, ()))
 
-    def _check_length(self, vector: Any) -> None:
+    def _check_length(self, vector: Real) -> None:
         if np.shape(vector)[-1:] != (self.dimension,):
             raise StructureError(
                 found=f"a flat vector of shape {np.shape(vector)} for {self!r}",
@@ -239,7 +244,7 @@ class VectorSpace(Distribution):
                 fix="Take it from a member of the same family and dimensions.",
             )
 
-    def flatten(self, **parts: Real) -> Float[Real, "*batch dim"]:
+    def flatten(self, **parts: Real) -> Flat:
         """One flat vector from arrays named and shaped like the leaves."""
         xp = namespace(*parts.values()).np
         columns = [kind.to_columns(parts[name]) for name, kind in self.coordinates.items()]
@@ -248,7 +253,7 @@ class VectorSpace(Distribution):
             columns = [xp.broadcast_to(column, batch + column.shape[-1:]) for column in columns]
         return xp.concatenate(columns, axis=-1)
 
-    def unflatten(self, vector: Float[Real, "*batch dim"]) -> dict[str, Real]:
+    def unflatten(self, vector: Flat) -> dict[str, Real]:
         """Arrays named and shaped like the leaves from one flat vector."""
         parts, start, size = {}, 0, self.own_size
         for name, coordinate in self.coordinates.items():

@@ -1,12 +1,12 @@
 """Wishart: a distribution over precision matrices."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.linear_algebra import symmetric, triangle
+from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import (
     POSITIVE_DEFINITE,
@@ -45,7 +45,7 @@ class Wishart(ExponentialFamily):
     }
 
     @classmethod
-    def from_standard(cls, scale: Any, degrees_of_freedom: Any) -> Self:
+    def from_standard(cls, scale: ArrayLike, degrees_of_freedom: ArrayLike) -> Self:
         """From the scale (..., d, d) and the degrees of freedom, more than ``d - 1``."""
         return cls._from_scale(
             **cls._checked(scale=scale, degrees_of_freedom=degrees_of_freedom)
@@ -55,10 +55,6 @@ class Wishart(ExponentialFamily):
     def _from_scale(cls, scale: Real, degrees_of_freedom: Real) -> Self:
         inverse = symmetric(namespace(scale).np.linalg.inv(scale))
         return cls._of(degrees=degrees_of_freedom - scale.shape[-1] - 1, inverse_scale=inverse)
-
-    def standard_parameters(self) -> dict[str, Real]:
-        """``scale`` and ``degrees_of_freedom``."""
-        return {"scale": self.scale, "degrees_of_freedom": self.degrees_of_freedom}
 
     @property
     def scale(self) -> Float[Real, "*batch d d"]:
@@ -84,19 +80,9 @@ class Wishart(ExponentialFamily):
         )
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
-        """``(d, d)``."""
-        return (self.own_size, self.own_size)
-
-    @property
     def support(self) -> PositiveDefiniteMatrices:
         """Symmetric positive definite matrices."""
-        return PositiveDefiniteMatrices(self.event_shape)
-
-    @property
-    def degrees_of_variation(self) -> int:
-        """``d (d + 1) / 2``: events are symmetric."""
-        return triangle(self.own_size)
+        return PositiveDefiniteMatrices((self.own_size, self.own_size))
 
     quantities: ClassVar[tuple[str, ...]] = ("precision",)
 
@@ -107,7 +93,7 @@ class Wishart(ExponentialFamily):
         return tuple(own[i] if i == j else f"{own[i]}, {own[j]}" for i, j in pairs)
 
     def marginals(self) -> list[Marginal]:
-        """Of the entries of the upper triangle."""
+        """The entries of the upper triangle."""
         scale = np.asarray(self.scale, float)
         rows, columns = np.triu_indices(self.own_size)
         diagonal = np.diagonal(scale, axis1=-2, axis2=-1)
@@ -123,13 +109,13 @@ class Wishart(ExponentialFamily):
         return half * (self.own_size * LOG_2 - logdet) + self.xp.multigammaln(half, self.own_size)
 
     @property
-    def mean_parameters(self) -> Float[Real, "*batch dim"]:
+    def mean_parameters(self) -> Flat:
         """``E[log|Λ|]/2`` and ``-ν S/2``."""
         return self.flatten(
             degrees=self.expected_log_determinant() / 2, inverse_scale=-self.mean / 2
         )
 
-    def with_mean_parameters(self, vector: Float[Real, "*batch dim"]) -> Self:
+    def with_mean_parameters(self, vector: Flat) -> Self:
         """Solve for ``ν`` from ``log|E Λ| - E log|Λ|``, then ``S = E[Λ]/ν``."""
         self._check_length(vector)
         parts = self.unflatten(vector)
@@ -143,10 +129,6 @@ class Wishart(ExponentialFamily):
         """``(log|Λ|/2, -Λ/2)``."""
         xp = namespace(z)
         return self.flatten(degrees=xp.logdet(xp.cholesky(z)) / 2, inverse_scale=-z / 2)
-
-    def log_base_measure(self) -> float:
-        """Zero, against the Lebesgue measure of the upper triangle."""
-        return 0.0
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """``KL(self || other)``, by Cholesky factors."""

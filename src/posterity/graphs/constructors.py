@@ -5,38 +5,47 @@ that they sort by number; a UsageError if there are none, or not distinct. netwo
 when a graph is asked for: who only reads one need not wait.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from posterity.errors import UsageError
 from posterity.graphs.topology import shorten
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    Sites = int | Sequence[str]
+else:
+    Sites = Any  # refused in words that people can read
 
 CONNECTION_ATTEMPTS = 1000
 """Seeds that ``random_regular`` tries before it gives up on a connected graph."""
 
 
-def star(sites: Any) -> Any:
+def star(sites: Sites) -> "nx.Graph":
     """A networkx graph: the first site is the hub, linked to every other."""
     return _networkx().star_graph(_names(sites))
 
 
-def ring(sites: Any) -> Any:
+def ring(sites: Sites) -> "nx.Graph":
     """A networkx graph: each site is linked to the next, the last to the first."""
     names = _names(sites)  # of one site networkx would make a loop
     return _networkx().cycle_graph(names) if len(names) > 1 else star(names)
 
 
-def complete(sites: Any) -> Any:
+def complete(sites: Sites) -> "nx.Graph":
     """A networkx graph: every site is linked to every other."""
     return _networkx().complete_graph(_names(sites))
 
 
-def grid(rows: int, columns: int) -> Any:
+def grid(rows: int, columns: int) -> "nx.Graph":
     """A networkx graph: sites ``"row-column"``, linked to those above, below and beside."""
     graph = _networkx().grid_2d_graph(_names(rows), _names(columns))
     return _networkx().relabel_nodes(graph, {node: "-".join(node) for node in graph})
 
 
-def random_regular(sites: Any, degree: int, seed: int) -> Any:
+def random_regular(sites: Sites, degree: int, seed: int) -> "nx.Graph":
     """A connected networkx graph, drawn at random, in which every site has ``degree`` links.
 
     Draws with ``seed``, ``seed + 1`` and so on until the graph is connected.
@@ -59,13 +68,13 @@ def random_regular(sites: Any, degree: int, seed: int) -> Any:
     )
 
 
-def _networkx() -> Any:
+def _networkx() -> ModuleType:
     import networkx
 
     return networkx
 
 
-def _names(sites: Any) -> list[str]:
+def _names(sites: Sites) -> list[str]:
     if isinstance(sites, int) and not isinstance(sites, bool):
         sites = [f"{k:0{len(str(sites - 1))}}" for k in range(sites)]
     names = [str(name) for name in sites] if isinstance(sites, list | tuple) else []

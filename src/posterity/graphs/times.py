@@ -1,4 +1,4 @@
-"""How long a walk takes to reach one site, or all, in hops.
+"""Hitting and cover times of walks, in hops.
 
 The site where a token starts is visited at hop 0. In gong2021 slots are counted from one and
 the site of hop ``h`` updates in slot ``h + 1``: a time in slots is the time in hops plus one.
@@ -6,16 +6,15 @@ the site of hop ``h`` updates in slot ``h + 1``: a time in slots is the time in 
 
 import functools
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, Key
+from jaxtyping import Int, Key, UInt32
 
 from posterity.errors import UsageError
-from posterity.graphs.topology import Network
+from posterity.graphs.topology import Network, Site
 from posterity.graphs.walks import STRIDE, Walk, WalkState, begin, bits_of_stride
 
 STRETCH = 1 << 16
@@ -31,7 +30,7 @@ def cover_times(
     *,
     repetitions: int,
     key: Key[jax.Array, ""],
-    start: Any = None,
+    start: Site | None = None,
     limit: int | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
     """Measured: hops until a token has visited every site, one time a repetition.
@@ -43,17 +42,18 @@ def cover_times(
         UsageError: if a repetition takes more than ``limit`` hops; by default a hundred times a
             bound on what any connected network takes on average, or what 32 bits can count.
     """
-    return _first_times(network, walk, _AllSites(network.size), repetitions, key, start, limit)
+    every = np.arange(network.size)
+    return _first_times(network, walk, every, repetitions, key, start, limit)
 
 
 def hitting_times(
     network: Network,
     walk: Walk,
-    site: Any,
+    site: Site,
     *,
     repetitions: int,
     key: Key[jax.Array, ""],
-    start: Any = None,
+    start: Site | None = None,
     limit: int | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
     """Measured: hops until a token first stands at ``site``, one time a repetition.
@@ -64,146 +64,126 @@ def hitting_times(
     Raises:
         UsageError: if a repetition takes more than ``limit`` hops, or there is no such site.
     """
-    at = jnp.asarray(network.number(site), jnp.int32)
-    return _first_times(network, walk, _OneSite(at), repetitions, key, start, limit)
+    one = np.atleast_1d(network.number(site))
+    return _first_times(network, walk, one, repetitions, key, start, limit)
 
 
 def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: int = 0) -> float:
     """Mean hops until a token has visited every site, from a uniform start; in part sampled.
 
     Only the order in which sites are first visited is drawn; how long each new one takes is its
-    expectation. The cost is that of ``K`` updates of a matrix a repetition, however slow the walk.
+    expectation: of the visited sites ``S`` a repetition keeps ``(I - P_SS)^-1``, the mean numbers
+    of stays at each before a new one (levin2017, chapter 10), and borders it with each new site.
+    The cost is that of ``K`` updates of a matrix a repetition, however slow the walk.
 
     Raises:
         UsageError: if the network is too large for a matrix, or the walk is not a Markov chain
             over sites.
     """
     matrix, draw = walk.transition_matrix(network), np.random.default_rng(seed)
-    return float(np.mean([_cover_in_drawn_order(matrix, draw) for _ in range(repetitions)]))
-
-
-def _cover_in_drawn_order(matrix: np.ndarray, draw: np.random.Generator) -> float:
-    """Expected hops of one walk, given the drawn order of its new sites.
-
-    Of the visited sites ``S`` it keeps ``(I - P_SS)^-1``, the mean numbers of stays at each before
-    a new one (levin2017, chapter 10), and borders it with each new site.
-    """
-    size = len(matrix)
-    order, hops = [int(draw.integers(size))], 0.0
-    stays = np.zeros((size, size))
-    stays[0, 0] = 1.0 / (1.0 - matrix[order[0], order[0]])
-    for count in range(1, size):
-        known, from_last = stays[:count, :count], stays[count - 1, :count]
-        hops += from_last.sum()
-        ends = from_last @ matrix[order]
-        ends[order] = 0.0
-        ends = np.maximum(ends, 0.0)
-        new = int(draw.choice(size, p=ends / ends.sum()))
-        into, out = known @ matrix[order, new], matrix[new, order] @ known
-        escape = 1.0 - matrix[new, new] - matrix[new, order] @ into
-        if count < size - 1:
-            known += np.outer(into, out / escape)
-            stays[:count, count], stays[count, :count] = into / escape, out / escape
-            stays[count, count] = 1.0 / escape
-        order.append(new)
-    return hops
+    size, times = len(matrix), []
+    for _ in range(repetitions):
+        order, hops = [int(draw.integers(size))], 0.0
+        stays = np.zeros((size, size))
+        stays[0, 0] = 1.0 / (1.0 - matrix[order[0], order[0]])
+        for count in range(1, size):
+            known, from_last = stays[:count, :count], stays[count - 1, :count]
+            hops += from_last.sum()
+            ends = from_last @ matrix[order]
+            ends[order] = 0.0
+            ends = np.maximum(ends, 0.0)
+            new = int(draw.choice(size, p=ends / ends.sum()))
+            into, out = known @ matrix[order, new], matrix[new, order] @ known
+            escape = 1.0 - matrix[new, new] - matrix[new, order] @ into
+            if count < size - 1:
+                known += np.outer(into, out / escape)
+                stays[:count, count], stays[count, :count] = into / escape, out / escape
+                stays[count, count] = 1.0 / escape
+            order.append(new)
+        times.append(hops)
+    return float(np.mean(times))
 
 
 # --- measurement ------------------------------------------------------------------------------
 
 
-class _OneSite(eqx.Module):
-    """Done once a token stands at ``site``; nothing to remember."""
+class _Tokens(eqx.Module):
+    """Tokens on their way, and which sites each has still to visit: a bit a site and token."""
 
-    site: Int[jax.Array, ""]
+    state: WalkState
+    visited: UInt32[jax.Array, "words tokens"]
+    """Sites that nobody asks for count as visited."""
+    left: Int[jax.Array, " tokens"]
+    first: Int[jax.Array, " tokens"]
+    """The hop at which a token had visited all, or -1."""
 
-    def start(self, position: jax.Array) -> Any:
-        return ()
-
-    def see(self, seen: Any, position: jax.Array) -> tuple[Any, jax.Array]:
-        return (), position == self.site
-
-
-class _AllSites(eqx.Module):
-    """Done once a token has stood at each of ``size`` sites; remembers a bit a site and token."""
-
-    size: int = eqx.field(static=True)
-
-    def start(self, position: jax.Array) -> Any:
-        words = -(-self.size // 32)
-        tokens = position.shape[0]
-        return jnp.zeros((words, tokens), jnp.uint32), jnp.full(tokens, self.size, jnp.int32)
-
-    def see(self, seen: Any, position: jax.Array) -> tuple[Any, jax.Array]:
-        bits, left = seen
-        index = (position >> 5, jnp.arange(position.shape[0]))
-        word = bits[index]
-        marked = word | (jnp.uint32(1) << (position & 31).astype(jnp.uint32))
-        left = left - (marked != word)
-        return (bits.at[index].set(marked, unique_indices=True), left), left == 0
+    def at(self, state: WalkState, hop: Int[jax.Array, ""]) -> "_Tokens":
+        """The tokens after one more hop."""
+        index = (state.position >> 5, jnp.arange(state.position.shape[0]))
+        word = self.visited[index]
+        marked = word | (jnp.uint32(1) << (state.position & 31).astype(jnp.uint32))
+        left = self.left - (marked != word)
+        first = jnp.where((left == 0) & (self.first < 0), hop, self.first)
+        return _Tokens(state, self.visited.at[index].set(marked, unique_indices=True), left, first)
 
 
 def _first_times(
     network: Network,
     walk: Walk,
-    aim: Any,
+    sites: Int[np.ndarray, " sites"],
     repetitions: int,
     key: Key[jax.Array, ""],
-    start: Any,
+    start: Site | None,
     limit: int | None,
 ) -> Int[np.ndarray, " repetitions"]:
-    """The hop at which each token first meets ``aim``."""
+    """The hop at which each token has first visited all of these sites."""
     limit = _default_limit(network, walk) if limit is None else min(limit, LARGEST)
     key, state = begin(network, walk, key, start, repetitions)
-    seen, first = _at_start(aim, state.position)
-    advance = functools.partial(_advance, network.unnamed(), walk.checked(network), aim, key)
+    asked = np.zeros(-(-network.size // 32) * 32, bool)
+    asked[sites] = True
+    words = np.packbits(~asked, bitorder="little").view("<u4").astype(np.uint32)
+    each = jnp.zeros(repetitions, jnp.int32)
+    tokens = _Tokens(state, jnp.tile(words[:, None], (1, repetitions)), each + len(sites), each - 1)
+    tokens = eqx.filter_jit(_Tokens.at)(tokens, state, each[0])
+    advance = functools.partial(_advance, network.unnamed(), walk.checked(network), key)
     hop = 0
-    while hop < limit and (np.asarray(first) < 0).any():
+    while hop < limit and (np.asarray(tokens.first) < 0).any():
         until = min(hop + STRETCH, limit)
-        state, seen, first, now = advance(state, seen, first, np.int32(hop), np.int32(until))
+        tokens, now = advance(tokens, np.int32(hop), np.int32(until))
         hop = int(now)
-    times = np.asarray(first)
-    _check_done(times, limit)
+    times = np.asarray(tokens.first)
+    if late := int(((times < 0) | (times > limit)).sum()):
+        raise UsageError(
+            found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
+            expected="every repetition to be done within the limit",
+            fix="Raise limit, or choose a walk or a network that is covered faster.",
+        )
     return times
-
-
-@eqx.filter_jit
-def _at_start(aim: Any, position: jax.Array) -> tuple[Any, jax.Array]:
-    seen, done = aim.see(aim.start(position), position)
-    return seen, jnp.where(done, 0, -1).astype(jnp.int32)
 
 
 @eqx.filter_jit
 def _advance(
     network: Network,
     walk: Walk,
-    aim: Any,
     key: Key[jax.Array, ""],
-    state: WalkState,
-    seen: Any,
-    first: jax.Array,
-    hop: Any,
-    until: Any,
-) -> tuple[WalkState, Any, jax.Array, Any]:
+    tokens: _Tokens,
+    hop: Int[jax.Array, ""],
+    until: Int[jax.Array, ""],
+) -> tuple[_Tokens, Int[jax.Array, ""]]:
     """Walk by strides to hop ``until`` or a little beyond, or until every token is done."""
 
-    def one(carry: Any, drawn: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-        state, seen, first = carry
+    def one(tokens: _Tokens, drawn: tuple[jax.Array, jax.Array]) -> tuple[_Tokens, None]:
         bits, now = drawn
-        state = walk.move(network, state, bits)
-        seen, done = aim.see(seen, state.position)
-        return (state, seen, jnp.where(done & (first < 0), now, first)), None
+        return tokens.at(walk.move(network, tokens.state, bits), now), None
 
-    def stride(carry: Any) -> Any:
-        state, seen, first, hop = carry
-        bits = bits_of_stride(key, hop // STRIDE, state)
+    def stride(carry: tuple[_Tokens, jax.Array]) -> tuple[_Tokens, jax.Array]:
+        tokens, hop = carry
+        bits = bits_of_stride(key, hop // STRIDE, tokens.state)
         drawn = (bits, hop + 1 + jnp.arange(STRIDE, dtype=jnp.int32))
-        return *jax.lax.scan(one, (state, seen, first), drawn)[0], hop + STRIDE
+        return jax.lax.scan(one, tokens, drawn)[0], hop + STRIDE
 
-    def pending(carry: Any) -> Any:
-        return (carry[3] < until) & (carry[2] < 0).any()
-
-    return jax.lax.while_loop(pending, stride, (state, seen, first, hop))
+    pending = lambda carry: (carry[1] < until) & (carry[0].first < 0).any()
+    return jax.lax.while_loop(pending, stride, (tokens, hop))
 
 
 def _default_limit(network: Network, walk: Walk) -> int:
@@ -216,13 +196,3 @@ def _default_limit(network: Network, walk: Walk) -> int:
     """
     hitting = 6 * network.size / float(walk.stationary(network).min())
     return int(min(100 * hitting * (1 + math.log(network.size)), LARGEST))
-
-
-def _check_done(times: np.ndarray, limit: int) -> None:
-    late = int(((times < 0) | (times > limit)).sum())
-    if late:
-        raise UsageError(
-            found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
-            expected="every repetition to be done within the limit",
-            fix="Raise limit, or choose a walk or a network that is covered faster.",
-        )

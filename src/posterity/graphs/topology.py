@@ -1,4 +1,4 @@
-"""Who can hand the token to whom: a connected graph over named sites, held as flat arrays."""
+"""Networks: connected graphs over named sites, held as flat arrays."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,11 @@ import scipy.sparse
 from jaxtyping import Int
 from scipy.sparse.csgraph import connected_components
 
+from posterity.arrays.typing import ArrayLike
 from posterity.errors import StructureError, UsageError
+
+Site = str | ArrayLike
+"""A name, a number, or an array of numbers."""
 
 
 class Network(eqx.Module):
@@ -51,9 +55,12 @@ class Network(eqx.Module):
         if sites is not None:
             check_sites(names, sites, "nodes for")
         ends = np.fromiter((rank[node] for edge in graph.edges() for node in edge), np.int64)
-        _check_links(names, ends.reshape(-1, 2))
-        offsets, neighbours = _rows(len(names), ends.reshape(-1, 2))
-        _check_connected(names, offsets, neighbours)
+        links = ends.reshape(-1, 2)
+        sources, targets = np.concatenate([links, links[:, ::-1]]).T
+        counts = np.bincount(sources, minlength=len(names))
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        neighbours = targets[np.lexsort((targets, sources))]
+        _check_links(names, links, offsets, neighbours)
         return cls(names, *(jax.device_put(own.astype(np.int32)) for own in (offsets, neighbours)))
 
     @property
@@ -63,14 +70,14 @@ class Network(eqx.Module):
 
     @property
     def degrees(self) -> Int[np.ndarray, " K"]:
-        """How many neighbours each site has."""
+        """The number of neighbours of each site."""
         return np.diff(np.asarray(self.offsets))
 
     def index(self, name: str) -> int:
         """The number of the site called ``name``; a UsageError if there is none."""
         return index_of(name, self.names)
 
-    def number(self, site: Any) -> Any:
+    def number(self, site: Site) -> ArrayLike:
         """The number of a site given by its name or number; of several, given by an array.
 
         Raises:
@@ -82,15 +89,12 @@ class Network(eqx.Module):
             numbers = np.asarray(site)
             whole = np.issubdtype(numbers.dtype, np.integer)
             if not whole or (numbers < 0).any() or (numbers >= self.size).any():
-                raise UsageError(
-                    found=f"site {site!r}",
-                    expected=f"the name of a site, or numbers from 0 to {self.size - 1}",
-                    fix="Name a site of the network.",
-                )
+                expected = f"the name of a site, or numbers from 0 to {self.size - 1}"
+                raise _no_site(repr(site), expected)
         return site
 
     def row(self, site: Int[jax.Array, "*tokens"]) -> tuple[jax.Array, jax.Array]:
-        """Where the neighbours of numbered sites begin, and how many there are; compiled code."""
+        """The start and the number of the neighbours of numbered sites; in compiled code."""
         low = at(self.offsets, site)
         return low, at(self.offsets, site + 1) - low
 
@@ -114,15 +118,15 @@ def index_of(name: str, names: Sequence[str]) -> int:
     # Bisection finds one of 100,000 without an index of its own.
     place = bisect_left(names, name)
     if place == len(names) or names[place] != name:
-        raise UsageError(
-            found=f"site {name!r}",
-            expected=f"one of {shorten(names)}",
-            fix="Name a site of the network.",
-        )
+        raise _no_site(repr(name), f"one of {shorten(names)}")
     return place
 
 
-def at(array: jax.Array, index: Any) -> jax.Array:
+def _no_site(found: str, expected: str) -> UsageError:
+    return UsageError(found=f"site {found}", expected=expected, fix="Name a site of the network.")
+
+
+def at(array: jax.Array, index: ArrayLike) -> jax.Array:
     """Entries whose numbers are known to be in range, in compiled code."""
     return array.at[index].get(mode="promise_in_bounds")
 
@@ -142,13 +146,6 @@ def _ranked(graph: Any) -> tuple[tuple[str, ...], dict[Any, int]]:
                 fix="Relabel the graph (networkx.relabel_nodes) so that names differ.",
             )
     return names, {label: n for n, label in enumerate(labels)}
-
-
-def _rows(size: int, links: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compressed sparse rows of the links in both directions."""
-    sources, targets = np.concatenate([links, links[:, ::-1]]).T
-    counts = np.bincount(sources, minlength=size)
-    return np.concatenate([[0], np.cumsum(counts)]), targets[np.lexsort((targets, sources))]
 
 
 def _check_kind(graph: Any) -> None:
@@ -181,38 +178,32 @@ def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
         )
 
 
-def _check_links(names: tuple[str, ...], links: np.ndarray) -> None:
-    loops = links[links[:, 0] == links[:, 1], 0]
-    if loops.size:
-        raise StructureError(
-            found=f"links of a site to itself ({shorten([names[k] for k in loops])})",
-            expected="links between two sites",
-            fix="Remove them: graph.remove_edges_from(list(networkx.selfloop_edges(graph))).",
-        )
-    alone = np.flatnonzero(np.bincount(links.ravel(), minlength=len(names)) == 0)
-    if alone.size and len(names) > 1:
-        raise StructureError(
-            found=f"{alone.size} of {len(names)} sites without links "
-            f"({shorten([names[k] for k in alone])})",
-            expected="a path from every site to every other",
-            fix="Link them to another site, or leave them out.",
-        )
-
-
-def _check_connected(names: tuple[str, ...], offsets: np.ndarray, neighbours: np.ndarray) -> None:
-    matrix = scipy.sparse.csr_array(
-        (np.ones(len(neighbours), np.int8), neighbours, offsets), shape=(len(names), len(names))
-    )
+def _check_links(
+    names: tuple[str, ...], links: np.ndarray, offsets: np.ndarray, neighbours: np.ndarray
+) -> None:
+    rows = np.ones(len(neighbours), np.int8), neighbours, offsets
+    matrix = scipy.sparse.csr_array(rows, shape=(len(names), len(names)))
     count, part = connected_components(matrix, directed=False)
-    if count > 1:
-        sizes = np.bincount(part)
-        cut = np.flatnonzero(part == np.argmin(sizes))
-        raise StructureError(
-            found=f"{count} parts without a link between them, the smallest of {cut.size} of "
-            f"{len(names)} sites ({shorten([names[k] for k in cut])})",
-            expected="a path from every site to every other",
-            fix="Link the parts, or run one federation for each.",
-        )
+    expected, fix = (
+        "a path from every site to every other",
+        "Link them to another site, or leave them out.",
+    )
+    alone = np.flatnonzero(np.diff(offsets) == 0)
+    if (links[:, 0] == links[:, 1]).any():
+        loops = [names[k] for k in links[links[:, 0] == links[:, 1], 0]]
+        found, expected = f"links of a site to itself ({shorten(loops)})", "links between two sites"
+        fix = "Remove them: graph.remove_edges_from(list(networkx.selfloop_edges(graph)))."
+    elif alone.size and len(names) > 1:
+        few = shorten([names[k] for k in alone])
+        found = f"{alone.size} of {len(names)} sites without links ({few})"
+    elif count > 1:
+        smallest = [names[k] for k in np.flatnonzero(part == np.argmin(np.bincount(part)))]
+        found = f"{count} parts without a link between them, the smallest of {len(smallest)} of "
+        found += f"{len(names)} sites ({shorten(smallest)})"
+        fix = "Link the parts, or run one federation for each."
+    else:
+        return
+    raise StructureError(found=found, expected=expected, fix=fix)
 
 
 def shorten(names: Sequence[Any], shown: int = 5) -> str:

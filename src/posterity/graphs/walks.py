@@ -1,8 +1,8 @@
-"""How the token moves: random walks over a network, as pure functions of a few random bits."""
+"""Random walks of tokens over a network, as pure functions of a few random bits."""
 
 import abc
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Float, Int, Key, UInt32
 
 from posterity.arguments import NATURAL
+from posterity.arrays.typing import ArrayLike, Real
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.graphs.topology import Network, at, check_sites
+from posterity.graphs.topology import Network, Site, at, check_sites
 
 STRIDE = 64
 """Hops for which random bits are drawn at once."""
@@ -32,7 +33,7 @@ Bits = UInt32[jax.Array, "*tokens"]
 
 
 class WalkState(NamedTuple):
-    """Where each token stands, and where it stood one hop before (``NOWHERE`` at the start).
+    """The position of each token, and that of one hop before (``NOWHERE`` at the start).
 
     Numbers of sites in the network's order. Any number of tokens of any batch shape; those on
     the last axis move fastest.
@@ -49,7 +50,7 @@ class Walk(eqx.Module):
     of a kind write ``destination``, ``transition_matrix`` and ``stationary``.
     """
 
-    def init(self, network: Network, start: Any) -> WalkState:
+    def init(self, network: Network, start: Site) -> WalkState:
         """Tokens at ``start``: the name of a site, its number, or an array of numbers.
 
         Raises:
@@ -72,7 +73,7 @@ class Walk(eqx.Module):
 
     @abc.abstractmethod
     def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
-        """Where each token goes; called on networks of two sites or more."""
+        """The next position of each token, on networks of two sites or more."""
 
     @abc.abstractmethod
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
@@ -99,7 +100,7 @@ class _Metropolis(Walk):
     """
 
     @abc.abstractmethod
-    def _ratio(self, there: Any, here: Any, degree_there: Any, degree_here: Any) -> Any:
+    def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
         """The odds of acceptance."""
 
     def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
@@ -114,7 +115,12 @@ class _Metropolis(Walk):
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Probabilities of one hop between sites."""
-        _check_dense(network.size, "sites")
+        if network.size > DENSE:
+            raise UsageError(
+                found=f"a network of {network.size} sites",
+                expected=f"at most {DENSE}, whose transition matrix is written out",
+                fix="Measure with cover_times and hitting_times.",
+            )
         source, target = network.links()
         share = self.stationary(network)
         rate = share / np.maximum(np.diff(np.asarray(network.offsets)), 1)
@@ -140,7 +146,7 @@ class MetropolisHastings(_Metropolis):
         """The same share for every site."""
         return np.full(network.size, 1.0 / network.size)
 
-    def _ratio(self, there: Any, here: Any, degree_there: Any, degree_here: Any) -> Any:
+    def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
         return degree_here / degree_there
 
 
@@ -158,9 +164,9 @@ class WeightedMetropolisHastings(_Metropolis):
     """
 
     names: tuple[str, ...] | None = eqx.field(static=True)
-    weights: Float[Any, " K"]
+    weights: Float[Real, " K"]
 
-    def __init__(self, weights: Any):
+    def __init__(self, weights: Mapping[str, float] | ArrayLike):
         named = isinstance(weights, Mapping)
         self.names = tuple(sorted(weights)) if named else None
         values = np.asarray([weights[n] for n in self.names or ()] if named else weights, float)
@@ -185,7 +191,7 @@ class WeightedMetropolisHastings(_Metropolis):
         weights = np.asarray(self.checked(network).weights, np.float64)
         return weights / weights.sum()
 
-    def _ratio(self, there: Any, here: Any, degree_there: Any, degree_here: Any) -> Any:
+    def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
         weights = jnp.asarray(self.weights, jnp.float32)
         return at(weights, there) * degree_here / (at(weights, here) * degree_there)
 
@@ -228,10 +234,10 @@ def positions(
     *,
     hops: int,
     key: Key[jax.Array, ""],
-    start: Any = None,
+    start: Site | None = None,
     repetitions: int | None = None,
 ) -> Int[jax.Array, "*repetitions times"]:
-    """Where independent tokens stand after 0, 1, ..., ``hops`` hops, as numbers of sites.
+    """Positions of independent tokens after 0, 1, ..., ``hops`` hops, as numbers of sites.
 
     ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
     uniformly. Without ``repetitions`` a single walk is made, and the result has one axis. Walks
@@ -254,13 +260,13 @@ def positions(
 
 
 def begin(
-    network: Network, walk: Walk, key: Key[jax.Array, ""], start: Any, repetitions: int
+    network: Network, walk: Walk, key: Key[jax.Array, ""], start: Site | None, repetitions: int
 ) -> tuple[Key[jax.Array, ""], WalkState]:
     """The key of the hops, and ``repetitions`` tokens at ``start``, or uniformly where ``None``."""
-    given = () if start is None or isinstance(start, str) else np.shape(start)
-    if repetitions < 1 or given not in ((), (repetitions,)):
+    shape = () if start is None or isinstance(start, str) else np.shape(start)
+    if repetitions < 1 or shape not in ((), (repetitions,)):
         raise UsageError(
-            found=f"{repetitions} repetitions and starts of shape {given}",
+            found=f"{repetitions} repetitions and starts of shape {shape}",
             expected="one repetition or more, and one start, or one a repetition",
             fix="Give as many starts as repetitions.",
         )
@@ -270,7 +276,7 @@ def begin(
     return key, walk.init(network, np.broadcast_to(network.number(start), (repetitions,)))
 
 
-def bits_of_stride(key: Key[jax.Array, ""], stride: Any, state: WalkState) -> jax.Array:
+def bits_of_stride(key: Key[jax.Array, ""], stride: ArrayLike, state: WalkState) -> jax.Array:
     """Random bits of the hops that follow ``stride * STRIDE``, one axis before the tokens'."""
     shape = (STRIDE, *state.position.shape)
     words = jax.random.key_data(jax.random.fold_in(key, stride)).astype(jnp.uint32).ravel()
@@ -285,11 +291,13 @@ def _record(
     network: Network, walk: Walk, state: WalkState, key: Key[jax.Array, ""], hops: int
 ) -> Int[jax.Array, "repetitions times"]:
     # Written by strides, hops last: a scan over hops would hold the result twice to transpose it.
+    Walked = tuple[WalkState, jax.Array]
+
     def hop(state: WalkState, bits: jax.Array) -> tuple[WalkState, jax.Array]:
         state = walk.move(network, state, bits)
         return state, state.position
 
-    def stride(n: Any, carry: Any, length: int = STRIDE) -> Any:
+    def stride(n: ArrayLike, carry: Walked, length: int = STRIDE) -> Walked:
         state, walked = carry
         state, part = jax.lax.scan(hop, state, bits_of_stride(key, n, state)[:length])
         return state, jax.lax.dynamic_update_slice(walked, part.T, (0, n * STRIDE + 1))
@@ -301,7 +309,7 @@ def _record(
     return (stride(full, carry, rest) if rest else carry)[1]
 
 
-def _high_word(bits: Any, count: Any) -> Any:
+def _high_word(bits: Bits, count: Sites) -> Sites:
     """``floor(bits * count / 2**32)``: uniform below ``count``, from halves without 64 bits."""
     count = count.astype(jnp.uint32)
     high, low = bits >> 16, bits & 0xFFFF
@@ -309,15 +317,6 @@ def _high_word(bits: Any, count: Any) -> Any:
     middle = high * count_low + (low * count_low >> 16)
     carried = low * count_high + (middle & 0xFFFF)
     return (high * count_high + (middle >> 16) + (carried >> 16)).astype(jnp.int32)
-
-
-def _check_dense(states: int, kind: str) -> None:
-    if states > DENSE:
-        raise UsageError(
-            found=f"a network of {states} {kind}",
-            expected=f"at most {DENSE}, whose transition matrix is written out",
-            fix="Measure with cover_times and hitting_times.",
-        )
 
 
 def _check_weights(values: np.ndarray, names: tuple[str, ...] | None) -> None:

@@ -2,34 +2,23 @@
 
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
+from posterity.inference import estimators
 from posterity.inference.cubature import Cubature
-from posterity.inference.estimators import (
-    BonnetPrice,
-    ClosedForm,
-    Enumeration,
-    Estimator,
-    Exact,
-    LeastSquares,
-    PredictorQuadrature,
-    Quadrature,
-    Reinforce,
-    Reparameterization,
-    VariationalOnlineNewton,
-)
+from posterity.inference.estimators import Estimator, LeastSquares
 from posterity.models import Model
 
 ESTIMATORS: dict[str, type[Estimator]] = {
-    "exact": Exact,
-    "closed-form": ClosedForm,
-    "predictor-quadrature": PredictorQuadrature,
-    "quadrature": Quadrature,
-    "enumeration": Enumeration,
+    "exact": estimators.Exact,
+    "closed-form": estimators.ClosedForm,
+    "predictor-quadrature": estimators.PredictorQuadrature,
+    "quadrature": estimators.Quadrature,
+    "enumeration": estimators.Enumeration,
     "cubature": Cubature,
-    "variational-online-newton": VariationalOnlineNewton,
-    "bonnet-price": BonnetPrice,
+    "variational-online-newton": estimators.VariationalOnlineNewton,
+    "bonnet-price": estimators.BonnetPrice,
     "least-squares": LeastSquares,
-    "reparameterization": Reparameterization,
-    "reinforce": Reinforce,
+    "reparameterization": estimators.Reparameterization,
+    "reinforce": estimators.Reinforce,
 }
 """By name, best first where several fit (see ``best_estimator``)."""
 
@@ -51,15 +40,15 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     reparameterisation where draws can be differentiated, and REINFORCE with a leave-one-out
     baseline where not.
     """
-    size, diagonal = q.event_size, VariationalOnlineNewton().fits(model, q)
+    options = {name: kind() for name, kind in ESTIMATORS.items() if name != "bonnet-price"}
     # Where a log likelihood is a search of its own, thousands of nodes are too many.
-    cubature = Cubature(most=SEARCHES) if model.joint else Cubature()
-    spread = [cubature] * (size <= (FEW if diagonal else SOME))
-    continuous = q.reparameterized and q.dimension <= SLOPES_LIMIT
-    fitted = [LeastSquares(max(64, 4 * q.dimension))] * continuous
-    exact = (Exact(), ClosedForm(), PredictorQuadrature(), Quadrature(), Enumeration())
-    noisy = (VariationalOnlineNewton(), *fitted, Reparameterization(), Reinforce())
-    return next(kind for kind in (*exact, *spread, *noisy) if kind.fits(model, q))
+    options["cubature"] = Cubature(most=SEARCHES) if model.joint else Cubature()
+    options["least-squares"] = LeastSquares(max(64, 4 * q.dimension))
+    if q.event_size > (FEW if options["variational-online-newton"].fits(model, q) else SOME):
+        del options["cubature"]
+    if not q.reparameterized or q.dimension > SLOPES_LIMIT:
+        del options["least-squares"]
+    return next(kind for kind in options.values() if kind.fits(model, q))
 
 
 def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:

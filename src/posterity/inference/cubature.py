@@ -13,8 +13,8 @@ import numpy as np
 
 from posterity.arguments import at_least
 from posterity.families import ExponentialFamily
-from posterity.inference.estimators import NODES_LIMIT, Evaluator, Expectation
-from posterity.models import Records
+from posterity.inference.estimators import NODES_LIMIT, Evaluator, Expectation, Flag
+from posterity.models import Model, Records
 from posterity.models.cubature import normal_pairs
 
 
@@ -42,7 +42,7 @@ class Cubature(Evaluator):
         return all(part.gaussian and part.batch_shape == () for part in q.parts())
 
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """The mean over nodes, and its natural gradient; or over as many others."""
         parts: Any = q.parts()

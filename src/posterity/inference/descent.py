@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from posterity.arrays.search import CLOSE, Point, judged
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import Number, PyTree, Real
 from posterity.families import ExponentialFamily
 from posterity.inference.step import dtype_of
 from posterity.models.cubature import normal_pairs
@@ -30,7 +30,7 @@ NARROWER, LEVELS, PLACES = 16.0, 8, 16
 
 
 class Descent(NamedTuple):
-    """Where a descent ended."""
+    """The end of a descent."""
 
     q: Any
     finite: Bool[jax.Array, ""]
@@ -38,7 +38,7 @@ class Descent(NamedTuple):
     halvings: Int[jax.Array, ""]
     residual: Float[jax.Array, ""]
     """Length of the natural gradient where it ended, in sqrt(nats)."""
-    doubt: Float[jax.Array, ""]
+    uncertainty: Float[jax.Array, ""]
     """How far it may be off for want of nodes, in nats."""
 
 
@@ -50,9 +50,9 @@ class _Search(NamedTuple):
     looks: Any
     """Points looked at since the descent began; before, starts that were tried."""
     halvings: Any
-    begun: Any
+    started: Any
     done: Any
-    doubt: Any
+    uncertainty: Any
     checked: Any
     """Whether all is done: a search that is done looks at its end once more, by other nodes."""
 
@@ -79,35 +79,37 @@ def descend(
     def move(search: _Search) -> Any:
         at, rate = search.best, jnp.where(search.done, 0.0, search.rate)
         further = at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
-        return where(search.begun, further, starts(search.looks))
+        return where(search.started, further, starts(search.looks))
 
     def body(search: _Search) -> _Search:
         # One look a turn, whatever it is for: it is what takes long to compile.
-        best, begun, ended = search.best, search.begun, search.done
-        found = _look(evaluate, move(search), cavity, temperature, admits, best.direction, ended)
-        verdict = judged(best, found, search.rate, scale=temperature)
-        taken = jnp.where(begun, verdict.taken, found.finite & (found.value < best.value)) & ~ended
-        near = taken & (search.looks == 0) & (found.squared <= FAR)
-        tried = (search.looks >= LEVELS) & (best.finite | found.finite)
-        begins = ~begun & (near | tried)
+        best, started, ended = search.best, search.started, search.done
+        result = _look(evaluate, move(search), cavity, temperature, admits, best.direction, ended)
+        verdict = judged(best, result, search.rate, scale=temperature)
+        taken = (
+            jnp.where(started, verdict.taken, result.finite & (result.value < best.value)) & ~ended
+        )
+        near = taken & (search.looks == 0) & (result.squared <= FAR)
+        tried = (search.looks >= LEVELS) & (best.finite | result.finite)
+        begins = ~started & (near | tried)
         looks = jnp.where(begins, 0, search.looks) + 1
-        settled = taken & begins & (temperature * found.squared <= 2 * CLOSE)
+        settled = taken & begins & (temperature * result.squared <= 2 * CLOSE)
         return _Search(
-            best=where(taken, found, best),
-            rate=jnp.where(begun, verdict.rate, 1.0),
+            best=where(taken, result, best),
+            rate=jnp.where(started, verdict.rate, 1.0),
             looks=looks,
-            halvings=search.halvings + (~taken & begun & ~ended),
-            begun=begun | begins,
-            done=(begun & (verdict.ended | (looks >= most))) | settled,
+            halvings=search.halvings + (~taken & started & ~ended),
+            started=started | begins,
+            done=(started & (verdict.ended | (looks >= most))) | settled,
             # Half of what two sums differ by is the share of each, where they err alike.
-            doubt=where(
-                ended, where(found.finite, found.squared / 4, number(jnp.inf)), search.doubt
+            uncertainty=where(
+                ended, where(result.finite, result.squared / 4, number(jnp.inf)), search.uncertainty
             ),
             checked=ended,
         )
 
     def goes_on(search: _Search) -> Any:
-        hopeless = ~search.begun & (search.looks > LEVELS + 4 * PLACES)
+        hopeless = ~search.started & (search.looks > LEVELS + 4 * PLACES)
         return ~search.checked & ~hopeless
 
     number = lambda value: jnp.asarray(value, dtype_of(q))
@@ -117,27 +119,33 @@ def descend(
     start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no)
     end = jax.lax.while_loop(goes_on, body, start)
     best = end.best
-    return Descent(best.at, best.finite, end.halvings, jnp.sqrt(best.squared), end.doubt)
+    return Descent(best.at, best.finite, end.halvings, jnp.sqrt(best.squared), end.uncertainty)
 
 
 def _look(
-    evaluate: Any, q: Any, cavity: Any, temperature: Any, admits: Any, before: Any, ended: Any
+    evaluate: Callable[..., Any],
+    q: ExponentialFamily,
+    cavity: ExponentialFamily,
+    temperature: Number,
+    admits: Callable[..., Any],
+    before: ExponentialFamily,
+    ended: Bool[Real, ""],
 ) -> Point:
     """Energy and slope; where a search ``ended``, the change of a slope that was known before."""
-    found = evaluate(q, ended)
-    direction = found.gradient / temperature + (cavity - q)
+    result = evaluate(q, ended)
+    direction = result.gradient / temperature + (cavity - q)
     direction = where(ended, direction - before, direction)
     squared = q.squared_length(direction)
     # E_q[log cavity] but for its normaliser; KL's other half is the negative entropy.
     terms = cavity.natural_parameters * q.mean_parameters
-    energy = temperature * (q.negative_entropy() - terms.sum()) - found.value
+    energy = temperature * (q.negative_entropy() - terms.sum()) - result.value
     sizes = temperature * (jnp.abs(terms).sum() + jnp.abs(q.negative_entropy()))
     finite = jnp.isfinite(energy) & jnp.isfinite(squared) & q.is_proper() & admits(q)
-    rounding = ROUNDING * (sizes + jnp.abs(found.value) + 1e-3)
+    rounding = ROUNDING * (sizes + jnp.abs(result.value) + 1e-3)
     return Point(q, direction, jnp.where(finite, energy, jnp.inf), rounding, squared, finite)
 
 
-def _starts(q: Any) -> Callable[[Any], Any]:
+def _starts(q: ExponentialFamily) -> Callable[[Any], Any]:
     """The member itself, narrower ones about its mean, then very narrow ones about other places."""
     parts = list(q.parts())
     if not all(part.gaussian and part.batch_shape == () for part in parts):
@@ -147,7 +155,7 @@ def _starts(q: Any) -> Callable[[Any], Any]:
     places = normal_pairs(sum(sizes), enough)
     scattered = np.split(places, np.cumsum(sizes)[:-1], axis=1)
 
-    def start(number: Any) -> Any:
+    def start(number: Int[Real, ""]) -> Any:
         about = number - LEVELS - 1
         level = jnp.where(about < 0, number, LEVELS // 2 * (1 + about % 2))
         there = jnp.where(about < 0, 0.0, 1.0)
@@ -160,6 +168,6 @@ def _starts(q: Any) -> Callable[[Any], Any]:
     return start
 
 
-def where(condition: Any, yes: Any, no: Any) -> Any:
+def where(condition: Bool[Real, ""], yes: PyTree, no: PyTree) -> Any:
     """One tree or the other."""
     return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes, no)

@@ -13,16 +13,19 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
-from posterity.arguments import COUNT, Constraint, at_least
-from posterity.families import ExponentialFamily
-from posterity.inference.quadrature import TAIL, expectation_nodes
+from posterity.arguments import Constraint, at_least
+from posterity.arrays.typing import Bool, KeyArray, Real
+from posterity.families import Categorical, ExponentialFamily
+from posterity.families.gaussian import AnyGaussian
 from posterity.inference.step import dtype_of
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
-from posterity.models.cubature import normal_nodes
+from posterity.models.cubature import TAIL, expectation_nodes, normal_nodes
 
 Q = TypeVar("Q", bound=ExponentialFamily)
+Flag = Bool[Real, ""] | bool
+"""Traced or not."""
 NODES_LIMIT = 4096
 """Nodes beyond which a sum over them is not refined."""
 IMPOSSIBLE = 1e4
@@ -56,7 +59,9 @@ class Estimator(eqx.Module):
         return True
 
     @abc.abstractmethod
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """The natural gradient at ``q``, a factor; ``q`` must be proper and unbatched.
 
         Call it within ``jax.enable_x64(True)``, or JAX computes in float32.
@@ -77,13 +82,15 @@ class Evaluator(Estimator):
     descent: it ends where that sum has its optimum.
     """
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """The gradient alone."""
         return self.evaluate(model, q, records).gradient
 
     @abc.abstractmethod
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """The expectation and its natural gradient; call it within ``jax.enable_x64(True)``.
 
@@ -102,7 +109,9 @@ class Exact(Estimator):
     fitting: ClassVar[str] = "conjugate models"
     models: ClassVar[type[Model]] = ConjugateModel
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: ConjugateModel, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """Sufficient statistics."""
         return model.factor(records)
 
@@ -114,7 +123,12 @@ class ClosedForm(Evaluator):
     models: ClassVar[type[Model]] = ExpectedModel
 
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self,
+        model: ExpectedModel,
+        q: ExponentialFamily,
+        records: Records,
+        *,
+        otherwise: Flag = False,
     ) -> Expectation:
         """``F⁻¹ ∇_η E_q[log likelihood]``, or what the model says of itself."""
         if (known := model.expected_factor(q, records)) is not None:
@@ -132,7 +146,7 @@ class Enumeration(Evaluator):
         return q.over_labels and not q.batch_shape
 
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self, model: Model, q: Categorical, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``Σ p f``, and the log odds that ``f`` adds: a factor that depends on ``q`` nowhere."""
         values = jax.vmap(lambda z: model.total(z, records))(jnp.arange(q.dimension + 1))
@@ -154,7 +168,7 @@ class Nodal(Evaluator):
         more = 4 * self.nodes
         return None if more > NODES_LIMIT else dataclasses.replace(self, nodes=more)
 
-    def _of_half(self, chances: Any, otherwise: Any) -> Any:
+    def _of_half(self, chances: Real, otherwise: Flag) -> Any:
         """The chances of every other node, where half of them are asked."""
         half = jnp.where(jnp.arange(self.nodes) % 2 == 0, chances, 0.0)
         return jnp.where(otherwise, half / half.sum(), chances)
@@ -174,7 +188,7 @@ class Quadrature(Nodal):
         return q.line(TAIL) is not None
 
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``F⁻¹ Σ p f (s - μ)``."""
         z, statistics, chances = expectation_nodes(q, self.nodes)
@@ -204,7 +218,7 @@ class PredictorQuadrature(Nodal):
         return q.gaussian
 
     def evaluate(
-        self, model: Any, q: Any, records: Records, *, otherwise: Any = False
+        self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``Σ E[ℓ]``, and of its gradient ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
         x, y = records.data
@@ -223,7 +237,20 @@ class PredictorQuadrature(Nodal):
         return Expectation(weights @ (values @ chances), factor)
 
 
-class Reinforce(Estimator):
+class Sampling(Estimator):
+    """A mean over draws from the posterior."""
+
+    samples: int = eqx.field(static=True, default=8)
+
+    stochastic: ClassVar[bool] = True
+    fewest: ClassVar[int] = 1
+    """The fewest samples that it can do with."""
+
+    def __check_init__(self) -> None:
+        at_least(self.fewest).check(samples=self.samples)
+
+
+class Reinforce(Sampling):
     """Scores times log likelihoods, less a baseline: the paper's estimator.
 
     ``∇_η E_q[f] = E_q[(f - c)(s - μ)]`` for any constant ``c``. The paper subtracts one
@@ -236,14 +263,15 @@ class Reinforce(Estimator):
     samples: int = eqx.field(static=True, default=30)
     baseline: str | float = eqx.field(static=True, default="leave-one-out")
 
-    stochastic: ClassVar[bool] = True
     fitting: ClassVar[str] = "every model and family"
 
     def __check_init__(self) -> None:
         BASELINE.check(baseline=self.baseline)
         at_least(2 if self.baseline == "leave-one-out" else 1).check(samples=self.samples)
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """``F⁻¹`` times the mean of centred values times scores."""
         z, values = _draw(model, q, records, self.samples, key)
         if isinstance(self.baseline, str):
@@ -254,7 +282,7 @@ class Reinforce(Estimator):
         return _natural(q, values @ score / self.samples)
 
 
-class LeastSquares(Estimator):
+class LeastSquares(Sampling):
     """The slope of a linear regression of the log likelihood on ``s(z)`` (salimans2013).
 
     Biased for few samples, exact when the model is conjugate.
@@ -262,13 +290,14 @@ class LeastSquares(Estimator):
 
     samples: int = eqx.field(static=True, default=64)
 
-    stochastic: ClassVar[bool] = True
     fitting: ClassVar[str] = "every model and family of fewer parameters than samples"
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.dimension + 1 < self.samples
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """The slope, without its intercept."""
         z, values = _draw(model, q, records, self.samples, key)
         statistics = q.sufficient_statistics(z)
@@ -277,7 +306,7 @@ class LeastSquares(Estimator):
         return q.with_natural_parameters(slope)
 
 
-class Reparameterization(Estimator):
+class Reparameterization(Sampling):
     """Differentiates through the draws.
 
     Gaussian draws are a location and scale of noise; Gamma, Beta, Dirichlet and Wishart draws
@@ -286,38 +315,31 @@ class Reparameterization(Estimator):
 
     samples: int = eqx.field(static=True, default=16)
 
-    stochastic: ClassVar[bool] = True
     fitting: ClassVar[str] = "differentiable log likelihoods of continuous parameters"
-
-    def __check_init__(self) -> None:
-        COUNT.check(samples=self.samples)
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.reparameterized
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+    ) -> Any:
         """``F⁻¹ ∇_η`` of the mean over draws that depend on ``η``."""
         return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean()).gradient
 
 
-class BonnetPrice(Estimator):
+class BonnetPrice(Sampling):
     """Gaussian posteriors: ``E[∇f]`` and ``E[∇²f]`` at antithetic draws (opper2009).
 
     An odd number of samples is rounded up.
     """
 
-    samples: int = eqx.field(static=True, default=8)
-
-    stochastic: ClassVar[bool] = True
+    fewest: ClassVar[int] = 2
     fitting: ClassVar[str] = "twice differentiable log likelihoods under Gaussian posteriors"
-
-    def __check_init__(self) -> None:
-        at_least(2).check(samples=self.samples)
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(self, model: Model, q: AnyGaussian, records: Records, *, key: KeyArray) -> Any:
         """``-E[∇²f]``, and ``E[∇f]`` about the mean."""
         f = lambda z: model.total(z, records)
         draws = _antithetic(q, self.samples, key)
@@ -326,7 +348,7 @@ class BonnetPrice(Estimator):
         return q.at_mean(gradient, q.curvature(hessian))
 
 
-class VariationalOnlineNewton(Estimator):
+class VariationalOnlineNewton(Sampling):
     """Diagonal Gaussians of many weights: curvature from gradients alone (khan2018, shen2024).
 
     ``E[∇²f] = E[∇f ε] / σ`` by Stein's lemma, at antithetic draws, where it is a central
@@ -334,19 +356,14 @@ class VariationalOnlineNewton(Estimator):
     curvature may be negative, so steps are retracted unless told otherwise.
     """
 
-    samples: int = eqx.field(static=True, default=8)
-
-    stochastic: ClassVar[bool] = True
+    fewest: ClassVar[int] = 2
     domain: ClassVar[str] = "retract"
     fitting: ClassVar[str] = "differentiable log likelihoods under diagonal Gaussians"
-
-    def __check_init__(self) -> None:
-        at_least(2).check(samples=self.samples)
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian and q.diagonal
 
-    def __call__(self, model: Any, q: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
+    def __call__(self, model: Model, q: AnyGaussian, records: Records, *, key: KeyArray) -> Any:
         """``-E[∇f (z - m)] / v``, and ``E[∇f]`` about the mean."""
         draws = _antithetic(q, self.samples, key)
         slopes = jax.vmap(jax.grad(lambda z: model.total(z, records)))(draws)
@@ -366,12 +383,14 @@ def _derived(q: Q, expectation: Callable[[Q], jax.Array]) -> Expectation:
     return Expectation(value, _natural(q, slope))
 
 
-def _draw(model: Any, q: Any, records: Records, samples: int, key: Any) -> tuple[Any, jax.Array]:
+def _draw(
+    model: Model, q: ExponentialFamily, records: Records, samples: int, key: KeyArray
+) -> tuple[Any, jax.Array]:
     z = q.sample(key, (samples,))
     return z, jax.vmap(lambda point: model.total(point, records))(z)
 
 
-def _antithetic(q: Any, samples: int, key: Any) -> jax.Array:
+def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> jax.Array:
     """Draws in pairs that mirror each other at the mean."""
     half = q.sample(key, ((samples + 1) // 2,))
     return jnp.concatenate([half, 2 * q.mean - half])

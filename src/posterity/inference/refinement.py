@@ -22,7 +22,7 @@ from posterity.networks.training import BATCH, RATE, fit
 
 
 class Refinement(TrainedApart):
-    """What a site does in :func:`posterity.federate` with a network that was fused.
+    """Local training of a fused network in :func:`posterity.federate`.
 
     Units keep their places: each site trains the network that it was given.
 
@@ -71,14 +71,14 @@ class Refinement(TrainedApart):
 
     @property
     def rule(self) -> str:
-        """What a site does, in words."""
+        """The rule in words."""
         return (
             f"{self.steps} steps of Adam a visit from the shared posterior, batches of "
             f"{self.batch_size}, divergence times {self.temperature}; weighed by records"
         )
 
     def trained(self, model: Model, view: Any, records: Records, *, key: jax.Array) -> Network:
-        """What the site finds from ``view`` on, having only its own records."""
+        """The network after training from ``view`` on, on the site's own records."""
         assert isinstance(model, NeuralNetwork) and self.batch_size is not None
         # A loss that counts w times is, up to a factor, a divergence that counts 1/w times.
         temperature = self.temperature / float(records.weights[0])

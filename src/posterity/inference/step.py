@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
+from posterity.arrays.typing import Number
 from posterity.families import ExponentialFamily
 
 Q = TypeVar("Q", bound=ExponentialFamily)
@@ -24,7 +25,7 @@ lets a mean move by two standard deviations, and a variance grow or shrink tenfo
 
 
 class Step(NamedTuple):
-    """Where a step led, and what it took to stay inside."""
+    """The result of a step, and what it took to stay inside."""
 
     q: Any
     halvings: Int[jax.Array, ""]
@@ -35,7 +36,7 @@ class Step(NamedTuple):
 def safe_step(
     q: Q,
     direction: Q,
-    rate: Any,
+    rate: Number,
     *,
     admits: Callable[[Q], Any],
     retract: bool = False,
@@ -49,7 +50,7 @@ def safe_step(
     bounds both itself. Pure and traceable.
     """
 
-    def move(rate: Any) -> Any:
+    def move(rate: Number) -> Any:
         return q.retract(direction, rate) if retract else q + direction * rate  # pyright: ignore[reportAttributeAccessIssue]
 
     def outside(state: tuple[jax.Array, jax.Array]) -> jax.Array:

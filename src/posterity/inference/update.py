@@ -1,4 +1,4 @@
-"""What a site does when it is its turn: minimise its local free energy.
+"""A site's local step: minimising its local free energy.
 
 ``F_k(q) = E_q[loss_k] + α KL(q ‖ cavity_k)``, over ``η_k`` with ``q = cavity_k + η_k``. Natural
 gradient descent is ``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / α)`` (gong2021, equation
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Key
 
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
+from posterity.arrays.typing import DTypeLike, Number, PyTree
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference.choice import (
@@ -45,7 +46,7 @@ ESTIMATOR = Constraint(
 
 
 class UpdateInfo(NamedTuple):
-    """What happened in one local update, for people."""
+    """Diagnostics of one local update."""
 
     halvings: Int[jax.Array, ""]
     """Steps that were shortened: to stay in the domain, near, or below the free energy before."""
@@ -64,13 +65,13 @@ class Decaying(eqx.Module):
 
     function: Callable[[Any], Any] = eqx.field(static=True)
 
-    def __call__(self, count: Any) -> Any:
+    def __call__(self, count: Number) -> Any:
         """The rate after ``count`` steps."""
         return self.function(count)
 
 
 class LocalUpdate(eqx.Module):
-    """How a site improves its factor in one visit.
+    """The rule by which a site improves its factor in one visit.
 
     By default a site minimises its free energy: where expectations can be computed, by a line
     search that never raises it; where they are noisy, by steps that shrink, and that go no further
@@ -170,7 +171,7 @@ class LocalUpdate(eqx.Module):
 
     @property
     def rule(self) -> str:
-        """What a site does, in words; resolve first."""
+        """The rule in words; resolve first."""
         if self.conjugate:
             return "the exact factor, once"
         about = self.estimator
@@ -186,7 +187,7 @@ class LocalUpdate(eqx.Module):
 
     @property
     def trains(self) -> bool:
-        """Whether it is a :class:`TrainedApart`."""
+        """Whether the site trains apart, as a :class:`TrainedApart`."""
         return False
 
     @property
@@ -229,7 +230,7 @@ class LocalUpdate(eqx.Module):
         trusted = self.noisy and not retract
         reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
-        def step(index: Any, carry: Any) -> Any:
+        def step(index: Int[jax.Array, ""], carry: PyTree) -> Any:
             q, factor, _, info = carry
             own_key = jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
@@ -252,9 +253,9 @@ class LocalUpdate(eqx.Module):
         return _floats(factor, wide), info._replace(residual=fisher_length(*last))
 
     def _searched(
-        self, model: Any, q: Any, factor: Any, records: Records
+        self, model: Model, q: ExponentialFamily, factor: ExponentialFamily, records: Records
     ) -> tuple[Any, UpdateInfo]:
-        """By descent of the free energy."""
+        """A descent of the free energy."""
         estimator, cavity = self.estimator, q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
         end = descend(
@@ -267,7 +268,9 @@ class LocalUpdate(eqx.Module):
             retract=self.domain == "retract",
         )
         none = jnp.zeros_like(end.halvings)
-        return end.q - cavity, UpdateInfo(end.halvings, none, end.finite, end.residual, end.doubt)
+        return end.q - cavity, UpdateInfo(
+            end.halvings, none, end.finite, end.residual, end.uncertainty
+        )
 
     def traced(self) -> "LocalUpdate":
         """With arrays for numbers, so that a program that it is an argument of serves others too.
@@ -281,7 +284,7 @@ class LocalUpdate(eqx.Module):
         finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
         return None if finer is None else dataclasses.replace(self, estimator=finer)
 
-    def _noted(self, info: UpdateInfo, finite: Any, step: Step) -> UpdateInfo:
+    def _noted(self, info: UpdateInfo, finite: Bool[jax.Array, ""], step: Step) -> UpdateInfo:
         """``info`` after one more step; noisy ones may recover from what is not finite."""
         return info._replace(
             halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
@@ -301,14 +304,14 @@ class LocalUpdate(eqx.Module):
 
 
 def exact_factor(update: LocalUpdate, model: Model, records: Records) -> Any:
-    """What one visit gives where the update is ``conjugate``; the model need not be traced."""
+    """The factor of one visit if the update is ``conjugate``; the model need not be traced."""
     # From the class: each time that a method is bound, Equinox makes a new module of it.
     factor = type(model).factor(model, records)  # pyright: ignore[reportAttributeAccessIssue]
     return factor if update.temperature == 1 else factor / update.temperature
 
 
 class TrainedApart(LocalUpdate):
-    """What a site does that trains apart from what is shared, and takes its share of the way there.
+    """An update that trains apart from the shared posterior and takes its share of the way.
 
     It sees no cavity and takes no steps of natural parameters: what all found is averaged.
     """
@@ -325,12 +328,14 @@ class TrainedApart(LocalUpdate):
 
     @property
     def conjugate(self) -> bool:
-        """What is found hangs on where training starts."""
+        """Training depends on where it starts."""
         return False
 
     @abc.abstractmethod
-    def trained(self, model: Model, view: Any, records: Records, *, key: Key[jax.Array, ""]) -> Any:
-        """What the site finds from the shared posterior ``view`` on, having only its records."""
+    def trained(
+        self, model: Model, view: ExponentialFamily, records: Records, *, key: Key[jax.Array, ""]
+    ) -> Any:
+        """The posterior after training from the shared ``view`` on, on the site's records."""
 
     def __call__(self, *_: Any, **__: Any) -> tuple[Any, UpdateInfo]:
         """Not to be compiled into another computation.
@@ -345,19 +350,19 @@ class TrainedApart(LocalUpdate):
         )
 
 
-def _floats(tree: Any, dtype: Any) -> Any:
+def _floats(tree: PyTree, dtype: DTypeLike) -> Any:
     """With floating-point numbers of this precision; where JAX holds to 32 bits, of these."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     floats = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if floats(leaf) else leaf, tree)
 
 
-def quickly_decaying(count: Any) -> Any:
+def quickly_decaying(count: Number) -> Any:
     """``1/2 / (1 + t/20)^(3/4)``: steps that shrink as noise requires."""
     return 0.5 / (1 + count / 20) ** 0.75
 
 
-def slowly_decaying(count: Any) -> Any:
+def slowly_decaying(count: Number) -> Any:
     """``1/5 / (1 + t/100)^(3/4)``: smaller first steps, for posteriors with many optima."""
     return 0.2 / (1 + count / 100) ** 0.75
 
@@ -376,6 +381,6 @@ def _check_prior(model: Model, q: ExponentialFamily) -> None:
     )
 
 
-def _require(condition: bool, found: str, expected: str) -> None:
+def _require(condition: bool, result: str, expected: str) -> None:
     if not condition:
-        raise UsageError(found=found, expected=expected, fix="Mend this argument.")
+        raise UsageError(found=result, expected=expected, fix="Mend this argument.")

@@ -10,19 +10,18 @@ from posterity.models.base import (
 )
 from posterity.models.conjugate import (
     BetaBernoulli,
+    BetaExponential,
     DirichletCategorical,
     GammaPoisson,
     GaussianMean,
     GaussianMeanCovariance,
-    LinearRegression,
 )
-from posterity.models.exponential import BetaExponential
 from posterity.models.hidden_markov import HiddenMarkovModel, padded
 from posterity.models.neural import NeuralNetwork
 from posterity.models.personal import PersonalModel
 from posterity.models.personal_regression import PersonalRegression, hierarchical
 from posterity.models.records import Records
-from posterity.models.regression import LogisticRegression
+from posterity.models.regression import LinearRegression, LogisticRegression
 from posterity.models.states import label, log_predictive, marginals
 from posterity.models.topics import TopicModel
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int, Real
+from posterity.arrays.typing import ArrayLike, Float, Int
 from posterity.errors import ParameterError, StructureError
 from posterity.models.data import Column
 
@@ -16,7 +16,7 @@ COUNTS = Column("counts of shape (n, l)", (None,), "counts of at least 0", lambd
 
 
 class Documents(NamedTuple):
-    """Of each document the numbers of its words and how often they occur, padded by counts of 0.
+    """Word numbers of each document and how often they occur, padded by counts of 0.
 
     A pair of arrays whose first axis counts documents, as models take data.
     """
@@ -30,7 +30,7 @@ class Documents(NamedTuple):
         return np.asarray(self.counts).sum(1)
 
 
-def documents(table: Any) -> Documents:
+def documents(table: ArrayLike) -> Documents:
     """From counts (n, V), a document a row: a NumPy array, or any sparse array of SciPy.
 
     Counts may be of any type, also fractional; they become float64.
@@ -55,29 +55,27 @@ def documents(table: Any) -> Documents:
     return out
 
 
-def _rows(table: Any) -> tuple[Array, Array, Array]:
-    """Where each document starts in the list of all words, those words, and their counts."""
+def _rows(table: ArrayLike) -> tuple[Array, Array, Array]:
+    """The start of each document in the list of all words, those words, and their counts."""
     sparse = hasattr(table, "tocsr")
     try:
-        found: Any = table.tocsr(copy=True) if sparse else np.asarray(table)
-    except ValueError as error:  # NumPy's, for lists of several lengths
+        counts: Any = table.tocsr(copy=True) if sparse else np.asarray(table)  # pyright: ignore
+        result = f"documents of shape {counts.shape} and type {counts.dtype}"
+    except ValueError:  # NumPy's, for lists of several lengths
+        counts, result = np.zeros(0), "documents of different lengths"
+    if counts.ndim != 2 or counts.dtype.kind not in "biuf":
         raise StructureError(
-            found="documents of different lengths",
+            found=result,
             expected="a table of counts (n, V), a document a row and a word a column",
-            fix="Count every word of the vocabulary in every document, also those that are absent.",
-        ) from error
-    if found.ndim != 2 or found.dtype.kind not in "biuf":
-        raise StructureError(
-            found=f"documents of shape {found.shape} and type {found.dtype}",
-            expected="a table of counts (n, V), a document a row and a word a column",
-            fix="Count words first, as sklearn.feature_extraction.text.CountVectorizer does.",
+            fix="Count every word of the vocabulary in every document first, as "
+            "sklearn.feature_extraction.text.CountVectorizer does.",
         )
     if sparse:
-        found.sum_duplicates()
-        values, words, sizes = found.data, found.indices, np.diff(found.indptr)
+        counts.sum_duplicates()
+        values, words, sizes = counts.data, counts.indices, np.diff(counts.indptr)
     else:
-        rows, words = np.nonzero(found)
-        values, sizes = found[rows, words], np.bincount(rows, minlength=len(found))
+        rows, words = np.nonzero(counts)
+        values, sizes = counts[rows, words], np.bincount(rows, minlength=len(counts))
     values = values.astype(np.float64)
     if not (np.isfinite(values) & (values >= 0)).all():
         raise ParameterError(
@@ -93,7 +91,9 @@ def by_length(counts: Float[Array, "n l"], room: int) -> list[tuple[Int[Array, "
 
     Padding then costs little, however long the longest document is.
     """
-    lengths = np.asarray(last_used(counts))
+    used = np.asarray(counts) > 0
+    last = used.shape[1] - used[:, ::-1].argmax(1)  # one more than the place of the last word
+    lengths = np.where(used.any(1), last, 0)
     order = np.argsort(lengths, kind="stable")
     groups, start = [], 0
     while start < len(order):
@@ -103,9 +103,3 @@ def by_length(counts: Float[Array, "n l"], room: int) -> list[tuple[Int[Array, "
         groups.append((order[start:end], max(int(lengths[order[end - 1]]), 1)))
         start = end
     return groups
-
-
-def last_used(counts: Real) -> Int[Array, " n"]:
-    """One more than the place of each document's last word."""
-    used = np.asarray(counts) > 0
-    return np.where(used.any(1), used.shape[1] - used[:, ::-1].argmax(1), 0)

@@ -1,4 +1,4 @@
-"""What a model is: the log likelihood of records, and what else is known of it."""
+"""Models: the log likelihood of records, and what else is known of it."""
 
 import abc
 import dataclasses
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from posterity.arguments import POSITIVE
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import Number, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.models.data import Column, check_data
@@ -22,7 +22,7 @@ VARIANCE = dataclasses.replace(POSITIVE, error=ParameterError)
 
 
 class Model(eqx.Module):
-    """How records speak of ``z``, the parameter that sites share.
+    """The likelihood of records given ``z``, the parameter that sites share.
 
     Authors write ``log_likelihood``, for one ``z``; a model that knows more derives from
     :class:`ConjugateModel`, :class:`ExpectedModel` or :class:`PredictorModel`, for which better
@@ -37,7 +37,7 @@ class Model(eqx.Module):
     """Whether records of a site tell of each other: a batch does not stand for all then."""
 
     @abc.abstractmethod
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(record | z)`` of each record, in nats: minus the loss."""
 
     def admits(self, q: ExponentialFamily) -> Bool[Real, ""]:
@@ -45,7 +45,7 @@ class Model(eqx.Module):
         del q
         return np.asarray(True)
 
-    def check(self, data: Any) -> None:
+    def check(self, data: PyTree) -> None:
         """Raise an error if the data cannot be this model's; models add what they know.
 
         Raises:
@@ -54,12 +54,12 @@ class Model(eqx.Module):
         """
         check_data(data, self.columns)
 
-    def total(self, z: Any, records: Records) -> Float[Real, ""]:
+    def total(self, z: PyTree, records: Records) -> Float[Real, ""]:
         """The weighted sum of log likelihoods."""
         return weighted(self.log_likelihood(z, records.data), records)
 
 
-def weighted(values: Any, records: Records) -> Float[Real, ""]:
+def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
     """The sum of log likelihoods (n,) times the records' weights.
 
     Raises:
@@ -86,7 +86,7 @@ class ExpectedModel(Model, Generic[Q]):
     """``E_q[log likelihood]`` is known in closed form."""
 
     @abc.abstractmethod
-    def expected_log_likelihood(self, q: Q, data: Any) -> Float[Real, " n"]:
+    def expected_log_likelihood(self, q: Q, data: PyTree) -> Float[Real, " n"]:
         """``E_q[log p(record | z)]`` of each record, in nats; differentiable in ``q``."""
 
     def expected_factor(self, q: Q, records: Records) -> tuple[Float[Real, ""], Q] | None:
@@ -103,7 +103,7 @@ class PredictorModel(Model):
     """A record ``(x, y)`` sees ``z`` through the linear predictor ``f = x · z`` alone."""
 
     @abc.abstractmethod
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
         """``log p(y | f)``, in nats, element by element."""
 
     def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
@@ -119,7 +119,7 @@ class PredictorModel(Model):
         )
 
     def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Any
+        self, f: Float[Real, "..."], y: Number
     ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
         """``log p(y | f)`` and its derivative in ``f``; a model that knows it may say it faster."""
         import jax
@@ -127,11 +127,11 @@ class PredictorModel(Model):
         value = lambda f: self.predictor_log_likelihood(f, y)
         return jax.jvp(value, (f,), (jax.numpy.ones_like(f),))
 
-    def outputs(self, z: Any, x: Any) -> Float[Real, " n"]:
+    def outputs(self, z: PyTree, x: PyTree) -> Float[Real, " n"]:
         """``x · z``: what :meth:`predictor_mean` is of."""
         return x @ z
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(y | x · z)``."""
         x, y = data
         return self.predictor_log_likelihood(x @ z, y)
@@ -159,11 +159,11 @@ class FunctionModel(Model):
     likelihood: str | None = eqx.field(static=True, default=None)
     noise_variance: float | int | None = eqx.field(static=True, default=None)
 
-    def outputs(self, z: Any, x: Any) -> Any:
-        """What ``predict`` says."""
+    def outputs(self, z: PyTree, x: PyTree) -> Any:
+        """The user's predictions."""
         assert self.predict is not None, "asked of models that say what they predict"
         return self.predict(z, x)
 
-    def log_likelihood(self, z: Any, data: Any) -> Any:
-        """What the function says; ``total`` checks its shape."""
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Any:
+        """The user's function; ``total`` checks the shape."""
         return self.function(z, data)

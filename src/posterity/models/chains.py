@@ -12,18 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import PyTree, Real
 
 
 class Potentials(NamedTuple):
-    """Of one chain: the start (K,), moves from rows to columns (K, K), observations (T, K)."""
+    """Potentials of one chain: start (K,), moves from rows to columns (K, K), records (T, K)."""
 
     initial: Float[Real, " k"]
     transitions: Float[Real, "k k"]
     observed: Float[Real, "t k"]
 
 
-def log_normalizer(chain: Potentials, length: Any) -> Float[Real, ""]:
+def log_normalizer(chain: Potentials, length: Int[Real, ""] | int) -> Float[Real, ""]:
     """``log Σ_paths exp(potential)``, by the forward pass over the first ``length`` steps.
 
     Its gradients are the expected counts: of starts, of moves, and of states at each step.
@@ -31,7 +31,7 @@ def log_normalizer(chain: Potentials, length: Any) -> Float[Real, ""]:
     Source: rabiner1989; beal2003, section 3.4.
     """
 
-    def step(forward: Any, at: Any) -> Any:
+    def step(forward: Real, at: PyTree) -> Any:
         index, observed = at
         moved = jax.nn.logsumexp(forward[:, None] + chain.transitions, axis=0) + observed
         return jnp.where(index < length, moved, forward), None
@@ -41,7 +41,9 @@ def log_normalizer(chain: Potentials, length: Any) -> Float[Real, ""]:
     return jax.nn.logsumexp(end)
 
 
-def expected_counts(chain: Potentials, length: Any) -> tuple[Float[Real, ""], Potentials]:
+def expected_counts(
+    chain: Potentials, length: Int[Real, ""] | int
+) -> tuple[Float[Real, ""], Potentials]:
     """The log normaliser, and the expected number of starts, moves and observations a state.
 
     The last are the marginal probabilities of states at each step (rows sum to one, zero beyond

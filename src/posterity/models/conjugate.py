@@ -1,22 +1,21 @@
-"""Conjugate models: the site's factor is the sum of its sufficient statistics."""
+"""Models of closed formulas: conjugate ones, whose factor is a sum of sufficient statistics."""
 
-import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from posterity.arguments import Constraint
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import quadratic
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import ArrayLike, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import VARIANCE, ConjugateModel
-from posterity.models.data import COUNTS, FLIPS, INPUTS, TARGETS, VECTORS, Column, labels, vectors
+from posterity.models.base import ConjugateModel, ExpectedModel
+from posterity.models.data import COUNTS, FLIPS, TIMES, VECTORS, Column, labels, vectors
 from posterity.models.records import Records
 
 MATRIX = Constraint("a matrix (d, d)", lambda given: np.ndim(given) == 2, StructureError)
@@ -33,7 +32,7 @@ class BetaBernoulli(ConjugateModel[Beta]):
         ones = (records.weights * records.data).sum()
         return Beta(ones, records.weights.sum() - ones)
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``x log z + (1 - x) log(1 - z)``."""
         special, ones = namespace(z, data).special, 1.0 * data  # JAX's xlogy derives floats only
         return special.xlogy(ones, z) + special.xlog1py(1 - ones, -z)
@@ -50,12 +49,11 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
         """Counts of each label."""
         np_ = namespace(records.data, records.weights).np
         labels = np_.asarray(records.data).astype(int)
-        return Dirichlet(np_.bincount(labels, records.weights, **self._size(np_)))
+        fixed = {} if np_ is np else {"length": self.categories}
+        weights, least = records.weights, self.categories
+        return Dirichlet(np_.bincount(labels, weights, minlength=least, **fixed))
 
-    def _size(self, np_: Any) -> dict[str, int]:
-        return {"minlength": self.categories} | ({} if np_ is np else {"length": self.categories})
-
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log z_x``."""
         np_ = namespace(z, data).np
         return np_.log(z)[np_.asarray(data).astype(int)]
@@ -76,7 +74,7 @@ class GammaPoisson(ConjugateModel[Gamma]):
         """The sum of counts and the exposure."""
         return Gamma((records.weights * records.data).sum(), records.weights.sum())
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``x log z - z - log x!``."""
         xp = namespace(z, data)
         return xp.special.xlogy(1.0 * data, z) - z - xp.special.gammaln(data + 1.0)
@@ -89,7 +87,7 @@ class GaussianMean(ConjugateModel[Gaussian]):
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
 
-    def __init__(self, covariance: Any):
+    def __init__(self, covariance: ArrayLike):
         """From the covariance (d, d) of a record.
 
         Raises:
@@ -103,7 +101,7 @@ class GaussianMean(ConjugateModel[Gaussian]):
         total = records.weights @ records.data
         return Gaussian(self.precision @ total, self.precision * records.weights.sum())
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log N(x | z, Λ⁻¹)``."""
         return Gaussian(self.precision @ z, self.precision).log_prob(data)
 
@@ -128,7 +126,7 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
         count, scatter = weights.sum(), (x.T * weights) @ x
         return NormalWishart(count, count, weights @ x, scatter)
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log N(x | μ, Λ⁻¹)`` for the event ``(μ, Λ)``."""
         mean, precision = z
         xp = namespace(mean, precision, data)
@@ -137,44 +135,24 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
         return (logdet - distance - data.shape[-1] * LOG_2PI) / 2
 
 
-class LinearRegression(ConjugateModel[Gaussian]):
-    """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian."""
+class BetaExponential(ExpectedModel[Beta]):
+    """Waiting times ``x`` (n,), exponential with mean ``z`` in (0, 1); posterior Beta.
 
-    noise_variance: float = eqx.field(static=True, default=1.0)
+    Source: gong2021, section V.
+    """
 
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
-    columns: ClassVar[tuple[Column, ...]] = (INPUTS, TARGETS)
-    likelihood: ClassVar[str] = "gaussian"
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
+    columns: ClassVar[tuple[Column, ...]] = (TIMES,)
 
-    def __check_init__(self) -> None:
-        VARIANCE.check(noise_variance=self.noise_variance)
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
+        """``-log z - x / z``."""
+        return -namespace(z).np.log(z) - data / z
 
-    def factor(self, records: Records) -> Gaussian:
-        """``Xᵀ y / σ²`` and ``Xᵀ X / σ²``."""
-        x, y = records.data
-        scaled = (x.T * records.weights) / self.noise_variance
-        return Gaussian(scaled @ y, scaled @ x)
+    def expected_log_likelihood(self, q: Beta, data: PyTree) -> Float[Real, " n"]:
+        """``-(ψ(a) - ψ(a + b)) - x (a + b - 1) / (a - 1)``; infinite unless ``a > 1``."""
+        log_mean = q.mean_parameters[0]
+        return -log_mean - data * (q.a + q.b - 1) / q.a_minus_one
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
-        """``log N(y | x · z, σ²)``."""
-        x, y = data
-        return self.predictor_log_likelihood(x @ z, y)
-
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
-        """``log N(y | f, σ²)``, element by element."""
-        residual = (y - f) ** 2 / self.noise_variance
-        return -(residual + math.log(self.noise_variance) + LOG_2PI) / 2
-
-    def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Any
-    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
-        """``log N(y | f, σ²)`` and its derivative in ``f``."""
-        return self.predictor_log_likelihood(f, y), (y - f) / self.noise_variance
-
-    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
-        """The predictor itself."""
-        return f
-
-    def outputs(self, z: Any, x: Any) -> Float[Real, " n"]:
-        """``x · z``: means."""
-        return x @ z
+    def admits(self, q: ExponentialFamily) -> Bool[Real, ""]:
+        """Whether ``E[1/z]`` is finite: ``a > 1``."""
+        return q.a_minus_one > 0  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,17 +1,18 @@
-"""Nodes and chances for a standard normal in one dimension and in several."""
+"""Nodes and chances: for a standard normal, and for members of families over one number."""
 
 import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import DTypeLike, Real
+from posterity.families import ExponentialFamily
 
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes an axis, where a grid is still small."""
@@ -25,6 +26,9 @@ FURTHEST = 40.0
 """How far out, in standard deviations, a peak of what is integrated is looked for: 800 nats."""
 BELOW = 40.0
 """In nats: what lies further below the peak, rounding hides."""
+TAIL = 300.0
+"""How far the nodes reach: to where the density is this many nats below its peak. Functions that
+grow towards the ends, such as ``1/z``, call for far more than the 37 nats that rounding hides."""
 
 
 @functools.cache
@@ -70,7 +74,7 @@ def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
 
 
 def normal_nodes(
-    nodes: int, dtype: Any
+    nodes: int, dtype: DTypeLike
 ) -> tuple[Float[jax.Array, " nodes"], Float[jax.Array, " nodes"]]:
     """Equidistant nodes and chances for a standard normal.
 
@@ -102,6 +106,32 @@ def log_normal_mean(
     return jax.scipy.special.logsumexp(values, 1) + jnp.log(u[:, 1] - u[:, 0])
 
 
-def _integrand(log_function: Any, low: Any, high: Any, steps: Any) -> tuple[Any, Any]:
+def _integrand(
+    log_function: Callable[..., Any], low: Real, high: Real, steps: Real
+) -> tuple[Any, Any]:
     u = low + (high - low) * steps
     return u, log_function(u) - (u**2 + math.log(2 * math.pi)) / 2
+
+
+class Nodes(NamedTuple):
+    """Events, their sufficient statistics, and chances that sum to one."""
+
+    z: Float[jax.Array, "nodes ..."]
+    statistics: Float[jax.Array, "nodes dim"]
+    chances: Float[jax.Array, " nodes"]
+
+
+def expectation_nodes(q: ExponentialFamily, nodes: int) -> Nodes:
+    """Nodes with ``E_q[f] ≈ Σ p f(z)``, for a member that has a :meth:`line`.
+
+    Along that line (of logits for the Beta, of logarithms for the Gamma) densities decay at least
+    exponentially; mapped by ``sinh`` they do so doubly, while the middle keeps its scale.
+    Equidistant nodes then converge exponentially in their number, also for densities that pile up
+    at the ends of their support (trefethen2014).
+    """
+    line = jax.tree.map(jnp.asarray, q).line(TAIL)
+    low, high = jnp.arcsinh(line.left / line.scale), jnp.arcsinh(line.right / line.scale)
+    u = low + (high - low) * jnp.linspace(0.0, 1.0, nodes)
+    z, statistics, log_density = line.at(line.scale * jnp.sinh(u))
+    log_spacing = jnp.logaddexp(u, -u)
+    return Nodes(z, statistics, jax.nn.softmax(log_density + log_spacing))

@@ -1,4 +1,4 @@
-"""What the arrays of a site's data may hold: one table, from which models choose."""
+"""Kinds of arrays in a site's data: one table, from which models choose."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from posterity.arrays.typing import ArrayLike, PyTree
 from posterity.errors import ParameterError, StructureError
 
 # --- the table ---------------------------------------------------------------------------------
@@ -43,7 +44,7 @@ def labels(categories: int, shape: str = "shape (n,)") -> Column:
 # --- the checks --------------------------------------------------------------------------------
 
 
-def check_data(data: Any, columns: tuple[Column, ...]) -> None:
+def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
     """Raise an error unless the data are finite numbers, and one array a column if any is given.
 
     Raises:
@@ -51,12 +52,30 @@ def check_data(data: Any, columns: tuple[Column, ...]) -> None:
         StructureError: for what are no numbers, or of a wrong shape.
     """
     for leaf in map(np.asarray, jax.tree.leaves(data)):
-        _check_finite(leaf)
-    for array, column in zip(_arrays(data, columns), columns, strict=True):
+        if leaf.dtype.kind not in "biuf":
+            raise StructureError(
+                found=f"records of dtype {leaf.dtype}",
+                expected="real numbers",
+                fix="Code what is recorded as numbers before it reaches the model.",
+            )
+        if bad := int((~np.isfinite(leaf)).sum()):
+            raise ParameterError(
+                found=f"{bad} NaN or infinite values",
+                expected="finite numbers",
+                fix="Impute or drop missing values before they reach the model.",
+            )
+    arrays = pair(data) if len(columns) == 2 else (data,) * len(columns)
+    if len(columns) == 1 and isinstance(data, tuple | list):
+        raise StructureError(
+            found=f"{len(data)} arrays",
+            expected=f"one array, {columns[0].shape}",
+            fix="Leave out the labels, of which this model knows nothing.",
+        )
+    for array, column in zip(arrays, columns, strict=True):
         check_column(array, column)
 
 
-def check_column(array: Any, column: Column) -> None:
+def check_column(array: ArrayLike, column: Column) -> None:
     """Raise a StructureError for another shape, a ParameterError for other values."""
     values = np.asarray(array)
     pairs = zip(values.shape[1:], column.axes, strict=False)
@@ -66,9 +85,9 @@ def check_column(array: Any, column: Column) -> None:
             expected=column.shape,
             fix="Reshape the data: its first axis counts records.",
         )
-    held = column.holds(values)
-    if not held.all():
-        wrong = values[~held]
+    valid = column.holds(values)
+    if not valid.all():
+        wrong = values[~valid]
         raise ParameterError(
             found=f"{wrong.flat[0]} among the records ({wrong.size} such values)",
             expected=column.values,
@@ -76,7 +95,7 @@ def check_column(array: Any, column: Column) -> None:
         )
 
 
-def pair(data: Any) -> tuple[Any, Any]:
+def pair(data: PyTree) -> tuple[Any, Any]:
     """Inputs and what was observed; a StructureError unless the data are two arrays."""
     several = isinstance(data, tuple | list)
     if several and len(data) == 2:
@@ -86,36 +105,6 @@ def pair(data: Any) -> tuple[Any, Any]:
         expected="a pair (x, y) of inputs and what was observed",
         fix="Give the site's data as the tuple (x, y).",
     )
-
-
-def _check_finite(leaf: np.ndarray) -> None:
-    if leaf.dtype.kind not in "biuf":
-        raise StructureError(
-            found=f"records of dtype {leaf.dtype}",
-            expected="real numbers",
-            fix="Code what is recorded as numbers before it reaches the model.",
-        )
-    finite = np.isfinite(leaf)
-    if not finite.all():
-        bad = int((~finite).sum())
-        raise ParameterError(
-            found=f"{bad} NaN or infinite values",
-            expected="finite numbers",
-            fix="Impute or drop missing values before they reach the model.",
-        )
-
-
-def _arrays(data: Any, columns: tuple[Column, ...]) -> tuple[Any, ...]:
-    """The arrays that the columns describe: the data itself, or the members of a pair."""
-    if len(columns) == 2:
-        return pair(data)
-    if columns and isinstance(data, tuple | list):
-        raise StructureError(
-            found=f"{len(data)} arrays",
-            expected=f"one array, {columns[0].shape}",
-            fix="Leave out the labels, of which this model knows nothing.",
-        )
-    return (data,) * len(columns)
 
 
 # --- arrays by themselves, and their scale -----------------------------------------------------

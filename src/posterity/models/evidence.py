@@ -1,4 +1,4 @@
-"""What records say once a Gaussian nuisance is integrated out: the tightest Gaussian bound.
+"""Evidence with a Gaussian nuisance integrated out: the tightest Gaussian bound.
 
 ``log ∫ exp f(v) N(v | 0, I) dv ≥ max_q E_q[f] - KL(q ‖ N(0, I))`` over Gaussians ``q``, with
 equality where ``f`` is quadratic. The inner optimum is found by natural gradients (khan2023) with
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from posterity.arrays.search import Point, search
+from posterity.arrays.typing import DTypeLike, Number, PyTree
 
 MAX_STEPS = 100
 """Points that the search looks at; log-concave ``f`` take five to ten."""
@@ -29,7 +30,7 @@ class Whitened(NamedTuple):
     precision: Float[jax.Array, "p p"]
 
     @classmethod
-    def prior(cls, size: int, dtype: Any) -> "Whitened":
+    def prior(cls, size: int, dtype: DTypeLike) -> "Whitened":
         """The standard normal."""
         return cls(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
 
@@ -48,7 +49,7 @@ class Whitened(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """Of ``f`` under a Gaussian: its value, its slope and minus its curvature in ``v``."""
+    """The value of ``E[f]`` under a Gaussian, its slope and minus its curvature in ``v``."""
 
     value: Float[jax.Array, ""]
     slope: Float[jax.Array, " p"]
@@ -60,7 +61,7 @@ Expected = Callable[[Any, Whitened], Expectation]
 
 
 def best_gaussian(
-    expected: Expected, given: Any, start: Whitened
+    expected: Expected, given: PyTree, start: Whitened
 ) -> tuple[Whitened, Bool[jax.Array, ""]]:
     """The Gaussian of the tightest bound, and whether the search came near it.
 
@@ -78,7 +79,7 @@ def best_gaussian(
     return best.at, best.squared / 2 < NEARLY
 
 
-def log_evidence(expected: Expected, given: Any, start: Whitened) -> Float[jax.Array, ""]:
+def log_evidence(expected: Expected, given: PyTree, start: Whitened) -> Float[jax.Array, ""]:
     """The bound in nats; differentiable in what is ``given``.
 
     The search itself is not differentiated. One more step from its end is: it carries how the
@@ -92,7 +93,7 @@ def log_evidence(expected: Expected, given: Any, start: Whitened) -> Float[jax.A
     return jnp.where(near, _bound(q, expected(given, q)), jnp.nan)
 
 
-def _moved(q: Whitened, around: Expectation, rate: Any) -> Whitened:
+def _moved(q: Whitened, around: Expectation, rate: Number) -> Whitened:
     """A step in natural parameters, towards prior and expected curvature together."""
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
     precision = q.precision + rate * (goal - q.precision)

@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import PyTree, Real
 from posterity.families.layers import Conv, Layer, Layers
 
 FUNCTIONS: dict[str, Any] = {
@@ -23,20 +24,13 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def outputs(layers: Layers, z: Float[Real, " p"], x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
-    """What the network with flat weights ``z`` says of inputs ``x``; the last layer's outputs."""
+    """The last layer's outputs of the network with flat weights ``z`` for inputs ``x``."""
     return activations(layers, z, x)[-1]
 
 
-def activations(
-    layers: Layers, z: Float[Real, " p"], x: Float[Real, "n ..."]
-) -> list[Float[Real, "n ..."]]:
-    """What comes out of each layer, after its activation and its pooling."""
-    return apply(layers, layers.unravel(z), x)
-
-
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def apply(layers: Layers, arrays: Any, x: Float[Real, "n ..."]) -> list[Float[Real, "n ..."]]:
-    """As :func:`activations`, from the arrays of each layer."""
+def apply(layers: Layers, arrays: PyTree, x: Float[Real, "n ..."]) -> list[Float[Real, "n ..."]]:
+    """The outputs of each layer, from the arrays of weights of each."""
     passed, flow = [], jnp.asarray(x).reshape(len(x), *layers.image)
     for layer, own in zip(layers.layers, arrays, strict=True):
         flow = after(layer, preactivation(layer, own, flow))
@@ -50,13 +44,15 @@ class Forward:
 
     layers: Layers
 
-    def __call__(self, arrays: Any, x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
-        """What comes out of the last layer."""
+    def __call__(self, arrays: PyTree, x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
+        """The outputs of the last layer."""
         return apply(self.layers, arrays, x)[-1]
 
 
-def preactivation(layer: Layer, own: Any, x: Float[Real, "n ..."]) -> Float[Real, "n ..."]:
-    """What a layer's activation is of."""
+def preactivation(
+    layer: Layer, own: Mapping[str, Real], x: Float[Real, "n ..."]
+) -> Float[Real, "n ..."]:
+    """The argument of a layer's activation."""
     if isinstance(layer, Conv):
         out = jax.lax.conv_general_dilated(
             x,
@@ -68,10 +64,6 @@ def preactivation(layer: Layer, own: Any, x: Float[Real, "n ..."]) -> Float[Real
     else:
         out = x.reshape(len(x), layer.inputs) @ own["kernel"]
     return out + own["bias"] if layer.bias else out
-
-
-def _layer(layer: Layer, own: Any, x: Float[Real, "n ..."]) -> Float[Real, "n ..."]:
-    return after(layer, preactivation(layer, own, x))
 
 
 def after(layer: Layer, x: Float[Real, "n ..."]) -> Float[Real, "n ..."]:

@@ -1,6 +1,5 @@
 """Hidden Markov models: sequences whose states nobody has seen."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -9,18 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from posterity.arrays.typing import Real
+from posterity.arrays.linear_algebra import quadratic
+from posterity.arrays.typing import ArrayLike, PyTree, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate
+from posterity.families.emitting import Emitting
+from posterity.families.gaussian import LOG_2PI
 from posterity.models.base import ExpectedModel
 from posterity.models.chains import Potentials, expected_counts, log_normalizer
 from posterity.models.data import pair
-from posterity.models.emissions import expected_log_density, log_density, statistics
 from posterity.models.records import Records
 
 LENGTHS = (64, 16)
 """Sequences are padded to multiples of the former, or of the latter if they are shorter, so that
 few programs are compiled."""
+OVER: Any = (Potentials(None, None, 0), 0)  # pyright: ignore[reportArgumentType]
+"""Axes of chains that share starts and moves, and of their lengths."""
 
 
 def padded(
@@ -68,38 +71,35 @@ def padded(
     return x, lengths
 
 
-def _checked(sequence: Any) -> np.ndarray:
+def _checked(sequence: ArrayLike) -> np.ndarray:
     """One sequence, as float64 vectors or whole numbers."""
+    expected = "vectors (T, d) or symbols (T,), at least one step"
     try:
         array = np.asarray(sequence)
     except ValueError as error:  # NumPy's, for lists of several lengths
         raise StructureError(
             found="a sequence whose steps have different numbers of channels",
-            expected="vectors (T, d) or symbols (T,)",
+            expected=expected,
             fix="Give every step the same channels; impute missing ones.",
         ) from error
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or not array.shape[0]:
         raise StructureError(
             found=f"a sequence of shape {array.shape} and dtype {array.dtype}",
-            expected="vectors (T, d) or symbols (T,), at least one step",
+            expected=expected,
             fix="Give numbers; drop empty sequences.",
         )
-    if not np.isfinite(array).all():
+    with np.errstate(invalid="ignore"):
+        finite, symbols = np.isfinite(array), (array >= 0) & (array % 1 == 0)
+    if not (symbols if array.ndim == 1 and finite.all() else finite).all():
         raise ParameterError(
-            found=f"{int((~np.isfinite(array)).sum())} NaN or infinite values in a sequence",
-            expected="finite numbers",
-            fix="Impute missing values, or cut the sequence there.",
+            found=f"{int((~finite).sum())} NaN or infinite values in a sequence"
+            if not finite.all()
+            else f"{array[~symbols][0]} among the symbols",
+            expected="finite numbers; of symbols whole numbers 0, 1, 2, …",
+            fix="Impute missing values, or cut the sequence there. Reshape a sequence of numbers "
+            "to (T, 1), and wrap a single sequence in a list; code symbols as whole numbers.",
         )
-    if array.ndim == 2:
-        return array.astype(np.float64)
-    if (array % 1 != 0).any() or array.min() < 0:
-        raise ParameterError(
-            found=f"{array[(array % 1 != 0) | (array < 0)][0]} among the symbols",
-            expected="whole numbers 0, 1, 2, …",
-            fix="Reshape a sequence of numbers to (T, 1), and wrap a single sequence in a list; "
-            "code symbols as whole numbers.",
-        )
-    return array.astype(np.int64)
+    return array.astype(np.float64 if array.ndim == 2 else np.int64)
 
 
 class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
@@ -122,7 +122,7 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (HiddenMarkov,)
 
-    def check(self, data: Any) -> None:
+    def check(self, data: PyTree) -> None:
         """Raise an error unless the data are padded sequences and their lengths."""
         super().check(data)
         x, lengths = (np.asarray(part) for part in pair(data))
@@ -132,70 +132,87 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
                 expected="x of shape (n, T, d) or (n, T), and n lengths",
                 fix="Make them by posterity.models.padded(sequences).",
             )
-        if ((lengths < 1) | (lengths > x.shape[1]) | (lengths % 1 != 0)).any():
+        outside = ((lengths < 1) | (lengths > x.shape[1]) | (lengths % 1 != 0)).any()
+        if outside or (x.ndim == 2 and ((x < 0) | (x % 1 != 0)).any()):
+            spread = f"lengths from {lengths.min()} to {lengths.max()} of at most {x.shape[1]}"
             raise ParameterError(
-                found=f"lengths from {lengths.min()} to {lengths.max()} of at most {x.shape[1]}",
-                expected="whole numbers from 1 to the padded length",
-                fix="Make them by posterity.models.padded(sequences).",
-            )
-        if x.ndim == 2 and ((x < 0) | (x % 1 != 0)).any():
-            raise ParameterError(
-                found="symbols that are no whole numbers from zero",
-                expected="symbols 0, 1, 2, …",
-                fix="Vectors have a third axis, also of one channel: (n, T, 1).",
+                found=spread if outside else "symbols that are no whole numbers from zero",
+                expected="lengths from 1 to the padded length, and symbols 0, 1, 2, …",
+                fix="Make them by posterity.models.padded(sequences); vectors have a third axis, "
+                "also of one channel: (n, T, 1).",
             )
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(x | z)`` of each sequence, states summed out; z as the family samples it."""
         x, lengths = data
         chain = Potentials(
             jnp.log(z["initial"]),
             jnp.log(z["transitions"][0]),
-            log_density(z["emissions"][0], jnp.asarray(x)),
+            _emitted(z["emissions"][0], jnp.asarray(x)),
         )
-        return jax.vmap(log_normalizer, (Potentials(None, None, 0), 0))(chain, lengths)  # type: ignore
+        return jax.vmap(log_normalizer, OVER)(chain, lengths)  # type: ignore
 
-    def expected_log_likelihood(self, q: HiddenMarkov, data: Any) -> Float[Real, " n"]:
+    def expected_log_likelihood(self, q: HiddenMarkov, data: PyTree) -> Float[Real, " n"]:
         """The bound of each sequence, in nats."""
         x, lengths = data
         chain = potentials(q, x)
-        return jax.vmap(log_normalizer, (Potentials(None, None, 0), 0))(chain, lengths)  # type: ignore
+        return jax.vmap(log_normalizer, OVER)(chain, lengths)  # type: ignore
 
     def expected_factor(
         self, q: HiddenMarkov, records: Records
     ) -> tuple[Float[Real, ""], HiddenMarkov]:
         """The weighted sum of bounds, and expected counts and sufficient statistics."""
         (x, lengths), weights = records.data, records.weights
-        counts = jax.vmap(expected_counts, (Potentials(None, None, 0), 0))  # type: ignore
-        values, found = counts(potentials(q, x), lengths)
-        shares = (weights[:, None, None] * found.observed).reshape(-1, q.states)
+        counts = jax.vmap(expected_counts, OVER)  # type: ignore
+        values, result = counts(potentials(q, x), lengths)
+        shares = (weights[:, None, None] * result.observed).reshape(-1, q.states)
         flat = jnp.asarray(x).reshape(len(shares), *x.shape[2:])
         like: Any = q.emissions
         factor = type(q).of_children(
             [
                 {
-                    "emissions": Plate(statistics(like.members, flat, shares)),
-                    "initial": Dirichlet(weights @ found.initial),
-                    "transitions": Plate(Dirichlet(jnp.tensordot(weights, found.transitions, 1))),
+                    "emissions": Plate(like.members.observed(flat, shares)),
+                    "initial": Dirichlet(weights @ result.initial),
+                    "transitions": Plate(Dirichlet(jnp.tensordot(weights, result.transitions, 1))),
                 }
             ]
         )
         return weights @ values, factor
 
 
-def potentials(q: HiddenMarkov, x: Any) -> Potentials:
+def potentials(q: HiddenMarkov, x: Real) -> Potentials:
     """Expected log probabilities; those of observations with the axes of ``x`` in front."""
     emissions, rows, initial = (q.blocks[n] for n in ("emissions", "transitions", "initial"))
     logs = lambda law: jnp.asarray(law.mean_parameters)
-    observed = expected_log_density(_on_jax(emissions.members), jnp.asarray(x))  # pyright: ignore
+    members = jax.tree.map(jnp.asarray, emissions.members)  # pyright: ignore
+    observed = members.expected_log_likelihood(jnp.asarray(x))
     return Potentials(logs(initial), logs(rows.members), observed)  # pyright: ignore
 
 
-def _on_jax(members: Any) -> Any:
-    return jax.tree.map(jnp.asarray, members)
+def check_emissions(members: ExponentialFamily) -> None:
+    """Raise a StructureError unless it is known what such states emit."""
+    if not isinstance(members, Emitting):
+        raise StructureError(
+            found=f"emissions {members!r}",
+            expected="NormalWishart or NormalGamma for vectors, Dirichlet for symbols",
+            fix="Use one of these families, or your own kind of "
+            "posterity.families.emitting.Emitting, for the members of the emissions' plate.",
+        )
 
 
-@functools.partial(jax.jit)
+def _emitted(z: PyTree, x: Real) -> Float[Real, "*shape k"]:
+    """``log p(x | state)`` for an event of the emissions' family, a state along its first axis."""
+    if not isinstance(z, tuple):
+        return jnp.log(jnp.moveaxis(z, -1, 0))[x]
+    mean, precision = z
+    gap = x[..., None, :] - mean
+    if precision.ndim == mean.ndim:
+        return (jnp.log(precision) - precision * gap**2 - LOG_2PI).sum(-1) / 2
+    _, logdet = jnp.linalg.slogdet(precision)
+    return (logdet - quadratic(precision, gap) - mean.shape[-1] * LOG_2PI) / 2
+
+
+@jax.jit
 def counted(q: HiddenMarkov, records: Records) -> tuple[Float[Real, ""], HiddenMarkov]:
-    """As :meth:`HiddenMarkovModel.expected_factor`, compiled."""
+    """The compiled :meth:`HiddenMarkovModel.expected_factor`."""
     return HiddenMarkovModel().expected_factor(q, records)

@@ -1,6 +1,4 @@
-"""What the outputs of a network say of what was observed."""
-
-from typing import Any
+"""Likelihoods of observations given the outputs of a network."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +6,7 @@ from jaxtyping import Float
 
 from posterity.arguments import one_of
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import Number, Real
 from posterity.errors import StructureError
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.layers import Layers
@@ -40,7 +38,10 @@ def check_outputs(layers: Layers, kind: str) -> None:
 
 
 def log_likelihood(
-    outputs: Float[Real, "n ..."], y: Any, kind: str, noise_variance: Any = 1.0
+    outputs: Float[Real, "n ..."],
+    y: Number,
+    kind: str,
+    noise_variance: Number = 1.0,
 ) -> Float[Real, " n"]:
     """``log p(y | outputs)`` of each record, in nats.
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import PyTree, Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Network
 from posterity.families.layers import Layers
@@ -47,7 +47,7 @@ class NeuralNetwork(Model):
     def __init__(
         self,
         apply: Callable[[Any, Any], Any],
-        parameters: Any,
+        parameters: PyTree,
         *,
         likelihood: str = "categorical",
         noise_variance: float | int = 1.0,
@@ -77,11 +77,11 @@ class NeuralNetwork(Model):
         self.noise_variance = float(noise_variance)
 
     @classmethod
-    def from_equinox(cls, module: Any, **options: Any) -> "NeuralNetwork":
+    def from_equinox(cls, module: PyTree, **options: Any) -> "NeuralNetwork":
         """From an equinox module of one unbatched input; its arrays are the parameters."""
         arrays, static = eqx.partition(module, eqx.is_inexact_array)
 
-        def apply(parameters: Any, x: Any) -> Any:
+        def apply(parameters: PyTree, x: PyTree) -> Any:
             return jax.vmap(eqx.combine(parameters, static))(x)
 
         return cls(apply, arrays, **options)
@@ -113,12 +113,12 @@ class NeuralNetwork(Model):
         shaped = [p.reshape(shape) for p, shape in zip(pieces, self.shapes, strict=True)]
         return jax.tree.unflatten(self.structure, shaped)
 
-    def outputs(self, z: Float[Real, " p"], x: Any) -> Float[Real, "n ..."]:
-        """What the network with weights ``z`` says of ``x``: logits or means."""
+    def outputs(self, z: Float[Real, " p"], x: PyTree) -> Float[Real, "n ..."]:
+        """Logits or means of the network with weights ``z`` at inputs ``x``."""
         outputs = self.apply(self.unravel(z), x)
         return outputs.reshape(outputs.shape[0]) if self.likelihood == "bernoulli" else outputs
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(y | network(x))``."""
         x, y = data
         outputs = self.outputs(z, x)
@@ -142,7 +142,7 @@ class NeuralNetwork(Model):
             return Network.from_standard(means, variances, layers)
         return DiagonalGaussian.from_standard(means, variances)
 
-    def check(self, data: Any) -> None:
+    def check(self, data: PyTree) -> None:
         """Inputs that the network takes, and labels that fit its outputs."""
         x, y = pair(data)
         check_data(data, ())
@@ -158,7 +158,7 @@ class NeuralNetwork(Model):
                 fix="Mend the last layer, the labels, or the likelihood.",
             )
 
-    def _shape_of_outputs(self, x: Any) -> tuple[int, ...]:
+    def _shape_of_outputs(self, x: PyTree) -> tuple[int, ...]:
         z = jax.ShapeDtypeStruct((self.size,), jnp.float32)
         try:
             return jax.eval_shape(lambda z, x: self.apply(self.unravel(z), x), z, x).shape

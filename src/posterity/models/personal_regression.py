@@ -13,10 +13,10 @@ from posterity.arrays.typing import Real
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, Gaussian, Product
 from posterity.models.base import Model, PredictorModel
-from posterity.models.conjugate import LinearRegression
 from posterity.models.cubature import hermite, log_normal_mean, normal_nodes
 from posterity.models.evidence import Expectation, Whitened
 from posterity.models.personal import Law, PersonalModel
+from posterity.models.regression import LinearRegression
 
 NODES = 24
 """Gauss-Hermite nodes along each record's predictor, under a law that the records narrow."""

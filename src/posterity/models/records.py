@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Key
 
 from posterity.arrays.tree import Node
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import ArrayLike, PyTree, Real
 from posterity.errors import StructureError
 
 
@@ -24,7 +24,7 @@ class Records(Node):
     weights: Float[Real, " n"]
 
     @classmethod
-    def of(cls, data: Any, weight: float | int = 1) -> "Records":
+    def of(cls, data: PyTree, weight: float | int = 1) -> "Records":
         """All records with one weight; None is a site without any.
 
         Raises:
@@ -66,7 +66,7 @@ class Records(Node):
 
     @property
     def silent(self) -> bool:
-        """Whether they say nothing: there are none, or none of any weight."""
+        """Whether there are none, or none of any weight."""
         return not np.any(self.weights)
 
     def widened(self) -> "Records":
@@ -124,7 +124,7 @@ def _concatenated(sites: list[Records]) -> Records:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *sites)
 
 
-def _widened(leaf: Any) -> Any:
+def _widened(leaf: Real) -> Any:
     kind = np.dtype(leaf.dtype).kind
     wide = {"i": np.int64, "u": np.int64, "f": np.float64}.get(kind)
     return leaf if wide is None else leaf.astype(wide)
@@ -132,10 +132,10 @@ def _widened(leaf: Any) -> Any:
 
 def _next_size(size: int) -> int:
     """The smallest of 64, 256, 1024, 2048, 4096, … that is not below ``size``."""
-    found = 64
-    while found < size:
-        found *= 4 if found < 1024 else 2
-    return found
+    result = 64
+    while result < size:
+        result *= 4 if result < 1024 else 2
+    return result
 
 
 GROUPS = 8
@@ -144,7 +144,7 @@ FEW = 4096
 """Records that may be added however few there are: it takes longer to compile another program."""
 
 
-def group_sizes(sizes: Any) -> np.ndarray:
+def group_sizes(sizes: ArrayLike) -> np.ndarray:
     """The sizes to pad these to, ascending: few, so that few programs are compiled.
 
     As few as keep the padded records below twice those there are (or below ``FEW``), and of all
@@ -169,8 +169,8 @@ def group_sizes(sizes: Any) -> np.ndarray:
         padded = cost[:-1] + added
         begins.append(padded.argmin(1))
         cost = np.concatenate([[0.0], padded.min(1)])
-    found, end = [], len(tops)
+    result, end = [], len(tops)
     while end:
-        found.append(tops[end - 1])
+        result.append(tops[end - 1])
         end = begins.pop()[end - 1]
-    return np.array(found[::-1])
+    return np.array(result[::-1])

@@ -1,14 +1,52 @@
-"""Logistic regression."""
+"""Regression: linear, which is conjugate, and logistic."""
 
-from typing import Any, ClassVar
+import math
+from typing import ClassVar
 
+import equinox as eqx
 from jaxtyping import Float
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import Number, Real
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
-from posterity.models.base import PredictorModel
-from posterity.models.data import BINARY_LABELS, INPUTS, Column
+from posterity.families.gaussian import LOG_2PI
+from posterity.models.base import VARIANCE, ConjugateModel, PredictorModel
+from posterity.models.data import BINARY_LABELS, INPUTS, TARGETS, Column
+from posterity.models.records import Records
+
+
+class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
+    """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian."""
+
+    noise_variance: float = eqx.field(static=True, default=1.0)
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
+    columns: ClassVar[tuple[Column, ...]] = (INPUTS, TARGETS)
+    likelihood: ClassVar[str] = "gaussian"
+
+    def __check_init__(self) -> None:
+        VARIANCE.check(noise_variance=self.noise_variance)
+
+    def factor(self, records: Records) -> Gaussian:
+        """``Xᵀ y / σ²`` and ``Xᵀ X / σ²``."""
+        x, y = records.data
+        scaled = (x.T * records.weights) / self.noise_variance
+        return Gaussian(scaled @ y, scaled @ x)
+
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
+        """``log N(y | f, σ²)``, element by element."""
+        residual = (y - f) ** 2 / self.noise_variance
+        return -(residual + math.log(self.noise_variance) + LOG_2PI) / 2
+
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Number
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """``log N(y | f, σ²)`` and its derivative in ``f``."""
+        return self.predictor_log_likelihood(f, y), (y - f) / self.noise_variance
+
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The predictor itself."""
+        return f
 
 
 class LogisticRegression(PredictorModel):
@@ -21,7 +59,7 @@ class LogisticRegression(PredictorModel):
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, BINARY_LABELS)
     likelihood: ClassVar[str] = "bernoulli"
 
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
         """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
@@ -32,7 +70,7 @@ class LogisticRegression(PredictorModel):
         return np_.exp(-np_.logaddexp(0.0, -f))
 
     def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Any
+        self, f: Float[Real, "..."], y: Number
     ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
         """The slope is ``± σ(∓f)``, from the one exponential that the value takes too."""
         np_ = namespace(f, y).np

@@ -1,6 +1,5 @@
-"""What a posterior of a hidden Markov model says of new sequences: states, and densities."""
+"""States and densities of new sequences under a posterior of a hidden Markov model."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,13 +7,18 @@ import jax
 import numpy as np
 
 from posterity.arguments import NATURAL, one_of
-from posterity.arrays.typing import Float, Int, KeyArray
+from posterity.arrays.typing import Float, Int, KeyArray, PyTree, Real
 from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import HiddenMarkov, at_rest
 from posterity.models.chains import Potentials, best_path, expected_counts, log_normalizer
-from posterity.models.emissions import check_emissions, plugged_log_density, symbols
-from posterity.models.hidden_markov import HiddenMarkovModel, padded, potentials
+from posterity.models.hidden_markov import (
+    OVER,
+    HiddenMarkovModel,
+    check_emissions,
+    padded,
+    potentials,
+)
 
 PARAMETERS = one_of("expected-logs", "means")
 
@@ -55,8 +59,8 @@ def marginals(
     q, x, lengths = _prepared(posterior, sequences)
     chain = _potentials(q, x, parameters)
     with jax.enable_x64(True):
-        found = np.asarray(_marginals(chain, lengths))
-    return [own[:n] for own, n in zip(found, lengths, strict=True)]
+        result = np.asarray(_marginals(chain, lengths))
+    return [own[:n] for own, n in zip(result, lengths, strict=True)]
 
 
 def log_predictive(
@@ -88,9 +92,8 @@ def log_predictive(
             fix="Pass key=jax.random.key(0), say.",
         )
     if not samples:
-        chain = _potentials(q, x, "means")
         with jax.enable_x64(True):
-            return np.asarray(_normalizers(chain, lengths))
+            return np.asarray(_normalizers(_potentials(q, x, "means"), lengths))
     with jax.enable_x64(True):
         draws = q.sample(key, (samples,))  # type: ignore[arg-type]
         values = np.asarray(_likelihoods(draws, (x, lengths)))
@@ -98,23 +101,13 @@ def log_predictive(
     return top + np.log(np.mean(np.exp(values - top), axis=0))
 
 
-_OVER = (Potentials(None, None, 0), 0)
+_normalizers = jax.jit(jax.vmap(log_normalizer, OVER))
+_marginals = jax.jit(lambda *chains: jax.vmap(expected_counts, OVER)(*chains)[1].observed)
 
 
 @jax.jit
-def _normalizers(chain: Potentials, lengths: Any) -> jax.Array:
-    return jax.vmap(log_normalizer, _OVER)(chain, lengths)  # type: ignore[arg-type]
-
-
-@jax.jit
-def _marginals(chain: Potentials, lengths: Any) -> jax.Array:
-    return jax.vmap(expected_counts, _OVER)(chain, lengths)[1].observed  # type: ignore[arg-type]
-
-
-@jax.jit
-def _likelihoods(draws: Any, data: Any) -> jax.Array:
-    one = functools.partial(HiddenMarkovModel().log_likelihood, data=data)
-    return jax.lax.map(one, draws)
+def _likelihoods(draws: PyTree, data: tuple[Real, Real]) -> jax.Array:
+    return jax.lax.map(lambda z: HiddenMarkovModel().log_likelihood(z, data), draws)
 
 
 def _prepared(
@@ -131,7 +124,8 @@ def _prepared(
     members: Any = posterior.emissions.members  # pyright: ignore
     check_emissions(members)
     x, lengths = padded(sequences)
-    if x.ndim != (2 if symbols(members) else 3) or _outside(x, members):
+    symbols, size = members.emits_symbols, members.own_size
+    if x.ndim != (2 if symbols else 3) or (x.max() >= size if symbols else x.shape[2] != size):
         raise StructureError(
             found=f"sequences of {'symbols' if x.ndim == 2 else f'{x.shape[2]} channels'} for "
             f"emissions {members!r}",
@@ -139,10 +133,6 @@ def _prepared(
             fix="Use the channels, or the symbols, that the model was fitted to.",
         )
     return at_rest(posterior), x, lengths
-
-
-def _outside(x: np.ndarray, members: Any) -> bool:
-    return bool(x.max() >= members.own_size if x.ndim == 2 else x.shape[2] != members.own_size)
 
 
 def _potentials(q: HiddenMarkov, x: np.ndarray, parameters: str) -> Potentials:
@@ -154,5 +144,5 @@ def _potentials(q: HiddenMarkov, x: np.ndarray, parameters: str) -> Potentials:
     return Potentials(
         np.log(q.expected_initial),
         np.log(q.expected_transitions),
-        plugged_log_density(members, x),
+        members.plugged_log_likelihood(x),
     )

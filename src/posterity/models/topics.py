@@ -20,8 +20,8 @@ import equinox as eqx
 import numpy as np
 
 from posterity.arguments import COUNT, POSITIVE, one_of
-from posterity.arrays.namespace import Namespace, namespace
-from posterity.arrays.typing import Float, Int, Real
+from posterity.arrays.namespace import NUMPY, Namespace, namespace
+from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
 from posterity.models.bags import COUNTS, WORDS, Documents, by_length
@@ -75,7 +75,7 @@ class TopicModel(ExpectedModel[Plate]):
         shape = (topics, self.vocabulary)
         return Plate(Dirichlet.from_standard(np.full(shape, float(concentration))))
 
-    def check(self, data: Any) -> None:
+    def check(self, data: PyTree) -> None:
         """Documents of words below ``vocabulary``; errors as of every model."""
         words, counts = map(np.asarray, pair(data))
         super().check((words, counts))
@@ -94,49 +94,45 @@ class TopicModel(ExpectedModel[Plate]):
 
     # --- what a site says -----------------------------------------------------------------------
 
-    def expected_log_likelihood(self, q: Plate, data: Any) -> Float[Real, " n"]:
+    def expected_log_likelihood(self, q: Plate, data: PyTree) -> Float[Real, " n"]:
         """Each document's bound, in nats; differentiable in ``q``."""
-        words, counts = data
-        xp, log_topics = namespace(words, q), _log_topics(q)
-        if xp is namespace(np.zeros(0)):
-            return self._bounds(log_topics, Documents(words, counts))
-        return _traced_bounds(xp, log_topics, words, counts, self)
+        return self._bounds(_log_topics(q), *data)
 
-    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+    def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """The bound of each document at given topics: ``z`` is ``(φ, None)``, ``φ`` (K, V)."""
-        words, counts = data
-        xp = namespace(z[0], words)
-        if xp is namespace(np.zeros(0)):
-            return self._bounds(np.log(z[0]), Documents(words, counts))
-        return _traced_bounds(xp, xp.np.log(z[0]), words, counts, self)
+        return self._bounds(namespace(z[0], data[0]).np.log(z[0]), *data)
 
-    def expected_counts(self, q: Plate, data: Any) -> Plate:
+    def expected_counts(self, q: Plate, data: PyTree) -> Plate:
         """``Σ_d n_w r_wk`` (K, V), as a factor: what these documents add to the prior.
 
         ``prior + expected_counts(q)`` is one step of coordinate ascent.
         """
         self.check(data)
-        return Plate(Dirichlet(self._counts(np.asarray(_log_topics(q)), Documents(*data))))
+        log_topics = np.asarray(_log_topics(q))
+        table = np.zeros(log_topics.T.shape)
+        for _, part in self._parts(log_topics, Documents(*data)):
+            add_counts(table, part)
+        return Plate(Dirichlet(np.ascontiguousarray(table.T)))
 
     # --- what is asked of the fused model -------------------------------------------------------
 
-    def mixtures(self, q: Plate, data: Any) -> Dirichlet:
+    def mixtures(self, q: Plate, data: PyTree) -> Dirichlet:
         """The variational posterior of each document's mixture over topics: a batch (n,).
 
         A document without words has the prior's.
         """
         self._check_topics(q, data)
         log_topics = np.asarray(_log_topics(q))
-        found = np.full((len(data[0]), q.size), float(self.concentration))
-        for rows, part in self._found(log_topics, Documents(*data)):
-            found[rows] = part.gamma
-        return Dirichlet.from_standard(found)
+        result = np.full((len(data[0]), q.size), float(self.concentration))
+        for rows, part in self._parts(log_topics, Documents(*data)):
+            result[rows] = part.gamma
+        return Dirichlet.from_standard(result)
 
     def log_predictive(
         self,
         q: Plate,
-        seen: Any,
-        unseen: Any,
+        seen: PyTree,
+        unseen: PyTree,
         *,
         topics: Literal["mean", "geometric"] = "mean",
     ) -> Float[Array, " n"]:
@@ -158,7 +154,7 @@ class TopicModel(ExpectedModel[Plate]):
         chances = word_chances(q, topics)
         return log_completion(self.mixtures(q, seen).mean, chances, Documents(*unseen))
 
-    def perplexity(self, q: Plate, data: Any) -> float:
+    def perplexity(self, q: Plate, data: PyTree) -> float:
         """``exp(- bounds / words)`` of these documents, given the topics; lower is better."""
         self._check_topics(q, data)
         total = Documents(*data).totals.sum()
@@ -166,7 +162,7 @@ class TopicModel(ExpectedModel[Plate]):
 
     # --- NumPy ----------------------------------------------------------------------------------
 
-    def _check_topics(self, q: Any, data: Any) -> None:
+    def _check_topics(self, q: Plate, data: PyTree) -> None:
         fits = q.is_plate and q.members.emits_symbols
         if not fits or q.weights is not None or q.members.own_size != self.vocabulary:
             raise StructureError(
@@ -176,7 +172,7 @@ class TopicModel(ExpectedModel[Plate]):
             )
         self.check(data)
 
-    def _found(self, log_topics: Array, data: Documents) -> Iterator[tuple[Array, "_Part"]]:
+    def _parts(self, log_topics: Array, data: Documents) -> Iterator[tuple[Array, "_Part"]]:
         """Mixtures of some documents at a time."""
         table, shift = scaled(log_topics.T)
         words, counts = map(np.asarray, data)
@@ -185,17 +181,16 @@ class TopicModel(ExpectedModel[Plate]):
             part = mixtures_of(table, *some, self.concentration, self.iterations, self.tolerance)
             yield rows, part._replace(shift=shift[some[0]])
 
-    def _bounds(self, log_topics: Array, data: Documents) -> Float[Array, " n"]:
-        found = np.zeros(len(data.words))
-        for rows, part in self._found(log_topics, data):
-            found[rows] = _bound(namespace(part.gamma), part, self.concentration)
-        return found
-
-    def _counts(self, log_topics: Array, data: Documents) -> Float[Array, "k v"]:
-        table = np.zeros(log_topics.T.shape)
-        for _, part in self._found(log_topics, data):
-            add_counts(table, part)
-        return np.ascontiguousarray(table.T)
+    def _bounds(
+        self, log_topics: Float[Real, "k v"], words: Int[Real, "n l"], counts: Real
+    ) -> Float[Real, " n"]:
+        xp = namespace(words, log_topics)
+        if xp is not NUMPY:
+            return _traced_bounds(xp, log_topics, words, counts, self)
+        bounds = np.zeros(len(words))
+        for rows, part in self._parts(log_topics, Documents(words, counts)):
+            bounds[rows] = _bound(xp, part, self.concentration)
+        return bounds
 
 
 def word_chances(q: Plate, topics: Literal["mean", "geometric"] = "mean") -> Float[Array, "k v"]:
@@ -211,13 +206,13 @@ def log_completion(
 
     A word that is impossible in all topics makes it minus infinity.
     """
-    found, words, counts = np.zeros(len(mixtures)), *map(np.asarray, unseen)
+    result, words, counts = np.zeros(len(mixtures)), *map(np.asarray, unseen)
     for rows, length in by_length(counts, ROOM):
         own, number = np.take(chances.T, words[rows, :length], axis=0), counts[rows, :length]
         some = np.matmul(own, mixtures[rows][:, :, None])[..., 0]
         with np.errstate(divide="ignore"):
-            found[rows] = (number * np.log(np.where(number > 0, some, 1.0))).sum(1)
-    return found
+            result[rows] = (number * np.log(np.where(number > 0, some, 1.0))).sum(1)
+    return result
 
 
 class _Part(NamedTuple):
@@ -286,7 +281,7 @@ def add_counts(table: Float[Array, "v k"], part: _Part) -> None:
 # --- for NumPy and JAX ---------------------------------------------------------------------------
 
 
-def _log_topics(q: Any) -> Float[Real, "k v"]:
+def _log_topics(q: Plate) -> Float[Real, "k v"]:
     """``E[log φ]``."""
     return q.members.mean_parameters
 
@@ -297,7 +292,7 @@ def _mixture(xp: Namespace, gamma: Float[Real, "*b k"]) -> Float[Real, "*b k"]:
     return xp.np.exp(xp.np.maximum(logs, np.log(np.finfo(gamma.dtype).tiny) / 2.1))
 
 
-def _step(xp: Namespace, gamma: Any, topics: Any, counts: Any, concentration: float) -> Any:
+def _step(xp: Namespace, gamma: Real, topics: Real, counts: Real, concentration: float) -> Any:
     mixture = _mixture(xp, gamma)
     norm = xp.np.matmul(topics, mixture[..., None])[..., 0]
     weights = xp.np.matmul((counts / norm)[..., None, :], topics)[..., 0, :]
@@ -317,7 +312,7 @@ def _bound(xp: Namespace, part: _Part, concentration: float) -> Float[Real, "*b"
 
 
 def _traced_bounds(
-    xp: Namespace, log_topics: Any, words: Any, counts: Any, model: TopicModel
+    xp: Namespace, log_topics: Real, words: Real, counts: Real, model: TopicModel
 ) -> Float[Real, " n"]:
     """The bounds by JAX, some documents at a time; derivatives hold the mixtures fixed."""
     import jax
@@ -328,14 +323,14 @@ def _traced_bounds(
     table = np_.exp(np_.maximum(log_topics - shift, least)).T
 
     @jax.checkpoint
-    def one(document: Any) -> Any:
+    def one(document: PyTree) -> Any:
         own, number = document
         number = number.astype(table.dtype)
         topics = table[own]
         fixed = stop(topics)
         start = np_.full(table.shape[1], model.concentration + number.sum() / table.shape[1])
 
-        def step(state: Any) -> Any:
+        def step(state: PyTree) -> Any:
             made, gamma, _ = state
             new = _step(xp, gamma, fixed, number, model.concentration)
             return made + 1, new, np_.abs(new - gamma).mean()

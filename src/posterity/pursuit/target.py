@@ -14,8 +14,7 @@ from posterity.arguments import COUNT, renamed
 from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution
-from posterity.families.transformed import Supports
-from posterity.families.unconstrained import Bijection
+from posterity.families.unconstrained import Supports
 from posterity.models import Model, Records
 
 
@@ -139,9 +138,8 @@ class Free(Target):
 
     def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
         """The same from a minibatch."""
-        bijection = Bijection(self.supports.tree)
-        u = bijection.unravel(z)
-        return self.inner.estimate(bijection.forward(u), key) + bijection.log_det(u)
+        u = self.supports.unravel(z)
+        return self.inner.estimate(self.supports.forward(u), key) + self.supports.log_det(u)
 
 
 def as_target(target: object) -> Target:

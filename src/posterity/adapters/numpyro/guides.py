@@ -15,8 +15,8 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.gaussian import Gaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
-from posterity.families.transformed import Supports, Transformed
-from posterity.families.unconstrained import Bijection
+from posterity.families.transformed import Transformed
+from posterity.families.unconstrained import Supports
 
 ROUNDING = 1e-4
 """Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""
@@ -82,7 +82,7 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
             fix="Pass what SVI.get_params(state) gives.",
         ) from error
     posterior = Transformed(law, supports)
-    bijection = posterior.bijection
+    bijection = posterior.supports
     for name, own in bijection.forward(bijection.unravel(np.asarray(law.mean))).items():
         if not np.allclose(own, _wide(medians[name]), rtol=ROUNDING, atol=ROUNDING):
             raise UsageError(
@@ -241,12 +241,12 @@ def _at_mode(
             "alone says nothing of the spread around it",
             fix="Pass them as SVI.run had them.",
         ) from error
-    supports = Supports.of({name: target.supports.tree[name] for name in start})
+    supports = Supports({name: target.supports.tree[name] for name in start})
     inside = {  # simplices that float32 left a little off
         name: value / value.sum(-1, keepdims=True) if supports.tree[name].axes == 1 else value
         for name, value in start.items()
     }
-    bijection = Bijection(supports.tree)
+    bijection = supports
 
     def density(u: Any) -> Any:
         parts = bijection.unravel(u)
@@ -286,7 +286,7 @@ def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supp
         name: float(np.mean(support.inverse(namespace(values := _wide(medians[name])), values)))
         for name, support in supports.tree.items()
     }
-    return Supports.of(
+    return Supports(
         {name: supports.tree[name] for name in sorted(heights, key=heights.__getitem__)}
     )
 

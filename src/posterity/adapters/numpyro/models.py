@@ -25,7 +25,7 @@ from posterity.families.supports import (
     UnitInterval,
     map_supports,
 )
-from posterity.families.transformed import Supports
+from posterity.families.unconstrained import Supports
 from posterity.pursuit.target import Target
 
 
@@ -235,7 +235,7 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
             expected="one at least, whose posterior is sought",
             fix="Pass the data as the model takes them, and let the rest be sampled.",
         )
-    return Supports.of({name: support_of(name, site) for name, site in latent.items()})
+    return Supports({name: support_of(name, site) for name, site in latent.items()})
 
 
 def support_of(name: str, site: Mapping[str, Any]) -> Continuous:

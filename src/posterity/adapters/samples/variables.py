@@ -19,7 +19,7 @@ from posterity.families.supports import (
     Simplex,
     UnitInterval,
 )
-from posterity.families.unconstrained import Bijection
+from posterity.families.unconstrained import Supports
 
 Array = np.ndarray
 Chains = int | str | None
@@ -65,13 +65,13 @@ class Variable:
     @functools.cached_property
     def free(self) -> Array:
         """Without bounds, (chains, n, free d)."""
-        bijection = Bijection(self.support)
+        bijection = Supports(self.support)
         return bijection.ravel(bijection.inverse(self.values))
 
     @functools.cached_property
     def log_slope(self) -> Array:
         """``log |dz/du|`` of each draw, (chains, n)."""
-        bijection = Bijection(self.support)
+        bijection = Supports(self.support)
         return bijection.log_det(bijection.inverse(self.values))
 
     @property

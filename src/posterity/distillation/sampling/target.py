@@ -25,7 +25,7 @@ from posterity.distillation.teachers import outputs_of
 from posterity.errors import StructureError
 from posterity.families import DiagonalGaussian, Distribution
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.unconstrained import Bijection, unconstrained
+from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 from posterity.models.likelihoods import log_likelihood
 from posterity.networks import chains as chains_last
@@ -239,7 +239,7 @@ class ModelTarget(Target):
         bijection, u = self._free(v)
         return bijection.forward(u)
 
-    def _free(self, v: jax.Array) -> tuple[Bijection, PyTree]:
+    def _free(self, v: jax.Array) -> tuple[Supports, PyTree]:
         bijection, factor = unconstrained(self.prior), jnp.asarray(self.factor)
         return bijection, bijection.unravel(
             self.centre + (factor @ v if factor.ndim == 2 else factor * v)
