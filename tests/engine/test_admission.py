@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from engine.coins import PRIOR, Coins, opened, terms
 from engine.keys import KEYS
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from posterity.arrays.tree_sums import TreeSum
@@ -148,7 +148,7 @@ NUMBERS = st.integers(0, 2**53 - 1)
 
 
 @given(NAMES, NUMBERS, st.binary(max_size=32).map(bytes.hex), st.binary(max_size=50))
-@settings(max_examples=20)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_letters_come_back_as_they_were(names, highest, digest, envelope):
     for body in (Acknowledgement(digest), Tombstone(envelope)):
         letter = Letter(*names, highest, body)
@@ -156,7 +156,7 @@ def test_letters_come_back_as_they_were(names, highest, digest, envelope):
 
 
 @given(NAMES, NUMBERS, st.floats(0.01, 1e9))
-@settings(max_examples=20)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_letters_with_tokens_come_back_bit_for_bit(names, number, count):
     total = TreeSum.of([Beta(count, 0.1), Beta(1e-20, count)])
     token = Token(names[0], (number, names[1]), number, total, names[2], None)

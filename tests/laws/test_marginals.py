@@ -42,7 +42,7 @@ def test_quantiles_and_means_are_those_of_draws(name: str) -> None:
         x = np.random.default_rng(1).normal(size=(30, law.own_size))
         law = law + law.observed(x, np.ones((30, 1)))[0]
     with jax.enable_x64(True):
-        draws = jax.jit(lambda key: law.sample(key, (DRAWS,)))(jax.random.key(0))
+        draws = jax.jit(lambda law, key: law.sample(key, (DRAWS,)))(law, jax.random.key(0))
         draws = jax.tree.map(np.asarray, draws)
     found = law.marginals()
     assert len(found) == len(law.quantities)
@@ -101,7 +101,8 @@ def test_expected_moments_are_those_of_draws(family: Any) -> None:
     law = law + law.observed(np.random.default_rng(1).normal(size=(30, 2)), np.ones((30, 1)))[0]
     mean, covariance = law.expected_moments()
     with jax.enable_x64(True):
-        means, precisions = map(np.asarray, law.sample(jax.random.key(0), (DRAWS,)))
+        draw = jax.jit(lambda law, key: law.sample(key, (DRAWS,)))
+        means, precisions = map(np.asarray, draw(law, jax.random.key(0)))
     full = precisions.ndim == 3
     inverse = np.linalg.inv(precisions) if full else 1 / np.asarray(precisions)
     np.testing.assert_allclose(mean, means.mean(0), atol=5 * means.std() / np.sqrt(DRAWS))

@@ -36,9 +36,8 @@ def test_samples_have_the_moments_and_the_entropy(name: str) -> None:
     """One compiled sampler a family, and all that must hold of what it draws."""
     p, q = typical(name), typical(name, seed=1)
     with jax.enable_x64(True):
-        z = jax.jit(lambda key: to_jax(p).sample(key, (COUNT,)))(jax.random.key(7))
-        log_prob = np.asarray(jax.jit(lambda z: to_jax(p).log_prob(z))(z))
-    z = jax.tree.map(np.asarray, z)
+        both = jax.jit(lambda p, key: (z := p.sample(key, (COUNT,)), p.log_prob(z)))
+        z, log_prob = jax.tree.map(np.asarray, both(p, jax.random.key(7)))
 
     close(p.log_prob(z), log_prob, rtol=1e-9, atol=1e-9)
     statistics = p.sufficient_statistics(z)

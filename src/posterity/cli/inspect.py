@@ -151,14 +151,15 @@ def _outline(value: Any) -> Any:
         layers = enumerate(map(str, value.layers))
         parameters = {str(place): {"type": layer, "parameters": {}} for place, layer in layers}
         return {"type": "Layers", "parameters": parameters}
+    law: Any = value
     facts, weights = {}, None
-    if getattr(value, "is_plate", False) and not value.batch_shape:
-        facts = {"components": value.size}
-        weights = None if value.weights is None else value.mean_weights()
-    elif getattr(value, "is_mixture", False):
-        facts, weights = {"components": value.size}, value.weights
-    elif isinstance(value, Distribution) and value.batch_shape:
-        facts = {"batch": list(value.batch_shape)}
+    if getattr(law, "is_plate", False) and not law.batch_shape:
+        facts = {"components": law.size}
+        weights = None if law.weights is None else law.mean_weights()
+    elif getattr(law, "is_mixture", False):
+        facts, weights = {"components": law.size}, law.weights
+    elif isinstance(law, Distribution) and law.batch_shape:
+        facts = {"batch": list(law.batch_shape)}
     facts |= {} if weights is None else {"expected_weights": plain(weights)}
     fields = {f.name: _outline(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return {"type": type(value).__name__, **facts, "parameters": fields}

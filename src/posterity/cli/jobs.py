@@ -29,7 +29,7 @@ from posterity.models import NeuralNetwork
 from posterity.models.likelihoods import check_outputs
 
 OF_SITES = dict.fromkeys((*specification.MODELS, "function", "network"))
-OF_ONE_TABLE = dict.fromkeys(("network", *specification.REGRESSIONS))
+OF_ONE_TABLE: dict[str, Any] = dict.fromkeys(("network", *specification.REGRESSIONS))
 """Models of many sites, and those of one table of records."""
 WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 """Models that see a column of ones."""

@@ -87,7 +87,8 @@ def _show(file: Path, level: float, site: str | None, plot: Path | None, *, whol
     summary = summarise(posterior, level)
     if site is not None and not isinstance(posterior, Ledger):
         raise _no_ledger(site, about.kind)
-    pulls = influences(posterior, site) if isinstance(posterior, Ledger) and site else []
+    ledger: Any = posterior
+    pulls = [] if site is None else influences(ledger, site)
     if plot is not None:
         from posterity.plots.summary import plot_summary
 

@@ -230,7 +230,7 @@ class LocalUpdate(eqx.Module):
         trusted = self.noisy and not retract
         reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
-        def step(index: Int[Real, ""], carry: PyTree) -> Any:
+        def step(index: Int[jax.Array, ""], carry: PyTree) -> Any:
             q, factor, _, info = carry
             own_key = jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
@@ -284,7 +284,7 @@ class LocalUpdate(eqx.Module):
         finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
         return None if finer is None else dataclasses.replace(self, estimator=finer)
 
-    def _noted(self, info: UpdateInfo, finite: Bool[Real, ""], step: Step) -> UpdateInfo:
+    def _noted(self, info: UpdateInfo, finite: Bool[jax.Array, ""], step: Step) -> UpdateInfo:
         """``info`` after one more step; noisy ones may recover from what is not finite."""
         return info._replace(
             halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
