@@ -44,7 +44,7 @@ class Laws(NamedTuple):
     prior: Any = None
     factor: Any = None
 
-    def ledger(self, site: str, prior: object = None, *, model: object = None) -> Ledger:
+    def ledger(self, site: Any, prior: Any = None, *, model: object = None) -> Ledger:
         """The ledger of one site: the model's own prior, or else ``prior``, and what data said.
 
         A factor under ``prior`` is put in the prior's order of names.
@@ -71,7 +71,8 @@ class Laws(NamedTuple):
                 expected="prior: a Gaussian over its coefficients, the same at all sites",
                 fix="Pass one, or from_estimator for the posterior under the estimator's own.",
             )
-        if not isinstance(prior, ExponentialFamily) or prior.outline() != self.factor.outline():
+        factor: Any = self.factor
+        if not isinstance(prior, ExponentialFamily) or prior.outline() != factor.outline():
             raise StructureError(
                 found=f"prior={prior!r}",
                 expected=f"one like the factor, {self.factor!r}, with coordinates "
@@ -80,7 +81,7 @@ class Laws(NamedTuple):
                 "covariance), with a variance of each column that is wide in that column's units.",
             )
         wanted = names_of(prior) or names_of(self.factor)
-        factor = in_order(self.factor, wanted, f"site {site!r}", "the prior")
+        factor = in_order(factor, wanted, f"site {site!r}", "the prior")
         prior = in_order(prior, wanted, "the prior", f"site {site!r}")
         return Ledger(prior).update(site, factor, independent=True)
 

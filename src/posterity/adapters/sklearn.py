@@ -278,7 +278,7 @@ def _gaussian_process(model: Any, data: Data) -> Laws:
         )
     points = in_columns(data.x, getattr(model, "feature_names_in_", None), place)
     x = table(points, columns_of(model, np.shape(model.X_train_)[1]), place)
-    names = data.names and list(data.names)
+    names: Any = data.names and list(data.names)
     if names is None:
         names = [f"f({', '.join(f'{value:.6g}' for value in row)})" for row in x]
         names = names if len(set(names)) == len(names) else [f"f{k}" for k in range(len(x))]

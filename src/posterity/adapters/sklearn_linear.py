@@ -129,7 +129,7 @@ def to_linear(
     law: object,
     like: Any,
     classes: Sequence[Any] | Array | None,
-    noise_precision: float | None,
+    noise_precision: Any,
     columns: Names,
 ) -> Any:
     """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""

@@ -10,7 +10,7 @@ from posterity.arrays.typing import ArrayLike, Real
 from posterity.errors import ParameterError
 
 
-def as_leaf(value: object) -> Real:
+def as_leaf(value: Any) -> Real:
     """``value`` as a floating-point array of one's own: JAX's stay, all else becomes NumPy's.
 
     float32 and float64 keep their precision; whole numbers and float16 become float64 (JAX's, the
@@ -62,7 +62,7 @@ def _of_bytes(array: np.ndarray) -> bool:
     return isinstance(memory, bytes)
 
 
-def _widened(value: object) -> Any:
+def _widened(value: Any) -> Any:
     import jax.numpy as jnp
 
     if jnp.issubdtype(value.dtype, jnp.complexfloating):

@@ -134,7 +134,7 @@ def search(
     return xp.repeat(lambda state: (state.looks < most) & ~state.done.all(), turn, begin)
 
 
-def _straight(at: PyTree, direction: PyTree, rate: Number) -> Any:
+def _straight(at: PyTree, direction: PyTree, rate: Any) -> Any:
     return at + rate[..., None] * direction
 
 

@@ -149,7 +149,7 @@ def _items(tree: PyTree) -> list[tuple[str, Any]]:
     return [] if tree is None else [(str(index), child) for index, child in enumerate(tree)]
 
 
-def _outline(value: object) -> str:
+def _outline(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name}: {_outline(child)}" for name, child in value.items()) + "}"
     return repr(value) if value is None or isinstance(value, Node) else f"{np.shape(value)}"

@@ -74,7 +74,7 @@ def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Re
 
 
 def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
-    def kind(member: Distribution) -> Any:
+    def kind(member: Any) -> Any:
         shape = member.batch_shape if batch else None
         return member.outline(), shape, names_of(member)
 
@@ -120,7 +120,7 @@ def batch_index(index: Index, batch: tuple[int, ...]) -> tuple[Any, ...]:
     return index if at is None else (*index[:at], *rest, *index[at + 1 :])
 
 
-def _axes(index: Index) -> int:
+def _axes(index: Any) -> int:
     """The number of axes that one index takes: a mask as many as it has."""
     if isinstance(index, slice):
         return 1

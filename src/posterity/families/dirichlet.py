@@ -145,7 +145,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         """Each count in its new place."""
         return self.relabel(labels, size, (len(self.batch_shape),))
 
-    def among(self, rows: ArrayLike) -> Self:
+    def among(self, rows: Any) -> Self:
         """Dirichlet again, with the same concentrations."""
         return type(self)(np.asarray(self.concentration_minus_one)[..., rows])
 

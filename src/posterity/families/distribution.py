@@ -315,13 +315,13 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
     """
     leading = [() if law is None else law.batch_shape]
 
-    def one(shape: PyTree, part: PyTree) -> Any:
+    def one(shape: Any, part: PyTree) -> Any:
         if shape is None:
             return None
         if isinstance(shape, dict) and isinstance(part, Mapping) and set(part) == set(shape):
             return {name: one(shape[name], part[name]) for name in shape}
         if not isinstance(shape, dict) and all(isinstance(axis, int) for axis in shape):
-            array = part if hasattr(part, "shape") else namespace(part).np.asarray(part)
+            array: Any = part if hasattr(part, "shape") else namespace(part).np.asarray(part)
             own, number = len(array.shape) - len(shape), is_jax(array) or array.dtype.kind in "biuf"
             if number and own >= 0 and array.shape[own:] == shape:
                 leading.append(array.shape[:own])

@@ -126,12 +126,12 @@ class DiagonalForm(_Gaussian):
         """``2 d``."""
         return 2 * self.size
 
-    def parameters(self, law: Distribution) -> Any:
+    def parameters(self, law: Any) -> Any:
         """From the moments."""
         mean, variance = law.moments
         return np.asarray(mean), np.log(np.asarray(variance)) / 2
 
-    def law(self, parameters: PyTree, like: Distribution) -> Any:
+    def law(self, parameters: PyTree, like: Any) -> Any:
         """From the moments; a network's weights know their layers."""
         mean, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
         return like.with_moments(like.moments._replace(mean=mean, spread=np.exp(2 * log_deviation)))
@@ -173,11 +173,11 @@ class FullForm(_Gaussian):
         """``d + d(d + 1)/2``."""
         return self.size + triangle(self.size)
 
-    def parameters(self, law: Distribution) -> Any:
+    def parameters(self, law: Any) -> Any:
         """From the moments."""
         return np.asarray(law.mean), np.linalg.cholesky(np.asarray(law.covariance))
 
-    def law(self, parameters: PyTree, like: Distribution) -> Any:
+    def law(self, parameters: PyTree, like: Any) -> Any:
         """From the moments."""
         mean, factor = (np.asarray(leaf, np.float64) for leaf in parameters)
         return like.with_moments(like.moments._replace(mean=mean, spread=factor @ factor.mT))
@@ -313,11 +313,11 @@ class ProductForm(FreeForm):
         """The sum over blocks."""
         return sum(part.moves for part in self.parts)
 
-    def parameters(self, law: Distribution) -> Any:
+    def parameters(self, law: Any) -> Any:
         """Block by block, as all else."""
         return tuple(part.parameters(law.blocks[name]) for name, part in self._blocks())
 
-    def law(self, parameters: PyTree, like: Distribution) -> Any:
+    def law(self, parameters: PyTree, like: Any) -> Any:
         """Block by block."""
         rows = zip(self._blocks(), parameters, strict=True)
         return type(like)({name: part.law(own, like.blocks[name]) for (name, part), own in rows})
@@ -399,11 +399,11 @@ class StandardForm(FreeForm):
         """All free parameters."""
         return self._template().free_size
 
-    def parameters(self, law: Distribution) -> Any:
+    def parameters(self, law: Any) -> Any:
         """Free parameters, flat."""
         return np.asarray(law.free_parameters())
 
-    def law(self, parameters: PyTree, like: Distribution) -> Any:
+    def law(self, parameters: PyTree, like: Any) -> Any:
         """From textbook parameters."""
         return like.with_free_parameters(np.asarray(parameters, np.float64))
 

@@ -82,7 +82,8 @@ class AnyGaussian(HasGaussianMoments):
 
     def marginals(self) -> list[Marginal]:
         """Normal laws."""
-        return [Normal(*same_shape(self.mean, np.sqrt(np.asarray(self.marginal_variance))))]
+        loc, scale = same_shape(self.mean, np.sqrt(np.asarray(self.marginal_variance)))
+        return [Normal(loc, scale)]
 
     def expected_moments(self) -> tuple[Real, Real] | None:
         """Its own mean and covariance, or variances."""

@@ -144,7 +144,8 @@ class LowRankGaussian(Distribution):
     def marginals(self) -> list[Marginal]:
         """Normal laws."""
         variance = np.asarray(self.variance) + (np.asarray(self.factor) ** 2).sum(-1)
-        return [Normal(*same_shape(self.mean, np.sqrt(variance)))]
+        loc, scale = same_shape(self.mean, np.sqrt(variance))
+        return [Normal(loc, scale)]
 
     def expected_moments(self) -> tuple[Real, Real] | None:
         """Its own mean and covariance."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy import special
 
-from posterity.arrays.typing import ArrayLike, Bool, Float, Index
+from posterity.arrays.typing import ArrayLike, Bool, Float
 
 Array = np.ndarray
 Names = Mapping[str, tuple[str, ...]]
@@ -61,7 +61,7 @@ class Marginal(abc.ABC):
         arrays = {n: v for n, v in self.__dict__.items() if isinstance(v, np.ndarray | np.generic)}
         return dataclasses.replace(self, **{n: function(np.asarray(v)) for n, v in arrays.items()})
 
-    def picked(self, index: Index) -> Self:
+    def picked(self, index: Any) -> Self:
         """Some entries, by NumPy's rules."""
         return self.mapped(lambda array: array[index])
 

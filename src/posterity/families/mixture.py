@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arguments import one_of
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Bool, Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import Bool, Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
 from posterity.families.description import called, copies, few
@@ -61,7 +61,7 @@ class Mixture(Distribution):
             )
 
     @classmethod
-    def from_standard(cls, weights: ArrayLike, components: Distribution) -> Self:
+    def from_standard(cls, weights: Any, components: Distribution) -> Self:
         """From weights, all positive, which are normalised, and components."""
         known = checked({"weights": vector(POSITIVE)}, {"weights": weights}, cls.__name__)
         weights = known["weights"]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from posterity.arrays.tree import LABEL, field_names, labelled
-from posterity.arrays.typing import ArrayLike, PyTree
+from posterity.arrays.typing import PyTree
 from posterity.errors import StructureError
 
 Law = TypeVar("Law", bound=Any)
@@ -201,7 +201,7 @@ def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> La
     return labelled(_copied(moved), asked)
 
 
-def not_reordered(law: PyTree, places: ArrayLike) -> StructureError:
+def not_reordered(law: PyTree, places: Any) -> StructureError:
     """For a law whose coordinates cannot change places."""
     return StructureError(
         found=f"coordinates of {law!r} in another order ({list(map(int, places))})",

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -52,9 +53,10 @@ class Quadrature(Marginal):
 
     def mapped(self, function: Callable[[Array], Array]) -> "Quadrature":
         """Node by node."""
-        ends = (function(a) for a in (self.low, self.high, self.expected, self.deviation))
-        nodes = map(along_first(function), (self.cumulative, self.density))
-        return Quadrature(*ends, *nodes, self.support)
+        ends = [function(a) for a in (self.low, self.high, self.expected, self.deviation)]
+        nodes = [along_first(function)(a) for a in (self.cumulative, self.density)]
+        fields: list[Any] = [*ends, *nodes, self.support]
+        return Quadrature(*fields)
 
     def quantile(self, p: float) -> Array:
         """Bisection of the cubics."""

@@ -14,7 +14,7 @@ import numpy as np
 from posterity.arrays.leaves import as_leaf, as_leaves, frozen
 from posterity.arrays.namespace import Namespace, is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, labelled, leaves, map_leaves, static_names
-from posterity.arrays.typing import ArrayLike, Flat, Index, Int, Real
+from posterity.arrays.typing import Flat, Index, Int, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.batches import batch_index, broadcasts, place
 from posterity.families.coordinates import (
@@ -166,7 +166,7 @@ class VectorSpace(Distribution):
         self._check_alike(other)
         return map_leaves(operation, *alike(self, other))
 
-    def _check_alike(self, other: object) -> None:
+    def _check_alike(self, other: Any) -> None:
         """Batches broadcast, own axes never."""
         if type(self) is type(other):
             mine, theirs = self.batch_shape, other.batch_shape
@@ -178,7 +178,7 @@ class VectorSpace(Distribution):
             fix="Compare and add members of one model only.",
         )
 
-    def _scale(self, operation: Callable[..., Any], scalar: ArrayLike) -> Any:
+    def _scale(self, operation: Callable[..., Any], scalar: Any) -> Any:
         if isinstance(scalar, Node):
             return NotImplemented
         # An array of scalars goes along the batch, never along a member's own axes.

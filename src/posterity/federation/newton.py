@@ -88,9 +88,10 @@ def stepped(federation: Federation, state: State) -> State | None:
             entries[answer.site] = Entry(entry.epoch, entry.sequence + 1, factor, False)
         after = state.with_entries(entries)
         if federation.agreement.admits(after.posterior):
-            laws: Any = state.prior, after.posterior
-            there = _reports(federation, after, laws[1], "slope")
-            if _energy(*laws, there) < proposed.energy:
+            q: Any = after.posterior
+            prior: Any = state.prior
+            there = _reports(federation, after, q, "slope")
+            if _energy(prior, q, there) < proposed.energy:
                 return after
     return None
 

@@ -316,8 +316,8 @@ def expected(state: State, answer: Improvement | Failure) -> Pending:
         LedgerError: if there is none: the answer is a duplicate, or one to an older question.
     """
     pending, version = state.pending, (answer.epoch, answer.step)
-    awaited = pending is not None and answer.site in (pending.bases or pending.waiting)
-    if not awaited or version != (state.epoch, state.step):
+    awaited = () if pending is None else pending.bases or pending.waiting
+    if pending is None or answer.site not in awaited or version != (state.epoch, state.step):
         raise LedgerError(
             found=f"an answer of site {answer.site!r} that nobody waits for, to a question of "
             f"epoch {answer.epoch[0]}, step {answer.step}",

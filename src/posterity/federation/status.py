@@ -198,7 +198,7 @@ def reports_of(
 def status_from(
     agreed: Agreement,
     posterior: ExponentialFamily,
-    reports: Mapping[str, Report],
+    reports: Any,
     tolerance: float = TOLERANCE,
 ) -> Status:
     """The status of a posterior of which nothing is known but its sites' reports. Pure.
@@ -210,8 +210,9 @@ def status_from(
     certificate = Certificate.of(posterior, reports)
     left = certificate.upper
     if "curvature" in parts_needed(agreed):
-        laws: Any = agreed.prior, posterior
-        left = max(left, newton_of(*laws, [*reports.values()]).change)
+        prior: Any = agreed.prior
+        q: Any = posterior
+        left = max(left, newton_of(prior, q, [*reports.values()]).change)
     unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
     left = left if math.isfinite(left) else math.inf
     return Status.of(

@@ -106,8 +106,8 @@ class Absorbing:
         if origin is AMID:
             origin = middle(self.members[rows[np.argsort(matched.rows)]])
         members, priors, counts = self.members, self._priors(alone), self.counts
-        seen = [moved(laws, origin) for laws in (members[other], members[alone], priors)]
-        halves = Halves(*seen, counts[other], counts[alone])
+        first, second, priors = (moved(p, origin) for p in (members[other], members[alone], priors))
+        halves = Halves(first, second, priors, counts[other], counts[alone])
         gain = halves.evidence_of_one()
         against = disagreement(matched.result.clustering, place[other], halves.union)
         sampled = halves.union.natural_parameters.shape[1] / 2

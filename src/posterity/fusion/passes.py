@@ -7,6 +7,7 @@ says. What is in memory of a component is its label.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class Passes:
     and the population.
     """
 
-    def __init__(self, table: BlockTable, sample: int):
+    def __init__(self, table: Any, sample: int):
         self.table, self.store, self.most = table, table.store, sample
         self._sampled = table.ranked(sample)
         some = table.gather(self._sampled)

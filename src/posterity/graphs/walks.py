@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int, Key, UInt32
 
 from posterity.arguments import NATURAL
-from posterity.arrays.typing import ArrayLike, Real
+from posterity.arrays.typing import Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.graphs.topology import Network, Site, at, check_sites
 
@@ -166,7 +166,7 @@ class WeightedMetropolisHastings(_Metropolis):
     names: tuple[str, ...] | None = eqx.field(static=True)
     weights: Float[Real, " K"]
 
-    def __init__(self, weights: Mapping[str, float] | ArrayLike):
+    def __init__(self, weights: Any):
         named = isinstance(weights, Mapping)
         self.names = tuple(sorted(weights)) if named else None
         values = np.asarray([weights[n] for n in self.names or ()] if named else weights, float)
@@ -276,7 +276,7 @@ def begin(
     return key, walk.init(network, np.broadcast_to(network.number(start), (repetitions,)))
 
 
-def bits_of_stride(key: Key[jax.Array, ""], stride: ArrayLike, state: WalkState) -> jax.Array:
+def bits_of_stride(key: Key[jax.Array, ""], stride: Any, state: WalkState) -> jax.Array:
     """Random bits of the hops that follow ``stride * STRIDE``, one axis before the tokens'."""
     shape = (STRIDE, *state.position.shape)
     words = jax.random.key_data(jax.random.fold_in(key, stride)).astype(jnp.uint32).ravel()
@@ -291,13 +291,13 @@ def _record(
     network: Network, walk: Walk, state: WalkState, key: Key[jax.Array, ""], hops: int
 ) -> Int[jax.Array, "repetitions times"]:
     # Written by strides, hops last: a scan over hops would hold the result twice to transpose it.
-    Walked = tuple[WalkState, jax.Array]
-
     def hop(state: WalkState, bits: jax.Array) -> tuple[WalkState, jax.Array]:
         state = walk.move(network, state, bits)
         return state, state.position
 
-    def stride(n: ArrayLike, carry: Walked, length: int = STRIDE) -> Walked:
+    def stride(
+        n: Any, carry: tuple[WalkState, jax.Array], length: int = STRIDE
+    ) -> tuple[WalkState, jax.Array]:
         state, walked = carry
         state, part = jax.lax.scan(hop, state, bits_of_stride(key, n, state)[:length])
         return state, jax.lax.dynamic_update_slice(walked, part.T, (0, n * STRIDE + 1))

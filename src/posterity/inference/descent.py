@@ -147,7 +147,7 @@ def _look(
 
 def _starts(q: ExponentialFamily) -> Callable[[Any], Any]:
     """The member itself, narrower ones about its mean, then very narrow ones about other places."""
-    parts = list(q.parts())
+    parts: list[Any] = list(q.parts())
     if not all(part.gaussian and part.batch_shape == () for part in parts):
         return lambda number: q * NARROWER ** jnp.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]

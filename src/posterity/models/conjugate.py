@@ -1,6 +1,6 @@
 """Models of closed formulas: conjugate ones, whose factor is a sum of sufficient statistics."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -10,7 +10,7 @@ from posterity.arguments import Constraint
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import quadratic
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, PyTree, Real
+from posterity.arrays.typing import PyTree, Real
 from posterity.errors import StructureError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
 from posterity.families.gaussian import LOG_2PI
@@ -87,7 +87,7 @@ class GaussianMean(ConjugateModel[Gaussian]):
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
 
-    def __init__(self, covariance: ArrayLike):
+    def __init__(self, covariance: Any):
         """From the covariance (d, d) of a record.
 
         Raises:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arrays.typing import DTypeLike, Real
+from posterity.arrays.typing import Real
 from posterity.families import ExponentialFamily
 
 TENSOR = {1: 32, 2: 12, 3: 7}
@@ -74,7 +74,7 @@ def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
 
 
 def normal_nodes(
-    nodes: int, dtype: DTypeLike
+    nodes: Any, dtype: Any
 ) -> tuple[Float[jax.Array, " nodes"], Float[jax.Array, " nodes"]]:
     """Equidistant nodes and chances for a standard normal.
 

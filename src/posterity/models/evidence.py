@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from posterity.arrays.search import Point, search
-from posterity.arrays.typing import DTypeLike, Number, PyTree
+from posterity.arrays.typing import Number, PyTree
 
 MAX_STEPS = 100
 """Points that the search looks at; log-concave ``f`` take five to ten."""
@@ -30,7 +30,7 @@ class Whitened(NamedTuple):
     precision: Float[jax.Array, "p p"]
 
     @classmethod
-    def prior(cls, size: int, dtype: DTypeLike) -> "Whitened":
+    def prior(cls, size: int, dtype: Any) -> "Whitened":
         """The standard normal."""
         return cls(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
 

@@ -23,9 +23,9 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def outputs(layers: Layers, z: Float[Real, " p"], x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
+def outputs(layers: Any, z: Float[Real, " p"], x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
     """The last layer's outputs of the network with flat weights ``z`` for inputs ``x``."""
-    return activations(layers, z, x)[-1]
+    return apply(layers, layers.unravel(z), x)[-1]
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)

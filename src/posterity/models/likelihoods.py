@@ -1,5 +1,7 @@
 """Likelihoods of observations given the outputs of a network."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
@@ -39,7 +41,7 @@ def check_outputs(layers: Layers, kind: str) -> None:
 
 def log_likelihood(
     outputs: Float[Real, "n ..."],
-    y: Number,
+    y: Any,
     kind: str,
     noise_variance: Number = 1.0,
 ) -> Float[Real, " n"]:

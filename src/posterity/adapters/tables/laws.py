@@ -32,7 +32,7 @@ _EDGE = 1e-8
 
 def from_table(
     names: Any,
-    mean: ArrayLike | float,
+    mean: Any,
     sd: ArrayLike | float | None = None,
     *,
     covariance: ArrayLike | None = None,

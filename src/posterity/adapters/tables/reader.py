@@ -10,10 +10,10 @@ import io
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class Cells(NamedTuple):
 
     def numbers(
         self,
-        columns: Sequence[str],
+        columns: Any,
         decimal: str | None = None,
         *,
         expected: str = "a finite number",
@@ -87,7 +87,7 @@ class Cells(NamedTuple):
             try:
                 values = np.array([list(map(float, cells)) for cells in texts])
             except ValueError:
-                plain, values = False, np.nan
+                plain, values = False, np.zeros(0)
             if plain and np.isfinite(values).all():
                 return values.reshape(len(columns), len(self.rows)).T
         values = np.empty((len(self.rows), len(columns)))
