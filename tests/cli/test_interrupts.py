@@ -102,7 +102,7 @@ def test_signals_at_any_moment(folder):
     assert history == [visit.site for visit in whole.trace]
 
 
-@pytest.mark.parametrize("function", ["_written", "_data"])
+@pytest.mark.parametrize("function", ["_written", "status_of"])
 def test_ctrl_c_after_the_last_step_is_heeded(function, folder, monkeypatch):
     Path("gossip.toml").write_text(CONJUGATE)
     original = getattr(command, function)

@@ -6,8 +6,8 @@ import pytest
 from scipy.special import expit, logsumexp
 from scipy.stats import multivariate_normal
 
-from posterity.errors import UsageError
-from posterity.families import DiagonalGaussian, Gaussian
+from posterity.errors import SiteError, UsageError
+from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.federation import federate
 from posterity.inference import LocalUpdate
 from posterity.inference.cubature import Cubature
@@ -85,8 +85,9 @@ def test_the_marginal_likelihood_and_its_derivatives(own):
     def value(s):
         variance = np.zeros(3)
         variance[own] = np.exp(2 * s)
-        law = multivariate_normal(mean, covariance + np.diag(variance) + np.linalg.inv(precision))
-        return law.logpdf(center)
+        spread = np.diag(variance) + np.linalg.inv(precision)
+        known = multivariate_normal(mean, spread).logpdf(center)
+        return known - np.trace(np.linalg.solve(spread, covariance)) / 2
 
     s = rng.normal(size=(4, len(own))) / 2
     result = marginal(message, mean, covariance, s, own)
@@ -102,7 +103,7 @@ def test_the_marginal_likelihood_and_its_derivatives(own):
 def test_directions_without_records_say_nothing():
     message = Normal(np.array([1.0, 0.0]), np.diag([2.0, 0.0]))
     result = marginal(message, np.zeros(2), np.eye(2), np.zeros((1, 2)), np.arange(2))
-    assert result.slope[0, 1] == result.pull[0, 1] == result.weight[0, 1, 1] == 0
+    assert result.slope[0, 1] == result.linear[0, 1] == result.precision[0, 1, 1] == 0
 
 
 def spread_of_linear(sites, noise):
@@ -195,6 +196,78 @@ def test_few_sites_of_many_records_do_not_answer_each_other_for_ever():
         sites[name] = np.ones((300, 1)), (rng.random(300) < rate).astype(float)
     run = federate(sites, LogisticRegression(), ONE, personal=True)
     assert run.status.converged
+
+
+@pytest.mark.parametrize(("count", "records"), [(2, 400), (3, 400), (5, 100)])
+def test_few_sites_of_two_columns_beside_the_exact_posterior(count, records):
+    rng = np.random.default_rng(count)
+    sites = {}
+    for k in range(count):
+        x = np.column_stack([np.ones(records), rng.normal(size=records)])
+        y = rng.random(records) < expit(x @ (0.7 * rng.normal(size=2)))
+        sites[f"site {k}"] = x, y.astype(float)
+    prior = Gaussian.from_standard(np.zeros(2), 4 * np.eye(2))
+    run = federate(sites, LogisticRegression(), prior, personal=True)
+    model, joint = hierarchical(LogisticRegression(), prior, True)
+    # Sites of many records are Gaussian: on a grid of spreads all else is in closed form.
+    line = np.linspace(-6, 4, 81)
+    s = np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)
+    log, mean, inverse = joint.log_spread.log_prob(s), np.zeros((len(s), 2)), np.eye(2) / 4
+    for data in sites.values():
+        message = Likelihood(model, Records.of(data)).message(np.zeros(2), 4 * np.eye(2))
+        noise = np.linalg.inv(message.precision)
+        spread = np.exp(2 * s)[:, :, None] * np.eye(2) + noise + np.linalg.inv(inverse)
+        away = noise @ message.linear - mean
+        solved = np.linalg.solve(spread, away[..., None])[..., 0]
+        log = log - (away * solved).sum(1) / 2 - np.linalg.slogdet(spread)[1] / 2
+        covariance = np.linalg.inv(inverse)
+        mean = mean + (covariance @ solved[..., None])[..., 0]
+        inverse = inverse + np.linalg.inv(spread - covariance)
+    weights = np.exp(log - logsumexp(log))
+    expected = weights @ s
+    deviation = np.sqrt(weights @ (s - expected) ** 2)
+    found = run.posterior.log_spread
+    assert run.status.converged
+    assert (np.abs(found.mean - expected) < 0.15 * deviation).all()
+    ratio = np.sqrt(np.diag(found.covariance)) / deviation
+    assert ((ratio > 0.7) & (ratio < 1.05)).all()
+    assert (np.abs(run.posterior.coefficients.mean - weights @ mean) < 0.2).all()
+
+
+def test_units_ten_thousand_apart_and_wide_priors():
+    rng = np.random.default_rng(5)
+    units, sites = np.array([1.0, 1e4, 1e-4]), {}
+    for name in "abc":
+        x = rng.normal(size=(30, 3))
+        sites[name] = x * units, x.sum(1) + rng.normal(size=30)
+    prior = Gaussian.from_standard(np.zeros(3), np.diag((2 / units) ** 2))
+    for personal in ([0], True):
+        run = federate(sites, LinearRegression(1.0), prior, personal=personal)
+        assert run.status.converged
+        assert np.abs(run.posterior.coefficients.mean * units - 1).max() < 0.5
+    wide = Product(coefficients=ONE, log_spread=Gaussian.from_standard([0.0], [[16.0]]))
+    ones = {name: (x[:, :1], y) for name, (x, y) in sites.items()}
+    with pytest.raises(SiteError, match="log_spread"):
+        federate(ones, LinearRegression(1.0), wide, personal=True)
+
+
+class Broken(PredictorModel):
+    """Counts with a mean that may be negative, where there is no logarithm."""
+
+    families = (Gaussian,)
+
+    def predictor_log_likelihood(self, f, y):
+        return y * jnp.log(f) - f
+
+
+def test_a_likelihood_that_is_nan_is_told():
+    with pytest.raises(SiteError, match="NaN"):
+        federate(
+            {"a": (np.ones((4, 1)), np.array([2.0, 3.0, 1.0, 2.0]))},
+            Broken(),
+            Gaussian.from_standard([3.0], [[1.0]]),
+            personal=True,
+        )
 
 
 def test_what_it_serves_and_what_is_refused():

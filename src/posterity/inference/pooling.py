@@ -93,17 +93,17 @@ class Normal(NamedTuple):
 
 
 class Marginal(NamedTuple):
-    """``log ∫∫ likelihood(β) N(β | c, D(s)) N(c | m, C) dβ dc`` at several log spreads ``s``.
+    """``E[log ∫ likelihood(β) N(β | c, D(s)) dβ]``, ``c ~ N(m, C)``, at several log spreads ``s``.
 
-    ``slope`` (m, p) and ``curvature`` (m, p, p) are its derivatives by ``s``. Given ``s``, ``c``
-    has the mean ``m + C pull`` and the covariance ``C - C weight C``.
+    ``slope`` (m, p) and ``curvature`` (m, p, p) are its derivatives by ``s``. As a function of
+    ``c`` the integral is the Gaussian of natural parameters ``linear`` and ``precision``.
     """
 
     value: Float[np.ndarray, " m"]
     slope: Float[np.ndarray, "m p"]
     curvature: Float[np.ndarray, "m p p"]
-    pull: Float[np.ndarray, "m d"]
-    weight: Float[np.ndarray, "m d d"]
+    linear: Float[np.ndarray, "m d"]
+    precision: Float[np.ndarray, "m d d"]
 
 
 class PooledInfo(NamedTuple):
@@ -118,9 +118,8 @@ class PooledInfo(NamedTuple):
 class PartialPooling(LocalUpdate):
     """What a site does for a :class:`~posterity.models.PersonalRegression`, by default.
 
-    The factor of the population's coefficients matches their moments under the site's marginal
-    likelihood; that of the log spreads minimises the site's free energy, with the population's
-    coefficients integrated out, by natural gradients and a line search.
+    Both factors minimise the site's free energy: that of the population's coefficients in closed
+    form, that of the log spreads by natural gradients and a line search.
 
     Args:
         nodes: quasi-random nodes over the log spreads, where these are more than two.
@@ -199,11 +198,12 @@ class PartialPooling(LocalUpdate):
         while True:
             site = _Site(model, view, factor, records, count)
             site.descend(steps)
-            new = site.factor(0)
-            error = float(view.squared_length(site.factor(1) - new)) / 4 if count else 0.0
+            one, other = site.gradients()
+            error = float(view.squared_length(other - one)) / 4 + site.likelihood.left
             if not np.isfinite(error):
                 raise not_finite()
-            if error <= ERROR or site.exact or 2 * count > self.most:
+            if error <= ERROR or site.exact or 4 * count > self.most:
+                new = one if steps == 0 else site.factor()
                 return new, PooledInfo(float(site.residual), error)
             count *= 4
 
@@ -226,34 +226,35 @@ def default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:
 
 
 class _Site:
-    """One visit: the cavity, the message of the records, and the log spreads' distribution."""
+    """One visit: the cavity, the message of the records, and the posterior as it is refined."""
 
     def __init__(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records, count: int
     ):
         self.model, self.view = model, view
         self.own = np.array(model.personal)
-        coefficients, spread = Normal.of(view.coefficients), Normal.of(view.log_spread)
-        self.cavity = coefficients.plus(Normal.of(factor.coefficients), -1.0)
-        self.others = spread.plus(Normal.of(factor.log_spread), -1.0)
-        # Factors that were fitted together can leave none where one is taken away.
-        self.known = self.cavity.proper
-        law = self.cavity if self.known else coefficients
-        self.mean, self.covariance = law.mean, law.covariance
-        self.spread, self.residual = spread, np.inf
-        self.likelihood = Likelihood(model, records)
+        self.coefficients = Normal.of(view.coefficients)
+        self.cavity = self.coefficients.plus(Normal.of(factor.coefficients), -1.0)
+        self.spread = Normal.of(view.log_spread)
+        self.others = self.spread.plus(Normal.of(factor.log_spread), -1.0)
+        self.residual, self.likelihood = np.inf, Likelihood(model, records)
         self.grids, self.exact = _grids(len(self.own), count)
 
     def descend(self, steps: int) -> None:
         """Natural-gradient steps of the log spreads, each as far as the free energy falls."""
         for step in range(steps + 1):
             if step < REFRESHED:
-                self.message = self.likelihood.message(self.mean, self.covariance + self._between())
+                self.message = self._message()
             energy, at = self._energy(self.spread)
+            if at is None:
+                raise ParameterError(
+                    found="log spreads that may be so large that sums over them overflow",
+                    expected="a prior under which sites differ by less than exp(40)",
+                    fix="Give `log_spread` a smaller standard deviation, 2 at most, say.",
+                )
             ahead = self._gradient(self.spread, at, 0)
-            back = self.spread.plus(self.others, -1.0)
-            change = Normal(ahead.linear - back.linear, ahead.precision - back.precision)
-            self.residual = _length(self.spread, change) if self.known else np.inf
+            change = ahead.plus(self.spread.plus(self.others, -1.0), -1.0)
+            self.residual = _length(self.spread, change)
             if step == steps or self.residual**2 / 2 <= SMALL:
                 break
             # Sums over nodes are not exact: about the optimum they need not fall with the energy.
@@ -261,46 +262,50 @@ class _Site:
             while share > SHORTEST:
                 moved = self.spread.plus(change, share)
                 if moved.proper and self._energy(moved)[0] <= energy + slack:
-                    self.spread = moved
                     break
                 share /= 2
             else:
                 break
+            self.spread = moved
+            self.coefficients = self.cavity.plus(self._of_coefficients(self._at(moved, 0), 0))
 
-    def factor(self, seed: int) -> Any:
-        """The site's factor, by the nodes of this seed."""
-        at = self._at(self.spread, seed)
-        if at is None:
-            raise not_finite()
-        _, chances = self.grids[seed]
-        spread = self._gradient(self.spread, at, seed)
-        means = self.mean + at.pull @ self.covariance
-        mean = chances @ means
-        apart = (means - mean).T @ (chances[:, None] * (means - mean))
-        weight = np.tensordot(chances, at.weight, 1)
-        covariance = self.covariance - self.covariance @ weight @ self.covariance + apart
-        diagonal = self.view.coefficients.diagonal
-        matched = Normal.matched(mean, covariance, diagonal=diagonal)
-        coefficients = (
-            matched.plus(self.cavity, -1.0) if self.known else Normal(mean * 0, weight * 0)
-        )
+    def factor(self) -> Any:
+        """The site's factor where the descent ended."""
+        spread = self.spread.plus(self.others, -1.0)
+        return self._joined(self._of_coefficients(self._at(self.spread, 0), 0), spread)
+
+    def gradients(self) -> list[Any]:
+        """The factor to which a whole step leads, by two sets of nodes."""
+        steps = []
+        for seed in (0, 1):
+            if (at := self._at(self.spread, seed)) is None:
+                raise not_finite()
+            gradient = self._gradient(self.spread, at, seed)
+            steps.append(self._joined(self._of_coefficients(at, seed), gradient))
+        return steps
+
+    def _joined(self, coefficients: Normal, spread: Normal) -> Any:
         laws = {"coefficients": coefficients, "log_spread": spread}
         return type(self.view)(**{n: _law(getattr(self.view, n), law) for n, law in laws.items()})
 
-    def _between(self) -> Matrix:
-        variance = np.zeros(len(self.mean))
-        variance[self.own] = np.exp(2 * self.spread.mean)
-        return np.diag(variance)
+    def _message(self) -> Normal:
+        covariance = self.cavity.covariance
+        covariance[self.own, self.own] += np.exp(2 * self.spread.mean)
+        return self.likelihood.message(self.cavity.mean, covariance)
 
-    def _at(self, spread: Normal, seed: int) -> Marginal | None:
+    def _at(self, spread: Normal, seed: int) -> Any:
         nodes, _ = self.grids[seed]
         s = spread.mean + nodes @ np.linalg.cholesky(spread.covariance).T
         if not s.max() < FURTHEST:
             return None
-        return marginal(self.message, self.mean, self.covariance, s, self.own)
+        law = self.coefficients
+        try:
+            return marginal(self.message, law.mean, law.covariance, s, self.own)
+        except np.linalg.LinAlgError:
+            return None
 
     def _energy(self, spread: Normal) -> tuple[float, Any]:
-        """``KL(spread ‖ cavity) - E[log Z]`` in nats, up to a constant."""
+        """``KL(spread ‖ cavity) - E[log Z]`` in nats, up to a constant; infinite if not known."""
         at, mean = self._at(spread, 0), spread.mean
         if at is None:
             return np.inf, None
@@ -308,6 +313,16 @@ class _Site:
         cross = (others.precision * covariance).sum() + mean @ others.precision @ mean
         entropy = -np.linalg.slogdet(spread.precision)[1] / 2
         return float(cross / 2 - others.linear @ mean - entropy - self.grids[0][1] @ at.value), at
+
+    def _of_coefficients(self, at: Marginal, seed: int) -> Normal:
+        """``∇_μ E[log Z]`` as a factor of the population's coefficients."""
+        chances = self.grids[seed][1]
+        precision = np.tensordot(chances, at.precision, 1)
+        linear = chances @ at.linear
+        if self.view.coefficients.diagonal:
+            kept = np.diag(np.diagonal(precision))
+            return Normal(linear + (kept - precision) @ self.coefficients.mean, kept)
+        return Normal(linear, precision)
 
     def _gradient(self, spread: Normal, at: Marginal, seed: int) -> Normal:
         """``∇_μ E[log Z]`` as a factor of the log spreads (Bonnet and Price)."""
@@ -331,6 +346,7 @@ class Likelihood:
         self.slopes = kind.predictor_value_and_slope
         self.nu: Any = None
         self.tau: Any = None
+        self.left = 0.0  # nats, at most, by which the last message was not at rest
 
     def message(self, mean: Vector, covariance: Matrix) -> Normal:
         """The Gaussian that stands for the likelihood where ``β ~ N(mean, covariance)`` before.
@@ -354,7 +370,10 @@ class Likelihood:
             d = np.sqrt(v)
             f = m[:, None] + d[:, None] * u
             # The tilted distribution of each predictor, in units of the posterior's deviation.
-            log = weights[:, None] * self.log_likelihood(f)
+            log = self.log_likelihood(f)
+            if np.isnan(log).any():
+                raise not_finite()
+            log = np.where(weights[:, None] > 0, weights[:, None] * log, 0.0)
             log = log - self.nu[:, None] * f + self.tau[:, None] * f**2 / 2
             tilted = np.exp(log - log.max(1, keepdims=True)) * chances
             tilted /= tilted.sum(1, keepdims=True)
@@ -368,13 +387,13 @@ class Likelihood:
             tau, nu = np.where(usable, tau, self.tau), np.where(usable, nu, self.nu)
             if not (np.isfinite(tau).all() and np.isfinite(nu).all()):
                 raise not_finite()
-            moved = np.abs((nu - self.nu) - (tau - self.tau) * m) * d
+            mean = np.abs((nu - self.nu) - (tau - self.tau) * m) * d
+            moved = max(mean.max(), (np.abs(tau - self.tau) * v).max())
             share = 1.0 if sweep < UNDAMPED else 0.5
-            self.nu, self.tau = (
-                self.nu + share * (nu - self.nu),
-                self.tau + share * (tau - self.tau),
-            )
-            if max(moved.max(), (np.abs(tau - self.tau) * v).max()) <= REST:
+            self.nu = self.nu + share * (nu - self.nu)
+            self.tau = self.tau + share * (tau - self.tau)
+            self.left = 0.0 if moved <= REST else moved**2 * len(x) / 2
+            if moved <= REST:
                 break
         return Normal(x.T @ self.nu, (x.T * self.tau) @ x)
 
@@ -427,27 +446,37 @@ def marginal(
 
     ``message`` stands for the likelihood, and ``N(mean, covariance)`` is the law of ``c``.
     """
-    variance = np.zeros((len(s), len(mean)))
-    variance[:, own] = np.exp(2 * s)
-    values, vectors = np.linalg.eigh(message.precision)
-    kept = values > values[-1] * 1e-15
+    size = len(mean)
+    unit = np.sqrt(np.diagonal(covariance)).copy()  # in which columns of any scale are alike
+    unit[own] = np.maximum(unit[own], np.exp(s.mean(0)))
+    variance = np.zeros((len(s), size))
+    variance[:, own] = np.exp(2 * s) / unit[own] ** 2
+    precision = message.precision * unit * unit[:, None]
+    values, vectors = np.linalg.eigh(precision)
+    kept = values > values[-1] * 1e-14
     root = vectors[:, kept] * np.sqrt(values[kept])  # Λ = R Rᵀ, and h lies in its range
-    inner = np.eye(root.shape[1]) + root.T @ covariance @ root
-    inner = inner + (root.T * variance[:, None, :]) @ root
-    inverse = np.linalg.inv(inner)
-    logdet = np.linalg.slogdet(inner)[1]
-    ahead = message.linear - message.precision @ mean
-    spread = covariance @ ahead + variance * ahead
-    along = spread @ root
-    solved = (inverse @ along[..., None])[..., 0]
-    pull = ahead - solved @ root.T  # (I + Λ V)⁻¹ (h - Λ m), where V = C + D
-    weight = root @ inverse @ root.T  # Λ (I + V Λ)⁻¹
-    value = ((spread * ahead).sum(1) - (along * solved).sum(1) - logdet) / 2
-    d, u, w = variance[:, own], pull[:, own], weight[:, own][:, :, own]
-    slope = d * (u**2 - np.diagonal(w, axis1=1, axis2=2))
-    curvature = 2 * w**2 - 4 * u[:, :, None] * u[:, None, :] * w
-    curvature = d[:, :, None] * d[:, None, :] * curvature + 2 * slope[:, :, None] * np.eye(len(own))
-    return Marginal(value, slope, curvature, pull, weight)
+    inner = np.eye(root.shape[1]) + (root.T * variance[:, None, :]) @ root
+    inverse, logdet = np.linalg.inv(inner), np.linalg.slogdet(inner)[1]
+    quadratic = root @ inverse @ root.T  # Q = Λ (I + D Λ)⁻¹
+
+    def solved(ahead: Vector) -> Float[np.ndarray, "m d"]:
+        """``(I + Λ D)⁻¹`` times a vector."""
+        along = (variance * ahead) @ root
+        return ahead - (inverse @ along[..., None])[..., 0] @ root.T
+
+    ahead = (message.linear - message.precision @ mean) * unit
+    pull = solved(ahead)
+    scaled = covariance / unit / unit[:, None]
+    around = quadratic @ scaled @ quadratic  # the covariance of the pull, since c is not known
+    value = ((variance * ahead * pull).sum(1) - logdet) / 2
+    value = value - (quadratic * scaled).sum((1, 2)) / 2
+    d, u, w = variance[:, own], pull[:, own], quadratic[:, own][:, :, own]
+    second = u[:, :, None] * u[:, None, :] + around[:, own][:, :, own]
+    slope = d * np.diagonal(second - w, axis1=1, axis2=2)
+    curvature = d[:, :, None] * d[:, None, :] * (2 * w**2 - 4 * second * w)
+    curvature = curvature + 2 * slope[:, :, None] * np.eye(len(own))
+    linear = solved(message.linear * unit) / unit
+    return Marginal(value, slope, curvature, linear, quadratic / unit / unit[:, None])
 
 
 def own_law(
