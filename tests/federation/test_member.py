@@ -241,6 +241,10 @@ def test_a_status_is_made_of_reports_alone(kind):
     lost = reports | {"ash": dataclasses.replace(reports["ash"], direction=None)}
     status = status_from(done.agreement, done.posterior, lost)
     assert status.reasons == ("no finite report of 'ash'",) and not status.converged
+    silent = {name: own for name, own in reports.items() if name != "ash"}
+    for known in (silent, {}):
+        status = status_from(done.agreement, done.posterior, known)
+        assert "no report of 'ash'" in status.reasons[0] and status.left == np.inf
 
 
 def test_a_status_of_reports_knows_collinear_columns():

@@ -1,5 +1,6 @@
 """Marginals, moments and resampled factors that laws say themselves, against their own draws."""
 
+import pickle
 from typing import Any
 
 import jax
@@ -76,6 +77,15 @@ def test_quadrature_knows_what_closed_forms_know(law: Any) -> None:
         np.testing.assert_allclose(found.cdf(exact.quantile(p)[..., 0]), p, rtol=1e-8)
     assert (found.cdf(np.full(law.batch_shape, -1.0)) == 0).all()
     assert found.picked(slice(1, None)).shape == found.mean[1:].shape
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_marginals_are_pickled_and_print_no_addresses(name: str) -> None:
+    for law in TABLE[name].draw(np.random.default_rng(0), (), 2).marginals():
+        again = pickle.loads(pickle.dumps(law))
+        assert repr(again) == repr(law)
+        assert " at 0x" not in repr(law)
+        np.testing.assert_array_equal(again.quantile(0.3), law.quantile(0.3))
 
 
 def test_without_a_closed_form_there_are_draws() -> None:

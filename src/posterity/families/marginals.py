@@ -107,6 +107,16 @@ class Image(NamedTuple):
     mean: Callable[[Array, Array], Array]
     """Given mean and standard deviation of ``u``."""
     sd: Callable[[Array, Array], Array]
+    name: str
+    """Of the constant of this module that it is."""
+
+    def __reduce__(self) -> str:
+        """Pickled by name, as functions are."""
+        return self.name
+
+    def __repr__(self) -> str:
+        """Its name."""
+        return self.name
 
 
 def _logistic_mean(loc: Array, scale: Array) -> Array:
@@ -129,16 +139,23 @@ def _expected(function: Callable[[Array], Array], loc: Array, scale: Array) -> A
     return total
 
 
-IDENTITY = Image(lambda u: u, lambda x: x, lambda loc, scale: loc, lambda loc, scale: scale)
+IDENTITY = Image(
+    lambda u: u, lambda x: x, lambda loc, scale: loc, lambda loc, scale: scale, "IDENTITY"
+)
 EXPONENTIAL = Image(
     np.exp,
     lambda x: np.log(np.maximum(x, 0.0)),
     lambda loc, scale: np.exp(loc + scale**2 / 2),
     lambda loc, scale: np.exp(loc + scale**2 / 2) * np.sqrt(np.expm1(scale**2)),
+    "EXPONENTIAL",
 )
 """Log-normal laws."""
 LOGISTIC = Image(
-    special.expit, lambda x: special.logit(np.clip(x, 0.0, 1.0)), _logistic_mean, _logistic_sd
+    special.expit,
+    lambda x: special.logit(np.clip(x, 0.0, 1.0)),
+    _logistic_mean,
+    _logistic_sd,
+    "LOGISTIC",
 )
 """Laws of probabilities whose logits are normal."""
 
@@ -187,6 +204,16 @@ class Formulas(NamedTuple):
     """Its first argument is the probability."""
     cdf: Callable[..., Array]
     """Its first argument is the number."""
+    name: str
+    """Of the constant of this module that they are."""
+
+    def __reduce__(self) -> str:
+        """Pickled by name, as functions are."""
+        return self.name
+
+    def __repr__(self) -> str:
+        """Their name."""
+        return self.name
 
 
 def _student_sd(loc: Array, scale: Array, df: Array) -> Array:
@@ -218,6 +245,7 @@ GAMMA = Formulas(
     lambda a, rate: np.sqrt(a) / rate,
     lambda p, a, rate: special.gammaincinv(a, p) / rate,
     lambda x, a, rate: special.gammainc(a, np.maximum(x, 0.0) * rate),
+    "GAMMA",
 )
 """``Gamma(a, rate)``."""
 INVERSE_GAMMA = Formulas(
@@ -225,6 +253,7 @@ INVERSE_GAMMA = Formulas(
     _inverse_gamma_sd,
     lambda p, a, b: b / special.gammainccinv(a, p),
     lambda x, a, b: special.gammaincc(a, b / np.maximum(x, 0.0)),
+    "INVERSE_GAMMA",
 )
 """``1 / Gamma(a, rate b)``: a variance whose precision is Gamma; no mean at ``a`` of one."""
 BETA = Formulas(
@@ -232,6 +261,7 @@ BETA = Formulas(
     lambda a, b: np.sqrt(a * b / (a + b + 1)) / (a + b),
     _beta_quantile,
     _beta_cdf,
+    "BETA",
 )
 """``Beta(a, b)``; with ``b`` of zero, one for certain."""
 STUDENT_T = Formulas(
@@ -239,6 +269,7 @@ STUDENT_T = Formulas(
     _student_sd,
     lambda p, loc, scale, df: loc + scale * special.stdtrit(df, p),
     lambda x, loc, scale, df: special.stdtr(df, (np.asarray(x) - loc) / scale),
+    "STUDENT_T",
 )
 """Student's t with location, scale and ``df`` degrees of freedom; infinite deviation up to two."""
 MOMENTS = Formulas(
@@ -246,6 +277,7 @@ MOMENTS = Formulas(
     lambda mean, sd: sd,
     lambda p, mean, sd: np.full(mean.shape, np.nan),
     lambda x, mean, sd: np.full(np.broadcast_shapes(mean.shape, np.shape(x)), np.nan),
+    "MOMENTS",
 )
 """Only mean and standard deviation are known, or make sense, as of a label's indicator."""
 

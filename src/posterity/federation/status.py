@@ -203,6 +203,9 @@ def status_from(
 ) -> Status:
     """The status of a posterior of which nothing is known but its sites' reports. Pure.
 
+    ``reports`` are by site. How far it has come is not known where one of the agreement's sites
+    that have records did not report, or where nobody did.
+
     Each report needs the gradient, and where the posterior is a diagonal Gaussian with a line
     search the curvature (see :func:`parts_needed`). What is left is the upper end of what one round
     would change, or of what the joint Newton step would, whichever is more.
@@ -214,10 +217,10 @@ def status_from(
         q: Any = posterior
         left = max(left, newton_of(prior, q, [*reports.values()]).change)
     unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
-    left = left if math.isfinite(left) else math.inf
-    return Status.of(
-        left, _allowed(agreed, tolerance), tuple(_named("no finite report of", unknown))
-    )
+    absent = [s for s in agreed.sites if s not in agreed.silent and s not in reports]
+    known = math.isfinite(left) and reports and not absent
+    reasons = (*_named("no finite report of", unknown), *_named("no report of", absent))
+    return Status.of(left if known else math.inf, _allowed(agreed, tolerance), reasons)
 
 
 def parts_needed(agreed: Agreement) -> tuple[Part, ...]:

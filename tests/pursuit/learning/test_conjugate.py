@@ -286,3 +286,15 @@ def test_other_rules_are_refused_by_name() -> None:
             learner(rule, classes=3)
     with pytest.raises(UsageError, match="ConjugateLearner"):
         learner(layers=3)
+
+
+def test_originals_are_whole_numbers_one_a_record():
+    x, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    empty = learner(classes=2)
+    copies = list(range(40))
+    assert empty.observe("a", x, y, originals=copies).tasks == ("a",)
+    for wrong in (np.arange(39), np.full(40, np.nan), 3):
+        with pytest.raises(StructureError, match="originals"):
+            empty.observe("a", x, y, originals=wrong)
+    with pytest.raises(UsageError, match="classes"):
+        learner()

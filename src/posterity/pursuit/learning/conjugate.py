@@ -21,6 +21,12 @@ RULE = Constraint(
     "'conjugate'; the rules 'gated', 'mixture' and 'replay' are peers in experiments/pursuit now",
     lambda rule: rule == "conjugate",
 )
+KNOWN = Constraint("the number of classes of all tasks", lambda classes: classes is not None)
+ORIGINALS = Constraint(
+    "a whole number for each record",
+    lambda own: own is not None and own.dtype.kind in "iu",
+    StructureError,
+)
 OPTIONS = Constraint("no other than arguments of ConjugateLearner", lambda names: not names)
 FEATURES = Constraint(
     "VectorFeatures, or OwnFeatures(function, size, name)",
@@ -141,6 +147,9 @@ class ConjugateLearner:
         assert features is not None and ledger is not None, "a learner with features has both"
         features.warn_of_scale(features.checked(x))
         own = features(x)
+        if originals is not None:
+            originals = np.asarray(originals)
+            ORIGINALS.check(originals=originals if originals.shape == (len(y),) else None)
         known = evidence(own, y, self.classes, features.own_units, originals)
         factor = statistics.factor(own, y, self.classes, known)
         past = ledger.entries.get(task)  # one that was forgotten comes back in a new epoch
@@ -317,4 +326,5 @@ def learner(rule: str = "conjugate", **options: Any) -> ConjugateLearner:
     """
     RULE.check(rule=rule)
     OPTIONS.check(options=options.keys() - {"classes", "features", "ledger"})
+    KNOWN.check(classes=options.get("classes"))
     return ConjugateLearner(**options)
