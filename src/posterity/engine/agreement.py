@@ -4,20 +4,25 @@ import dataclasses
 import functools
 import hashlib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import networkx as nx
 
-from posterity.arguments import COUNT, POSITIVE, Constraint
+from posterity import fingerprint
+from posterity.arguments import COUNT, POSITIVE, Constraint, one_of
 from posterity.artifact.manifest import as_text
 from posterity.engine.signing import PublicKey
 from posterity.entries import check_names
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation import Agreement, Gossip
-from posterity.federation.specification import build
+from posterity.federation.schedules import Schedule
+from posterity.federation.specification import build, make_schedule
+from posterity.federation.status import TOLERANCE
 
+WALKS = one_of("gossip", "sequential")
+"""Orders in which a token walks where no member is the server."""
 NAME = Constraint("a name", lambda name: isinstance(name, str) and bool(name.strip()))
 
 
@@ -27,16 +32,18 @@ class Limits:
 
     ``magnitude`` bounds the natural parameters of a posterior. ``pseudo_counts`` bounds by how much
     all factors together change them: in a conjugate family they count records, each times its
-    sufficient statistics. ``bytes`` bounds a letter.
+    sufficient statistics. ``bytes`` bounds a letter, and ``epochs`` by how much a letter may raise
+    the highest number of an epoch that a site has heard of.
     """
 
     magnitude: float = 1e12
     pseudo_counts: float = 1e6
     bytes: int = 2**26
+    epochs: int = 1000
 
     def __post_init__(self) -> None:
         POSITIVE.check(magnitude=self.magnitude, pseudo_counts=self.pseudo_counts)
-        COUNT.check(bytes=self.bytes)
+        COUNT.check(bytes=self.bytes, epochs=self.epochs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +51,13 @@ class Terms:
     """The terms of a federation: how numbers are made, who takes part, who talks to whom.
 
     ``members`` are their public keys by name; ``links`` are pairs of members between whom the token
-    may walk; ``seed`` is that of all that is random.
+    may walk; ``seed`` is that of all that is random. Keys of ``authorities`` may sign that a member
+    is to be forgotten, as each member may of itself.
+
+    Without a ``server`` a token walks, by ``order``: "gossip" is a random walk over the links,
+    "sequential" goes round by name. With one the server asks the others, by ``schedule``. ``steps``
+    are the most hops, passes or rounds of an epoch; it ends earlier once less than ``tolerance``
+    nats are left to change, unless that is None.
     """
 
     name: str
@@ -53,6 +66,12 @@ class Terms:
     links: tuple[tuple[str, str], ...]
     limits: Limits = dataclasses.field(default_factory=Limits)
     seed: int = 0
+    authorities: Mapping[str, PublicKey] = dataclasses.field(default_factory=dict)
+    order: str = "gossip"
+    schedule: Schedule | None = None
+    server: str | None = None
+    steps: int | None = None
+    tolerance: float | None = TOLERANCE
 
     def __post_init__(self) -> None:
         NAME.check(name=self.name)
@@ -65,6 +84,11 @@ class Terms:
                 expected="links between members, by which each can be reached from each",
                 fix="Add a link to whom none leads; take out those of whom is no member.",
             )
+        COUNT.or_none().check(steps=self.steps)
+        POSITIVE.or_none().check(tolerance=self.tolerance)
+        one_of(*sorted(self.members)).or_none().check(server=self.server)
+        if self.server is None:
+            WALKS.check(**{"schedule.kind": self.order})
         if len(set(self.members.values())) < len(self.members):
             raise UsageError(
                 found="one public key of two members",
@@ -84,15 +108,24 @@ class Terms:
         update: str | None = None,
         model_options: Mapping[str, Any] | None = None,
         update_options: Mapping[str, Any] | None = None,
+        personal: bool | Sequence[int | str] | Mapping[str, float] = False,
         padding: bool = True,
         total_weight: float | None = None,
         limits: Mapping[str, Any] | None = None,
         seed: int = 0,
+        authorities: Mapping[str, str] | None = None,
+        schedule: Mapping[str, Any] | None = None,
+        server: str | None = None,
+        steps: int | None = None,
+        tolerance: float | None = None,
     ) -> Self:
         """The terms that plain values say, as a configuration has them.
 
         ``model`` and ``update`` are import paths, ``package.module:name``, of what is called with
-        the options. Without ``links`` everybody may talk to everybody.
+        the options. Without ``links`` everybody may talk to everybody, or to the server alone if
+        there is one. ``schedule`` has a ``kind`` and its options. With ``steps`` and no
+        ``tolerance`` all steps are made; with neither it ends at
+        :data:`posterity.federation.status.TOLERANCE`.
 
         Raises:
             UsageError: if a value makes no sense, or nothing can be imported by a path.
@@ -106,29 +139,55 @@ class Terms:
             made,
             prior,
             rule,
+            personal=personal,
             sites=list(members),
             padding=padding,
             total_weight=total_weight,
             on_error="pass",
         )
-        names = sorted(members)
-        pairs = links or [[one, other] for one in names for other in names if one < other]
-        keys = {site: PublicKey.of(members[site]) for site in names}
-        bounds = build(Limits, limits or {}, "limits")
-        linked = tuple(sorted((min(pair), max(pair)) for pair in pairs))
-        return cls(name, agreement, keys, linked, bounds, seed)
+        names, order = sorted(members), dict(schedule or {})
+        kind = order.pop("kind", "gossip" if server is None else "sequential")
+        made_by = None if server is None else make_schedule(kind, order, names)
+        if server is None and order:
+            raise UsageError(
+                found=f"options {sorted(order)} in table [schedule]",
+                expected="a kind alone, where a token walks",
+                fix="Leave them out; `links` say between whom it walks.",
+            )
+        ends = [server] if server in members else names
+        pairs = links or [[one, other] for one in ends for other in names if one != other]
+        linked = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
+        return cls(
+            name,
+            agreement,
+            members={site: PublicKey.of(members[site]) for site in names},
+            links=linked,
+            limits=build(Limits, limits or {}, "limits"),
+            seed=seed,
+            authorities={who: PublicKey.of(key) for who, key in (authorities or {}).items()},
+            order=kind,
+            schedule=made_by,
+            server=server,
+            steps=steps,
+            tolerance=TOLERANCE if (steps, tolerance) == (None, None) else tolerance,
+        )
 
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of all that was agreed on, equal in every process; each letter names it."""
-        members = {site: str(key) for site, key in self.members.items()}
         document = {
             "name": self.name,
             "numbers": self.agreement.digest,
-            "members": members,
+            "members": {site: str(key) for site, key in self.members.items()},
+            "authorities": {name: str(key) for name, key in self.authorities.items()},
             "links": sorted(self.links),
             "limits": dataclasses.asdict(self.limits),
             "seed": self.seed,
+            "order": self.order,
+            "schedule": fingerprint.digest((type(self.schedule).__name__, self.schedule)),
+            "server": self.server,
+            "steps": self.steps,
+            "tolerance": self.tolerance,
         }
         return hashlib.sha256(as_text(document).encode()).hexdigest()
 
