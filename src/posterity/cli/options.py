@@ -66,7 +66,10 @@ class Kind:
         if self.many and texts[-1].lstrip().startswith("["):
             return _value(texts[-1])
         if self.many:
-            parts = [read(part.strip()) for row in csv.reader(texts) for part in row]
+            try:
+                parts = [read(part.strip()) for row in csv.reader(texts) for part in row]
+            except csv.Error as error:  # a carriage return
+                raise ValueError(f"{self.metavar}, on one line") from error
             return parts if len(parts) > 1 else parts[0] if parts else ""
         return read(texts[-1])
 
