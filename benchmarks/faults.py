@@ -34,7 +34,8 @@ from posterity.engine import admission, log, machine, messages
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead
-from posterity.engine.machine import TOKEN, Machine, Memory, Step
+from posterity.engine.machine import Machine
+from posterity.engine.memory import RESTING, TOKEN, Memory, Step
 from posterity.engine.messages import Letter
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope, PrivateKey
@@ -155,7 +156,7 @@ class World:
     * Where updates are exact it is what `federate` gives in process for the sites that stay.
     * Of who was forgotten no factor is left, neither in a store's files nor in a waiting letter.
     * The log of a site continues the checkpoint that an auditor kept.
-    * The walk reaches all who stay, once faults have ended.
+    * The walk reaches all who stay, once faults have ended, and all know that it converged.
     """
 
     def __init__(self, seed: int, folder: Path, kinds: Kinds):
@@ -181,9 +182,9 @@ class World:
         for file in self.folder.glob(f"{site}.db*"):
             file.unlink()
         tombstones = {
-            name: envelope
+            name: known
             for agent in self.agents.values()
-            for name, envelope in agent.memory.tombstones.items()
+            for name, known in agent.memory.tombstones.items()
         }
         memory = Memory.empty(site, epoch if self.kinds.floor else 0, tombstones)
         self.kinds.disk.create(path, Step(memory).change).close()
@@ -211,12 +212,17 @@ class World:
             self.count[f"killed {fate} a write"] += 1
             self.send(site, getattr(agent, "said", ()))
             self.open(site)
+            self.note_resting(self.agents[site])
             return
         except Refusal:
-            self.count["commands refused"] += 1
+            agent.store.fate, self.count["commands refused"] = (
+                None,
+                self.count["commands refused"] + 1,
+            )
             return
         agent.store.fate = None
         self.send(site, sent)
+        self.note_resting(agent)
         if agent.memory.gone != known:
             self.check_forgotten(site, agent)
         if fate == "power":
@@ -231,6 +237,13 @@ class World:
             if isinstance(letter.body, Token):
                 self.note(letter.body, message.receiver)
         self.network.send(site, sent)
+
+    def note_resting(self, agent: Agent) -> None:
+        """A token that stays where it is has one content too."""
+        message = agent.memory.outbox.get(RESTING)
+        if message is not None:
+            token = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
+            self.note(token, message.receiver)
 
     def note(self, token: Token, receiver: str) -> None:
         version = (token.epoch, token.sequence)
@@ -315,7 +328,7 @@ class World:
         """A stranger sends a token in the name of a member."""
         total = TreeSum.of([PRIOR, Beta(5.0, 5.0)])
         token = Token(self.terms.digest, (self.heard + 1, site), 1, total, site, None)
-        letter = Letter(self.terms.digest, site, other, self.heard + 1, token)
+        letter = Letter(self.terms.digest, site, other, self.heard + 1, (), token)
         self.network.put(other, letter.sealed(PrivateKey(b"?" * 32)), now)
 
     # --- a run -----------------------------------------------------------------------------------
@@ -352,11 +365,15 @@ class World:
         return [site for site in SITES if site not in self.gone and site in self.agents]
 
     def is_at_rest(self) -> bool:
-        """Whether all who stay are in the newest token, and know of all who were forgotten."""
+        """Whether all who stay are in the newest token, which rests, and know that it converged."""
         (epoch, _), _ = self.newest()
-        own = [self.agents[site].memory for site in self.staying()]
+        stay = [self.agents[site] for site in self.staying()]
         return all(
-            m.own.counted and m.own.epoch == epoch and m.gone == frozenset(self.gone) for m in own
+            agent.memory.own.counted
+            and agent.memory.own.epoch == epoch
+            and agent.memory.gone == frozenset(self.gone)
+            and agent.machine.status(agent.memory).converged
+            for agent in stay
         )
 
     def newest(self) -> tuple[tuple, Token]:
@@ -402,8 +419,8 @@ class World:
 
     def check_forgotten(self, site: str, agent: Agent) -> None:
         memory = agent.memory
-        for name, envelope in memory.tombstones.items():
-            last = admission.departure_of(self.terms, envelope).highest
+        for name, known in memory.tombstones.items():
+            last = known.predicate["highest"]
             for message in memory.outbox.values():
                 body = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
                 if isinstance(body, Token) and body.epoch[0] <= last:

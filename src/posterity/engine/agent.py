@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Callable, Iterable
 
-from posterity.engine.machine import Machine, Memory, Step
+from posterity.engine.machine import Machine
+from posterity.engine.memory import Memory, Step
 from posterity.engine.store import Outgoing, Store
 
 
@@ -12,7 +13,7 @@ class Agent:
 
     def __init__(self, machine: Machine, store: Store):
         self.machine, self.store, self._lock = machine, store, threading.Lock()
-        self.memory = Memory.from_bytes(store.state, store.outbox)
+        self.memory: Memory = machine.load(store.state, store.outbox)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
         """Take letters in, all in one write to the disk; returns what is to be sent after it."""

@@ -247,9 +247,18 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
 
 # --- statements ----------------------------------------------------------------------------------
 
-Claim = Literal["agreement", "endorsement", "tombstone", "residual", "receipt"]
-"""The subject of a statement: a federation's agreement, a member's key, a site that leaves, how far
-from converged a site's factor is, and a forgetting as a whole."""
+Claim = Literal[
+    "endorsement",
+    "tombstone",
+    "agreement",
+    "survey",
+    "residual",
+    "certificate",
+    "checkpoint",
+    "cosignature",
+]
+"""The subject of a statement: that a member takes part, a member's key, and what
+:mod:`posterity.engine.notices` lists."""
 PREDICATE = "https://posterity.dev/{}/v1"
 
 
