@@ -78,7 +78,7 @@ class Killed(Exception):
     """The process of a site is gone."""
 
 
-def terms_of(links: list[list[str]] | None) -> Terms:
+def terms_of(links: list[list[str]] | None, **options) -> Terms:
     """Four sites, all linked or in a ring."""
     return Terms.of(
         "coins",
@@ -86,11 +86,20 @@ def terms_of(links: list[list[str]] | None) -> Terms:
         prior=PRIOR,
         members={site: str(KEYS[site].public) for site in SITES},
         links=links,
+        **options,
     )
 
 
 RING = [["a", "b"], ["b", "c"], ["c", "d"], ["a", "d"]]
-TERMS = (terms_of(None), terms_of(RING))
+ENDLESS = {"steps": 1_000_000}
+TERMS = (
+    terms_of(None),
+    terms_of(RING, **ENDLESS),
+    terms_of(None, schedule={"kind": "sequential"}),
+    terms_of(RING),
+    terms_of(None, **ENDLESS),
+)
+"""All linked or in a ring, at random or in order, until it has converged or without an end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +170,7 @@ class World:
 
     def __init__(self, seed: int, folder: Path, kinds: Kinds):
         self.rng, self.folder, self.kinds = np.random.default_rng([seed, 1]), folder, kinds
-        self.noisy, self.terms = bool(seed % 2), TERMS[seed // 2 % 2]
+        self.noisy, self.terms = bool(seed % 2), TERMS[seed // 2 % len(TERMS)]
         self.data = {site: self.rng.integers(0, 2, self.rng.integers(1, 40)) for site in SITES}
         self.network = Network(SITES, FAULTS, seed=seed)
         self.agents: dict[str, Agent] = {}
@@ -372,7 +381,7 @@ class World:
             agent.memory.own.counted
             and agent.memory.own.epoch == epoch
             and agent.memory.gone == frozenset(self.gone)
-            and agent.machine.status(agent.memory).converged
+            and (self.terms.steps or agent.machine.status(agent.memory).converged)
             for agent in stay
         )
 

@@ -310,21 +310,3 @@ class Statement:
         for key in keys:
             envelope = envelope.signed(key)
         return envelope
-
-
-def statement_of(
-    envelope: Envelope, claim: Claim, keys: Mapping[str, PublicKey], threshold: int = 1
-) -> tuple[Statement, tuple[str, ...]]:
-    """The statement in an envelope, and which of ``keys`` signed it.
-
-    Raises:
-        Refusal: if too few did, or it is none of this claim.
-    """
-    signers = envelope.verify(keys, threshold)
-    statement = Statement.from_bytes(envelope.payload)
-    if envelope.kind != STATEMENT or statement.claim != claim:
-        raise Refusal(
-            found=f"a statement about {statement.claim!r} of type {envelope.kind!r}",
-            expected=f"an in-toto statement about {claim!r}",
-        )
-    return statement, signers
