@@ -134,6 +134,10 @@ class Machine:
     site: Site
     key: PrivateKey
 
+    def load(self, state: bytes, outbox: Mapping[str, Outgoing]) -> Memory:
+        """The memory that a store keeps; an ArtifactError if it is none."""
+        return Memory.from_bytes(state, outbox)
+
     # --- letters ---------------------------------------------------------------------------------
 
     def receive(self, memory: Memory, content: bytes) -> Step:
