@@ -25,6 +25,7 @@ from posterity.engine.signing import (
     PrivateKey,
     PublicKey,
     Statement,
+    statement_of,
 )
 from posterity.errors import ArtifactError
 
@@ -94,7 +95,7 @@ def test_altered_bytes_are_refused_or_do_not_hold(data):
     for place, change in data.draw(places).items():
         content[place] ^= change
     with pytest.raises(Refusal):
-        Envelope.from_bytes(bytes(content)).verify(PUBLIC)
+        statement_of(Envelope.from_bytes(bytes(content)), "certificate", PUBLIC)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,14 @@ def test_foreign_statements_are_refused(change):
     document = json.loads(STATEMENT.to_bytes()) | change
     envelope = Envelope(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
     with pytest.raises(Refusal):
-        Statement.from_bytes(envelope.payload)
+        statement_of(envelope.signed(KEYS["a"]), "certificate", PUBLIC)
+
+
+def test_a_statement_is_taken_for_what_it_claims_alone():
+    envelope = STATEMENT.signed(KEYS["a"], KEYS["c"])
+    assert statement_of(envelope, "certificate", PUBLIC, 2) == (STATEMENT, ("a", "c"))
+    with pytest.raises(Refusal, match="about 'certificate'"):
+        statement_of(envelope, "tombstone", PUBLIC)
 
 
 def test_private_keys_are_their_owners_files(tmp_path):

@@ -256,8 +256,9 @@ Claim = Literal[
     "certificate",
     "checkpoint",
     "cosignature",
+    "aggregation",
 ]
-"""The subject of a statement: that a member takes part, a member's key, and what
+"""The subject of a statement: a member's key, a part in a secure aggregation, and what
 :mod:`posterity.engine.notices` lists."""
 PREDICATE = "https://posterity.dev/{}/v1"
 
@@ -310,3 +311,21 @@ class Statement:
         for key in keys:
             envelope = envelope.signed(key)
         return envelope
+
+
+def statement_of(
+    envelope: Envelope, claim: Claim, keys: Mapping[str, PublicKey], threshold: int = 1
+) -> tuple[Statement, tuple[str, ...]]:
+    """The statement in an envelope, and which of ``keys`` signed it.
+
+    Raises:
+        Refusal: if too few did, or it is none of this claim.
+    """
+    signers = envelope.verify(keys, threshold)
+    statement = Statement.from_bytes(envelope.payload)
+    if envelope.kind != STATEMENT or statement.claim != claim:
+        raise Refusal(
+            found=f"a statement about {statement.claim!r} of type {envelope.kind!r}",
+            expected=f"an in-toto statement about {claim!r}",
+        )
+    return statement, signers
