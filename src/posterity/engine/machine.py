@@ -475,8 +475,10 @@ class Machine:
 
     def _flooded(self, memory: Memory, known: Known, sender: str | None) -> Step:
         out = memory.gone - {self.name}
-        others = [o for o in self.terms.listeners(self.name, out) if o not in (sender, known.site)]
-        return self._passed_on(memory, [known], others)
+        others = {*self.terms.listeners(self.name, out)} - {sender, known.signer}
+        if known.is_tombstone and known.signer != known.site != self.name:  # it has to be told too
+            others |= {known.site} & {*self.terms.neighbours(self.name, out - {known.site})}
+        return self._passed_on(memory, [known], sorted(others))
 
     def _passed_on(self, memory: Memory, notices: Iterable[Known], others: Iterable[str]) -> Step:
         """Notices for other members, each in a letter that replaces an older one of its place."""
