@@ -12,7 +12,7 @@ class Agent:
 
     def __init__(self, machine: Machine, store: Store):
         self.machine, self.store, self._lock = machine, store, threading.Lock()
-        self.memory = Memory.from_bytes(store.state, store.outbox)
+        self.memory = machine.load(store.state, store.outbox, store.parts)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
         """Take letters in, all in one write to the disk; returns what is to be sent after it."""

@@ -27,10 +27,13 @@ from posterity.engine.agreement import Terms
 from posterity.engine.messages import (
     MOST_EPOCHS,
     Acknowledgement,
+    Answer,
     Letter,
+    Question,
     Tombstone,
     digest_of,
 )
+from posterity.engine.questions import Order
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import Envelope, PrivateKey, Statement
 from posterity.engine.store import Change, Outgoing
@@ -40,6 +43,8 @@ from posterity.federation import SiteState, Token, step_key, turn
 from posterity.federation.messages import Epoch
 from posterity.federation.site import Site
 
+ANSWER = "answer"
+"""The place in the outbox of the answer to the server of a star."""
 TOKEN = "token"
 """The place in the outbox of the one token that waits for its acknowledgement."""
 
@@ -57,6 +62,8 @@ class Memory:
     highest: int = 0
     tombstones: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     outbox: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+    """What the server of a star keeps of its sites, as bytes."""
 
     @classmethod
     def empty(
@@ -123,7 +130,8 @@ class Step:
     @property
     def change(self) -> Change:
         """The part that the store makes durable."""
-        return Change(self.memory.to_bytes(), self.memory.outbox, self.entries, self.erase)
+        memory = self.memory
+        return Change(memory.to_bytes(), memory.outbox, self.entries, self.erase, memory.parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +141,13 @@ class Machine:
     terms: Terms
     site: Site
     key: PrivateKey
+
+    def load(
+        self, state: bytes, outbox: Mapping[str, Outgoing], parts: Mapping[str, bytes]
+    ) -> Memory:
+        """The memory that a store kept; an ArtifactError if it is none."""
+        del parts
+        return Memory.from_bytes(state, outbox)
 
     # --- letters ---------------------------------------------------------------------------------
 
@@ -149,10 +164,40 @@ class Machine:
                     step = self._bury(heard, envelope)
                 case Token():
                     step = self._receive_token(heard, letter.body)
+                case Question():
+                    return self._reply(heard, letter, digest)
+                case Answer():
+                    step = self.receive_answer(heard, letter)
         except Refusal as refusal:
             return Step(memory, entries=(_refused(refusal, digest),))
+        return self._receipted(step, letter, digest)
+
+    def _receipted(self, step: Step, letter: Letter, digest: str) -> Step:
         receipt = self._sealed(step.memory, letter.sender, Acknowledgement(digest))
         return dataclasses.replace(step, sent=(receipt, *step.sent))
+
+    def _reply(self, memory: Memory, letter: Letter, digest: str) -> Step:
+        """The answer to the server of a star; the one that waits, if it asks the same again."""
+        body: Any = letter.body
+        order, own = Order.of(self.terms, letter.sender, self.site.name, body), memory.own
+        if order.place == (own.epoch, own.answered) and ANSWER in memory.outbox:
+            return Step(memory, (memory.outbox[ANSWER],))
+        if order.place <= (own.epoch, own.answered):
+            reason = "replay" if order.place[0] == own.epoch else "epoch"
+            refusal = _forbidden(f"question {body.number} of epoch {order.place[0]}", reason)
+            return self._receipted(
+                Step(memory, entries=(_refused(refusal, digest),)), letter, digest
+            )
+        answer, entry = order.answered(self.site)
+        own = dataclasses.replace(own, epoch=order.place[0], answered=body.number)
+        after = dataclasses.replace(self._heard(memory, order.place[0][0]), own=own)
+        message = self._sealed(after, letter.sender, answer)
+        after = dataclasses.replace(after, outbox={**after.outbox, ANSWER: message})
+        return Step(after, (message,), (_line(entry),))
+
+    def receive_answer(self, memory: Memory, letter: Letter) -> Step:
+        """What a server does with an answer; a site that is none refuses it."""
+        raise _forbidden(f"an answer of {letter.sender!r}, whom nobody asked", "order")
 
     def _receive_token(self, memory: Memory, token: Token) -> Step:
         """A token that is void or was answered is acknowledged, and goes no further."""
@@ -298,7 +343,10 @@ class Machine:
         return memory if highest == memory.highest else dataclasses.replace(memory, highest=highest)
 
     def _sealed(
-        self, memory: Memory, receiver: str, body: Token | Acknowledgement | Tombstone
+        self,
+        memory: Memory,
+        receiver: str,
+        body: Token | Acknowledgement | Tombstone | Question | Answer,
     ) -> Outgoing:
         letter = Letter(self.terms.digest, self.site.name, receiver, memory.highest, body)
         return Outgoing(receiver, letter.sealed(self.key))

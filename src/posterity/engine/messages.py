@@ -1,6 +1,7 @@
 """Letters: what one site sends to another, and how it becomes bytes that the sender signs."""
 
 import dataclasses
+import functools
 import hashlib
 from typing import Any, Self
 
@@ -27,6 +28,28 @@ class Tombstone:
 
 
 @dataclasses.dataclass(frozen=True)
+class Question:
+    """What the server of a star asks a site, its ``number``-th question of the run.
+
+    ``content`` is a question of :mod:`posterity.federation.messages` as bytes.
+    """
+
+    number: int
+    content: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a site answers; ``question`` is the SHA-256 of the content of that."""
+
+    question: str
+    content: bytes
+
+
+Body = Token | Acknowledgement | Tombstone | Question | Answer
+
+
+@dataclasses.dataclass(frozen=True)
 class Letter:
     """A message from one member of a federation to another.
 
@@ -38,7 +61,7 @@ class Letter:
     sender: str
     receiver: str
     highest: int
-    body: Token | Acknowledgement | Tombstone
+    body: Body
 
     def to_bytes(self) -> bytes:
         """A head in JSON on a line of its own, and after it the body."""
@@ -49,6 +72,10 @@ class Letter:
                 body = digest.encode("ascii")
             case Tombstone(body):
                 pass
+            case Question(number, content):
+                body = as_text({"number": number}).encode() + b"\n" + content
+            case Answer(question, content):
+                body = as_text({"question": question}).encode() + b"\n" + content
         head = {field: getattr(self, field) for field in HEAD} | {"kind": type(self.body).__name__}
         return as_text(head).encode() + b"\n" + body
 
@@ -104,10 +131,20 @@ def _token(body: bytes) -> Token:
     return token
 
 
+def _with_head(kind: type, field: str, plain: type, body: bytes) -> Any:
+    head, _, content = body.partition(b"\n")
+    value = read_json(head, f"the head of a {kind.__name__}")[field]
+    if type(value) is not plain:
+        raise ValueError(f"{field} = {value!r}")
+    return kind(value, content)
+
+
 _READERS: dict[str, Any] = {
     "Token": _token,
     "Acknowledgement": lambda body: Acknowledgement(body.decode("ascii")),
     "Tombstone": Tombstone,
+    "Question": functools.partial(_with_head, Question, "number", int),
+    "Answer": functools.partial(_with_head, Answer, "question", str),
 }
 
 

@@ -1,0 +1,443 @@
+"""The durable server of a star: it asks the sites, and takes each answer once.
+
+A member named ``terms.server`` drives any server schedule of :mod:`posterity.federation.schedules`
+as :func:`posterity.federation.federate` does in one process: a step of the schedule, the joint
+Newton step where there is one, and a look at how far all has come, until it has converged or made
+all steps; then it rests. What it asks goes out as letters, sent again until they are answered; an
+answer counts if it names the question that its site is asked now. Whoever is silent can be passed
+over. A site keeps nothing but its last answer, until the server has acknowledged it.
+"""
+
+import collections
+import dataclasses
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from posterity import artifact
+from posterity.engine.course import ANSWER, RUN, Course, Elsewhere, Unanswered
+from posterity.engine.machine import Machine, Memory, Step
+from posterity.engine.machine import _forbidden as forbidden
+from posterity.engine.machine import _line as line
+from posterity.engine.machine import _refused as refused
+from posterity.engine.messages import MOST_EPOCHS, Letter, Question
+from posterity.engine.questions import NO_RECORDS, Asked, admitted_answer
+from posterity.engine.refusal import Refusal
+from posterity.engine.signing import Envelope
+from posterity.engine.store import Outgoing
+from posterity.errors import ParameterError
+from posterity.federation import Machine as Schedules
+from posterity.federation import Run, Sequential, Visit, step_key
+from posterity.federation.keys import fold_in
+from posterity.federation.messages import Message, dumps
+from posterity.federation.newton import applies
+from posterity.federation.run import NOISY_ROUNDS, ROUNDS
+from posterity.federation.schedules import Done, Turn
+from posterity.federation.state import State
+from posterity.federation.status import TOLERANCE, is_final
+from posterity.federation.visit import leave
+from posterity.status import Status
+
+QUESTION = "question to "
+"""How places in the outbox begin where a question waits for its answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerMemory(Memory):
+    """What a server must not lose: the memory of a member, and the course of the federation.
+
+    Before the first :meth:`Server.begin` there is none; ``parts`` are the course as bytes.
+    """
+
+    course: Course | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Server(Machine):
+    """The server of a star: its terms, its own records, if it has any, and its key."""
+
+    def load(
+        self, state: bytes, outbox: Mapping[str, Outgoing], parts: Mapping[str, bytes]
+    ) -> ServerMemory:
+        """The memory that was kept; an ArtifactError if it is none."""
+        memory = ServerMemory.from_bytes(state, outbox)
+        if RUN not in parts:
+            return memory
+        open_ = {
+            place.removeprefix(QUESTION): Asked.read(_question(message).content)
+            for place, message in outbox.items()
+            if place.startswith(QUESTION)
+        }
+        agreed, schedule = self.terms.agreement, self.terms.schedule
+        assert schedule is not None
+        course = Course.of_parts(parts, open_, agreed, schedule, **self._options)
+        return dataclasses.replace(memory, course=course, parts=parts)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        tolerance = self.terms.tolerance or TOLERANCE
+        return {"key": jax.random.key(self.terms.seed), "tolerance": tolerance}
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def begin(
+        self, memory: Memory, number: int | None = None, without: Collection[str] = ()
+    ) -> Step:
+        """A new epoch: everything begins at the prior, for all but those ``without`` whom it goes.
+
+        Whoever is not there yet is let in later. Its number is by default the next after all that
+        the server has heard of.
+
+        Raises:
+            Refusal: if it is not above the present one, or nobody would take part.
+        """
+        name, known = self.site.name, _known(memory)
+        epoch = (memory.highest + 1 if number is None else number, name)
+        absent = {*without, *memory.gone, *([name] if self.site.records.silent else [])}
+        sites = tuple(sorted(self.terms.members.keys() - absent))
+        last = (0, "") if known.course is None else known.course.run.state.epoch
+        erase, asked = known.course is not None, getattr(known.course, "asked", 0)
+        if not last < epoch < (MOST_EPOCHS, "") or epoch[0] < 1 or not sites:
+            raise forbidden(f"epoch {epoch} of {len(sites)} sites to begin after {last}", "order")
+        schedule: Any = self.terms.schedule
+        agreed = dataclasses.replace(self.terms.agreement, sites=sites, silent=frozenset())
+        run = Run(Elsewhere(agreed, {}), schedule, State.of(agreed.prior), **self._options)
+        state = schedule.init(run.state, sites, key=fold_in(run.key, 0))
+        run = dataclasses.replace(run, state=dataclasses.replace(state, epoch=epoch))
+        known = dataclasses.replace(known, parts={}, outbox=_without_questions(known))
+        after = self._at(known, Course(run, asked=asked), sites)
+        entry = line({"event": "begun", "epoch": list(epoch), "sites": len(sites)})
+        return self._made(memory, self._onward(after), entry, erase=erase)
+
+    def pass_over(self, memory: Memory, site: str) -> Step:
+        """Go on without the answer that a site owes; it is asked again in the next step.
+
+        Raises:
+            Refusal: if it owes none.
+        """
+        known = _known(memory)
+        asked = None if known.course is None else known.course.open.get(site)
+        if asked is None:
+            raise forbidden(f"site {site!r}, which owes no answer", "order")
+        after = self._take(known, asked, asked.failed("it was passed over"))
+        return self._made(memory, after, line({"event": "passed over", "site": site}))
+
+    def let_in(self, memory: Memory, site: str) -> Step:
+        """A member takes part from the next step on, and is asked its first question then.
+
+        Raises:
+            Refusal: if it takes part, was forgotten, or is no member, or nothing was begun.
+        """
+        known = _known(memory)
+        course = known.course
+        if (
+            course is None
+            or site in (*course.run.agreement.sites, *course.joining, *memory.gone)
+            or site not in self.terms.members
+        ):
+            raise forbidden(f"{site!r} to be let in", "order")
+        course = dataclasses.replace(course, joining=(*course.joining, site))
+        if course.phase == "rest":
+            course = dataclasses.replace(course, phase="look", sweeps=0)
+        after = dataclasses.replace(known, course=course, parts={**known.parts, RUN: course.head()})
+        after = after if course.open else self._onward(after)
+        return self._made(memory, after, line({"event": "let in", "site": site}))
+
+    # --- letters ---------------------------------------------------------------------------------
+
+    def receive_answer(self, memory: Memory, letter: Letter) -> Step:
+        """The answer of a site, which counts if it is to what the site is asked now.
+
+        One that is of no use counts as a failure of its site, and the federation goes on.
+        """
+        known, body, site = _known(memory), letter.body, letter.sender
+        course = known.course
+        asked = None if course is None else course.open.get(site)
+        digest = hashlib.sha256(body.content).hexdigest()
+        if course is None or asked is None or asked.digest != body.question:  # it has come before
+            refusal = forbidden(f"an answer of {site!r} that nobody waits for", "replay")
+            return Step(memory, entries=(refused(refusal, digest),))
+        entries, total = [], course.total
+        try:
+            answer, total = admitted_answer(self.terms, asked, body.content, total)
+        except Refusal as refusal:
+            answer = asked.failed(refusal.found)
+            entries.append(refused(refusal, digest))
+        course = dataclasses.replace(course, proposed=total)
+        after = self._take(dataclasses.replace(known, course=course), asked, answer)
+        entry = {
+            "event": "answer",
+            "site": site,
+            "kind": type(answer).__name__,
+            "question": asked.digest,
+            "answer": digest,
+        }
+        return self._made(memory, after, *entries, line(entry))
+
+    def _take(self, memory: ServerMemory, asked: Asked, answer: Message) -> ServerMemory:
+        """The server once the answer to an open question is taken, and what follows is asked."""
+        course, site = memory.course, asked.question.site
+        assert course is not None
+        open_ = {name: each for name, each in course.open.items() if name != site}
+        outbox = {k: v for k, v in memory.outbox.items() if k != QUESTION + site}
+        course = dataclasses.replace(course, open=open_)
+        memory = dataclasses.replace(memory, course=course, outbox=outbox)
+        memory = _with_answer(memory, asked, answer)
+        if course.phase == "step":
+            memory = self._stepping(memory, answer)
+        return self._onward(memory)
+
+    # --- the course ------------------------------------------------------------------------------
+
+    def _onward(self, memory: ServerMemory) -> ServerMemory:
+        """On from where nothing is asked, until something is or nothing is left to do."""
+        while (course := memory.course) and course.phase != "rest" and not course.open:
+            match course.phase:
+                case "step":
+                    memory = self._stepping(memory)
+                case "newton":
+                    memory = self._newton(memory)
+                case "look":
+                    memory = self._look(self._joined(memory))
+        assert course is not None
+        return self._heard(memory, course.state.epoch[0])
+
+    def _stepping(self, memory: ServerMemory, answer: Any = None) -> ServerMemory:
+        """On with a step: from its beginning, or by one more answer."""
+        course = memory.course
+        assert course is not None
+        run = course.run
+        schedule = run.schedule if course.sweeps is None else Sequential()
+        machine = Schedules(run.agreement, schedule)
+        if course.live is None:
+            answer = Turn(step_key(run.key, run.state.step))
+        state, sent = machine.receive(course.state, answer)
+        waiting, asked = collections.deque(sent), []
+        while waiting:
+            message = waiting.popleft()
+            if isinstance(message, Done):
+                return self._stepped(memory, state, message.visits)
+            memory, answers, missing = self._answered(memory, [message])
+            asked += missing
+            for own in answers:
+                state, more = machine.receive(state, own)  # pyright: ignore[reportArgumentType]
+                waiting.extend(more)
+        course = dataclasses.replace(memory.course, live=state)  # pyright: ignore
+        return self._ask(dataclasses.replace(memory, course=course), asked)
+
+    def _stepped(
+        self, memory: ServerMemory, state: State, visits: tuple[Visit, ...]
+    ) -> ServerMemory:
+        """The position after a step."""
+        course, changed = memory.course, [visit.site for visit in visits]
+        assert course is not None
+        run, recent, sweeps = course.run, dict(course.recent), course.sweeps
+        for visit in visits:
+            if visit.outcome != "relayed":
+                recent[visit.site] = (*recent.get(visit.site, ())[-1:], visit)
+        without = [visit.site for visit in visits if visit.error == NO_RECORDS]
+        federation = run.federation
+        if without:
+            silent = run.agreement.silent | set(without)
+            agreed = dataclasses.replace(run.agreement, silent=silent)
+            federation = Elsewhere(agreed, {})
+        if sweeps is not None:
+            sweeps, changed = sweeps + 1, list(run.agreement.sites)
+            state = run.schedule.learn(state, state.entries)
+            due = sweeps % _looks(run) == 0
+        else:
+            due = self.terms.tolerance is not None and state.step % run.round == 0
+        run = dataclasses.replace(run, federation=federation, state=state)
+        phase = "newton" if due and applies(run.agreement) else "look"
+        return self._at(memory, course.at(run, phase, recent=recent, sweeps=sweeps), changed)
+
+    def _newton(self, memory: ServerMemory) -> ServerMemory:
+        course = memory.course
+        assert course is not None
+        try:
+            run = course.position().newton_step()
+        except Unanswered as unanswered:
+            return self._wanted(memory, unanswered)
+        changed = () if run.state is course.run.state else run.agreement.sites
+        run = dataclasses.replace(course.run, state=run.state)
+        return self._at(memory, course.at(run, "look"), changed)
+
+    def _look(self, memory: ServerMemory) -> ServerMemory:
+        course = memory.course
+        assert course is not None
+        try:
+            status = self._status_at_goal(course)
+        except Unanswered as unanswered:
+            return self._wanted(memory, unanswered)
+        if status is None:
+            return self._at(memory, course.at(course.run, "step"), ())
+        phase = "rest" if course.sweeps is None else "look"  # refined; is that the goal?
+        return self._at(memory, course.at(course.run, phase, sweeps=None, status=status), ())
+
+    def _status_at_goal(self, course: Course) -> Status | None:
+        """The status of a run that is to go no further, or is refined; None before."""
+        run, most = course.position(), self.terms.steps
+        if course.sweeps is not None:
+            looked = course.sweeps > 0 and course.sweeps % _looks(run) == 0
+            return (
+                run.status if course.sweeps >= ROUNDS or (looked and is_final(run.status)) else None
+            )
+        most = ROUNDS * run.round if most is None else most
+        return run.status if run.is_at_goal(most, self.terms.tolerance is not None) else None
+
+    def _joined(self, memory: ServerMemory) -> ServerMemory:
+        """With those who were let in."""
+        course = memory.course
+        if course is None or not course.joining:
+            return memory
+        run, came = course.run, tuple(sorted(set(course.joining) - memory.gone))
+        sites = tuple(sorted({*run.agreement.sites, *came}))
+        agreed = dataclasses.replace(run.agreement, sites=sites)
+        state, own = run.state, run.state.schedule
+        theirs = run.schedule.init(State.of(agreed.prior), sites, key=fold_in(run.key, 0)).schedule
+        if own is not None:
+            own = {
+                k: {s: own[k].get(s, theirs[k][s]) for s in sites if s in own[k] or s in came}
+                for k in own
+            }
+        run = dataclasses.replace(
+            run, federation=Elsewhere(agreed, {}), state=dataclasses.replace(state, schedule=own)
+        )
+        return self._at(memory, dataclasses.replace(course.at(run, "look"), joining=()), came)
+
+    # --- forgetting ------------------------------------------------------------------------------
+
+    def departed(self, memory: Memory, site: str) -> ServerMemory:
+        """The server without a site's factor, and without what holds it; the others refine theirs.
+
+        Where the factors that stay would be no distribution, all train anew.
+        """
+        known = _known(memory)
+        course, outbox = known.course, _without_questions(known)
+        if course is None or site not in course.run.agreement.sites:
+            return known
+        run, state = course.run, self._caught_up(known)
+        try:
+            left = leave(run.agreement, state, site)
+        except ParameterError:
+            left = state.restarted().without(site)
+        left = run.schedule.learn(left, {site: left.entries[site]})
+        epoch = (max(left.epoch[0], memory.highest + 1), self.site.name)
+        run = dataclasses.replace(run, state=dataclasses.replace(left, epoch=epoch))
+        more: dict[str, Any] = {"recent": {}}
+        phase = "look"
+        if not run.ledger.independent:
+            more["sweeps"] = 0
+        elif course.phase == "rest":
+            phase, more["status"] = "rest", Status.of(0.0, run.tolerance)
+        known = dataclasses.replace(known, outbox=outbox)
+        return self._at(known, course.at(run, phase, **more), run.agreement.sites)
+
+    def _caught_up(self, memory: ServerMemory) -> State:
+        """The state by all answers that were taken."""
+        course = memory.course
+        assert course is not None
+        if course.phase == "step" and course.live is None:
+            course = self._stepping(memory).course
+        assert course is not None
+        return course.state
+
+    def _bury(self, memory: Memory, envelope: bytes) -> Step:
+        step = super()._bury(memory, envelope)
+        after: Any = step.memory
+        for site in sorted(after.gone - memory.gone):
+            after = self.departed(after, site)
+        if after is step.memory:
+            return step
+        made = self._made(step.memory, self._onward(after), erase=True)
+        entries = (*step.entries, *made.entries)
+        return dataclasses.replace(made, sent=(*step.sent, *made.sent), entries=entries)
+
+    # --- helpers ---------------------------------------------------------------------------------
+
+    def _answered(
+        self, memory: ServerMemory, questions: Iterable[Message]
+    ) -> tuple[ServerMemory, list[Message], list[Asked]]:
+        """The answers that are there, the server's own made now, and the questions without one."""
+        answers, missing = [], []
+        for asked in map(Asked.of, questions):
+            assert memory.course is not None
+            answer = memory.course.answers.get(asked.digest)
+            if answer is None and asked.question.site == self.site.name:
+                answer = asked.answered(self.site)
+                memory = _with_answer(memory, asked, answer)
+            if answer is None:
+                missing.append(asked)
+            else:
+                answers.append(answer)
+        return memory, answers, missing
+
+    def _wanted(self, memory: ServerMemory, unanswered: Unanswered) -> ServerMemory:
+        memory, _, missing = self._answered(memory, unanswered.questions)
+        return self._ask(memory, missing)
+
+    def _ask(self, memory: ServerMemory, questions: Sequence[Asked]) -> ServerMemory:
+        """Put questions into the outbox, but for those that are there."""
+        course = memory.course
+        assert course is not None
+        memory: Any = self._heard(memory, course.state.epoch[0])
+        outbox, open_, count = dict(memory.outbox), dict(course.open), course.asked
+        for asked in questions:
+            site = asked.question.site
+            if site not in open_ or open_[site].digest != asked.digest:
+                count, open_[site] = count + 1, asked
+                body = Question(count, asked.content)
+                outbox[QUESTION + site] = self._sealed(memory, site, body)
+        course = dataclasses.replace(course, open=open_, asked=count)
+        parts = {**memory.parts, RUN: course.head()}
+        return dataclasses.replace(memory, course=course, outbox=outbox, parts=parts)
+
+    def _at(self, memory: ServerMemory, course: Course, changed: Iterable[str]) -> ServerMemory:
+        """The server at a position that differs from the last one kept in these sites."""
+        parts = course.parts(memory.parts, changed)
+        return dataclasses.replace(memory, course=course, parts=parts)
+
+    def _made(
+        self, before: Memory, after: ServerMemory, *entries: bytes, erase: bool = False
+    ) -> Step:
+        """The step between two memories: what was not in the outbox before is sent."""
+        course, old = after.course, _known(before).course
+        if course and course.phase == "rest" and (old is None or old.phase != "rest"):
+            end = {
+                "event": "rested",
+                "step": course.run.state.step,
+                "posterior": artifact.digest(course.run.posterior),
+                "status": str(course.status),
+            }
+            entries = (*entries, line(end))
+        held = before.outbox
+        sent = tuple(each for place, each in after.outbox.items() if held.get(place) is not each)
+        return Step(after, sent, entries, erase)
+
+
+def _with_answer(memory: ServerMemory, asked: Asked, answer: Message) -> ServerMemory:
+    course = memory.course
+    assert course is not None
+    course = dataclasses.replace(course, answers={**course.answers, asked.digest: answer})
+    parts = {**memory.parts, ANSWER + asked.digest: dumps(answer)}
+    return dataclasses.replace(memory, course=course, parts=parts)
+
+
+def _known(memory: Memory) -> ServerMemory:
+    assert isinstance(memory, ServerMemory)
+    return memory
+
+
+def _without_questions(memory: Memory) -> dict[str, Outgoing]:
+    return {k: message for k, message in memory.outbox.items() if not k.startswith(QUESTION)}
+
+
+def _looks(run: Run) -> int:
+    return NOISY_ROUNDS if run.agreement.update.noisy else 1
+
+
+def _question(message: Outgoing) -> Question:
+    body: Any = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
+    return body
