@@ -1,9 +1,12 @@
 """An agent: a machine and its store, where what is durable comes before what is sent."""
 
+import functools
 import threading
 from collections.abc import Callable, Iterable
 
+from posterity.artifact.manifest import as_text
 from posterity.engine.machine import Machine, Memory, Step
+from posterity.engine.messages import digest_of
 from posterity.engine.store import Outgoing, Store
 
 
@@ -15,11 +18,18 @@ class Agent:
         self.memory = machine.load(store.state, store.outbox, store.parts)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
-        """Take letters in, all in one write to the disk; returns what is to be sent after it."""
-        receive = self.machine.receive
-        return self._made(
-            lambda memory, letter=letter: receive(memory, letter) for letter in letters
-        )
+        """Take letters in, all in one write to the disk; returns what is to be sent after it.
+
+        One at which the machine fails, as nobody meant it to, is as if it had been lost.
+        """
+        return self._made(functools.partial(self._received, letter) for letter in letters)
+
+    def _received(self, letter: bytes, memory: Memory) -> Step:
+        try:
+            return self.machine.receive(memory, letter)
+        except Exception as error:
+            entry = {"event": "failed", "error": repr(error)[:200], "digest": digest_of(letter)}
+            return Step(memory, entries=(as_text(entry).encode(),))
 
     def command(self, command: Callable[[Memory], Step]) -> tuple[Outgoing, ...]:
         """Carry out a command of the machine; returns what is to be sent after it.

@@ -13,13 +13,12 @@ from typing import Any, Literal, Self
 
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
-from posterity.engine.questions import Asked
 from posterity.errors import ArtifactError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation import Agreement, Run, Schedule, Visit
 from posterity.federation.checkpoint import Members, visit_columns, visits_of
 from posterity.federation.driver import Federation
-from posterity.federation.messages import Failure, Improvement, Message, loads
+from posterity.federation.messages import Answer, Failure, Improvement, Question, loads
 from posterity.federation.state import State
 from posterity.status import Status
 
@@ -30,7 +29,7 @@ RUN, SITE, ANSWER = "run", "site ", "answer "
 class Unanswered(Exception):
     """Questions whose answers are not there yet."""
 
-    def __init__(self, questions: Sequence[Message]):
+    def __init__(self, questions: Sequence[Question]):
         super().__init__(f"{len(questions)} questions")
         self.questions = tuple(questions)
 
@@ -39,17 +38,17 @@ class Unanswered(Exception):
 class Elsewhere(Federation):
     """Sites in other processes, as their answers so far tell of them, by digest of the question."""
 
-    given: Mapping[str, Message] = dataclasses.field(default_factory=dict)
+    given: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
 
-    def prepare(self, questions: Sequence[Message]) -> None:
+    def prepare(self, questions: Sequence[Question]) -> None:
         """Raise Unanswered unless all answers are there."""
-        missing = [each for each in questions if Asked.of(each).digest not in self.given]
+        missing = [each for each in questions if each.digest not in self.given]
         if missing:
             raise Unanswered(missing)
 
-    def demand(self, question: Message) -> Message:
+    def demand(self, question: Question) -> Answer:
         """The answer, if it is there and no failure."""
-        answer = self.given.get(Asked.of(question).digest)
+        answer = self.given.get(question.digest)
         if answer is None:
             raise Unanswered([question])
         if isinstance(answer, Failure):
@@ -74,8 +73,8 @@ class Course:
 
     run: Run
     phase: Literal["look", "step", "newton", "rest"] = "look"
-    answers: Mapping[str, Message] = dataclasses.field(default_factory=dict)
-    open: Mapping[str, Asked] = dataclasses.field(default_factory=dict)
+    answers: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
+    open: Mapping[str, Question] = dataclasses.field(default_factory=dict)
     recent: Mapping[str, tuple[Visit, ...]] = dataclasses.field(default_factory=dict)
     asked: int = 0
     sweeps: int | None = None
@@ -157,7 +156,7 @@ class Course:
     def of_parts(
         cls,
         parts: Mapping[str, bytes],
-        open_: Mapping[str, Asked],
+        open_: Mapping[str, Question],
         agreed: Agreement,
         schedule: Schedule,
         **options: Any,

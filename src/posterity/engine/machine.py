@@ -145,7 +145,7 @@ class Machine:
     def load(
         self, state: bytes, outbox: Mapping[str, Outgoing], parts: Mapping[str, bytes]
     ) -> Memory:
-        """The memory that a store kept; an ArtifactError if it is none."""
+        """The memory that a store keeps; an ArtifactError if it is none."""
         del parts
         return Memory.from_bytes(state, outbox)
 

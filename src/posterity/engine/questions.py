@@ -1,4 +1,4 @@
-"""Questions of a server and answers of sites: what a letter holds of them, and what is admitted."""
+"""Questions of a server and answers of sites: what is admitted of either, and how sites answer."""
 
 import hashlib
 from typing import Any, NamedTuple, Self
@@ -6,19 +6,22 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from posterity.arrays.tree import identical, structure
+from posterity.engine import messages as letters
 from posterity.engine.admission import check_posterior
 from posterity.engine.agreement import Terms
-from posterity.engine.messages import MOST_EPOCHS, Answer, Question
+from posterity.engine.messages import MOST_EPOCHS
 from posterity.engine.refusal import Reason, Refusal
 from posterity.errors import PosterityError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.messages import (
+    Answer,
     Epoch,
     Failure,
     Improve,
     Improvement,
     Measure,
     Message,
+    Question,
     Report,
     dumps,
     loads,
@@ -32,42 +35,22 @@ MOST_CHARACTERS = 300
 """Of an error that a server keeps."""
 
 
-class Asked(NamedTuple):
-    """A question, its bytes, and their SHA-256, by which an answer names it."""
+def failed(question: Question, error: str) -> Failure:
+    """The answer that says that there is none, and why."""
+    about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
+    return Failure(question.site, error[:MOST_CHARACTERS], **about)
 
-    question: Message
-    content: bytes
-    digest: str
 
-    @classmethod
-    def of(cls, question: Message) -> Self:
-        """The question with its bytes."""
-        return cls._of_bytes(question, dumps(question))
-
-    @classmethod
-    def read(cls, content: bytes) -> Self:
-        """The question of these bytes; a Refusal if it is none, or another spelling of one."""
-        return cls._of_bytes(_read(content, "a question"), content)
-
-    @classmethod
-    def _of_bytes(cls, question: Message, content: bytes) -> Self:
-        return cls(question, content, hashlib.sha256(content).hexdigest())
-
-    def failed(self, error: str) -> Failure:
-        """The answer that says that there is none, and why."""
-        version: dict[str, Any] = {"epoch": self.question.epoch, "step": self.question.step}
-        return Failure(self.question.site, error[:MOST_CHARACTERS], **version)
-
-    def answered(self, site: Site) -> Message:
-        """The site's answer, which is a failure where it raises."""
-        if site.records.silent:
-            return self.failed(NO_RECORDS)
-        try:
-            answer = site.answer(self.question)
-            dumps(answer)
-            return answer
-        except Exception as error:  # whatever a model does
-            return self.failed(str(failure_of(error, site.name)))
+def answer_of(site: Site, question: Question) -> Answer:
+    """The site's answer, which is a failure where it has none to give."""
+    if site.records.silent:
+        return failed(question, NO_RECORDS)
+    try:
+        answer = site.answer(question)
+        dumps(answer)  # finite
+        return answer
+    except Exception as error:  # whatever a model does
+        return failed(question, str(failure_of(error, site.name)))
 
 
 # --- at a site -----------------------------------------------------------------------------------
@@ -76,16 +59,15 @@ class Asked(NamedTuple):
 class Order(NamedTuple):
     """A question as it came to a site; its place is the epoch and how many were asked before."""
 
-    asked: Asked
+    question: Question
     place: tuple[Epoch, int]
 
     @classmethod
-    def of(cls, terms: Terms, sender: str, site: str, body: Question) -> Self:
+    def of(cls, terms: Terms, sender: str, site: str, body: letters.Question) -> Self:
         """The question in a letter; a Refusal unless the server may ask it of this site."""
         if terms.server is None or sender != terms.server:
             raise _refused(f"a question of {sender!r}", f"one of {terms.server!r}", "membership")
-        asked = Asked.read(body.content)
-        question = asked.question
+        question = _read(body.content, "a question")
         if not isinstance(question, Improve | Measure) or question.site != site:
             kind = type(question).__name__
             raise _refused(f"a {kind} of {question.site!r}", "what a server asks", "membership")
@@ -96,29 +78,29 @@ class Order(NamedTuple):
         view = question.view if isinstance(question, Improve) else question.posterior
         for part in (view, question.factor):
             _check_like(terms, part, "a question")
-        return cls(asked, (question.epoch, body.number))
+        return cls(question, (question.epoch, body.number))
 
-    def answered(self, site: Site) -> tuple[Answer, dict[str, Any]]:
+    def answered(self, site: Site) -> tuple[letters.Answer, dict[str, Any]]:
         """The site's answer for a letter, and what its log says of it."""
-        answer = self.asked.answered(site)
+        answer = answer_of(site, self.question)
         content = dumps(answer)
         entry = {
             "event": "failed" if isinstance(answer, Failure) else "answered",
-            "question": self.asked.digest,
-            "kind": type(self.asked.question).__name__,
+            "question": self.question.digest,
+            "kind": type(self.question).__name__,
             "epoch": list(self.place[0]),
-            "step": self.asked.question.step,
+            "step": self.question.step,
             "answer": hashlib.sha256(content).hexdigest(),
         }
-        return Answer(self.asked.digest, content), entry
+        return letters.Answer(self.question.digest, content), entry
 
 
 # --- at the server -------------------------------------------------------------------------------
 
 
 def admitted_answer(
-    terms: Terms, asked: Asked, content: bytes, proposed: ExponentialFamily
-) -> tuple[Message, ExponentialFamily]:
+    terms: Terms, question: Question, content: bytes, proposed: ExponentialFamily
+) -> tuple[Answer, ExponentialFamily]:
     """A site's answer to what it was asked, and the posterior if all that is proposed is taken.
 
     ``proposed`` is that posterior before it.
@@ -126,11 +108,11 @@ def admitted_answer(
     Raises:
         Refusal: if it is no answer to that, or what it holds is beyond what was agreed.
     """
-    answer, question = _read(content, "an answer"), asked.question
-    if not answer.answers(question):
+    answer = _read(content, "an answer")
+    if not isinstance(answer, Answer) or not answer.answers(question):
         raise _refused(f"an answer of {answer.site!r}", f"one of {question.site!r}", "membership")
     if isinstance(answer, Failure):
-        return asked.failed(answer.error), proposed
+        return failed(question, answer.error), proposed
     match question, answer:
         case Improve(), Improvement():
             _check_like(terms, answer.factor, "a factor")
@@ -150,11 +132,11 @@ def admitted_answer(
             for part, shape in ((answer.slope, (size,)), (answer.curvature, (size, size))):
                 if part is not None and np.shape(part) != shape:
                     raise _refused(f"a report of shape {np.shape(part)}", f"{shape}", "family")
-            numbers = [answer.slope, answer.curvature, answer.value, answer.variance]
+            numbers = [answer.slope, answer.curvature, answer.value]
+            numbers += [answer.variance, answer.quadrature_error]
             _check_size(terms, *(part for part in numbers if part is not None))
             return answer, proposed
-    kinds = type(answer).__name__, type(question).__name__
-    raise _refused("a {} to a {}".format(*kinds), "an answer to what was asked", "schema")
+    raise AssertionError("an answer is of the kind of its question")
 
 
 def _check_like(terms: Terms, law: Any, what: str) -> None:

@@ -247,9 +247,9 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
 
 # --- statements ----------------------------------------------------------------------------------
 
-Claim = Literal["agreement", "endorsement", "tombstone", "residual", "receipt"]
+Claim = Literal["agreement", "endorsement", "tombstone", "residual", "receipt", "aggregation"]
 """The subject of a statement: a federation's agreement, a member's key, a site that leaves, how far
-from converged a site's factor is, and a forgetting as a whole."""
+from converged a site's factor is, a forgetting as a whole, and a part in a secure aggregation."""
 PREDICATE = "https://posterity.dev/{}/v1"
 
 

@@ -17,13 +17,14 @@ from typing import Any
 import jax
 
 from posterity import artifact
+from posterity.engine import messages as letters
 from posterity.engine.course import ANSWER, RUN, Course, Elsewhere, Unanswered
 from posterity.engine.machine import Machine, Memory, Step
 from posterity.engine.machine import _forbidden as forbidden
 from posterity.engine.machine import _line as line
 from posterity.engine.machine import _refused as refused
-from posterity.engine.messages import MOST_EPOCHS, Letter, Question
-from posterity.engine.questions import NO_RECORDS, Asked, admitted_answer
+from posterity.engine.messages import MOST_EPOCHS, Letter
+from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope
 from posterity.engine.store import Outgoing
@@ -31,7 +32,7 @@ from posterity.errors import ParameterError
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
 from posterity.federation.keys import fold_in
-from posterity.federation.messages import Message, dumps
+from posterity.federation.messages import Answer, Question, dumps, loads
 from posterity.federation.newton import applies
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.schedules import Done, Turn
@@ -66,7 +67,7 @@ class Server(Machine):
         if RUN not in parts:
             return memory
         open_ = {
-            place.removeprefix(QUESTION): Asked.read(_question(message).content)
+            place.removeprefix(QUESTION): loads(_question(message).content)
             for place, message in outbox.items()
             if place.startswith(QUESTION)
         }
@@ -121,7 +122,7 @@ class Server(Machine):
         asked = None if known.course is None else known.course.open.get(site)
         if asked is None:
             raise forbidden(f"site {site!r}, which owes no answer", "order")
-        after = self._take(known, asked, asked.failed("it was passed over"))
+        after = self._take(known, asked, failed(asked, "it was passed over"))
         return self._made(memory, after, line({"event": "passed over", "site": site}))
 
     def let_in(self, memory: Memory, site: str) -> Step:
@@ -163,7 +164,7 @@ class Server(Machine):
         try:
             answer, total = admitted_answer(self.terms, asked, body.content, total)
         except Refusal as refusal:
-            answer = asked.failed(refusal.found)
+            answer = failed(asked, refusal.found)
             entries.append(refused(refusal, digest))
         course = dataclasses.replace(course, proposed=total)
         after = self._take(dataclasses.replace(known, course=course), asked, answer)
@@ -176,9 +177,9 @@ class Server(Machine):
         }
         return self._made(memory, after, *entries, line(entry))
 
-    def _take(self, memory: ServerMemory, asked: Asked, answer: Message) -> ServerMemory:
+    def _take(self, memory: ServerMemory, asked: Question, answer: Answer) -> ServerMemory:
         """The server once the answer to an open question is taken, and what follows is asked."""
-        course, site = memory.course, asked.question.site
+        course, site = memory.course, asked.site
         assert course is not None
         open_ = {name: each for name, each in course.open.items() if name != site}
         outbox = {k: v for k, v in memory.outbox.items() if k != QUESTION + site}
@@ -358,15 +359,15 @@ class Server(Machine):
     # --- helpers ---------------------------------------------------------------------------------
 
     def _answered(
-        self, memory: ServerMemory, questions: Iterable[Message]
-    ) -> tuple[ServerMemory, list[Message], list[Asked]]:
+        self, memory: ServerMemory, questions: Iterable[Question]
+    ) -> tuple[ServerMemory, list[Answer], list[Question]]:
         """The answers that are there, the server's own made now, and the questions without one."""
         answers, missing = [], []
-        for asked in map(Asked.of, questions):
+        for asked in questions:
             assert memory.course is not None
             answer = memory.course.answers.get(asked.digest)
-            if answer is None and asked.question.site == self.site.name:
-                answer = asked.answered(self.site)
+            if answer is None and asked.site == self.site.name:
+                answer = answer_of(self.site, asked)
                 memory = _with_answer(memory, asked, answer)
             if answer is None:
                 missing.append(asked)
@@ -378,17 +379,17 @@ class Server(Machine):
         memory, _, missing = self._answered(memory, unanswered.questions)
         return self._ask(memory, missing)
 
-    def _ask(self, memory: ServerMemory, questions: Sequence[Asked]) -> ServerMemory:
+    def _ask(self, memory: ServerMemory, questions: Sequence[Question]) -> ServerMemory:
         """Put questions into the outbox, but for those that are there."""
         course = memory.course
         assert course is not None
         memory: Any = self._heard(memory, course.state.epoch[0])
         outbox, open_, count = dict(memory.outbox), dict(course.open), course.asked
         for asked in questions:
-            site = asked.question.site
+            site = asked.site
             if site not in open_ or open_[site].digest != asked.digest:
                 count, open_[site] = count + 1, asked
-                body = Question(count, asked.content)
+                body = letters.Question(count, dumps(asked))
                 outbox[QUESTION + site] = self._sealed(memory, site, body)
         course = dataclasses.replace(course, open=open_, asked=count)
         parts = {**memory.parts, RUN: course.head()}
@@ -417,7 +418,7 @@ class Server(Machine):
         return Step(after, sent, entries, erase)
 
 
-def _with_answer(memory: ServerMemory, asked: Asked, answer: Message) -> ServerMemory:
+def _with_answer(memory: ServerMemory, asked: Question, answer: Answer) -> ServerMemory:
     course = memory.course
     assert course is not None
     course = dataclasses.replace(course, answers={**course.answers, asked.digest: answer})
@@ -438,6 +439,6 @@ def _looks(run: Run) -> int:
     return NOISY_ROUNDS if run.agreement.update.noisy else 1
 
 
-def _question(message: Outgoing) -> Question:
+def _question(message: Outgoing) -> letters.Question:
     body: Any = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
     return body

@@ -1,0 +1,1 @@
+"""What a federation reveals of its sites' records, made less, accounted for and tested."""

@@ -1,0 +1,377 @@
+"""Secure aggregation: all learn the sum of the sites' factors, and nobody learns one of them.
+
+The scheme is that of bonawitz2017 for few sites: pairwise masks that cancel in the sum, and a mask
+of each site's own. Each site sends four letters, which may be files. ``keys``: a new public key.
+``masked``: its factor, masked. ``survivors``: whose masked factors it has. ``opening``: its own
+mask, and its pairwise masks with those who dropped out, once all survivors signed one and the
+same list. Letters are signed (in-toto statements); anybody can carry them, and add up.
+
+Any ``least - 2`` sites that collude with each other and with who carries the letters learn the sum
+of the others' factors at most, even if they lie. There are no shares of own masks with others
+(Shamir's): so many colluders as can put shares together would learn all. Hence nothing is learned
+either if a survivor does not send its opening. What this does not do: keep a site from sending a
+false factor, or two sums over sets of sites that differ by one site from telling that one's factor.
+"""
+
+import base64
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from posterity.arguments import POSITIVE, at_least
+from posterity.arrays.tree import leaves, map_leaves
+from posterity.arrays.tree_sums import TreeSum
+from posterity.artifact.manifest import as_text, digest
+from posterity.checks import check_finite, check_proper, check_same_structure
+from posterity.engine.agreement import NAME
+from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.signing import (
+    Envelope,
+    PrivateKey,
+    PublicKey,
+    Statement,
+    from_base64,
+    statement_of,
+)
+from posterity.entries import check_names
+from posterity.errors import MissingExtraError, UsageError
+from posterity.families import ExponentialFamily, at_rest
+from posterity.files import write_file, writing
+
+try:
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+except ImportError as error:
+    raise MissingExtraError.of("cryptography", "engine") from error
+
+GRID = 2**64
+"""Numbers are whole multiples of ``1/GRID``: those of at least 2⁻¹² in magnitude are exact."""
+MODULUS = 2**128
+LARGEST = 2.0**50
+Round = Literal["keys", "masked", "survivors", "opening"]
+Letters = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is added up, and by whom: the same at all sites.
+
+    ``least`` is the fewest factors of which sites open the sum, by default those of all members;
+    never below three, as each of two would learn the other's. ``most`` bounds each number's
+    magnitude.
+    """
+
+    name: str
+    prior: ExponentialFamily
+    members: Mapping[str, PublicKey]
+    least: int | None = None
+    most: float = 2.0**40
+
+    def __post_init__(self) -> None:
+        NAME.check(name=self.name)
+        check_proper(self.prior, "the prior")
+        check_names(self.members)
+        object.__setattr__(self, "prior", at_rest(self.prior))
+        least = len(self.members) if self.least is None else self.least
+        at_least(3).check(least=least)
+        object.__setattr__(self, "least", int(least))
+        POSITIVE.check(most=self.most)
+        keys = set(self.members.values())
+        if not self.most <= LARGEST or not least <= len(keys) == len(self.members) < 2**12:
+            raise UsageError(
+                found=f"{len(keys)} keys of {len(self.members)} members, least={least}, "
+                f"most={self.most:g}",
+                expected=f"a key each, `least` of 4,095 members at most, numbers up to {LARGEST:g}",
+                fix="Give each member its key once; lower `least` or `most`.",
+            )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that it says; each letter names it."""
+        members = {site: str(key) for site, key in self.members.items()}
+        document = {"name": self.name, "prior": digest(self.prior), "members": members}
+        document |= {"least": self.least, "most": float(self.most)}
+        return hashlib.sha256(as_text(document).encode()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Aggregate:
+    """The sum of the survivors' factors: ``integers / GRID``, exactly."""
+
+    prior: ExponentialFamily
+    survivors: tuple[str, ...]
+    dropped: tuple[str, ...]
+    integers: tuple[int, ...]
+
+    @property
+    def factor(self) -> ExponentialFamily:
+        """The sum, rounded once."""
+        return TreeSum.of(self._layers).value
+
+    @property
+    def posterior(self) -> ExponentialFamily:
+        """Prior and sum, rounded once: where sites' numbers are on the grid, bit for bit that of a
+        :class:`posterity.Ledger` of the same factors.
+        """
+        return TreeSum.of([self.prior, *self._layers]).value
+
+    @property
+    def _layers(self) -> list[Any]:
+        """Trees of floats whose sum is exact: 53 bits each."""
+        rest, layers = list(self.integers), []
+        while not layers or any(rest):
+            top = [value / GRID for value in rest]  # of whole numbers, rounded to nearest
+            rest = [value - int(part * GRID) for value, part in zip(rest, top, strict=True)]
+            layers.append(_tree(self.prior, np.array(top)))
+        return layers
+
+
+class Participant:
+    """A site's part in one aggregation. What it sent and its secrets are in a folder of its own.
+
+    Each method takes all letters that have come so far, in any order, and returns the site's next.
+    Called again, after a crash say, it returns the same one, or refuses to say another thing.
+    Delete the folder once the sum is known.
+
+    Raises:
+        Refusal: if the folder is that of another aggregation.
+    """
+
+    def __init__(self, plan: Plan, site: str, key: PrivateKey, folder: str | os.PathLike[str]):
+        if plan.members.get(site) != key.public:
+            raise _refused(f"a key that is not that of {site!r}", "its own", "membership")
+        self.plan, self.site, self._key, self.folder = plan, site, key, Path(folder)
+        with writing(self.folder):
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self.folder.chmod(0o700)
+        self._secret = X25519PrivateKey.from_private_bytes(self._random("secret"))
+        self.keys()
+
+    def keys(self) -> bytes:
+        """The first letter: a public key for this aggregation alone."""
+        return self._say("keys", key=_text(self._secret.public_key().public_bytes_raw()))
+
+    def masked(self, factor: ExponentialFamily, letters: Iterable[bytes]) -> bytes:
+        """The second letter, for those whose keys came: the factor, and what hides it.
+
+        Raises:
+            ParameterError, StructureError: if the factor is not finite, or not like the prior.
+            Refusal: if a number is too large, or there are fewer keys than the plan's least.
+        """
+        numbers = _integers(self.plan, factor)
+        keys = {site: said["key"] for site, said in _read(self.plan, letters)["keys"].items()}
+        own = _read(self.plan, [self.keys()])["keys"][self.site]["key"]
+        if keys.setdefault(self.site, own) != own:
+            raise _refused(f"an old key of {self.site!r}", "that of this aggregation", "replay")
+        self._enough(keys)
+        numbers = numbers + _mask(self._random("own"), len(numbers))
+        for peer in keys.keys() - {self.site}:
+            sign = _sign(self.site, peer)
+            numbers = numbers + sign * _mask(self._seed(peer, keys), len(numbers))
+        raw = b"".join(int(number % MODULUS).to_bytes(16, "little") for number in numbers)
+        return self._say("masked", roster=keys, words=_text(raw))
+
+    def survivors(self, letters: Iterable[bytes]) -> bytes:
+        """The third letter: whose masked factors there are, this site's among them.
+
+        From here on a site that is not among them is left out, whatever comes late.
+
+        Raises:
+            Refusal: if they are fewer than the plan's least, or of other keys than this site's.
+        """
+        mine = self._said("masked")
+        masked = {**_read(self.plan, letters)["masked"], self.site: mine}
+        for site, said in masked.items():
+            if said["roster"] != mine["roster"]:
+                raise _refused(f"other keys at {site!r}", f"those at {self.site!r}", "order")
+        self._enough(masked)
+        return self._say("survivors", masked={site: said["sha"] for site, said in masked.items()})
+
+    def opening(self, letters: Iterable[bytes]) -> bytes:
+        """The last letter: this site's own mask, and its masks with those who dropped out.
+
+        Raises:
+            Refusal: unless all survivors sent one and the same list.
+        """
+        mine, keys = self._said("survivors")["masked"], self._said("masked")["roster"]
+        lists = {**_read(self.plan, letters)["survivors"], self.site: {"masked": mine}}
+        for site in mine:
+            if site not in lists or lists[site]["masked"] != mine:
+                found = "another list of survivors" if site in lists else "no list of survivors"
+                raise _refused(f"{found} from {site!r}", "the same from all of them", "order")
+        seeds = {peer: _text(self._seed(peer, keys)) for peer in keys.keys() - mine.keys()}
+        return self._say("opening", masked=mine, own=_text(self._random("own")), dropped=seeds)
+
+    def _random(self, name: str) -> bytes:
+        """Thirty-two random bytes, drawn once."""
+        if not (path := self.folder / name).exists():
+            write_file(path, os.urandom(32))
+        return path.read_bytes()
+
+    def _say(self, round: Round, **said: Any) -> bytes:
+        """A letter, durable before it is sent; never a second one of a round."""
+        predicate = {"site": self.site, "round": round, **said}
+        statement = Statement("aggregation", {"plan": self.plan.digest}, predicate)
+        letter, path = statement.signed(self._key).to_bytes(), self.folder / f"{round}.json"
+        if not path.exists():
+            write_file(path, letter)
+        if path.read_bytes() != letter:
+            raise Refusal(
+                found=f"another letter {round!r} of {self.site!r} in this aggregation",
+                expected="one: two would tell what the masks hide",
+                fix="Begin another aggregation, in a folder of its own, with all members.",
+                reason="replay",
+            )
+        return letter
+
+    def _said(self, round: Round) -> Mapping[str, Any]:
+        path = self.folder / f"{round}.json"
+        if not path.exists():
+            raise _refused(f"no letter {round!r} of {self.site!r} yet", "that one first", "order")
+        return _read(self.plan, [path.read_bytes()])[round][self.site]
+
+    def _enough(self, sites: Iterable[str]) -> None:
+        there = set(sites)
+        if len(there) < (self.plan.least or 0):
+            absent = sorted(set(self.plan.members) - there)
+            found = f"letters of {len(there)} sites, without {absent}"
+            raise _refused(found, f"at least {self.plan.least}", "order")
+
+    def _seed(self, peer: str, keys: Mapping[str, str]) -> bytes:
+        """Of the masks shared with a peer, for these keys alone."""
+        theirs = X25519PublicKey.from_public_bytes(_raw(keys[peer]))
+        pair = {"roster": dict(keys), "pair": sorted((self.site, peer)), "plan": self.plan.digest}
+        try:
+            shared = self._secret.exchange(theirs)
+        except ValueError as error:  # a point of small order, which would give all the same secret
+            raise _refused(f"a key of {peer!r} that is none", "a key of X25519") from error
+        info = b"posterity secure aggregation v1 " + as_text(pair).encode()
+        return HKDF(hashes.SHA256(), length=32, salt=None, info=info).derive(shared)
+
+
+def total(plan: Plan, letters: Iterable[bytes]) -> Aggregate:
+    """The sum, from all letters; whoever has them can tell it.
+
+    Raises:
+        Refusal: if an opening of a survivor is missing, or the letters do not fit together.
+    """
+    said = _read(plan, letters)
+    openings, masked = said["opening"], said["masked"]
+    first = next(iter(openings.values()), {"masked": {}})["masked"]
+    if len(first) < (plan.least or 0) or first.keys() - openings.keys():
+        found = f"openings of {sorted(openings)}"
+        raise _refused(found, f"those of {sorted(first) or 'all survivors'}", "order")
+    rosters = [masked[site]["roster"] for site in first if site in masked]
+    whole = {site: masked[site]["sha"] for site in first if site in masked} == first
+    lists = [openings[site]["masked"] for site in first]
+    if not whole or any(each != first for each in lists) or any(r != rosters[0] for r in rosters):
+        raise _refused("masked factors that are not those opened", "the ones signed for", "order")
+    gone, numbers = rosters[0].keys() - first.keys(), 0
+    for site in first:
+        words, opened = _words(_raw(masked[site]["words"])), openings[site]
+        if opened["dropped"].keys() != gone:
+            raise _refused(f"masks of {site!r} with others", f"those with {sorted(gone)}", "order")
+        numbers = numbers + words - _mask(_raw(opened["own"]), len(words))
+        for peer, seed in opened["dropped"].items():
+            numbers = numbers - _sign(site, peer) * _mask(_raw(seed), len(words))
+    half = MODULUS // 2
+    integers = tuple(int((number + half) % MODULUS) - half for number in numbers)
+    if max(map(abs, integers), default=0) > len(first) * plan.most * GRID:
+        raise _refused("a sum beyond its bound", "masks that cancel", "magnitude")
+    return Aggregate(plan.prior, tuple(sorted(first)), tuple(sorted(gone)), integers)
+
+
+def _integers(plan: Plan, factor: ExponentialFamily) -> Any:
+    """Whole multiples of ``1/GRID``, each rounded to nearest, as Python's integers."""
+    check_same_structure(plan.prior, factor, "the factor")
+    check_finite(factor, "the factor")
+    flat = np.concatenate([np.ravel(leaf) for leaf in leaves(at_rest(factor))])
+    if np.abs(flat).max(initial=0.0) > plan.most:
+        size = f"a natural parameter of magnitude {np.abs(flat).max():.3g}"
+        raise _refused(size, f"at most {plan.most:.3g}", "magnitude")
+    return np.array([int(number) for number in np.rint(flat * GRID)], dtype=object)
+
+
+def _size(plan: Plan) -> int:
+    return sum(np.size(leaf) for leaf in leaves(plan.prior))
+
+
+def _tree(like: ExponentialFamily, flat: np.ndarray) -> Any:
+    sizes = np.cumsum([np.size(leaf) for leaf in leaves(like)])[:-1]
+    parts = iter(np.split(flat, sizes))
+    return map_leaves(lambda leaf: next(parts).reshape(np.shape(leaf)), like)
+
+
+def _sign(site: str, peer: str) -> int:
+    return 1 if site < peer else -1
+
+
+def _mask(seed: bytes, size: int) -> Any:
+    """Integers below ``MODULUS``: the key stream of ChaCha20 (rfc8439), for a key used once."""
+    stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
+    return _words(stream.update(bytes(16 * size)))
+
+
+def _words(raw: bytes) -> Any:
+    pairs = np.frombuffer(raw, "<u8").reshape(-1, 2).astype(object)
+    return pairs[:, 0] + pairs[:, 1] * 2**64
+
+
+def _read(plan: Plan, letters: Iterable[bytes]) -> Letters:
+    """What signed letters say, by round and site; a Refusal for two of one kind that differ."""
+    found: dict[str, dict[str, Any]] = {round: {} for round in get_args(Round)}
+    for letter in letters:
+        envelope = Envelope.from_bytes(letter)
+        statement, signers = statement_of(envelope, "aggregation", plan.members)
+        said, sha = dict(statement.predicate), hashlib.sha256(envelope.payload).hexdigest()
+        site, round = said.pop("site", None), said.pop("round", None)
+        if site not in signers or dict(statement.subjects) != {"plan": plan.digest}:
+            raise _refused(f"a letter of {site!r}", "one of a member, of this plan", "membership")
+        try:
+            sound = _is_sound(plan, round, said)
+        except (TypeError, ValueError, AttributeError, Refusal):
+            sound = False
+        if not sound:
+            raise _refused(f"a letter {round!r} of {site!r} that cannot be read", "one that can")
+        if found[round].setdefault(site, {**said, "sha": sha})["sha"] != sha:
+            raise _refused(f"two letters {round!r} of {site!r}", "one", "replay")
+    return found
+
+
+def _is_sound(plan: Plan, round: Any, said: Mapping[str, Any]) -> bool:
+    """Whether a letter of a round says what it should, and no more."""
+    is_key = lambda text: len(_raw(text)) == 32
+    is_sha = lambda text: len(bytes.fromhex(text)) == 32
+    every = lambda test, named: (
+        plan.members.keys() >= named.keys() and all(map(test, named.values()))
+    )
+    match round, said:
+        case "keys", {"key": key, **more}:
+            return is_key(key) and not more
+        case "masked", {"roster": roster, "words": words, **more}:
+            return every(is_key, roster) and len(_raw(words)) == 16 * _size(plan) and not more
+        case "survivors", {"masked": masked, **more}:
+            return every(is_sha, masked) and not more
+        case "opening", {"masked": masked, "own": own, "dropped": gone, **more}:
+            return every(is_sha, masked) and is_key(own) and every(is_key, gone) and not more
+    return False
+
+
+def _raw(text: Any) -> bytes:
+    return from_base64(text, "a text")
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _refused(found: str, expected: str, reason: Reason = "schema") -> Refusal:
+    return Refusal(found=found, expected=expected, reason=reason)

@@ -1,0 +1,276 @@
+"""Sockets of agents: what is no frame is refused, what hangs is ended, and the server goes on."""
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from posterity.engine.refusal import Refusal
+from posterity.engine.transports.unix import (
+    HEAD_BYTES,
+    Absent,
+    Client,
+    Server,
+    from_frame,
+    of_error,
+    read_frame,
+    to_frame,
+)
+from posterity.errors import PosterityError, SiteError, UsageError
+
+MOST = 2 * HEAD_BYTES
+
+
+def echo(head, body):
+    match head.get("do"):
+        case "echo":
+            return {"ok": True, "head": head}, body
+        case "refuse":
+            raise UsageError(found="this", expected="that", fix="Do so.")
+        case "wait":
+            time.sleep(head["seconds"])
+            return {"ok": True}, b""
+    return head["nothing"]
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Server(tmp_path / "site.sock", echo, most=MOST, whole=0.5) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    with Client(server.path, timeout=10.0) as client:
+        yield client
+
+
+def once(path: Path):
+    with Client(path) as client:
+        return client.ask("echo")[0]["ok"]
+
+
+def raw(server: Server) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(str(server.path))
+    connection.settimeout(10.0)
+    return connection
+
+
+def test_a_connection_carries_any_number_of_requests(client):
+    for size in (0, 1, 70_000):
+        head, body = client.ask("echo", b"\n" * size, name="north \u2603")
+        assert head["head"] == {"do": "echo", "name": "north \u2603"} and body == b"\n" * size
+
+
+def test_errors_keep_their_kind(client):
+    with pytest.raises(UsageError, match="found this; expected that"):
+        client.ask("refuse")
+    with pytest.raises(PosterityError, match="KeyError"):
+        client.ask("else")
+    assert client.ask("echo")[0]["ok"]
+    assert type(of_error({"kind": "Refusal"})) is Refusal
+    for kind in ("functools", "Any", "ConvergenceWarning", "?", None, 3):
+        assert type(of_error({"kind": kind})) is SiteError
+    assert type(of_error([])) is SiteError
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON), st.binary())
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+def test_frames_come_back_as_they_were(head, body):
+    content = to_frame(head, body)
+    assert int.from_bytes(content[:4], "big") == len(content) - 4
+    assert from_frame(content[4:]) == (head, body)
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=50).map(lambda line: line + b"\n"))
+@settings(max_examples=300)
+def test_what_has_no_head_is_refused(content):
+    try:
+        assert isinstance(from_frame(content)[0], dict)
+    except Refusal as refusal:
+        assert refusal.reason == "schema"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"\n{}",
+        b"[]\n",
+        b"\xff\n",
+        b'{"do": NaN}\n',
+        b"[" * 50_000 + b"\n",
+        b'{"a":' * 10_000 + b"\n",
+        b"9" * 5000 + b"\n",
+        b'{"do": "' + b"x" * HEAD_BYTES + b'"}\n',
+    ],
+)
+def test_a_server_says_what_is_no_frame_and_answers_the_next(server, content):
+    with raw(server) as connection:
+        connection.sendall(len(content).to_bytes(4, "big") + content)
+        answer = read_frame(connection, MOST, wait=10.0)
+        assert answer and from_frame(answer)[0]["error"]["kind"] == "Refusal"
+        connection.sendall(to_frame({"do": "echo"}))
+        answer = read_frame(connection, MOST, wait=10.0)
+        assert answer and from_frame(answer)[0]["ok"]
+
+
+def test_streams_of_junk_never_end_a_server(server, client):
+    @given(st.binary(max_size=300), st.booleans())
+    @settings(max_examples=150, deadline=None)
+    def survives(content, whole):
+        with raw(server) as connection:
+            connection.sendall(content)
+            if whole:
+                connection.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionResetError):  # it did not care for the rest
+                    while connection.recv(1000):
+                        pass
+
+    survives()
+    assert client.ask("echo")[0]["ok"]
+
+
+def test_a_frame_that_is_too_large_is_refused_before_it_is_read(server, client):
+    with pytest.raises(Refusal, match="at most"):
+        client.ask("echo", bytes(100 * 2**20))
+    assert client.ask("echo", b"x")[1] == b"x"
+    with raw(server) as connection:
+        connection.sendall(b"\xff\xff\xff\xff")
+        answer = read_frame(connection, MOST, wait=10.0)
+        assert answer and from_frame(answer)[0]["error"]["kind"] == "Refusal"
+        assert connection.recv(1) == b""
+
+
+def test_half_a_frame_holds_nobody_up_for_long(server, client):
+    with raw(server) as connection:
+        connection.sendall((1000).to_bytes(4, "big") + b"{")
+        assert client.ask("echo")[0]["ok"]
+        start = time.monotonic()
+        assert connection.recv(1) == b""
+        assert time.monotonic() - start < 5.0
+
+
+def test_a_client_does_not_wait_for_ever(server):
+    with Client(server.path, timeout=0.2) as client:
+        with pytest.raises(SiteError, match="no answer"):
+            client.ask("wait", seconds=1.0)
+        assert client.ask("wait", wait=2.0, seconds=0.4)[0]["ok"]
+
+
+def test_a_client_without_a_server_says_so(tmp_path):
+    for path in (tmp_path / "site.sock", tmp_path / "no folder" / ("x" * 90)):
+        with pytest.raises(Absent, match="posterity site run"):
+            once(path)
+    (tmp_path / "site.sock").write_text("a file")
+    with pytest.raises(Absent):
+        once(tmp_path / "site.sock")
+
+
+def test_a_server_that_says_nonsense_is_no_crash(tmp_path):
+    path = tmp_path / "site.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        client = Client(path, timeout=1.0)
+        for content in (b"", b"\x00\x00", b"\x00\x00\x00\x02[]", b"\xff\xff\xff\xff"):
+            thread = threading.Thread(target=_say, args=(listener, content))
+            thread.start()
+            with pytest.raises(PosterityError):
+                client.ask("echo")
+            client.close()
+            thread.join()
+
+
+def _say(listener: socket.socket, content: bytes) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(1000)
+        connection.sendall(content)
+
+
+def test_clients_at_once_get_their_own_answers(server):
+    wrong = []
+
+    def ask(number: int) -> None:
+        with Client(server.path) as client:
+            for _ in range(20):
+                body = bytes([number]) * 5000
+                head, answer = client.ask("echo", body, number=number)
+                if answer != body or head["head"]["number"] != number:
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_connections_are_bounded_and_places_are_given_back(tmp_path):
+    with Server(tmp_path / "site.sock", echo, connections=2) as server:
+        held = [raw(server), raw(server)]
+        time.sleep(0.3)
+        with pytest.raises(SiteError, match="too many connections"):
+            once(server.path)
+        for connection in held:
+            connection.close()
+        time.sleep(0.3)
+        for _ in range(5):
+            assert once(server.path)
+
+
+def test_a_socket_that_a_killed_process_left_is_replaced(tmp_path):
+    path = tmp_path / "site.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+        left.bind(str(path))
+    with pytest.raises(Absent):
+        once(path)
+    with Server(path, echo) as server:
+        assert once(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        os.unlink(path)
+        with Server(path, echo):  # of another process
+            server.close()
+            assert once(path)
+    assert not path.exists()
+
+
+def test_a_connection_that_was_kept_is_made_anew(tmp_path):
+    path = tmp_path / "site.sock"
+    with Client(path) as client:
+        for _ in range(2):
+            with Server(path, echo, whole=0.2):
+                assert client.ask("echo")[0]["ok"]
+        with pytest.raises(SiteError):
+            client.ask("echo")
+
+
+def test_a_socket_may_lie_deep_in_folders_of_any_name(tmp_path):
+    folder = tmp_path / "with spaces \u2603 and 'quotes'" / ("deep" * 40)
+    folder.mkdir(parents=True)
+    with Server(folder / "site.sock", echo):
+        assert once(folder / "site.sock")
+    with pytest.raises(UsageError, match="cannot be made"):
+        Server(Path("/proc/site.sock"), echo)
