@@ -5,14 +5,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arrays.tree import identical, structure
+from posterity.arrays.tree import leaves, structure
 from posterity.engine import messages as letters
 from posterity.engine.admission import check_posterior
 from posterity.engine.agreement import Terms
 from posterity.engine.messages import MOST_EPOCHS
 from posterity.engine.refusal import Reason, Refusal
 from posterity.errors import PosterityError
-from posterity.families import ExponentialFamily, at_rest
+from posterity.families import ExponentialFamily
 from posterity.federation.messages import (
     Answer,
     Epoch,
@@ -26,7 +26,7 @@ from posterity.federation.messages import (
     dumps,
     loads,
 )
-from posterity.federation.site import Site, failure_of
+from posterity.federation.site import Site, canonical, failure_of
 from posterity.federation.status import SAMPLES
 
 NO_RECORDS = "it has no records"
@@ -116,7 +116,8 @@ def admitted_answer(
     match question, answer:
         case Improve(), Improvement():
             _check_like(terms, answer.factor, "a factor")
-            if not identical(at_rest(answer.factor), answer.factor):
+            pairs = zip(leaves(canonical(answer.factor)), leaves(answer.factor), strict=True)
+            if any(one.tobytes() != other.tobytes() for one, other in pairs):
                 raise _refused("a factor in another form", "one at rest", "canonical")
             numbers = [answer.halvings, answer.residual or 0.0, answer.quadrature_error]
             _check_size(terms, *numbers)

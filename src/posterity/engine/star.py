@@ -146,6 +146,19 @@ class Server(Machine):
         after = after if course.open else self._onward(after)
         return self._made(memory, after, line({"event": "let in", "site": site}))
 
+    def resume(self, memory: Memory) -> Step:
+        """Go on from where the server rests, with more passes: sites that failed are asked anew.
+
+        Raises:
+            Refusal: if it does not rest.
+        """
+        known = _known(memory)
+        if known.course is None or known.course.phase != "rest":
+            raise forbidden("a server that does not rest", "order")
+        course = dataclasses.replace(known.course, phase="look", sweeps=0)
+        after = self._onward(self._at(known, course, ()))
+        return self._made(memory, after, line({"event": "resumed"}))
+
     # --- letters ---------------------------------------------------------------------------------
 
     def receive_answer(self, memory: Memory, letter: Letter) -> Step:
