@@ -8,7 +8,8 @@ import numpy as np
 from engine.coins import PRIOR
 
 from posterity.engine.agreement import Terms
-from posterity.engine.machine import Machine, Memory, Step
+from posterity.engine.machine import Machine
+from posterity.engine.memory import Memory, Step
 from posterity.engine.signing import PrivateKey
 from posterity.engine.star import Server
 from posterity.engine.transports.memory import Faults, Network
@@ -54,13 +55,13 @@ class Star:
             kind = Server if name == agreed.server else Machine
             site = Site.of(agreed.agreement, name, (silent | dict(data))[name])
             self.machines[name] = kind(agreed, site, KEYS[name])
-            self.memories[name] = self.loaded(name, Step(Memory.empty(name)))
+            self.memories[name] = self.loaded(name, Step(kind.MEMORY.empty(name)))
         self.network = Network(agreed.members, faults, seed=seed)
         self.log: list[tuple[str, dict]] = []
 
     def loaded(self, name: str, step: Step) -> Memory:
         change = step.change
-        return self.machines[name].load(change.state, change.outbox, change.parts)
+        return self.machines[name].load(change.state, change.outbox)
 
     def take(self, name: str, step: Step) -> Step:
         if self.killed is not None and self.rng.random() < self.killed:

@@ -13,7 +13,8 @@ from engine.coins import DATA, PRIOR, Coins, opened, terms
 
 from posterity.engine.agent import Agent
 from posterity.engine.log import TreeHead
-from posterity.engine.machine import Machine, Memory, Step
+from posterity.engine.machine import Machine
+from posterity.engine.memory import Memory, Step
 from posterity.engine.running import COMMANDS, MOST_LETTERS, Running
 from posterity.engine.store import Store
 from posterity.engine.transports.unix import Client

@@ -2,12 +2,15 @@
 
 import functools
 import threading
+import urllib.parse
 from collections.abc import Callable, Iterable
 
 from posterity.artifact.manifest import as_text
-from posterity.engine.machine import Machine, Memory, Step
+from posterity.engine.machine import Machine
+from posterity.engine.memory import File, Memory, Step
 from posterity.engine.messages import digest_of
 from posterity.engine.store import Outgoing, Store
+from posterity.files import write_file
 
 
 class Agent:
@@ -15,7 +18,7 @@ class Agent:
 
     def __init__(self, machine: Machine, store: Store):
         self.machine, self.store, self._lock = machine, store, threading.Lock()
-        self.memory = machine.load(store.state, store.outbox, store.parts)
+        self.memory: Memory = machine.load(store.state, store.outbox)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
         """Take letters in, all in one write to the disk; returns what is to be sent after it.
@@ -49,9 +52,18 @@ class Agent:
             for step in steps:
                 made.append(step(memory))
                 memory = made[-1].memory
+            for file in (file for each in made for file in each.files):
+                self._keep(file)
             self.store.commit(*(each.change for each in made if _changes(self.memory, each)))
             self.memory = memory
             return tuple(message for each in made for message in each.sent)
+
+    def _keep(self, file: File) -> None:
+        """Write a file that a member handed over into the folder ``inbox`` beside the store."""
+        inbox = self.store.path.parent / "inbox"
+        inbox.mkdir(exist_ok=True)
+        sender = urllib.parse.quote(file.sender, safe="")
+        write_file(inbox / f"{sender}-{file.handover.name}", file.handover.content)
 
 
 def _changes(before: Memory, step: Step) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
+from posterity.engine.store import Outgoing
 from posterity.errors import ArtifactError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation import Agreement, Run, Schedule, Visit
@@ -22,8 +23,9 @@ from posterity.federation.messages import Answer, Failure, Improvement, Question
 from posterity.federation.state import State
 from posterity.status import Status
 
-RUN, SITE, ANSWER = "run", "site ", "answer "
-"""Names of parts: of the run, of each site, of each answer since the position was reached."""
+PART = "star "
+RUN, SITE, ANSWER = f"{PART}run", f"{PART}site ", f"{PART}answer "
+"""Rows of a store: of the run, of each site, of each answer since the position was reached."""
 
 
 class Unanswered(Exception):
@@ -114,29 +116,28 @@ class Course:
 
     # --- as bytes --------------------------------------------------------------------------------
 
-    def head(self) -> bytes:
+    def head(self) -> Outgoing:
         """The part of the run, which is small."""
         state, status = self.run.state, self.status
         own = state.schedule
-        return as_text(
-            {
-                "phase": self.phase,
-                "step": state.step,
-                "epoch": list(state.epoch),
-                "schedule": None if own is None else sorted(own),
-                "asked": self.asked,
-                "sweeps": self.sweeps,
-                "joining": list(self.joining),
-                "status": None if status is None else dataclasses.asdict(status),
-            }
-        ).encode()
+        head = {
+            "phase": self.phase,
+            "step": state.step,
+            "epoch": list(state.epoch),
+            "schedule": None if own is None else sorted(own),
+            "asked": self.asked,
+            "sweeps": self.sweeps,
+            "joining": list(self.joining),
+            "status": None if status is None else dataclasses.asdict(status),
+        }
+        return Outgoing("", as_text(head).encode())
 
-    def parts(self, before: Mapping[str, bytes], sites: Iterable[str]) -> dict[str, bytes]:
+    def parts(self, before: Mapping[str, Outgoing], sites: Iterable[str]) -> dict[str, Outgoing]:
         """All parts at a position; ``before`` are those known, of which these sites changed."""
         kept = {name: part for name, part in before.items() if name.startswith(SITE)}
         return kept | {SITE + site: self._part(site) for site in sites} | {RUN: self.head()}
 
-    def _part(self, site: str) -> bytes:
+    def _part(self, site: str) -> Outgoing:
         state, members = self.run.state, Members({})
         plain: dict[str, Any] = {
             "entry": state.entries.get(site),
@@ -150,12 +151,12 @@ class Course:
         content["head"] = as_text({"site": members.packed(plain)})
         if members.others:
             content["members"] = members.others
-        return to_bytes(content)
+        return Outgoing("", to_bytes(content))
 
     @classmethod
     def of_parts(
         cls,
-        parts: Mapping[str, bytes],
+        parts: Mapping[str, Outgoing],
         open_: Mapping[str, Question],
         agreed: Agreement,
         schedule: Schedule,
@@ -163,8 +164,10 @@ class Course:
     ) -> Self:
         """The course of these parts and open questions; an ArtifactError if they are none."""
         try:
-            head, status = json.loads(parts[RUN]), None
-            of = lambda kind: {k.removeprefix(kind): parts[k] for k in parts if k.startswith(kind)}
+            head, status = json.loads(parts[RUN].content), None
+            of = lambda kind: {
+                k.removeprefix(kind): row.content for k, row in parts.items() if k.startswith(kind)
+            }
             known = {site: _site(part) for site, part in sorted(of(SITE).items())}
             own = {site: plain for site, (plain, _) in known.items()}
             pick = lambda field: {s: o[field] for s, o in own.items() if o[field] is not None}

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arrays.tree import leaves, structure
+from posterity.arrays.tree import leaves
 from posterity.engine import messages as letters
-from posterity.engine.admission import check_posterior
+from posterity.engine.admission import check_posterior, check_structure
 from posterity.engine.agreement import Terms
+from posterity.engine.memory import line
 from posterity.engine.messages import MOST_EPOCHS
 from posterity.engine.refusal import Reason, Refusal
 from posterity.errors import PosterityError
@@ -71,27 +72,27 @@ class Order(NamedTuple):
         if not isinstance(question, Improve | Measure) or question.site != site:
             kind = type(question).__name__
             raise _refused(f"a {kind} of {question.site!r}", "what a server asks", "membership")
-        if not 0 < question.epoch[0] < MOST_EPOCHS or body.number < 0:
+        if not 0 < question.epoch[0] < MOST_EPOCHS:
             raise _refused(f"a question of epoch {question.epoch}", "one that was begun", "epoch")
         if isinstance(question, Measure) and question.samples > SAMPLES:
             raise _refused(f"{question.samples} samples", f"at most {SAMPLES}", "magnitude")
         view = question.view if isinstance(question, Improve) else question.posterior
         for part in (view, question.factor):
-            _check_like(terms, part, "a question")
+            check_structure(terms, part)
         return cls(question, (question.epoch, body.number))
 
-    def answered(self, site: Site) -> tuple[letters.Answer, dict[str, Any]]:
+    def answered(self, site: Site) -> tuple[letters.Answer, bytes]:
         """The site's answer for a letter, and what its log says of it."""
         answer = answer_of(site, self.question)
         content = dumps(answer)
-        entry = {
-            "event": "failed" if isinstance(answer, Failure) else "answered",
-            "question": self.question.digest,
-            "kind": type(self.question).__name__,
-            "epoch": list(self.place[0]),
-            "step": self.question.step,
-            "answer": hashlib.sha256(content).hexdigest(),
-        }
+        entry = line(
+            "failed" if isinstance(answer, Failure) else "answered",
+            question=self.question.digest,
+            kind=type(self.question).__name__,
+            epoch=list(self.place[0]),
+            step=self.question.step,
+            answer=hashlib.sha256(content).hexdigest(),
+        )
         return letters.Answer(self.question.digest, content), entry
 
 
@@ -115,7 +116,7 @@ def admitted_answer(
         return failed(question, answer.error), proposed
     match question, answer:
         case Improve(), Improvement():
-            _check_like(terms, answer.factor, "a factor")
+            check_structure(terms, answer.factor)
             pairs = zip(leaves(canonical(answer.factor)), leaves(answer.factor), strict=True)
             if any(one.tobytes() != other.tobytes() for one, other in pairs):
                 raise _refused("a factor in another form", "one at rest", "canonical")
@@ -127,7 +128,7 @@ def admitted_answer(
         case Measure(), Report():
             for law in (answer.direction, answer.improved, answer.fixed_point):
                 if law is not None:
-                    _check_like(terms, law, "a report")
+                    check_structure(terms, law)
                     _check_size(terms, law.natural_parameters)
             size = question.posterior.own_size if answer.slope is not None else 0
             for part, shape in ((answer.slope, (size,)), (answer.curvature, (size, size))):
@@ -138,15 +139,6 @@ def admitted_answer(
             _check_size(terms, *(part for part in numbers if part is not None))
             return answer, proposed
     raise AssertionError("an answer is of the kind of its question")
-
-
-def _check_like(terms: Terms, law: Any, what: str) -> None:
-    if structure(law) != structure(terms.agreement.prior):
-        prior = type(terms.agreement.prior).__name__
-        found = f"{what} with a {type(law).__name__}, or one of another shape"
-        raise _refused(found, f"a {prior} like the prior", "family")
-    if not np.isfinite(law.natural_parameters).all():
-        raise _refused(f"NaN or infinity in {what}", "finite parameters", "finite")
 
 
 def _check_size(terms: Terms, *numbers: Any) -> None:

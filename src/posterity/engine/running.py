@@ -16,7 +16,7 @@ from typing import Any
 
 from posterity.arguments import COUNT, FLAG, Constraint
 from posterity.engine.agent import Agent
-from posterity.engine.machine import TOKEN
+from posterity.engine.memory import TOKEN
 from posterity.engine.post import Post
 from posterity.engine.store import Outgoing
 from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server

@@ -11,19 +11,19 @@ over. A site keeps nothing but its last answer, until the server has acknowledge
 import collections
 import dataclasses
 import hashlib
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax
 
 from posterity import artifact
 from posterity.engine import messages as letters
-from posterity.engine.course import ANSWER, RUN, Course, Elsewhere, Unanswered
-from posterity.engine.machine import Machine, Memory, Step
-from posterity.engine.machine import _forbidden as forbidden
-from posterity.engine.machine import _line as line
-from posterity.engine.machine import _refused as refused
+from posterity.engine.course import ANSWER, PART, RUN, Course, Elsewhere, Unanswered
+from posterity.engine.machine import Machine, _forbidden
+from posterity.engine.memory import Memory, Step, line, refused
 from posterity.engine.messages import MOST_EPOCHS, Letter
+from posterity.engine.notices import Known
 from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope
@@ -41,6 +41,8 @@ from posterity.federation.status import TOLERANCE, is_final
 from posterity.federation.visit import leave
 from posterity.status import Status
 
+ABSENT = "it was passed over"
+"""The error of a site that does not answer for the time being."""
 QUESTION = "question to "
 """How places in the outbox begin where a question waits for its answer."""
 
@@ -53,28 +55,42 @@ class ServerMemory(Memory):
     """
 
     course: Course | None = None
+    parts: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
+
+    @property
+    def rows(self) -> dict[str, Outgoing]:
+        """What a store keeps beside the state: that of any member, and the parts."""
+        return {**super().rows, **self.parts}
+
+    @classmethod
+    def from_bytes(cls, content: bytes, rows: Mapping[str, Outgoing]) -> Self:
+        """The memory of these rows, but for the course; an ArtifactError if there is none."""
+        parts = {place: row for place, row in rows.items() if place.startswith(PART)}
+        others = {place: row for place, row in rows.items() if place not in parts}
+        return dataclasses.replace(super().from_bytes(content, others), parts=parts)
 
 
 @dataclasses.dataclass(frozen=True)
 class Server(Machine):
     """The server of a star: its terms, its own records, if it has any, and its key."""
 
-    def load(
-        self, state: bytes, outbox: Mapping[str, Outgoing], parts: Mapping[str, bytes]
-    ) -> ServerMemory:
-        """The memory that was kept; an ArtifactError if it is none."""
-        memory = ServerMemory.from_bytes(state, outbox)
+    MEMORY: ClassVar[type[Memory]] = ServerMemory
+
+    def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> ServerMemory:
+        """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
+        memory = _known(super().load(state, rows))
+        parts = memory.parts
         if RUN not in parts:
             return memory
         open_ = {
             place.removeprefix(QUESTION): loads(_question(message).content)
-            for place, message in outbox.items()
+            for place, message in memory.outbox.items()
             if place.startswith(QUESTION)
         }
         agreed, schedule = self.terms.agreement, self.terms.schedule
         assert schedule is not None
         course = Course.of_parts(parts, open_, agreed, schedule, **self._options)
-        return dataclasses.replace(memory, course=course, parts=parts)
+        return dataclasses.replace(memory, course=course)
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -94,14 +110,14 @@ class Server(Machine):
         Raises:
             Refusal: if it is not above the present one, or nobody would take part.
         """
-        name, known = self.site.name, _known(memory)
+        name, known = self.name, _known(memory)
         epoch = (memory.highest + 1 if number is None else number, name)
         absent = {*without, *memory.gone, *([name] if self.site.records.silent else [])}
         sites = tuple(sorted(self.terms.members.keys() - absent))
         last = (0, "") if known.course is None else known.course.run.state.epoch
         erase, asked = known.course is not None, getattr(known.course, "asked", 0)
         if not last < epoch < (MOST_EPOCHS, "") or epoch[0] < 1 or not sites:
-            raise forbidden(f"epoch {epoch} of {len(sites)} sites to begin after {last}", "order")
+            raise _forbidden(f"epoch {epoch} of {len(sites)} sites to begin after {last}", "order")
         schedule: Any = self.terms.schedule
         agreed = dataclasses.replace(self.terms.agreement, sites=sites, silent=frozenset())
         run = Run(Elsewhere(agreed, {}), schedule, State.of(agreed.prior), **self._options)
@@ -109,21 +125,24 @@ class Server(Machine):
         run = dataclasses.replace(run, state=dataclasses.replace(state, epoch=epoch))
         known = dataclasses.replace(known, parts={}, outbox=_without_questions(known))
         after = self._at(known, Course(run, asked=asked), sites)
-        entry = line({"event": "begun", "epoch": list(epoch), "sites": len(sites)})
+        entry = line("begun", epoch=list(epoch), sites=len(sites))
         return self._made(memory, self._onward(after), entry, erase=erase)
 
-    def pass_over(self, memory: Memory, site: str) -> Step:
-        """Go on without the answer that a site owes; it is asked again in the next step.
+    def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
+        """Go on without members that do not answer, until they are heard of again.
+
+        What they were asked counts as failed.
 
         Raises:
-            Refusal: if it owes none.
+            Refusal: if one of them is no member, or the server itself.
         """
-        known = _known(memory)
-        asked = None if known.course is None else known.course.open.get(site)
-        if asked is None:
-            raise forbidden(f"site {site!r}, which owes no answer", "order")
-        after = self._take(known, asked, failed(asked, "it was passed over"))
-        return self._made(memory, after, line({"event": "passed over", "site": site}))
+        step = super().pass_over(memory, sites)
+        after = _known(step.memory)
+        for site in sorted(after.absent):
+            if after.course is not None and site in after.course.open:
+                asked = after.course.open[site]
+                after = self._take(after, asked, failed(asked, ABSENT))
+        return step.then(self._made(step.memory, after))
 
     def let_in(self, memory: Memory, site: str) -> Step:
         """A member takes part from the next step on, and is asked its first question then.
@@ -138,57 +157,54 @@ class Server(Machine):
             or site in (*course.run.agreement.sites, *course.joining, *memory.gone)
             or site not in self.terms.members
         ):
-            raise forbidden(f"{site!r} to be let in", "order")
+            raise _forbidden(f"{site!r} to be let in", "order")
         course = dataclasses.replace(course, joining=(*course.joining, site))
         if course.phase == "rest":
             course = dataclasses.replace(course, phase="look", sweeps=0)
         after = dataclasses.replace(known, course=course, parts={**known.parts, RUN: course.head()})
         after = after if course.open else self._onward(after)
-        return self._made(memory, after, line({"event": "let in", "site": site}))
+        return self._made(memory, after, line("let in", site=site))
 
     def resume(self, memory: Memory) -> Step:
-        """Go on from where the server rests, with more passes: sites that failed are asked anew.
+        """Go on from where the server rests, with more passes: all are asked anew.
 
         Raises:
             Refusal: if it does not rest.
         """
         known = _known(memory)
         if known.course is None or known.course.phase != "rest":
-            raise forbidden("a server that does not rest", "order")
+            raise _forbidden("a server that does not rest", "order")
         course = dataclasses.replace(known.course, phase="look", sweeps=0)
+        known = dataclasses.replace(known, absent=frozenset())
         after = self._onward(self._at(known, course, ()))
-        return self._made(memory, after, line({"event": "resumed"}))
+        return self._made(memory, after, line("resumed"))
 
     # --- letters ---------------------------------------------------------------------------------
 
-    def receive_answer(self, memory: Memory, letter: Letter) -> Step:
+    def _receive_answer(self, memory: Memory, sender: str, answer: letters.Answer) -> Step:
         """The answer of a site, which counts if it is to what the site is asked now.
 
         One that is of no use counts as a failure of its site, and the federation goes on.
         """
-        known, body, site = _known(memory), letter.body, letter.sender
+        known, digest = _known(memory), hashlib.sha256(answer.content).hexdigest()
         course = known.course
-        asked = None if course is None else course.open.get(site)
-        digest = hashlib.sha256(body.content).hexdigest()
-        if course is None or asked is None or asked.digest != body.question:  # it has come before
-            refusal = forbidden(f"an answer of {site!r} that nobody waits for", "replay")
-            return Step(memory, entries=(refused(refusal, digest),))
-        entries, total = [], course.total
+        asked = None if course is None else course.open.get(sender)
+        if course is None or asked is None or asked.digest != answer.question:
+            refusal = _forbidden(f"an answer of {sender!r} that nobody waits for", "replay")
+            return refused(memory, refusal, digest)
+        step, total = Step(known), course.total
         try:
-            answer, total = admitted_answer(self.terms, asked, body.content, total)
+            taken, total = admitted_answer(self.terms, asked, answer.content, total)
         except Refusal as refusal:
-            answer = failed(asked, refusal.found)
-            entries.append(refused(refusal, digest))
+            taken = failed(asked, refusal.found)
+            step = refused(known, refusal, digest)
         course = dataclasses.replace(course, proposed=total)
-        after = self._take(dataclasses.replace(known, course=course), asked, answer)
-        entry = {
-            "event": "answer",
-            "site": site,
-            "kind": type(answer).__name__,
-            "question": asked.digest,
-            "answer": digest,
-        }
-        return self._made(memory, after, *entries, line(entry))
+        before = dataclasses.replace(_known(step.memory), course=course)
+        made = self._made(before, self._take(before, asked, taken))
+        entry = line(
+            "answer", site=sender, kind=type(taken).__name__, question=asked.digest, answer=digest
+        )
+        return step.then(Step(before, entries=(entry,))).then(made)
 
     def _take(self, memory: ServerMemory, asked: Question, answer: Answer) -> ServerMemory:
         """The server once the answer to an open question is taken, and what follows is asked."""
@@ -323,7 +339,7 @@ class Server(Machine):
 
     # --- forgetting ------------------------------------------------------------------------------
 
-    def departed(self, memory: Memory, site: str) -> ServerMemory:
+    def _departed(self, memory: Memory, site: str) -> ServerMemory:
         """The server without a site's factor, and without what holds it; the others refine theirs.
 
         Where the factors that stay would be no distribution, all train anew.
@@ -338,7 +354,7 @@ class Server(Machine):
         except ParameterError:
             left = state.restarted().without(site)
         left = run.schedule.learn(left, {site: left.entries[site]})
-        epoch = (max(left.epoch[0], memory.highest + 1), self.site.name)
+        epoch = (max(left.epoch[0], memory.highest + 1), self.name)
         run = dataclasses.replace(run, state=dataclasses.replace(left, epoch=epoch))
         more: dict[str, Any] = {"recent": {}}
         phase = "look"
@@ -358,16 +374,35 @@ class Server(Machine):
         assert course is not None
         return course.state
 
-    def _bury(self, memory: Memory, envelope: bytes) -> Step:
-        step = super()._bury(memory, envelope)
-        after: Any = step.memory
-        for site in sorted(after.gone - memory.gone):
-            after = self.departed(after, site)
-        if after is step.memory:
+    def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
+        if known.site == self.name:
+            raise _forbidden("a tombstone of the server", "order")
+        step = super()._buried(step, known, sender)
+        after = self._departed(step.memory, known.site)
+        return step.then(self._made(step.memory, self._onward(after)))
+
+    def _returned(self, step: Step, site: str) -> Step:
+        """Somebody is back: a server that rests without them asks them anew."""
+        step = super()._returned(step, site)
+        course = _known(step.memory).course
+        if course is None or course.phase != "rest" or not course.recent.get(site):
             return step
-        made = self._made(step.memory, self._onward(after), erase=True)
-        entries = (*step.entries, *made.entries)
-        return dataclasses.replace(made, sent=(*step.sent, *made.sent), entries=entries)
+        failed_last = course.recent[site][-1].outcome == "failed"
+        return step.then(self.resume(step.memory)) if failed_last else step
+
+    # --- how it stands ---------------------------------------------------------------------------
+
+    def awaited(self, memory: Memory) -> frozenset[str]:
+        """The members without whose answers nothing goes on here."""
+        course = _known(memory).course
+        return frozenset() if course is None else frozenset(course.open)
+
+    def status(self, memory: Memory) -> Status:
+        """How far the posterior has come, as was found when the server last came to rest."""
+        course = _known(memory).course
+        if course is None or course.status is None:
+            return Status.of(math.inf, self._options["tolerance"], ("nothing rests yet",))
+        return course.status
 
     # --- helpers ---------------------------------------------------------------------------------
 
@@ -379,7 +414,10 @@ class Server(Machine):
         for asked in questions:
             assert memory.course is not None
             answer = memory.course.answers.get(asked.digest)
-            if answer is None and asked.site == self.site.name:
+            if answer is None and asked.site in memory.absent:
+                answer = failed(asked, ABSENT)
+                memory = _with_answer(memory, asked, answer)
+            if answer is None and asked.site == self.name:
                 answer = answer_of(self.site, asked)
                 memory = _with_answer(memory, asked, answer)
             if answer is None:
@@ -419,13 +457,13 @@ class Server(Machine):
         """The step between two memories: what was not in the outbox before is sent."""
         course, old = after.course, _known(before).course
         if course and course.phase == "rest" and (old is None or old.phase != "rest"):
-            end = {
-                "event": "rested",
-                "step": course.run.state.step,
-                "posterior": artifact.digest(course.run.posterior),
-                "status": str(course.status),
-            }
-            entries = (*entries, line(end))
+            end = line(
+                "rests",
+                step=course.run.state.step,
+                posterior=artifact.digest(course.run.posterior),
+                status=str(course.status),
+            )
+            entries = (*entries, end)
         held = before.outbox
         sent = tuple(each for place, each in after.outbox.items() if held.get(place) is not each)
         return Step(after, sent, entries, erase)
@@ -435,7 +473,7 @@ def _with_answer(memory: ServerMemory, asked: Question, answer: Answer) -> Serve
     course = memory.course
     assert course is not None
     course = dataclasses.replace(course, answers={**course.answers, asked.digest: answer})
-    parts = {**memory.parts, ANSWER + asked.digest: dumps(answer)}
+    parts = {**memory.parts, ANSWER + asked.digest: Outgoing("", dumps(answer))}
     return dataclasses.replace(memory, course=course, parts=parts)
 
 

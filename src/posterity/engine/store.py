@@ -19,7 +19,7 @@ from posterity.engine.signing import PrivateKey
 from posterity.errors import ArtifactError
 from posterity.files import force_to_disk
 
-VERSION = 2
+VERSION = 1
 APPLICATION = 0x706F7374
 """How SQLite's header tells that a database is a store, and of which form."""
 SCHEMA = (
@@ -27,7 +27,6 @@ SCHEMA = (
     "digest blob not null, root blob not null, erasing integer not null)",
     "create table outbox (key text primary key, receiver text not null, content blob not null, "
     "digest blob not null)",
-    "create table part (key text primary key, content blob not null, digest blob not null)",
     "create table log (number integer primary key, entry blob not null)",
 )
 
@@ -43,15 +42,13 @@ class Outgoing(NamedTuple):
 class Change:
     """The result of one message: a site's state and outbox after it, and new entries of the log.
 
-    With ``erase`` nothing of what the change replaces or takes out stays in the file. ``parts`` are
-    what belongs to the state beside it, by name; those that are as they were are not written again.
+    With ``erase`` nothing of what the change replaces or takes out stays in the file.
     """
 
     state: bytes
     outbox: Mapping[str, Outgoing]
     entries: tuple[bytes, ...] = ()
     erase: bool = False
-    parts: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
 
 class Store:
@@ -99,7 +96,7 @@ class Store:
             with store._translated():
                 if store._one("select count(*) from sqlite_master")[0]:
                     raise _unusable(store.path, "exists", "Name another file.")
-                store.log, store.outbox, store.parts = Tree(), {}, {}
+                store.log, store.outbox = Tree(), {}
                 with store._transaction():
                     for statement in SCHEMA:
                         store._run(statement)
@@ -224,11 +221,9 @@ class Store:
             self.state: bytes = state
             self.log = Tree(entry for (entry,) in entries)
             rows = self._run("select key, receiver, content, digest from outbox").fetchall()
-            parts = self._run("select key, content, digest from part").fetchall()
             self.outbox = {key: Outgoing(receiver, content) for key, receiver, content, _ in rows}
-            self.parts = {key: content for key, content, _ in parts}
             whole = digest == _digest(state) and root == self.log.root()
-            whole = whole and all(_digest(row[-2]) == row[-1] for row in (*rows, *parts))
+            whole = whole and all(_digest(content) == sha for _, _, content, sha in rows)
         except TypeError:  # no row, or one of another type
             whole = False
         if not whole:
@@ -246,16 +241,10 @@ class Store:
             if self.outbox.get(key) != message:
                 row = (key, *message, _digest(message.content))
                 self._run("insert or replace into outbox values (?, ?, ?, ?)", *row)
-        for key in self.parts.keys() - last.parts.keys():
-            self._run("delete from part where key = ?", key)
-        for key, content in last.parts.items():
-            if self.parts.get(key) != content:
-                row = (key, content, _digest(content))
-                self._run("insert or replace into part values (?, ?, ?)", *row)
         erasing = any(change.erase for change in changes)
         row = (last.state, _digest(last.state), self.log.root(), erasing)
         self._run("insert or replace into site values (0, ?, ?, ?, ?)", *row)
-        self.state, self.outbox, self.parts = last.state, dict(last.outbox), dict(last.parts)
+        self.state, self.outbox = last.state, dict(last.outbox)
 
     def _erase(self) -> None:
         """Leave no byte in the file, or beside it, of what is in no table any more."""
