@@ -56,7 +56,7 @@ class Running:
         self.agent, self.encrypted, self.post = agent, encrypted, Post()
         self.sockets, self.tell = dict(sockets or {}), tell or (lambda event: None)
         self._largest = agent.machine.terms.limits.bytes
-        self.started, self._heard = time.monotonic(), dict[str, float]()
+        self._started, self._heard = None, dict[str, float]()
         self._inbox: dict[bytes, None] = {}
         self._moved, self._after_lock = threading.Condition(), threading.Lock()
         self._stopping, self._error = False, None
@@ -77,6 +77,7 @@ class Running:
         with Server(path, self.answer, most=self._largest + HEAD_BYTES):
             for name, socket in self.sockets.items():
                 threading.Thread(target=self._carry, args=(name, socket), daemon=True).start()
+            self._started = time.monotonic()
             self.tell({"event": "started", **self._position()})
             while not self._stopping:
                 self._take_in()
@@ -231,14 +232,16 @@ class Running:
     def _audit(self, *, start: int = 0) -> tuple[Head, bytes]:
         """Entries of the log from ``start`` on, as many as a frame holds, and its checkpoint."""
         store, machine = self.agent.store, self.agent.machine
+        head = store.checkpoint(machine.site.name, machine.key)
         lines, size = list[bytes](), self._largest
-        for entry in store.entries(start, start + 10_000):
+        for entry in store.entries(start, min(start + 10_000, head.size)):
             size -= len(entry) + 1
             if lines and size < 0:
                 break
             lines.append(entry)
-        head = store.checkpoint(machine.site.name, machine.key)
-        return {"checkpoint": head.to_bytes().decode(), "lines": len(lines)}, b"\n".join(lines)
+        about = {"site": machine.site.name, "terms": machine.terms.digest}
+        about |= {"key": str(machine.key.public), "checkpoint": head.to_bytes().decode()}
+        return {**about, "lines": len(lines)}, b"\n".join(lines)
 
     def _stop(self) -> tuple[Head, bytes]:
         self.stop()
@@ -265,7 +268,7 @@ class Running:
             "waiting": self.post.waiting(),
             "refused": dict(self._refused),
             "log": len(self.agent.store.log),
-            "running": now - self.started,
+            "running": None if self._started is None else now - self._started,
         }
 
     def _position(self) -> Event:
