@@ -115,7 +115,7 @@ def test_a_silent_site_is_asked_again_and_can_be_passed_over():
     assert digest(star.course.run.posterior) == digest(in_process().posterior)
     assert star.course.status.converged
     with pytest.raises(Refusal):
-        star.command("server", "pass_over", ["b"])
+        star.command("server", "pass_over", ["server"])
 
 
 def test_a_site_without_records_is_asked_once():
